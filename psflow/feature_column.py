@@ -17,7 +17,15 @@ from psflow.ps_runtime.feature_columns.dense import (
     numeric_column,
     shared_embeddings,
 )
+from psflow.ps_runtime.feature_columns.sequences import (
+    sequence_categorical_column_with_hash_bucket,
+    sequence_categorical_column_with_identity,
+    sequence_categorical_column_with_vocabulary_file,
+    sequence_categorical_column_with_vocabulary_list,
+    sequence_numeric_column,
+)
 from psflow.ps_runtime.model.feature_layers import input_layer, linear_model
+from psflow.ps_runtime.model.sequence_layers import sequence_input_layer
 
 __all__ = [
     "bucketized_column",
@@ -31,6 +39,12 @@ __all__ = [
     "input_layer",
     "linear_model",
     "numeric_column",
+    "sequence_categorical_column_with_hash_bucket",
+    "sequence_categorical_column_with_identity",
+    "sequence_categorical_column_with_vocabulary_file",
+    "sequence_categorical_column_with_vocabulary_list",
+    "sequence_input_layer",
+    "sequence_numeric_column",
     "shared_embeddings",
     "weighted_categorical_column",
 ]

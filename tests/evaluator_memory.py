@@ -64,6 +64,8 @@ def growth_mb(num_evaluations: int, *, exports: bool) -> float:
         config = RunConfig(model_dir=model_dir, tf_random_seed=1, save_checkpoints_steps=1, keep_checkpoint_max=None)
         params = {
             "hidden_units": [512],
+            "activation_fn": "relu",
+            "dropout": None,
             "feature_columns": None,
             "head": ClassifierSpec(10),
             "optimizer": GradientDescent(learning_rate=0.01),

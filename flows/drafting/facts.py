@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from psflow.flows.drafting.lookalikes import lookalike
+from psflow.ps_runtime.columns.lookalikes import lookalike
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
 from psflow.ps_runtime.columns.values import array_of, blank_rows
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from psflow.flows.drafting.blank_words import blank_words
 from psflow.flows.parameters.input import MODELS
 from psflow.flows.parameters.parsing import parse_as
-from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.columns.raw import RawColumn, is_list
 from psflow.ps_runtime.config.files import Settings
 from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.record_formats import RecordFiles
@@ -215,7 +215,9 @@ def _read(path: str, name: str, files: Sequence[DataFile], record_format: Record
     else:
         total = num_records
     table = pa.concat_tables(tables, promote_options="permissive").slice(0, MAX_RECORDS)
-    return Sample(path, name, table, scan.columns, scan.unreadable, total, record_format, len(files))
+    columns = tuple(column for column in scan.columns if not is_list(column))
+    left_out = scan.unreadable | {column.name: column.type for column in scan.columns if is_list(column)}
+    return Sample(path, name, table, columns, left_out, total, record_format, len(files))
 
 
 def _delimiter(files: Sequence[DataFile], record_format: DelimitedText) -> str | None:

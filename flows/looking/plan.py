@@ -169,14 +169,14 @@ def _tell_epoch(seen: _Plan, attempt: Attempt) -> None:
     if read.each_worker_reads_all:
         num_replicas = attempt.num_workers + 1
         dataset = attempt.plan.datasets.get("train")
-        number = None if dataset is None else num_replicas * dataset.num_examples
-        size = "" if number is None else f": {number:,} examples"
-        if dataset is None and read.num_records is not None:
-            size = f": {num_replicas * read.num_records:,} batches"
+        examples = None if dataset is None else num_replicas * dataset.num_examples
+        batches = None if dataset is not None or read.num_records is None else num_replicas * read.num_records
+        sizes = {"examples": examples, "batches": batches}
+        size = "".join(f": {number:,} {what}" for what, number in sizes.items() if number is not None)
         seen.tell(
             "epoch",
             f"each of {num_replicas} replicas reads the whole training input{size}",
-            {"each_worker_reads_all": True, "replicas": num_replicas, "examples": number},
+            {"each_worker_reads_all": True, "replicas": num_replicas, **sizes},
         )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from psflow.flows.parameters.alternatives import Fault, likely_faults
 from psflow.flows.parameters.base import EVAL_NAME, EXPERIMENT, FUNCTION, KeyFaultsError
 from psflow.ps_runtime.config.files import Origin
 from psflow.ps_runtime.errors import did_you_mean
@@ -59,22 +60,26 @@ def faults_of(error: ValidationError, model: type[BaseModel], origins: Mapping[s
     details = error.errors(include_url=False)
     kinds = {kind.__name__: kind for kind in _models_below(model)}
     told = [
-        _sentence(path, origins, what, is_missing=detail["type"] == "missing")
-        for detail in details
-        if detail["type"] != "default_factory_not_called"  # follows
-        for path, what in _faults_in(detail, model, kinds)
+        _sentence(path, origins, what, is_missing=fault.details[0]["type"] == "missing")
+        for fault in likely_faults(details, model, kinds)
+        if fault.details[0]["type"] != "default_factory_not_called"  # follows
+        for path, what in _faults_in(fault, model, kinds)
     ]
     return tuple(dict.fromkeys(told))
 
 
 def _faults_in(
-    detail: ErrorDetails, model: type[BaseModel], kinds: Mapping[str, type[BaseModel]]
+    fault: Fault, model: type[BaseModel], kinds: Mapping[str, type[BaseModel]]
 ) -> Iterator[tuple[list[str], str]]:
     """Yield the path of each key that is at fault, and what is wrong with it."""
-    path = [str(part) for part in detail["loc"] if part not in kinds and part != KEY]
+    path = [part for part in fault.path if part != KEY]
+    [detail, *others] = fault.details
     if isinstance(cause := detail.get("ctx", {}).get("error"), KeyFaultsError):
-        for key, fault in cause.faults.items():
-            yield [*path, *key.split(".")], fault
+        for key, what in cause.faults.items():
+            yield [*path, *key.split(".")], what
+    elif others:
+        expected = dict.fromkeys(_expected(one) for one in fault.details)
+        yield path, f"expected {', or '.join(expected)}, got {_shown(detail['input'])}{_near_any(fault.details)}"
     else:
         yield path, _what_is_wrong(detail, model, kinds)
 
@@ -100,9 +105,22 @@ def _what_is_wrong(detail: ErrorDetails, model: type[BaseModel], kinds: Mapping[
         return f"expected {PATTERNS[facts['pattern']]}, got {_shown(value)}"
     if kind not in EXPECTED:
         return f"{detail['msg'][:1].lower()}{detail['msg'][1:]}, got {_shown(value)}"
-    near = did_you_mean(str(value), facts["expected"].split("'")[1::2]) if kind == "literal_error" else ""
-    expected = EXPECTED[kind].format(**facts, s="" if facts.get("min_length") == 1 else "s")
-    return f"expected {expected}, got {_shown(value)}{near}"
+    return f"expected {_expected(detail)}, got {_shown(value)}{_near(detail)}"
+
+
+def _expected(detail: ErrorDetails) -> str:
+    facts = detail.get("ctx", {})
+    return EXPECTED[detail["type"]].format(**facts, s="" if facts.get("min_length") == 1 else "s")
+
+
+def _near(detail: ErrorDetails) -> str:
+    if detail["type"] != "literal_error":
+        return ""
+    return did_you_mean(str(detail["input"]), detail["ctx"]["expected"].split("'")[1::2])
+
+
+def _near_any(details: Iterable[ErrorDetails]) -> str:
+    return next(filter(None, map(_near, details)), "")
 
 
 def _model_at(path: list[int | str], model: type[BaseModel], kinds: Mapping[str, type[BaseModel]]) -> type[BaseModel]:

@@ -19,7 +19,7 @@ from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["FORMAT_VERSION", "MAX_MANIFEST_BYTES", "Manifest"]
 
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 MAX_MANIFEST_BYTES = 256 << 20
 
 

@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 import cloudpickle
 from distributed import Client, Event, Future, get_client, wait
 
+from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission_lock, free_slots
 from psflow.ps_runtime.cluster.event_barrier import EventBarrier, arrivals
 from psflow.ps_runtime.cluster.failures import root_cause, scheduler_loss
@@ -114,16 +116,25 @@ class RoleCalls:
         self._presence = Presence(client)
 
     def __enter__(self) -> Self:
-        with admission_lock(self._client, AdmissionPolicy(ADMISSION_TIMEOUT_SECS), lambda: None):
+        with (
+            ExitStack() as stack,
+            admission_lock(self._client, AdmissionPolicy(ADMISSION_TIMEOUT_SECS), never_stop),
+        ):
             self._slots = _slots_at(self._client, self._calls)
+            stack.callback(self._leave)  # somebody may not want to wait
             self._event(OPEN).set()
             for call in self._calls:
                 self._submit(call)
+            stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        """End all tasks."""
         try:
             if self._client.status == "running":
                 self._event(OPEN).clear()

@@ -15,14 +15,19 @@ from psflow.ps_runtime.columns.features import (
     IdentityIds,
     IsBlank,
     LogOnePlus,
+    ManyIds,
     MinMax,
     Normalizer,
     Number,
+    OneId,
     Single,
     Standard,
+    ValueWeights,
     VocabularyIds,
 )
 from psflow.ps_runtime.columns.intents import Becomes, Intent
+from psflow.ps_runtime.columns.lists import values_of
+from psflow.ps_runtime.columns.lookalikes import Lookalikes
 from psflow.ps_runtime.columns.options import as_word
 from psflow.ps_runtime.columns.reading import Column, split_type
 from psflow.ps_runtime.columns.statistics import Moments, Range, Reservoir, ValueCounts
@@ -59,6 +64,8 @@ class ColumnLearner:
         self._moments = Moments()
         self._reservoir = Reservoir(seed, intent.name)
         self._counts = ValueCounts(intent.name)
+        self._looks_for_numbers = intent.becomes.is_word and intent.read_as == "string" and intent.words is None
+        self._lookalikes = Lookalikes()
 
     def update(self, array: pa.Array) -> None:
         """Take in the column of a chunk, as it is read.
@@ -70,6 +77,12 @@ class ColumnLearner:
         CellError
             If a number that is to be learned from is infinite, or cannot be normalized.
         """
+        if self._intent.is_many:
+            array = values_of(array).values
+            self._num_values += len(array) - array.null_count
+            if self._intent.becomes.is_word:
+                self._update_words(array, 0)
+            return
         num_blanks = int(np.count_nonzero(blank_rows(array)))
         self._num_blanks += num_blanks
         self._num_values += len(array) - num_blanks
@@ -79,6 +92,8 @@ class ColumnLearner:
             self._update_numbers(numbers_of(array))
 
     def _update_words(self, array: pa.Array, num_blanks: int) -> None:
+        if self._looks_for_numbers:
+            self._lookalikes.update(array)
         if not self._intent.needs_counts:
             return
         self._counts.update_words(array)
@@ -110,7 +125,8 @@ class ColumnLearner:
     def column(self) -> Column:
         """The column, with what was counted."""
         loses_digits = self._may_lose_digits and self._num_values > 0 and self._range.largest > LARGEST_EXACT
-        return Column(self._intent.raw, self._intent.read_as, self._num_blanks, loses_digits)
+        separator, looks_like = self._intent.options.separator, self._lookalikes.sentence
+        return Column(self._intent.raw, self._intent.read_as, self._num_blanks, loses_digits, looks_like, separator)
 
     def features(self) -> tuple[Single, ...]:
         """Return what the column becomes.
@@ -125,6 +141,9 @@ class ColumnLearner:
                 (f"column {self._intent.name!r} has nothing but blanks: nothing can be learned from it; leave it out",)
             )
         feature = self._feature()
+        options = self._intent.options
+        if isinstance(feature, OneId) and options.max_values is not None:
+            return (ManyIds(feature, options.max_values, options.combiner or "mean", options.weights),)
         return (feature, IsBlank(self._intent.name)) if self._intent.options.indicator else (feature,)
 
     def _feature(self) -> Single:
@@ -152,6 +171,9 @@ class ColumnLearner:
             case Becomes.BUCKET_IDS:
                 edges = self._learned_edges() if options.edges is None else options.edges
                 return BucketIds(intent.name, edges, self._fill_number(), options.embedding, options.lifetime)
+            case Becomes.VALUE_WEIGHTS:
+                assert options.max_values is not None
+                return ValueWeights(intent.name, options.max_values)
         assert_never(intent.becomes)
 
     def _normalizer(self) -> Normalizer | None:

@@ -26,6 +26,8 @@ def column_differences(mine: Mapping[str, Column], theirs: Mapping[str, Column])
         other = theirs.get(name)
         if other is not None and not (other.read_as == column.read_as and fits(other.raw.type, column.raw.type)):
             yield f"column {name!r} is {_typed(other)}, expected {_typed(column)}"
+        if other is not None and other.separator != column.separator:
+            yield f"column {name!r} has the separator {other.separator!r}, expected {column.separator!r}"
 
 
 def feature_differences(mine: Sequence[Feature], theirs: Sequence[Feature]) -> Iterator[str]:

@@ -17,13 +17,16 @@ from psflow.ps_runtime.columns.features import (
     IdentityIds,
     IsBlank,
     LogOnePlus,
+    ManyIds,
     MinMax,
     Number,
     Scalar,
     Standard,
+    ValueWeights,
     VocabularyIds,
 )
 from psflow.ps_runtime.columns.hashing import hash_ids
+from psflow.ps_runtime.columns.lists import values_of
 from psflow.ps_runtime.columns.values import array_of, blank_rows, numbers_of, unique_words
 from psflow.ps_runtime.errors import CellError
 
@@ -48,14 +51,14 @@ def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
 
     Returns
     -------
-    float32 (rows,), float32 (rows, k) or int64 (rows,)
+    float32 (rows,), float32 (rows, k), int64 (rows,) or int64 (rows, max_values)
         A C-contiguous array of its own.
 
     Raises
     ------
     CellError
         If a number is not above -1 of which a logarithm is to be taken, or is not whole where it stands for a word or
-        an id, or is no id.
+        an id, or is no id; if a cell has too many values, or not as many weights as values.
     """
     match feature:
         case Number() | IsBlank():
@@ -73,6 +76,10 @@ def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
             return _identity(feature, numbers_of(columns[feature.column]))
         case BucketIds():
             return _buckets(feature, numbers_of(columns[feature.column]))
+        case ManyIds():
+            return _many_ids(feature, columns)
+        case ValueWeights():
+            return _value_weights(feature, columns[feature.column])
     assert_never(feature)
 
 
@@ -166,6 +173,32 @@ def _buckets(feature: BucketIds, numbers: NDArray[Any]) -> NDArray[np.int64]:
     ids = bucket_ids(numbers, edges)
     ids[np.isnan(numbers)] = len(edges) + 1 if feature.fill is None else bucket_ids(np.array(feature.fill), edges)
     return ids
+
+
+def _many_ids(feature: ManyIds, columns: Mapping[str, pa.Array]) -> NDArray[np.int64]:
+    cells = values_of(columns[feature.column])
+    if feature.weights is not None:
+        weighed = values_of(columns[feature.weights]).lengths
+        if (differ := weighed != cells.lengths).any():
+            row = int(np.argmax(differ))
+            reason = f"expected {cells.lengths[row]} weights, one for each value of {feature.column!r}"
+            raise CellError(column=feature.weights, row=row, reason=f"{reason}, got {weighed[row]}")
+    try:
+        ids = compute(feature.of_each, {feature.column: cells.values})
+    except CellError as error:
+        raise CellError(column=feature.column, row=int(cells.rows[error.row]), reason=error.reason) from None
+    ids[blank_rows(cells.values)] = -1
+    return cells.spread(feature.column, feature.max_values, ids, -1)
+
+
+def _value_weights(feature: ValueWeights, array: pa.Array) -> NDArray[np.float32]:
+    cells = values_of(array)
+    numbers = numbers_of(cells.values).astype(np.float32)
+    if (wrong := ~np.isfinite(numbers)).any():
+        place = int(np.argmax(wrong))
+        reason = f"expected a finite number for each value, got {cells.values[place].as_py()!r}"
+        raise CellError(column=feature.column, row=int(cells.rows[place]), reason=reason)
+    return cells.spread(feature.column, feature.max_values, numbers, 0)
 
 
 def _matrix(members: Sequence[Scalar], columns: Mapping[str, pa.Array]) -> NDArray[np.float32]:

@@ -15,11 +15,13 @@ from psflow.ps_runtime.columns.features import (
     IdentityIds,
     IsBlank,
     LogOnePlus,
+    ManyIds,
     MinMax,
     Normalizer,
     Number,
     Single,
     Standard,
+    ValueWeights,
     VocabularyIds,
 )
 from psflow.ps_runtime.columns.labels import Label
@@ -61,7 +63,8 @@ def label_line(label: Label) -> str:
     else:
         what = f"classes {shown(map(repr, label.classes))}"
     blanks = label.column.num_blanks
-    return f"{label.column.name}: labels, {what}" + (f", {_counted(blanks, 'blank')}" if blanks else "")
+    line = f"{label.column.name}: labels, {what}" + (f", {_counted(blanks, 'blank')}" if blanks else "")
+    return "; ".join(filter(None, (line, label.column.looks_like)))
 
 
 def shown(names: Iterable[str]) -> str:
@@ -87,11 +90,22 @@ def _learned(feature: Single) -> Iterator[str]:
             yield _counted(len(feature.edges) + 1, "bucket")
             if feature.edges:
                 yield f"edges {shown(f'{edge:.6g}' for edge in feature.edges)}"
+        case ManyIds(of_each, max_values, combiner, weights):
+            yield f"at most {_counted(max_values, 'value')} in a cell"
+            yield from _learned(of_each)
+            if of_each.embedding is not None:
+                yield f"combiner {combiner}"
+            if weights is not None:
+                yield f"weights in {weights!r}"
+        case ValueWeights():
+            yield "weights of values"
         case _:
             assert_never(feature)
 
 
 def _lifetime(feature: Single) -> Iterator[str]:
+    if isinstance(feature, ManyIds):
+        yield from _lifetime(feature.of_each)
     if isinstance(feature, VocabularyIds | HashIds | IdentityIds | BucketIds) and feature.lifetime.is_limited:
         yield str(feature.lifetime)
 
@@ -114,7 +128,7 @@ def _normalized(normalizer: Normalizer) -> str:
 
 def _blanks(feature: Single, column: Column) -> Iterator[str]:
     """Yield how many blanks there are, and what becomes of them; of an indicator its column tells."""
-    if isinstance(feature, IsBlank):
+    if isinstance(feature, IsBlank | ManyIds | ValueWeights):
         return
     fill = None if isinstance(feature, Array) else feature.fill
     if fill is not None:
@@ -126,8 +140,12 @@ def _blanks(feature: Single, column: Column) -> Iterator[str]:
 
 
 def _note(feature: Single, column: Column) -> str:
+    if isinstance(feature, ManyIds):
+        return _note(feature.of_each, column)
     if isinstance(feature, VocabularyIds) and feature.is_learned:
-        return f"the most frequent is {feature.words[0]!r}"
+        return "; ".join(filter(None, (f"the most frequent is {feature.words[0]!r}", column.looks_like)))
+    if isinstance(feature, HashIds):
+        return column.looks_like
     if isinstance(feature, Number) and feature.normalizer is None and column.loses_digits:
         return (
             "it has whole numbers above 2**24, which float32 rounds: set normalize, or vocabulary or hash_buckets if "

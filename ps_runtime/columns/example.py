@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import assert_never
 
@@ -14,9 +15,11 @@ from psflow.ps_runtime.columns.features import (
     IdentityIds,
     IsBlank,
     LogOnePlus,
+    ManyIds,
     MinMax,
     Number,
     Standard,
+    ValueWeights,
     VocabularyIds,
     singles,
 )
@@ -25,7 +28,7 @@ from psflow.ps_runtime.columns.reading import Column
 
 __all__ = ["Value", "example_record"]
 
-Value = bool | int | float | str | list[float]
+Value = bool | int | float | str | list[float] | list[bool | int | float | str]
 
 DAY = "2026-01-31"
 MADE_UP: Mapping[str, float | str] = MappingProxyType(
@@ -49,12 +52,16 @@ def example_record(preprocessing: Preprocessing) -> dict[str, Value]:
 
 
 def _typical(
-    single: Number | Array | VocabularyIds | HashIds | IdentityIds | BucketIds,
+    single: Number | Array | VocabularyIds | HashIds | IdentityIds | BucketIds | ManyIds | ValueWeights,
 ) -> float | str | list[float] | None:
     """Return what a column may hold; None: nothing was learned of it."""
     match single:
         case Array():
             return [0.0] * single.length
+        case ManyIds():
+            return _typical(single.of_each)
+        case ValueWeights():
+            return 1.0
         case _ if single.fill is not None:
             return single.fill
         case Number():
@@ -85,6 +92,11 @@ def _as_given(value: float | str | list[float] | None, column: Column) -> Value:
     """Return a value as JSON has those of a raw column."""
     if isinstance(value, list):
         return value
+    of_each, is_list, _ = column.raw.type.partition("[]")
+    if is_list:  # one value stands for several
+        one = _as_given(value, replace(column, raw=replace(column.raw, type=of_each), read_as=of_each))
+        assert not isinstance(one, list)
+        return [one]
     kinds = {column.raw.type, column.read_as}
     if isinstance(value, int | float) and kinds & {"date", "timestamp"}:
         value = _day(value)

@@ -16,11 +16,14 @@ from psflow.ps_runtime.columns.features import (
     IdentityIds,
     IsBlank,
     LogOnePlus,
+    ManyIds,
     MinMax,
     Normalizer,
     Number,
+    OneId,
     Scalar,
     Standard,
+    ValueWeights,
     VocabularyIds,
 )
 from psflow.ps_runtime.columns.labels import Label
@@ -63,7 +66,12 @@ def column_facts(column: Column) -> dict[str, Any]:
 def column_from(facts: Mapping[str, Any]) -> Column:
     """Read what `column_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
     return Column(
-        raw_from(facts["raw"]), _type_from(facts["read_as"]), int(facts["num_blanks"]), bool(facts["loses_digits"])
+        raw_from(facts["raw"]),
+        _type_from(facts["read_as"]),
+        int(facts["num_blanks"]),
+        bool(facts["loses_digits"]),
+        str(facts["looks_like"]),
+        _optional(str, facts["separator"]),
     )
 
 
@@ -102,6 +110,10 @@ def feature_facts(feature: Feature) -> dict[str, Any]:
             return {"kind": "identity_ids", **asdict(feature)}
         case BucketIds():
             return {"kind": "bucket_ids", **asdict(feature), "edges": list(feature.edges)}
+        case ManyIds():
+            return {"kind": "many_ids", **asdict(feature), "of_each": feature_facts(feature.of_each)}
+        case ValueWeights():
+            return {"kind": "value_weights", **asdict(feature)}
         case Group():
             return {"kind": "group", "name": feature.name, "members": list(map(feature_facts, feature.members))}
     assert_never(feature)
@@ -134,6 +146,13 @@ def feature_from(facts: Mapping[str, Any]) -> Feature:
             edges, embedding = tuple(map(float, facts["edges"])), _optional(int, facts["embedding"])
             fill_number, lifetime = _optional(float, facts["fill"]), RowLifetime.from_facts(facts["lifetime"])
             return BucketIds(str(facts["column"]), edges, fill_number, embedding, lifetime)
+        case "many_ids":
+            of_each, weights = feature_from(facts["of_each"]), _optional(str, facts["weights"])
+            if not isinstance(of_each, OneId):
+                raise ValueError(f"values of a cell become {type(of_each).__name__}, expected ids")
+            return ManyIds(of_each, int(facts["max_values"]), str(facts["combiner"]), weights)
+        case "value_weights":
+            return ValueWeights(str(facts["column"]), int(facts["max_values"]))
         case "group":
             return Group(str(facts["name"]), tuple(map(_scalar_from, facts["members"])))
         case kind:

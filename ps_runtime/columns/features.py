@@ -22,12 +22,15 @@ __all__ = [
     "IdentityIds",
     "IsBlank",
     "LogOnePlus",
+    "ManyIds",
     "MinMax",
     "Normalizer",
     "Number",
+    "OneId",
     "Scalar",
     "Single",
     "Standard",
+    "ValueWeights",
     "VocabularyIds",
     "singles",
     "spec_of",
@@ -52,6 +55,10 @@ class FeatureSpec:
         The size of the vector that a model looks up for each id, where the options ask for one.
     lifetime : RowLifetime
         Of the rows of its ids, where these are a sparse table.
+    combiner : str
+        How the vectors of several ids of a record become one; empty: a record has one id.
+    weights : str
+        The feature that the weights of several ids are; empty: 1 each.
     """
 
     name: str
@@ -60,6 +67,8 @@ class FeatureSpec:
     num_ids: int | None = None
     embedding: int | None = None
     lifetime: RowLifetime = UNLIMITED
+    combiner: str = ""
+    weights: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +235,46 @@ class BucketIds:
         return len(self.edges) + 2
 
 
+OneId = VocabularyIds | HashIds | IdentityIds
+"""What a value becomes in a cell of several."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManyIds:
+    """The ids of the values of a cell, at most `max_values`; -1 where there is no further one.
+
+    A value that is blank among others has no id either. `weights` names the column of their weights, None: 1 each.
+    """
+
+    of_each: OneId
+    max_values: int
+    combiner: str
+    weights: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the feature."""
+        return self.column
+
+    @property
+    def column(self) -> str:
+        """The column."""
+        return self.of_each.column
+
+
+@dataclass(frozen=True, slots=True)
+class ValueWeights:
+    """The weights of the values of a cell, as float32; 0 where there is no further one."""
+
+    column: str
+    max_values: int
+
+    @property
+    def name(self) -> str:
+        """The name of the feature."""
+        return self.column
+
+
 Scalar = Number | IsBlank
 """What a group is made of: one float32 in each record."""
 
@@ -238,7 +287,7 @@ class Group:
     members: tuple[Scalar, ...]
 
 
-Single = Scalar | Array | VocabularyIds | HashIds | IdentityIds | BucketIds
+Single = Scalar | Array | VocabularyIds | HashIds | IdentityIds | BucketIds | ManyIds | ValueWeights
 """What one column becomes."""
 
 Feature = Single | Group
@@ -255,6 +304,14 @@ def spec_of(feature: Feature) -> FeatureSpec:
             return FeatureSpec(feature.name, "float32", (len(feature.members),))
         case VocabularyIds() | HashIds() | IdentityIds() | BucketIds():
             return FeatureSpec(feature.name, "int64", (), feature.num_ids, feature.embedding, feature.lifetime)
+        case ManyIds(of_each, max_values, combiner, weights):
+            num_ids, embedding, lifetime = of_each.num_ids, of_each.embedding, of_each.lifetime
+            shape = (max_values,)
+            return FeatureSpec(
+                feature.name, "int64", shape, num_ids, embedding, lifetime, combiner, "" if weights is None else weights
+            )
+        case ValueWeights(_, max_values):
+            return FeatureSpec(feature.name, "float32", (max_values,))
     assert_never(feature)
 
 

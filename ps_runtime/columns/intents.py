@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from psflow.ps_runtime.columns.options import ColumnOptions, as_word, word_list_faults
-from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.columns.raw import RawColumn, is_list
 from psflow.ps_runtime.columns.reading import NUMBERS, split_type
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 
@@ -38,6 +38,7 @@ class Becomes(enum.Enum):
     HASH_IDS = enum.auto()
     IDENTITY_IDS = enum.auto()
     BUCKET_IDS = enum.auto()
+    VALUE_WEIGHTS = enum.auto()
 
     @property
     def is_word(self) -> bool:
@@ -63,7 +64,7 @@ class Intent:
     becomes : Becomes
         The kind of feature.
     options : ColumnOptions
-        All else.
+        All else; of the weights of values those of the column whose values they weigh.
     words : tuple of str or None
         The vocabulary, where it is given.
     """
@@ -78,6 +79,16 @@ class Intent:
     def name(self) -> str:
         """The name of the column."""
         return self.raw.name
+
+    @property
+    def is_many(self) -> bool:
+        """Whether a cell has several values."""
+        return self.options.max_values is not None
+
+    @property
+    def is_one_id(self) -> bool:
+        """Whether a record has one id, which may be crossed."""
+        return self.becomes.is_id and not self.is_many
 
     @property
     def needs_quantiles(self) -> bool:
@@ -116,10 +127,19 @@ def intend(columns: Sequence[RawColumn], options: Mapping[str, ColumnOptions]) -
         for name in options
         if name not in names
     ]
+    weighed = {own.weights: own for own in options.values() if own.weights is not None}
+    faults += [
+        f"columns.{name} has weights {own.weights!r}, which is no column of the features{fault}"
+        for name, own in options.items()
+        if own.weights is not None and (fault := _weights_fault(own, names, options)) is not None
+    ]
     intents = []
     for column in columns:
         try:
-            intents.append(_intent(column, options.get(column.name, ColumnOptions())))
+            if column.name in weighed:
+                intents.append(_weights_intent(column, weighed[column.name]))
+            else:
+                intents.append(_intent(column, options.get(column.name, ColumnOptions())))
         except UsageError as error:
             faults += [f"column {column.name!r} ({column.type}): {fault}" for fault in error.faults]
     if faults:
@@ -127,7 +147,47 @@ def intend(columns: Sequence[RawColumn], options: Mapping[str, ColumnOptions]) -
     return tuple(intents)
 
 
+def _weights_fault(own: ColumnOptions, names: Sequence[str], options: Mapping[str, ColumnOptions]) -> str | None:
+    """Say why a column cannot be the weights of another's values; None: it can."""
+    if own.weights not in names:
+        return did_you_mean(str(own.weights), names)
+    if own.weights in options:
+        return " of its own: it has options; leave them out"
+    if sum(other.weights == own.weights for other in options.values()) > 1:
+        return " of its own: two columns name it"
+    return None
+
+
+def _weights_intent(raw: RawColumn, weighed: ColumnOptions) -> Intent:
+    """Return what becomes of the weights of values, which are given as these are."""
+    if (fault := _many_fault(raw.type, weighed, NUMBERS)) is not None:
+        raise UsageError((fault,))
+    return Intent(raw, "float64[]", Becomes.VALUE_WEIGHTS, weighed)
+
+
+def _many_intent(raw: RawColumn, options: ColumnOptions) -> Intent:
+    becomes = _becomes(options, is_number=False, type_="string")
+    if (fault := _many_fault(raw.type, options, ("int64", "string") if becomes.is_word else ("int64",))) is not None:
+        raise UsageError((fault,))
+    return Intent(raw, "string[]" if becomes.is_word else "int64[]", becomes, options, _vocabulary(options))
+
+
+def _many_fault(raw_type: str, options: ColumnOptions, of_each: Sequence[str]) -> str | None:
+    """Say why a column does not have several values in a cell; None: it has."""
+    if options.separator is not None:
+        return None if raw_type == "string" else f"separator is for text, but the column is {raw_type}"
+    element, is_list, _ = raw_type.partition("[")
+    if is_list and element in of_each:
+        return None
+    lists = " or ".join(f"{kind}[]" for kind in of_each)
+    return f"max_values is for lists, {lists}, but the column is {raw_type}; set separator if its cells are text"
+
+
 def _intent(raw: RawColumn, options: ColumnOptions) -> Intent:
+    if options.max_values is not None:
+        return _many_intent(raw, options)
+    if is_list(raw):
+        raise UsageError(("a cell is a list; set max_values and vocabulary, hash_buckets or num_ids, or leave it out",))
     scalar, length = split_type(raw.type)
     if length is not None:
         return _array_intent(raw, scalar, options)

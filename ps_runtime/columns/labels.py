@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.computing import word_ids
 from psflow.ps_runtime.columns.features import FeatureSpec, Standard
+from psflow.ps_runtime.columns.lookalikes import Lookalikes
 from psflow.ps_runtime.columns.options import LabelOptions
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.reading import NUMBERS, Column, read_column
@@ -140,6 +141,7 @@ class LabelLearner:
         self._given = None if options.words is None else Label(self.column, "int64", options.words)
         learns_classes = options.classes == "auto" or (options.classes is None and raw.type == "string")
         self._counts = ValueCounts(raw.name) if learns_classes else None
+        self._lookalikes = Lookalikes()
         self._is_whole = True
         self._moments = None if options.normalize is None else Moments()
         self._range = Range()
@@ -159,6 +161,8 @@ class LabelLearner:
         self._num_labels += int((~blank).sum())
         if self._counts is not None:
             self._counts.update_words(array)
+            if self.column.read_as == "string":
+                self._lookalikes.update(array)
         elif self._given is not None:
             self._given.class_ids(array)
         else:
@@ -183,7 +187,7 @@ class LabelLearner:
         """
         if not self._num_labels:
             raise InputError((f"the label {self.column.name!r} has nothing but blanks",))
-        column = replace(self.column, num_blanks=self._num_blanks)
+        column = replace(self.column, num_blanks=self._num_blanks, looks_like=self._lookalikes.sentence)
         if self._given is not None:
             return replace(self._given, column=column)
         if self._counts is not None:

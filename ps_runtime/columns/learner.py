@@ -15,7 +15,7 @@ from psflow.ps_runtime.columns.intents import Becomes, Intent, intend
 from psflow.ps_runtime.columns.labels import LabelLearner, weights_of
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
-from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.columns.raw import RawColumn, is_list
 from psflow.ps_runtime.columns.reading import NUMBERS, Column, read_columns
 from psflow.ps_runtime.errors import CellError, InputError, UsageError, did_you_mean
 
@@ -94,6 +94,7 @@ class Learner:
         faults: list[str] = []
         if weight is not None and raw[weight].type not in NUMBERS:
             faults.append(f"the weight {weight!r} is {raw[weight].type}, expected numbers")
+        faults += [f"{name!r} is a list of values, expected one in each record" for name in apart if is_list(raw[name])]
         # of a column that is no feature, only the type that it has been read as
         own = {
             name: keys
@@ -103,9 +104,9 @@ class Learner:
         intents = _or_faults(lambda: intend([column for column in columns if column.name not in apart], own), faults)
         members = None if intents is None else _or_faults(lambda: _members(groups, intents), faults)
         if intents is not None and members is not None:
-            of_ids = [intent.name for intent in intents if intent.becomes.is_id]
+            of_ids = [intent.name for intent in intents if intent.is_one_id]
             others = [name for group in (members, *members.values()) for name in group]
-            others += [intent.name for intent in intents if not intent.becomes.is_id]
+            others += [intent.name for intent in intents if not intent.is_one_id]
             self._crosses = _or_faults(lambda: crosses_of(crosses, of_ids, others, apart), faults) or ()
         self._label = None
         if label is not None:

@@ -27,6 +27,10 @@ MAX_NUMBER = 2**62 - 1
 TypeOption = Literal["number", "string", "bool", "date", "timestamp", "int64", "float32", "float64"]
 Normalization = Literal["standard", "min_max", "log1p"]
 Statistic = Literal["mean", "median", "most_frequent"]
+Combiner = Literal["sum", "mean", "sqrtn"]
+
+MAX_VALUES = 10_000
+"""The most values of a cell: each record has memory for so many as its column allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,14 @@ class ColumnOptions:
         Numbers become the id of the interval that they lie in. A number on an edge lies above it.
     embedding : int, optional
         The size of the vector that a model looks up for each id.
+    max_values : int, optional
+        A cell has several values, at most so many, each of which becomes an id: a list, or text with a `separator`.
+    separator : str, optional
+        What stands between the values of a cell of text.
+    weights : str, optional
+        The column of the weights of the values: as many numbers in each cell, in the same form.
+    combiner : {"sum", "mean", "sqrtn"}, optional
+        How the vectors of several ids become one; default: mean.
     admit_after, expire_after_steps : int
         See `RowLifetime`: when rows of the ids come into being, and when they are forgotten.
 
@@ -107,6 +119,18 @@ class ColumnOptions:
         Key("Numbers become ids of buckets: a list of edges, quantiles (ten), or {quantiles: N}."),
     ] = None
     embedding: Annotated[int | None, Key("Size of the vector that a model has for each id.", ge=1)] = None
+    max_values: Annotated[
+        int | None, Key("A cell is a list of ids, or text with a separator, of at most so many values.", ge=1)
+    ] = None
+    separator: Annotated[str | None, Key("Between the values of a cell of text, such as |; null: they are lists.")] = (
+        None
+    )
+    weights: Annotated[str | None, Key("Column of the weights of the values, as many in each cell; null: 1 each.")] = (
+        None
+    )
+    combiner: Annotated[
+        Combiner | None, Key("How the vectors of the values of a cell become one: sum, mean, sqrtn; null: mean.")
+    ] = None
     admit_after: Annotated[
         int, Key("A row of a sparse table is created when so many pushes have touched it.", ge=1)
     ] = 1
@@ -157,6 +181,12 @@ class ColumnOptions:
             if value is not None and not 1 <= value <= MAX_NUMBER:
                 yield f"{name} is {value!r}, expected a whole number from 1 to {MAX_NUMBER:,}"
         yield from lifetime_faults(self.admit_after, self.expire_after_steps)
+        yield from _choice_faults("combiner", self.combiner, get_args(Combiner))
+        if self.max_values is not None and not 1 <= self.max_values <= MAX_VALUES:
+            yield f"max_values is {self.max_values!r}, expected a whole number from 1 to {MAX_VALUES:,}"
+        for name in ("separator", "weights"):
+            if getattr(self, name) == "":
+                yield f"{name} is '', expected {'a text such as |' if name == 'separator' else 'the name of a column'}"
         if not isinstance(self.vocabulary, str | None):
             yield from word_list_faults("vocabulary", self.vocabulary)
         elif self.vocabulary == "":
@@ -164,7 +194,24 @@ class ColumnOptions:
         if self.buckets is not None and self.buckets != "quantiles" and not isinstance(self.buckets, Quantiles):
             yield from _edge_faults(self.buckets)
 
+    def _contradictions_of_many(self) -> Iterator[str]:
+        if self.max_values is None:
+            for name in ("separator", "weights", "combiner"):
+                if getattr(self, name) is not None:
+                    yield f"{name} is about cells of several values; set max_values too"
+            return
+        if self.vocabulary is None and self.hash_buckets is None and self.num_ids is None:
+            yield "the values of a cell become ids; set vocabulary, hash_buckets or num_ids beside max_values"
+        for name in ("type", "normalize", "impute", "buckets"):
+            if getattr(self, name) is not None:
+                yield f"{name} and max_values contradict each other: it is for cells of one value"
+        if self.indicator:
+            yield "indicator and max_values contradict each other: a cell may have no value at all"
+        if self.combiner is not None and self.embedding is None:
+            yield "combiner joins vectors; set embedding too"
+
     def _contradictions(self) -> Iterator[str]:
+        yield from self._contradictions_of_many()
         ids = [name for name in ("vocabulary", "hash_buckets", "num_ids", "buckets") if getattr(self, name) is not None]
         if len(ids) > 1:
             yield f"{' and '.join(ids)} contradict each other: a column becomes ids in one way"

@@ -37,6 +37,8 @@ from psflow.ps_runtime.columns.features import (
     FeatureSpec,
     HashIds,
     IsBlank,
+    ManyIds,
+    ValueWeights,
     VocabularyIds,
     singles,
     spec_of,
@@ -172,9 +174,8 @@ class Preprocessing:
     @functools.cached_property
     def word_columns(self) -> frozenset[str]:
         """The columns whose values are words, whole numbers among them: every digit counts."""
-        return frozenset(
-            single.column for single in singles(self.features) if isinstance(single, VocabularyIds | HashIds)
-        )
+        each = ((single.of_each if isinstance(single, ManyIds) else single) for single in singles(self.features))
+        return frozenset(single.column for single in each if isinstance(single, VocabularyIds | HashIds))
 
     @functools.cached_property
     def _blank_columns(self) -> tuple[str, ...]:
@@ -182,13 +183,19 @@ class Preprocessing:
         return tuple(
             single.column
             for single in singles(self.features)
-            if not isinstance(single, IsBlank) and (isinstance(single, Array) or single.fill is None)
+            if not isinstance(single, IsBlank | ManyIds | ValueWeights)
+            and (isinstance(single, Array) or single.fill is None)
         )
 
     def lines(self) -> list[str]:
         """Return what was learned, a line for each group and each column of which there is anything to say."""
         lines = [*feature_lines(self.features, self._column_of), *map(cross_line, self.crosses)]
         return lines if self.label is None else [*lines, label_line(self.label)]
+
+    def doubts(self) -> list[str]:
+        """Return a sentence for each column whose words are most likely numbers or dates."""
+        read = [*self.columns, *([] if self.label is None else [self.label.column])]
+        return [f"column {column.name!r}: {column.looks_like}" for column in read if column.looks_like]
 
     def differences(self, other: Preprocessing) -> list[str]:
         """Say in sentences how `other` differs from this one in what it computes; empty if it does not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["TYPES", "RawColumn"]
+__all__ = ["TYPES", "RawColumn", "is_list"]
 
 TYPES = ("int64", "float32", "float64", "string", "bool", "date", "timestamp")
 """The types of one value. A date is a day, a timestamp has microseconds and no zone."""
@@ -19,8 +19,14 @@ class RawColumn:
     name : str
         The name of the column, unique among its records.
     type : str
-        One of `TYPES`, or a scalar type with a length: ``float32[64]`` is an array of 64 values in each record.
+        One of `TYPES`, or a scalar type with a length: ``float32[64]`` is an array of 64 values in each record, and
+        ``string[]`` a list of any number.
     """
 
     name: str
     type: str
+
+
+def is_list(column: RawColumn) -> bool:
+    """Return whether a record has a list of any number of values in a column."""
+    return column.type.endswith("[]")

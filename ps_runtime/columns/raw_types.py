@@ -12,22 +12,25 @@ from psflow.ps_runtime.columns.raw import TYPES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["arrow_type", "cast_values", "first_fault", "is_raw_type", "is_stored_as", "raw_type", "wider_type"]
+__all__ = ["LISTS", "arrow_type", "cast_values", "first_fault", "is_raw_type", "is_stored_as", "raw_type", "wider_type"]
 
 NUMBERS = ("int64", "float32", "float64")
 """Each can hold the values of those before it, up to a size that a cast checks."""
 ARRAY = re.compile(r"(\w+)\[(\d{1,9})\]")
+LISTS = tuple(f"{element}[]" for element in (*NUMBERS, "string"))
 
 
 def is_raw_type(text: str) -> bool:
-    """Return whether a text is a type of raw columns: a scalar type, or numbers with a length above 0.
+    """Return whether a text is a type of raw columns: a scalar type, numbers with a length above 0, or lists.
 
     Examples
     --------
     >>> is_raw_type("date"), is_raw_type("float32[64]"), is_raw_type("string[2]"), is_raw_type("list<int64>")
     (True, True, False, False)
+    >>> is_raw_type("string[]"), is_raw_type("bool[]")
+    (True, False)
     """
-    return text in TYPES or _length_of(text) > 0
+    return text in (*TYPES, *LISTS) or _length_of(text) > 0
 
 
 def _length_of(text: str) -> int:
@@ -43,6 +46,8 @@ def arrow_type(raw: str) -> pa.DataType:
     """Return the type of pyarrow that a raw column arrives in."""
     import pyarrow as pa
 
+    if raw in LISTS:
+        return pa.list_(arrow_type(_element_of(raw)))
     if length := _length_of(raw):
         return pa.list_(arrow_type(_element_of(raw)), length)
     return {
@@ -66,6 +71,9 @@ def raw_type(stored: pa.DataType) -> str:
 
     if kinds.is_dictionary(stored):
         return raw_type(stored.value_type)
+    if kinds.is_list(stored) or kinds.is_large_list(stored):
+        element = raw_type(stored.value_type)
+        return f"{element}[]" if f"{element}[]" in LISTS and not kinds.is_null(stored.value_type) else str(stored)
     if kinds.is_fixed_size_list(stored):
         element = raw_type(stored.value_type)
         return f"{element}[{stored.list_size}]" if element in NUMBERS and stored.list_size else str(stored)
@@ -94,7 +102,8 @@ def is_stored_as(stored: pa.DataType, raw: str) -> bool:
     found = raw_type(stored)
     if found == raw or kinds.is_null(stored):
         return True
-    numbers = _element_of(found) in NUMBERS and _element_of(raw) in NUMBERS and _length_of(found) == _length_of(raw)
+    numbers = _element_of(found) in NUMBERS and _element_of(raw) in NUMBERS
+    numbers = numbers and found.partition("[")[1:] == raw.partition("[")[1:]
     return numbers and NUMBERS.index(_element_of(found)) < NUMBERS.index(_element_of(raw))
 
 

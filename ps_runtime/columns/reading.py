@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from psflow.ps_runtime.columns.lists import split_cells, values_of
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
 from psflow.ps_runtime.errors import CellError, InputError, did_you_mean
 
@@ -39,7 +42,7 @@ EXPECTED = {
 }
 """What people read who give something else, by the type of the column."""
 
-ARRAY_TYPE = re.compile(rf"({'|'.join(TYPES)})\[([1-9][0-9]*)\]")
+ARRAY_TYPE = re.compile(rf"({'|'.join(TYPES)})\[([1-9][0-9]*)?\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,18 @@ class Column:
         How many of its values were blank in the training input.
     loses_digits : bool
         Whether the training input has whole numbers above 2**24, which float32 rounds.
+    looks_like : str
+        What its words look like and are not, as `Lookalikes` says it; empty if they look like words.
+    separator : str or None
+        What stands between the values of a cell of text; None: a cell is one value, or a list.
     """
 
     raw: RawColumn
     read_as: str
     num_blanks: int = 0
     loses_digits: bool = False
+    looks_like: str = ""
+    separator: str | None = None
 
     @property
     def name(self) -> str:
@@ -70,7 +79,7 @@ class Column:
 
 
 def split_type(raw_type: str) -> tuple[str, int | None]:
-    """Return the type of a value and the length of an array, None where there is one value in a record.
+    """Return the type of a value and the length of an array: None for one value in a record, 0 for lists of any length.
 
     Raises
     ------
@@ -79,15 +88,15 @@ def split_type(raw_type: str) -> tuple[str, int | None]:
 
     Examples
     --------
-    >>> split_type("float32[64]"), split_type("date")
-    (('float32', 64), ('date', None))
+    >>> split_type("float32[64]"), split_type("string[]"), split_type("date")
+    (('float32', 64), ('string', 0), ('date', None))
     """
     if raw_type in TYPES:
         return raw_type, None
     match = ARRAY_TYPE.fullmatch(raw_type)
     if match is None:
         raise InputError((f"the type {raw_type} cannot be read: expected one of {', '.join(TYPES)}, or float32[N]",))
-    return match[1], int(match[2])
+    return match[1], int(match[2] or 0)
 
 
 def raw_type_of(arrow_type: pa.DataType) -> str:
@@ -96,6 +105,8 @@ def raw_type_of(arrow_type: pa.DataType) -> str:
 
     if pa.types.is_fixed_size_list(arrow_type):
         return f"{raw_type_of(arrow_type.value_type)}[{arrow_type.list_size}]"
+    if pa.types.is_list(arrow_type):
+        return f"{raw_type_of(arrow_type.value_type)}[]"
     return _names_of_types().get(arrow_type, str(arrow_type))
 
 
@@ -118,12 +129,27 @@ def read_columns(table: pa.Table, columns: Sequence[Column]) -> dict[str, pa.Arr
             faults += error.faults
     if faults:
         raise InputError(tuple(faults))
-    return {column.name: convert(arrays[column.name], column.read_as, column.name) for column in columns}
+    return {column.name: _as_read(arrays[column.name], column) for column in columns}
 
 
 def read_column(table: pa.Table, column: Column) -> pa.Array:
     """Return one column of `table`; see `read_columns`."""
-    return convert(_column_of(table, column.raw), column.read_as, column.name)
+    return _as_read(_column_of(table, column.raw), column)
+
+
+def _as_read(array: pa.Array, column: Column) -> pa.Array:
+    import pyarrow as pa
+
+    of_each, is_list, _ = column.read_as.partition("[]")
+    if not is_list:
+        return convert(array, column.read_as, column.name)
+    lists = array if column.separator is None else split_cells(array, column.separator)
+    cells = values_of(lists)
+    try:
+        values = convert(cells.values, of_each, column.name)
+    except CellError as error:
+        raise CellError(column=column.name, row=int(cells.rows[error.row]), reason=error.reason) from None
+    return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(cells.lengths)]), pa.int32()), values)
 
 
 def _column_of(table: pa.Table, raw: RawColumn) -> pa.Array:
@@ -142,7 +168,7 @@ def _column_of(table: pa.Table, raw: RawColumn) -> pa.Array:
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if pc.all(pc.is_null(column, nan_is_null=True), min_count=0).as_py():
         scalar, length = split_type(raw.type)
-        own = _arrow_types()[scalar] if length is None else pa.list_(_arrow_types()[scalar], length)
+        own = _arrow_types()[scalar] if length is None else pa.list_(_arrow_types()[scalar], length or -1)
         return pa.nulls(len(column), own)
     raise InputError((f"column {raw.name!r} is {raw_type_of(column.type)}, expected {raw.type} as in training",))
 

@@ -86,9 +86,10 @@ def find_place(
     content, where = dict(environment), ENVIRONMENT
     if cluster_spec:
         tf_config_of({name: value for name, value in environment.items() if name not in ("cluster", "task")})
-        given = cluster_spec.as_dict() if isinstance(cluster_spec, ClusterSpec) else dict(cluster_spec)
+        tasks = cluster_spec.tasks if isinstance(cluster_spec, ClusterSpec) else cluster_spec
+        given = {kind: list(names) if isinstance(names, tuple) else names for kind, names in tasks.items()}
         content, where = {**environment, "cluster": given, "task": {}}, ARGUMENTS
-    if content.get("cluster") and not content.get("task"):
+    if content.get("cluster") and content.get("task", {}) == {}:
         task = {"type": task_type, "index": task_id}
         content["task"] = {name: value for name, value in task.items() if value is not None} or {"type": "client"}
     place = Place(content, tf_config_of(content, where), layer)

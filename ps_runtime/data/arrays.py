@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.data.object_arrays import plain_objects
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import ArraySpec
 
 __all__ = [
     "Array",
     "Columns",
+    "array_of",
     "array_specs",
     "as_bytes",
     "digest_of",
@@ -127,6 +129,19 @@ def _plain_columns(what: str, value: object, faults: list[str]) -> Columns:
 
 
 def _plain_array(what: str, value: object, faults: list[str]) -> Array | None:
+    array = array_of(what, value, faults)
+    if array is not None and array.size == 0:
+        faults.append(f"{what} is empty, its shape is {list(array.shape)}: expected at least one row")
+        return None
+    # ascontiguousarray also makes a scalar one row
+    return None if array is None else np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+
+
+def array_of(what: str, value: object, faults: list[str]) -> Array | None:
+    """Return a value as an array that is nothing but its bytes; without one add to `faults` why it is none.
+
+    Python objects become texts, booleans or numbers if all are such. `what` is what error texts call the value.
+    """
     if hasattr(value, "toarray"):  # to numpy it is one object
         kind = f"{type(value).__module__.partition('.')[0]} {type(value).__name__}"
         faults.append(f"{what} is a sparse matrix ({kind}): expected an array; convert it first, with .toarray()")
@@ -139,14 +154,14 @@ def _plain_array(what: str, value: object, faults: list[str]) -> Array | None:
     except (TypeError, ValueError) as error:
         faults.append(f"{what} is not an array: {error}")
         return None
+    if array.dtype == np.object_:
+        plain, fault = plain_objects(array, what)
+        faults += [fault] if fault else []
+        return plain
     if not is_plain(array.dtype):
         faults.append(
             f"{what} has dtype {array.dtype}: expected numbers, booleans or fixed-length strings; "
             "convert it first, for example with .astype('float32')"
         )
         return None
-    if array.size == 0:
-        faults.append(f"{what} is empty, its shape is {list(array.shape)}: expected at least one row")
-        return None
-    # ascontiguousarray also makes a scalar one row
-    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    return array

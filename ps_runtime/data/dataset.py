@@ -20,13 +20,14 @@ from psflow.ps_runtime.data.arrays import (
     plain_arrays,
 )
 from psflow.ps_runtime.data.declared_columns import faults_of_column_names, faults_of_ids
+from psflow.ps_runtime.data.given_arrays import arrays_of, integers
 from psflow.ps_runtime.data.lazy_dataset import LazyDataset
 from psflow.ps_runtime.data.nests import map_nest
 from psflow.ps_runtime.data.non_finite import ALL_FINITE, UNKNOWN, NonFiniteCells, Source, non_finite_cells
 from psflow.ps_runtime.data.record_stream import RecordStream
 from psflow.ps_runtime.data.row_order import AS_STORED, RowOrder
 from psflow.ps_runtime.data.splittable import KnownInput, batching_faults
-from psflow.ps_runtime.data.transformations import Transformations, check_at_least, check_seed
+from psflow.ps_runtime.data.transformations import Transformations, check_at_least, check_flag, check_seed
 from psflow.ps_runtime.data.zipping import zipped
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema, Scaling
@@ -121,7 +122,7 @@ class Dataset(Transformations, KnownInput):
         faults += faults_of_ids(self._declared, features)
         if self.scaling is not None and not columns:
             faults.append("a scaling is given without columns: expected the names of the columns that it applies to")
-        faults += [] if faults else self.order.faults(num_rows(features), self.batch_size)
+        faults += self.order.faults()
         if faults:
             raise InputError(tuple(faults))
         object.__setattr__(self, "features", features)
@@ -139,7 +140,7 @@ class Dataset(Transformations, KnownInput):
         generator : callable
             Returns an iterable; called for each reading. It may fill the same arrays again.
         """
-        return RecordStream.of(generator, getattr(generator, "__qualname__", None) or repr(generator))
+        return RecordStream.of(generator)
 
     @staticmethod
     def from_tensor_slices(tensors: Any) -> Dataset | LazyDataset:
@@ -148,7 +149,7 @@ class Dataset(Transformations, KnownInput):
         Raises
         ------
         InputError
-            If numbers of rows differ, or there is no array.
+            If numbers of rows differ, there is no array, or one is none of numbers, booleans or texts.
         """
         rows = LazyDataset.of_rows(tensors)
         if not rows.elements.num_elements:
@@ -161,12 +162,13 @@ class Dataset(Transformations, KnownInput):
     @staticmethod
     def from_tensors(tensors: Any) -> Dataset | LazyDataset:
         """Return the one element `tensors`, a nest of arrays."""
-        return Dataset.from_tensor_slices(map_nest(lambda value: np.asarray(value)[np.newaxis], tensors))
+        arrays = arrays_of("from_tensors", tensors)
+        return Dataset.from_tensor_slices(map_nest(lambda array: array[np.newaxis], arrays))
 
     @staticmethod
     def range(*bounds: int) -> Dataset | LazyDataset:
-        """Return the integers of ``range(*bounds)``, as int64."""
-        return Dataset.from_tensor_slices(np.arange(*bounds, dtype=np.int64))
+        """Return the integers of ``range(*bounds)``, as int64, in memory."""
+        return Dataset.from_tensor_slices(integers(bounds))
 
     @staticmethod
     def zip(*data_sets: Any) -> LazyDataset | RecordStream:
@@ -175,6 +177,7 @@ class Dataset(Transformations, KnownInput):
 
     def batch(self, batch_size: int, drop_remainder: bool = False) -> Dataset:  # noqa: D102
         check_at_least("batch", "batch_size", batch_size, 1)
+        check_flag("batch", "drop_remainder", drop_remainder)
         if self.is_batched:
             raise _out_of_order("batch", "a second time, which would make batches of batches: call it once")
         order = replace(self.order, num_joined=self.num_epochs, drop_remainder=bool(drop_remainder), is_batched=True)
@@ -183,7 +186,7 @@ class Dataset(Transformations, KnownInput):
     def shuffle(  # noqa: D102
         self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True
     ) -> Dataset:
-        given = check_seed(buffer_size, seed)
+        given = check_seed(buffer_size, seed, reshuffle_each_iteration)
         if self.is_batched:
             raise _out_of_order("shuffle", "after batch, which would mix whole batches: call it before batch")
         if self.num_epochs != 1:

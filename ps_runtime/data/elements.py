@@ -14,7 +14,6 @@ import numpy as np
 
 from psflow.ps_runtime.data.nests import call_with, leaves, map_nest, owned, stacked
 from psflow.ps_runtime.data.ordered_map import ordered_map
-from psflow.ps_runtime.data.shuffle_order import shuffled_window
 
 __all__ = [
     "Address",
@@ -23,10 +22,7 @@ __all__ = [
     "Elements",
     "Enumerated",
     "Mapped",
-    "Part",
-    "Repeated",
     "Rows",
-    "Shuffled",
     "Zipped",
 ]
 
@@ -58,10 +54,21 @@ class Elements(ABC):
     def place(self, address: Address) -> str:
         """Return what error texts call an element, such as ``record 3``."""
 
+    @abstractmethod
+    def is_row(self, first: Address, last: Address) -> bool:
+        """Whether the elements from one address to another stand side by side in what they are made of."""
+
+    def places(self, addresses: Sequence[Address]) -> str:
+        """Return what error texts call the elements of some addresses, at least one."""
+        first, last = self.place(addresses[0]), self.place(addresses[-1])
+        is_range = all(next_one == (one.epoch, one.number + 1) for one, next_one in itertools.pairwise(addresses))
+        if is_range and self.is_row(addresses[0], addresses[-1]):
+            return f"{first} to {last}"
+        return f"{len(addresses)} elements, shuffled or joined: the first is {first}, the last {last}"
+
     def block(self, addresses: Sequence[Address]) -> Any:
         """Return the elements of some addresses, at least one, stacked."""
-        where = f"{self.place(addresses[0])} to {self.place(addresses[-1])}"
-        return stacked(list(self.each(addresses)), where)
+        return stacked(list(self.each(addresses)), self.places(addresses))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +94,10 @@ class Rows(Elements):
     def place(self, address: Address) -> str:
         """See `Elements`."""
         return f"record {address.number}"
+
+    def is_row(self, first: Address, last: Address) -> bool:
+        """See `Elements`."""
+        return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,81 +125,9 @@ class Mapped(Elements):
         """See `Elements`."""
         return self.source.place(address)
 
-
-@dataclass(frozen=True, eq=False)
-class Reordered(Elements):
-    """Elements of `source` under other numbers."""
-
-    source: Elements
-
-    @abstractmethod
-    def origin(self, address: Address) -> Address:
-        """Return where the source has an element."""
-
-    def each(self, addresses: Iterable[Address]) -> Iterator[Any]:
+    def is_row(self, first: Address, last: Address) -> bool:
         """See `Elements`."""
-        return self.source.each(map(self.origin, addresses))
-
-    def block(self, addresses: Sequence[Address]) -> Any:
-        """See `Elements`."""
-        return self.source.block([self.origin(address) for address in addresses])
-
-    def place(self, address: Address) -> str:
-        """See `Elements`."""
-        return self.source.place(self.origin(address))
-
-
-@dataclass(frozen=True, eq=False)
-class Shuffled(Reordered):
-    """Windows of `buffer_size` elements, each mixed by itself; in each pass anew, unless all have the order of one."""
-
-    buffer_size: int
-    seed: int
-    reshuffles: bool
-
-    def count(self) -> int:
-        """See `Elements`."""
-        return self.source.num_elements
-
-    def origin(self, address: Address) -> Address:
-        """See `Reordered`."""
-        epoch, number = address
-        window, place = divmod(number, self.buffer_size)
-        order_of = epoch if self.reshuffles else 0
-        order = shuffled_window(self.seed, order_of, self.num_elements, self.buffer_size, window)
-        return Address(epoch, int(order[place]))
-
-
-@dataclass(frozen=True, eq=False)
-class Part(Reordered):
-    """The elements ``[start, stop)``, ``start <= stop``, of a pass."""
-
-    start: int
-    stop: int
-
-    def count(self) -> int:
-        """See `Elements`."""
-        return self.stop - self.start
-
-    def origin(self, address: Address) -> Address:
-        """See `Reordered`."""
-        return Address(address.epoch, self.start + address.number)
-
-
-@dataclass(frozen=True, eq=False)
-class Repeated(Reordered):
-    """Several passes as one."""
-
-    num_passes: int
-
-    def count(self) -> int:
-        """See `Elements`."""
-        return self.num_passes * self.source.num_elements
-
-    def origin(self, address: Address) -> Address:
-        """See `Reordered`."""
-        passes, number = divmod(address.number, self.source.num_elements)
-        return Address(address.epoch * self.num_passes + passes, number)
+        return self.source.is_row(first, last)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,9 +149,11 @@ class Batched(Elements):
 
     def place(self, address: Address) -> str:
         """See `Elements`."""
-        records = self._records(address)
-        first, last = self.source.place(records[0]), self.source.place(records[-1])
-        return f"batch {address.number} ({first} to {last})"
+        return f"batch {address.number} ({self.source.places(self._records(address))})"
+
+    def is_row(self, first: Address, last: Address) -> bool:
+        """See `Elements`."""
+        return self.source.is_row(self._records(first)[0], self._records(last)[-1])
 
     def _records(self, address: Address) -> list[Address]:
         start = address.number * self.batch_size
@@ -239,6 +180,10 @@ class Zipped(Elements):
         """See `Elements`."""
         return " with ".join(dict.fromkeys(source.place(address) for source in self.sources))
 
+    def is_row(self, first: Address, last: Address) -> bool:
+        """See `Elements`."""
+        return all(source.is_row(first, last) for source in self.sources)
+
 
 @dataclass(frozen=True, eq=False)
 class Concatenated(Elements):
@@ -263,6 +208,14 @@ class Concatenated(Elements):
             return self.first.place(address)
         return f"{self.second.place(self._in_second(address))} of the second data set"
 
+    def is_row(self, first: Address, last: Address) -> bool:
+        """See `Elements`."""
+        if last.number < self.first.num_elements:
+            return self.first.is_row(first, last)
+        return first.number >= self.first.num_elements and self.second.is_row(
+            self._in_second(first), self._in_second(last)
+        )
+
     def _in_second(self, address: Address) -> Address:
         return Address(address.epoch, address.number - self.first.num_elements)
 
@@ -286,3 +239,7 @@ class Enumerated(Elements):
     def place(self, address: Address) -> str:
         """See `Elements`."""
         return self.source.place(address)
+
+    def is_row(self, first: Address, last: Address) -> bool:
+        """See `Elements`."""
+        return self.source.is_row(first, last)

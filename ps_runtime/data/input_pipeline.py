@@ -231,6 +231,11 @@ def _checked(batches: Iterable[Any], where: str) -> Iterator[Batch]:
 def _batched(data: Transformations, where: str, first_pass: int) -> LazyDataset | Iterator[Batch]:
     """Return the batches of a data set that is computed as it is read: those of none as a stream that is empty."""
     if not data.is_batched:
-        raise InputError((f"{where} returned a data set without a batch size; call its batch(batch_size)",))
+        raise InputError(
+            (
+                f"{where} returned a data set without a batch size; call its batch(batch_size), or, where its elements "
+                "are batches already, as a generator, a map or an interleave may make them, return iter(data_set)",
+            )
+        )
     lazy = data.by_number()
     return lazy if lazy is not None and lazy.elements.num_elements else _checked(data.stream().read(first_pass), where)

@@ -14,6 +14,8 @@ from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["LazyBatches"]
 
+FIRST = Address(0, 0)
+
 
 class LazyBatches(SplittableInput):
     """Batches by number, each computed by whoever reads it.
@@ -32,11 +34,12 @@ class LazyBatches(SplittableInput):
     Raises
     ------
     InputError
-        If the first batch is none that a model reads, or rows are to be dropped.
+        If rows are to be dropped.
 
     Notes
     -----
-    Thread-safe, as far as functions of the user are. The first batch is computed when it is opened.
+    Thread-safe, as far as functions of the user are. To open it computes nothing. The first batch, if it was computed
+    to be looked at, is kept until something is read.
     """
 
     batch_size = 1
@@ -54,9 +57,8 @@ class LazyBatches(SplittableInput):
         self._where = where
         self._refuses = non_finite == "error"
         self._enforcement = enforcement
-        first = self._read(Address(0, 0), is_first=True)
-        self._schema = schema_of(*first)
-        self.rows_per_record = num_rows(first[0])
+        self._first: tuple[InputSchema, int] | None = None  # what the first batch looks like, and its rows
+        self._kept: dict[Address, Batch] = {}
 
     @property
     def num_records(self) -> int:
@@ -77,18 +79,23 @@ class LazyBatches(SplittableInput):
                     f"got epoch {epoch}, batches [{start}, {stop})",
                 )
             )
-        return self._read(Address(epoch, start))
+        address = Address(epoch, start)
+        kept = self._kept.pop(FIRST, None)
+        return self._read(address) if kept is None or address != FIRST else kept
 
-    def _read(self, address: Address, *, is_first: bool = False) -> Batch:
+    def _read(self, address: Address) -> Batch:
         [given] = self._elements.each([address])
         where = f"{self._elements.place(address)} of {self._where}"
         features, labels = checked_batch(given, where)
-        features = self._enforcement.selected_batch(features, where, is_first=is_first)
+        features = self._enforcement.selected_batch(features, where, is_first=address == FIRST)
         if self._refuses:
             cells, _ = non_finite_cells(features, labels, source=Source(where))
             if cells.num_rows:
                 raise InputError(cells.faults())
-        return self._enforcement.batch(features, labels, where)
+        batch = self._enforcement.batch(features, labels, where)
+        if address == FIRST:
+            self._first = schema_of(*batch), num_rows(batch[0])
+        return batch
 
     def first_non_finite_cell(self, epoch: int, start: int, stop: int) -> str:
         """Return column and row of such a cell; see `SplittableInput.first_non_finite_cell`."""
@@ -96,5 +103,16 @@ class LazyBatches(SplittableInput):
         return non_finite_cells(*batch, source=Source(self._elements.place(Address(epoch, start))))[0].first
 
     def schema(self) -> InputSchema:
-        """Return what a row of a batch looks like."""
-        return self._schema
+        """Return what a row of a batch looks like, as the first batch shows it."""
+        return self._looked_at()[0]
+
+    @property
+    def rows_per_record(self) -> int:
+        """Rows of the first batch."""
+        return self._looked_at()[1]
+
+    def _looked_at(self) -> tuple[InputSchema, int]:
+        if self._first is None:
+            self._kept[FIRST] = self._read(FIRST)
+        assert self._first is not None, "the first batch was read"
+        return self._first

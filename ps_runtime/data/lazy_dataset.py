@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from psflow.ps_runtime.data.elements import (
     Address,
     Batched,
@@ -17,15 +15,21 @@ from psflow.ps_runtime.data.elements import (
     Elements,
     Enumerated,
     Mapped,
-    Part,
-    Repeated,
     Rows,
-    Shuffled,
     Zipped,
 )
+from psflow.ps_runtime.data.given_arrays import arrays_of, rows_of
 from psflow.ps_runtime.data.nests import leaves, map_nest
 from psflow.ps_runtime.data.record_stream import RecordStream
-from psflow.ps_runtime.data.transformations import Transformations, check_at_least, check_callable, check_seed
+from psflow.ps_runtime.data.reordered_elements import Part, Repeated, Shuffled
+from psflow.ps_runtime.data.transformations import (
+    Transformations,
+    check_at_least,
+    check_callable,
+    check_flag,
+    check_other,
+    check_seed,
+)
 from psflow.ps_runtime.errors import InputError
 
 __all__ = ["LazyDataset"]
@@ -57,8 +61,8 @@ class LazyDataset(Transformations):
 
     @classmethod
     def of_rows(cls, nest: Any) -> LazyDataset:
-        """Return the rows of arrays; InputError if their numbers differ, or there is no array."""
-        arrays = map_nest(_rows, nest)
+        """Return the rows of arrays; InputError if their numbers differ, or there is no array of values."""
+        arrays = map_nest(rows_of, arrays_of("from_tensor_slices", nest))
         lengths = sorted({len(array) for array in leaves(arrays)})
         if len(lengths) != 1:
             raise InputError((f"from_tensor_slices: expected arrays of one length, got {lengths or 'no array'}",))
@@ -72,6 +76,7 @@ class LazyDataset(Transformations):
 
     def batch(self, batch_size: int, drop_remainder: bool = False) -> LazyDataset:  # noqa: D102
         check_at_least("batch", "batch_size", batch_size, 1)
+        check_flag("batch", "drop_remainder", drop_remainder)
         whole = self._in_passes_of(batch_size)
         batches = whole._each(lambda elements: Batched(elements, int(batch_size), drop_remainder))
         return replace(batches, is_batched=True)
@@ -79,7 +84,7 @@ class LazyDataset(Transformations):
     def shuffle(  # noqa: D102
         self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True
     ) -> LazyDataset:
-        given, elements = check_seed(buffer_size, seed), self._all("shuffle")
+        given, elements = check_seed(buffer_size, seed, reshuffle_each_iteration), self._all("shuffle")
         size = max(1, min(int(buffer_size), elements.num_elements))
         return LazyDataset(Shuffled(elements, size, given, reshuffle_each_iteration), 1, self.is_batched)
 
@@ -102,6 +107,7 @@ class LazyDataset(Transformations):
         return LazyDataset(Part(elements, min(int(count), last), last), 1, self.is_batched)
 
     def concatenate(self, other: Transformations) -> Transformations:  # noqa: D102
+        check_other("concatenate", other)
         second = other.by_number()
         if second is None:
             return self.stream().concatenate(other)
@@ -117,7 +123,10 @@ class LazyDataset(Transformations):
 
     def stream(self) -> RecordStream:  # noqa: D102
         of_epoch = None if self.elements_of_epoch is None else partial(_read_pass, self.elements_of_epoch)
-        one_pass = RecordStream(partial(_read_pass, self.elements), "the data set", self.is_batched, of_epoch)
+        last = Address(0, self.elements.num_elements - 1)
+        is_row = last.number < 0 or self.elements.is_row(Address(0, 0), last)
+        name = "the data set" if is_row else "the data set as it is shuffled or joined"
+        one_pass = RecordStream(partial(_read_pass, self.elements), name, self.is_batched, of_epoch)
         return one_pass if self.num_epochs == 1 else one_pass.repeat(self.num_epochs)
 
     def one_epoch(self) -> LazyDataset:  # noqa: D102
@@ -171,12 +180,3 @@ class LazyDataset(Transformations):
 
 def _read_pass(elements: Elements, epoch: int) -> Iterator[Any]:
     return elements.each(Address(epoch, number) for number in range(elements.num_elements))
-
-
-def _rows(value: Any) -> Any:
-    array = np.asarray(value)
-    if not array.ndim:
-        raise InputError((f"from_tensor_slices: expected arrays with rows on axis 0, got {value!r}",))
-    view = array.view()
-    view.flags.writeable = False
-    return view

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from psflow.ps_runtime.data.user_code import user_error
+from psflow.ps_runtime.data.user_code import misfit, user_error
 from psflow.ps_runtime.errors import InputError, PsflowError
 
 __all__ = ["call_with", "leaves", "map_nest", "owned", "stacked"]
@@ -51,11 +51,14 @@ def call_with(function: Callable[..., Any], element: Any, place: Callable[[], st
 
     `place` says which element it is, for the InputError that whatever `function` raises becomes.
     """
+    arguments = element if isinstance(element, tuple) else (element,)
     try:
-        return function(*element) if isinstance(element, tuple) else function(element)
+        return function(*arguments)
     except PsflowError:
         raise
     except Exception as cause:  # StopIteration among them, which whoever reads would take for the end of the data
+        if isinstance(cause, TypeError) and (sentence := misfit(function, len(arguments))):
+            raise InputError((f"{sentence} for {place()}; the parts of a tuple are its arguments",)) from None
         raise user_error(function, InputError, f"for {place()}", cause) from cause
 
 

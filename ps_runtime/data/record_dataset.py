@@ -169,7 +169,16 @@ class RecordDataset(KnownInput):
         labels = () if self._label is None else (ArraySpec("", self._label.spec.dtype, ()),)
         name = None if self._label is None else self._label.column.name
         features = tuple(
-            ArraySpec(spec.name, spec.dtype, spec.shape, spec.num_ids or 0, spec.embedding or 0, spec.lifetime)
+            ArraySpec(
+                spec.name,
+                spec.dtype,
+                spec.shape,
+                spec.num_ids or 0,
+                spec.embedding or 0,
+                spec.lifetime,
+                spec.combiner,
+                spec.weights,
+            )
             for spec in self._specs()
         )
         return InputSchema(features, labels, label=name, preprocessing=self._preprocessing, text=self.scanned.text)

@@ -112,8 +112,16 @@ class RecordFiles(Format):
 
     @property
     def types(self) -> dict[str, str]:
-        """The types that are set, by column; a ``number`` is read as what it is, such as a day, and made one."""
-        set_types = {name: options.type for name, options in self.columns.items() if options.type is not None}
+        """The types that are set, by column; a ``number`` is read as what it is, such as a day, and made one.
+
+        Cells of several values are text, and so are those of their weights.
+        """
+        set_types: dict[str, str] = {
+            name: options.type for name, options in self.columns.items() if options.type is not None
+        }
+        for name, options in self.columns.items():
+            if options.separator is not None:
+                set_types |= dict.fromkeys([name] if options.weights is None else [name, options.weights], "string")
         return {name: raw for name, raw in set_types.items() if raw != NUMBER}
 
 

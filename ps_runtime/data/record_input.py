@@ -131,7 +131,8 @@ class RecordInput:
             )
         except UsageError as error:
             raise InputError(tuple(f"{where}: {fault}" for fault in error.faults)) from None
-        filled = [name for name, options in self.columns.items() if options.impute is not None]
+        filled = [name for name, own in self.columns.items() if own.impute is not None or own.max_values is not None]
+        filled += [own.weights for own in self.columns.values() if own.weights is not None]
         vocabularies = self.vocabularies()
         found = scan_input(
             scan,

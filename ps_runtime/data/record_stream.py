@@ -17,9 +17,12 @@ from psflow.ps_runtime.data.transformations import (
     Transformations,
     check_at_least,
     check_callable,
+    check_flag,
+    check_other,
     check_seed,
     passes_of,
 )
+from psflow.ps_runtime.data.user_code import misfit
 from psflow.ps_runtime.errors import InputError
 
 __all__ = ["RecordStream"]
@@ -44,7 +47,7 @@ class RecordStream(Transformations):
 
     Examples
     --------
-    >>> lines = RecordStream.of(lambda: ["1 2", "3 4", "5 6"], "lines").map(lambda line: line.split())
+    >>> lines = RecordStream.of(lambda: ["1 2", "3 4", "5 6"]).map(lambda line: line.split())
     >>> list(lines.map(lambda words: (int(words[0]), int(words[1]))).batch(2))
     [(array([1, 3]), array([2, 4])), (array([5]), array([6]))]
     """
@@ -55,10 +58,21 @@ class RecordStream(Transformations):
     read_epoch: Callable[[int], Iterator[Any]] | None = None
 
     @classmethod
-    def of(cls, generator: Callable[[], Iterable[Any]], name: str) -> RecordStream:
+    def of(cls, generator: Callable[[], Iterable[Any]]) -> RecordStream:
         """Return the elements of the iterable that `generator` returns; it may fill its arrays again."""
         check_callable("from_generator", generator)
-        return cls(lambda epoch: map(owned, generator()), name)
+        if sentence := misfit(generator, 0):
+            raise InputError((f"from_generator: {sentence}",))
+        name = getattr(generator, "__qualname__", None) or repr(generator)
+
+        def begun(epoch: int) -> Iterator[Any]:
+            elements = generator()
+            if not isinstance(elements, Iterable):
+                got = type(elements).__name__
+                raise InputError((f"from_generator: {name} returned {got}, expected an iterable of elements",))
+            return map(owned, elements)
+
+        return cls(begun, name)
 
     def map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> RecordStream:  # noqa: D102
         check_callable("map", function)
@@ -73,10 +87,12 @@ class RecordStream(Transformations):
 
     def filter(self, predicate: Callable[..., Any]) -> RecordStream:  # noqa: D102
         check_callable("filter", predicate)
-        return self._then(lambda elements, _: (e for n, e in enumerate(elements) if self._is_kept(predicate, n, e)))
+        kept = self._then(lambda elements, _: (e for n, e in enumerate(elements) if self._is_kept(predicate, n, e)))
+        return replace(kept, name=f"{self.name}, filtered")
 
     def batch(self, batch_size: int, drop_remainder: bool = False) -> RecordStream:  # noqa: D102
         check_at_least("batch", "batch_size", batch_size, 1)
+        check_flag("batch", "drop_remainder", drop_remainder)
         name = f"{self.name}, in batches of {batch_size}"
         batches = self._then(lambda elements, _: self._batches(elements, batch_size, drop_remainder))
         return replace(batches, name=name, is_batched=True)
@@ -84,13 +100,13 @@ class RecordStream(Transformations):
     def shuffle(  # noqa: D102
         self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True
     ) -> RecordStream:
-        given = check_seed(buffer_size, seed)
+        given = check_seed(buffer_size, seed, reshuffle_each_iteration)
 
         def mixed(elements: Iterator[Any], epoch: int) -> Iterator[Any]:
             random = np.random.default_rng([given, epoch if reshuffle_each_iteration else 0])
             return _mixed(elements, buffer_size, random)
 
-        return self._then(mixed)
+        return replace(self._then(mixed), name=f"{self.name}, shuffled")
 
     def repeat(self, num_epochs: int | None = None) -> RecordStream:  # noqa: D102
         if num_epochs is not None:
@@ -106,7 +122,8 @@ class RecordStream(Transformations):
                     return
 
         is_left_out = num_epochs is None or self.is_batched
-        return replace(self, read=repeated, read_epoch=self.read_epoch or (self.read if is_left_out else None))
+        read_epoch = self.read_epoch or (self.read if is_left_out else None)
+        return replace(self, read=repeated, read_epoch=read_epoch, name=f"{self.name}, repeated")
 
     def take(self, count: int) -> RecordStream:  # noqa: D102
         check_at_least("take", "count", count, 0)
@@ -114,9 +131,11 @@ class RecordStream(Transformations):
 
     def skip(self, count: int) -> RecordStream:  # noqa: D102
         check_at_least("skip", "count", count, 0)
-        return self._then(lambda elements, _: itertools.islice(elements, count, None))
+        skipped = self._then(lambda elements, _: itertools.islice(elements, count, None))
+        return replace(skipped, name=f"{self.name} without the first {count}")
 
     def concatenate(self, other: Transformations) -> RecordStream:  # noqa: D102
+        check_other("concatenate", other)
         second = other.stream()
         return RecordStream(
             lambda epoch: itertools.chain(self.read(epoch), _late(second, epoch)),

@@ -70,17 +70,14 @@ class RowOrder:
             rows = rows.batch(batch_size, self.drop_remainder)
         return rows.repeat(num_epochs)
 
-    def faults(self, num_rows: int, batch_size: int) -> list[str]:
-        """Return a sentence for each number that is out of its range, or what leaves nothing of some rows."""
+    def faults(self) -> list[str]:
+        """Return a sentence for each number that is out of its range."""
         given = {"buffer_size": self.buffer_size, "num_joined": self.num_joined}
-        faults = [
+        return [
             f"{name} is {number!r}: expected an int >= 1"
             for name, number in given.items()
             if number is not None and not is_int(number, 1)
         ]
-        if not faults and self.num_records(num_rows, batch_size) == 0:
-            faults.append(f"drop_remainder leaves no batch of {batch_size}, as there are {num_rows} rows")
-        return faults
 
 
 AS_STORED = RowOrder()

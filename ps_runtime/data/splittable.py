@@ -25,13 +25,15 @@ class SplittableInput(ABC):
     num_epochs: int | None
     """How often the records are read; None: for ever."""
 
-    rows_per_record: int = 1
-    """1, unless a record is a batch: then the rows of the first one."""
-
     @property
     @abstractmethod
     def num_records(self) -> int:
         """Number of records of an epoch."""
+
+    @property
+    def rows_per_record(self) -> int:
+        """1, unless a record is a batch: then the rows of the first one."""
+        return 1
 
     @property
     @abstractmethod

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from psflow.ps_runtime.data.splittable import is_int
 from psflow.ps_runtime.errors import InputError
@@ -14,7 +17,15 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.data.lazy_dataset import LazyDataset
     from psflow.ps_runtime.data.record_stream import RecordStream
 
-__all__ = ["Transformations", "check_at_least", "check_callable", "check_seed", "passes_of"]
+__all__ = [
+    "Transformations",
+    "check_at_least",
+    "check_callable",
+    "check_flag",
+    "check_other",
+    "check_seed",
+    "passes_of",
+]
 
 
 class Transformations(ABC):
@@ -151,14 +162,28 @@ def check_callable(method: str, function: object) -> None:
         raise InputError((f"{method} should get a function, got {type(function).__name__}",))
 
 
-def check_at_least(method: str, name: str, value: object, minimum: int) -> None:
-    """Refuse what is no int, or too small."""
+def check_at_least(method: str, name: str, value: Any, minimum: int) -> None:
+    """Refuse what is no int, too small, or so large that nothing can be counted by it."""
     if not is_int(value, minimum):
         raise InputError((f"{name} of {method} is {value!r}: expected an int >= {minimum}",))
+    if value > sys.maxsize:
+        raise InputError((f"{name} of {method} is {value}: expected an int <= {sys.maxsize}",))
 
 
-def check_seed(buffer_size: object, seed: object) -> int:
-    """Return the seed of `shuffle`; InputError without one, or for a buffer of no size."""
+def check_flag(method: str, name: str, value: object) -> None:
+    """Refuse what is no bool: any text, "no" among them, would count as True."""
+    if not isinstance(value, bool | np.bool_):
+        raise InputError((f"{name} of {method} is {value!r}: expected True or False",))
+
+
+def check_other(method: str, other: object) -> None:
+    """Refuse what is no data set."""
+    if not isinstance(other, Transformations):
+        raise InputError((f"{method} should get a data set, such as Dataset.range(3), got {type(other).__name__}",))
+
+
+def check_seed(buffer_size: object, seed: Any, reshuffle_each_iteration: object) -> int:
+    """Return the seed of `shuffle`; InputError without one, or for another argument that cannot be."""
     check_at_least("shuffle", "buffer_size", buffer_size, 1)
     if seed is None:
         raise InputError(
@@ -167,6 +192,7 @@ def check_seed(buffer_size: object, seed: object) -> int:
                 f"shuffle({buffer_size}, seed=1)",
             )
         )
-    check_at_least("shuffle", "seed", seed, 0)
-    assert isinstance(seed, int) or hasattr(seed, "__index__")
+    if not is_int(seed, 0):
+        raise InputError((f"seed of shuffle is {seed!r}: expected an int >= 0",))
+    check_flag("shuffle", "reshuffle_each_iteration", reshuffle_each_iteration)
     return int(seed)

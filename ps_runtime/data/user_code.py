@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from types import CodeType
 from typing import Any
 
 from psflow.ps_runtime.data.called_input import CalledInput
 from psflow.ps_runtime.errors import PsflowError, UsageError
 
-__all__ = ["user_code", "user_error"]
+__all__ = ["misfit", "user_code", "user_error"]
 
 
 @contextmanager
@@ -42,6 +44,20 @@ def user_error(function: Callable[..., Any], error: type[UsageError], when: str,
     return error((f"{_name(function)} raised {type(cause).__name__} {when}{_place(function, cause)}{words}",))
 
 
+def misfit(function: Callable[..., Any], num_arguments: int) -> str:
+    """Return a sentence if a function of the user does not take so many arguments, else an empty text."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some callables of extension modules have no signature
+        return ""
+    try:
+        signature.bind(*[None] * num_arguments)
+    except TypeError:
+        number = "1 argument" if num_arguments == 1 else f"{num_arguments} arguments"
+        return f"{_name(function)}{_definition(function)} takes {signature}, but gets {number}"
+    return ""
+
+
 def _name(function: Callable[..., Any]) -> str:
     plain = _unwrapped(function)
     qualified = getattr(plain, "__qualname__", type(plain).__qualname__)
@@ -49,14 +65,34 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _place(function: Callable[..., Any], cause: Exception) -> str:
-    """Return the innermost line of the function's file, or the innermost of all where that file has no part in it."""
-    plain = _unwrapped(function)
-    code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
+    """Return the innermost line of the function's file, or the innermost of all where that file has no part in it.
+
+    Empty if there is no line but the one of psflow that calls the function.
+    """
+    code = _code(function)
     frames = traceback.extract_tb(cause.__traceback__)
     own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
+    if not own and len(frames) == 1:
+        return ""
     frame = (own or frames)[-1]
-    relative = os.path.relpath(frame.filename)
-    return f" at {frame.filename if relative.startswith('..') else relative}:{frame.lineno}"
+    return f" at {_shown(frame.filename)}:{frame.lineno}"
+
+
+def _definition(function: Callable[..., Any]) -> str:
+    code = _code(function)
+    return "" if code is None else f" at {_shown(code.co_filename)}:{code.co_firstlineno}"
+
+
+def _code(function: Callable[..., Any]) -> CodeType | None:
+    """Return what the function runs; None if it is none of Python."""
+    plain = _unwrapped(function)
+    code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
+def _shown(path: str) -> str:
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
 
 
 def _unwrapped(function: Callable[..., Any]) -> Any:

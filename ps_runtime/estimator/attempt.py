@@ -258,7 +258,7 @@ class Attempt:
             logger.info("%s: %s", event.role, event, extra=FROM_A_ROLE)
 
     def _take_over(self, record: JobRecord) -> None:
-        for sentence in self.plan.ignored:
+        for sentence in (*self.plan.ignored, *self.plan.doubts):
             logger.warning("%s", sentence)
         begun = {} if self._fork is None else self._fork.facts()
         self.number = int({**record.facts, **begun}.get("attempts", 0)) + 1

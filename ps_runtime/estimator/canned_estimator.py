@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
+from psflow.ps_runtime.activations import ActivationFn
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.keys import Key
@@ -14,7 +15,15 @@ from psflow.ps_runtime.model.spec import EstimatorSpec
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["CannedEstimator", "LabelVocabulary", "LossReduction", "NumClasses", "WeightColumn"]
+__all__ = [
+    "CannedEstimator",
+    "Dropout",
+    "HiddenActivation",
+    "LabelVocabulary",
+    "LossReduction",
+    "NumClasses",
+    "WeightColumn",
+]
 
 NumClasses = Annotated[
     int | None,
@@ -27,6 +36,11 @@ WeightColumn = Annotated[
 LabelVocabulary = Annotated[
     Sequence[str] | None,
     Key("Words of the classes, where labels of arrays are words; of record files they are the classes of the label."),
+]
+HiddenActivation = Annotated[ActivationFn, Key("What follows the sums of a hidden layer; null: nothing, as linear.")]
+Dropout = Annotated[
+    float | None,
+    Key("Share of the outputs of hidden layers that are 0 in training; null: none is.", ge=0, lt=1),
 ]
 LossReduction = Annotated[Reduction, Key("How the losses of a batch become one number.")]
 

@@ -7,12 +7,19 @@ from typing import Annotated
 
 from psflow.ps_runtime.estimator.canned_estimator import (
     CannedEstimator,
+    Dropout,
+    HiddenActivation,
     LabelVocabulary,
     LossReduction,
     NumClasses,
     WeightColumn,
 )
-from psflow.ps_runtime.estimator.hyper_parameters import classifier_faults, optimizer_faults, units_faults
+from psflow.ps_runtime.estimator.hyper_parameters import (
+    classifier_faults,
+    hidden_faults,
+    optimizer_faults,
+    units_faults,
+)
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.feature_columns.choosing import as_list, deep_columns_faults
 from psflow.ps_runtime.feature_columns.kinds import DenseColumn
@@ -30,7 +37,7 @@ DEFAULT_OPTIMIZER = Adagrad(learning_rate=0.05)
 
 
 class DNNClassifier(CannedEstimator):
-    """Dense layers with relu between them, and at the end softmax, or of two classes the logistic function.
+    """Dense layers with an activation function between them, and softmax, or of two classes the logistic function.
 
     Parameters
     ----------
@@ -56,6 +63,13 @@ class DNNClassifier(CannedEstimator):
         The words of the classes, where the labels of arrays are words; record files have the classes of the label.
     loss_reduction : Reduction
         How the losses of a batch become one number.
+    activation_fn : str, callable or None
+        What follows the sums of each hidden layer: ``relu``, ``relu6``, ``leaky_relu``, ``elu``, ``selu``,
+        ``softplus``, ``softsign``, ``sigmoid``, ``tanh`` or ``linear``, which is None, too; or a function of numpy, or
+        one written with ``autograd.numpy``, of arrays ``(batch, units)``.
+    dropout : float, optional
+        The share of the outputs of each hidden layer that are 0 in training; the others are divided by
+        ``1 - dropout``. Drawn from the seed of the job, for each replica and step.
 
     Raises
     ------
@@ -90,17 +104,22 @@ class DNNClassifier(CannedEstimator):
         weight_column: WeightColumn = None,
         label_vocabulary: LabelVocabulary = None,
         loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE,
+        activation_fn: HiddenActivation = "relu",
+        dropout: Dropout = None,
     ) -> None:
         columns = as_list(feature_columns)
         faults = [
             *([] if columns is None else deep_columns_faults(columns)),
             *units_faults(hidden_units),
+            *hidden_faults(activation_fn, dropout),
             *classifier_faults(n_classes, weight_column, label_vocabulary, loss_reduction),
             *optimizer_faults(optimizer, "Adagrad(learning_rate=0.05)"),
         ]
         check("DNNClassifier", faults)
         params = {
             "hidden_units": [int(n) for n in hidden_units],
+            "activation_fn": activation_fn,
+            "dropout": dropout,
             "feature_columns": columns,
             "optimizer": optimizer,
         }

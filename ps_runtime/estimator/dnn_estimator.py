@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from psflow.ps_runtime.activations import ActivationFn
 from psflow.ps_runtime.estimator.canned_estimator import CannedEstimator
-from psflow.ps_runtime.estimator.hyper_parameters import head_faults, optimizer_faults, units_faults
+from psflow.ps_runtime.estimator.hyper_parameters import head_faults, hidden_faults, optimizer_faults, units_faults
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.feature_columns.choosing import as_list, deep_columns_faults
 from psflow.ps_runtime.feature_columns.kinds import DenseColumn
@@ -21,7 +22,7 @@ DEFAULT_OPTIMIZER = Adagrad(learning_rate=0.05)
 
 
 class DNNEstimator(CannedEstimator):
-    """Dense layers with relu between them, and the logits of a head at the end.
+    """Dense layers with an activation function between them, and the logits of a head at the end.
 
     Parameters
     ----------
@@ -39,6 +40,8 @@ class DNNEstimator(CannedEstimator):
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
         Where the first values come from; see `Estimator`.
+    activation_fn, dropout
+        See `DNNClassifier`.
 
     Raises
     ------
@@ -60,17 +63,23 @@ class DNNEstimator(CannedEstimator):
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
+        *,
+        activation_fn: ActivationFn = "relu",
+        dropout: float | None = None,
     ) -> None:
         columns = as_list(feature_columns)
         faults = [
             *head_faults(head),
             *([] if columns is None else deep_columns_faults(columns)),
             *units_faults(hidden_units),
+            *hidden_faults(activation_fn, dropout),
             *optimizer_faults(optimizer, "Adagrad(learning_rate=0.05)"),
         ]
         check("DNNEstimator", faults)
         params = {
             "hidden_units": [int(n) for n in hidden_units],
+            "activation_fn": activation_fn,
+            "dropout": dropout,
             "feature_columns": columns,
             "optimizer": optimizer,
         }

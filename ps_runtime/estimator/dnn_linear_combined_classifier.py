@@ -7,6 +7,8 @@ from typing import Annotated
 
 from psflow.ps_runtime.estimator.canned_estimator import (
     CannedEstimator,
+    Dropout,
+    HiddenActivation,
     LabelVocabulary,
     LossReduction,
     NumClasses,
@@ -16,6 +18,7 @@ from psflow.ps_runtime.estimator.hyper_parameters import (
     NamesOrColumns,
     classifier_faults,
     combiner_faults,
+    hidden_faults,
     optimizer_faults,
     parts_faults,
     units_faults,
@@ -66,6 +69,8 @@ class DNNLinearCombinedClassifier(CannedEstimator):
         How the losses of a batch become one number.
     linear_sparse_combiner : {"sum", "mean", "sqrtn"}
         See `LinearClassifier`.
+    dnn_activation_fn, dnn_dropout
+        `activation_fn` and `dropout` of the deep part; see `DNNClassifier`.
 
     Raises
     ------
@@ -105,10 +110,13 @@ class DNNLinearCombinedClassifier(CannedEstimator):
         label_vocabulary: LabelVocabulary = None,
         loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE,
         linear_sparse_combiner: Combiner = "sum",
+        dnn_activation_fn: HiddenActivation = "relu",
+        dnn_dropout: Dropout = None,
     ) -> None:
         linear_columns, dnn_columns = as_list(linear_feature_columns), as_list(dnn_feature_columns)
         faults = [
             *units_faults(dnn_hidden_units, "dnn_hidden_units"),
+            *hidden_faults(dnn_activation_fn, dnn_dropout, "dnn_"),
             *parts_faults(linear_columns, dnn_columns),
             *combiner_faults("linear_sparse_combiner", linear_sparse_combiner),
             *optimizer_faults(dnn_optimizer, "Adagrad(learning_rate=0.001)", "dnn_optimizer"),
@@ -119,6 +127,8 @@ class DNNLinearCombinedClassifier(CannedEstimator):
         check("DNNLinearCombinedClassifier", faults)
         params = {
             "dnn_hidden_units": [int(n) for n in dnn_hidden_units],
+            "dnn_activation_fn": dnn_activation_fn,
+            "dnn_dropout": dnn_dropout,
             "linear_feature_columns": linear_columns,
             "linear_sparse_combiner": linear_sparse_combiner,
             "linear_optimizer": linear_optimizer,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from psflow.ps_runtime.activations import ActivationFn
 from psflow.ps_runtime.estimator.canned_estimator import CannedEstimator
 from psflow.ps_runtime.estimator.hyper_parameters import (
     NamesOrColumns,
     combiner_faults,
     head_faults,
+    hidden_faults,
     optimizer_faults,
     parts_faults,
     units_faults,
@@ -44,6 +46,8 @@ class DNNLinearCombinedEstimator(CannedEstimator):
         Where the first values come from; see `Estimator`.
     linear_sparse_combiner : {"sum", "mean", "sqrtn"}
         See `LinearClassifier`.
+    dnn_activation_fn, dnn_dropout
+        `activation_fn` and `dropout` of the deep part; see `DNNClassifier`.
 
     Raises
     ------
@@ -69,11 +73,14 @@ class DNNLinearCombinedEstimator(CannedEstimator):
         warm_start_from: str | WarmStartSettings | None = None,
         *,
         linear_sparse_combiner: Combiner = "sum",
+        dnn_activation_fn: ActivationFn = "relu",
+        dnn_dropout: float | None = None,
     ) -> None:
         linear_columns, dnn_columns = as_list(linear_feature_columns), as_list(dnn_feature_columns)
         faults = [
             *head_faults(head),
             *units_faults(dnn_hidden_units, "dnn_hidden_units"),
+            *hidden_faults(dnn_activation_fn, dnn_dropout, "dnn_"),
             *parts_faults(linear_columns, dnn_columns),
             *combiner_faults("linear_sparse_combiner", linear_sparse_combiner),
             *optimizer_faults(dnn_optimizer, "Adagrad(learning_rate=0.001)", "dnn_optimizer"),
@@ -83,6 +90,8 @@ class DNNLinearCombinedEstimator(CannedEstimator):
         check("DNNLinearCombinedEstimator", faults)
         params = {
             "dnn_hidden_units": [int(n) for n in dnn_hidden_units],
+            "dnn_activation_fn": dnn_activation_fn,
+            "dnn_dropout": dnn_dropout,
             "linear_feature_columns": linear_columns,
             "linear_sparse_combiner": linear_sparse_combiner,
             "linear_optimizer": linear_optimizer,

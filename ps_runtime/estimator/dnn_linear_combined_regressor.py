@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from psflow.ps_runtime.estimator.canned_estimator import CannedEstimator, LossReduction, WeightColumn
+from psflow.ps_runtime.estimator.canned_estimator import (
+    CannedEstimator,
+    Dropout,
+    HiddenActivation,
+    LossReduction,
+    WeightColumn,
+)
 from psflow.ps_runtime.estimator.hyper_parameters import (
     NamesOrColumns,
     combiner_faults,
+    hidden_faults,
     optimizer_faults,
     parts_faults,
     regressor_faults,
@@ -58,6 +65,8 @@ class DNNLinearCombinedRegressor(CannedEstimator):
         How the losses of a batch become one number.
     linear_sparse_combiner : {"sum", "mean", "sqrtn"}
         See `LinearClassifier`.
+    dnn_activation_fn, dnn_dropout
+        `activation_fn` and `dropout` of the deep part; see `DNNClassifier`.
 
     Raises
     ------
@@ -96,10 +105,13 @@ class DNNLinearCombinedRegressor(CannedEstimator):
         weight_column: WeightColumn = None,
         loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE,
         linear_sparse_combiner: Combiner = "sum",
+        dnn_activation_fn: HiddenActivation = "relu",
+        dnn_dropout: Dropout = None,
     ) -> None:
         linear_columns, dnn_columns = as_list(linear_feature_columns), as_list(dnn_feature_columns)
         faults = [
             *units_faults(dnn_hidden_units, "dnn_hidden_units"),
+            *hidden_faults(dnn_activation_fn, dnn_dropout, "dnn_"),
             *parts_faults(linear_columns, dnn_columns),
             *combiner_faults("linear_sparse_combiner", linear_sparse_combiner),
             *optimizer_faults(dnn_optimizer, "Adagrad(learning_rate=0.001)", "dnn_optimizer"),
@@ -110,6 +122,8 @@ class DNNLinearCombinedRegressor(CannedEstimator):
         check("DNNLinearCombinedRegressor", faults)
         params = {
             "dnn_hidden_units": [int(n) for n in dnn_hidden_units],
+            "dnn_activation_fn": dnn_activation_fn,
+            "dnn_dropout": dnn_dropout,
             "linear_feature_columns": linear_columns,
             "linear_sparse_combiner": linear_sparse_combiner,
             "linear_optimizer": linear_optimizer,

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
-from psflow.ps_runtime.estimator.canned_estimator import CannedEstimator, LossReduction, WeightColumn
-from psflow.ps_runtime.estimator.hyper_parameters import optimizer_faults, regressor_faults, units_faults
+from psflow.ps_runtime.estimator.canned_estimator import (
+    CannedEstimator,
+    Dropout,
+    HiddenActivation,
+    LossReduction,
+    WeightColumn,
+)
+from psflow.ps_runtime.estimator.hyper_parameters import hidden_faults, optimizer_faults, regressor_faults, units_faults
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.feature_columns.choosing import as_list, deep_columns_faults
 from psflow.ps_runtime.feature_columns.kinds import DenseColumn
@@ -24,7 +30,7 @@ DEFAULT_OPTIMIZER = Adagrad(learning_rate=0.05)
 
 
 class DNNRegressor(CannedEstimator):
-    """Dense layers with relu between them, trained to predict numbers with the least squared error.
+    """Dense layers with an activation function between them, trained to predict numbers with the least squared error.
 
     Parameters
     ----------
@@ -48,6 +54,13 @@ class DNNRegressor(CannedEstimator):
         The feature that is the weights of the examples; of record files the ``weight`` of the input says it.
     loss_reduction : Reduction
         How the losses of a batch become one number.
+    activation_fn : str, callable or None
+        What follows the sums of each hidden layer: ``relu``, ``relu6``, ``leaky_relu``, ``elu``, ``selu``,
+        ``softplus``, ``softsign``, ``sigmoid``, ``tanh`` or ``linear``, which is None, too; or a function of numpy, or
+        one written with ``autograd.numpy``, of arrays ``(batch, units)``.
+    dropout : float, optional
+        The share of the outputs of each hidden layer that are 0 in training; the others are divided by
+        ``1 - dropout``. Drawn from the seed of the job, for each replica and step.
 
     Raises
     ------
@@ -77,17 +90,22 @@ class DNNRegressor(CannedEstimator):
         *,
         weight_column: WeightColumn = None,
         loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE,
+        activation_fn: HiddenActivation = "relu",
+        dropout: Dropout = None,
     ) -> None:
         columns = as_list(feature_columns)
         faults = [
             *([] if columns is None else deep_columns_faults(columns)),
             *units_faults(hidden_units),
+            *hidden_faults(activation_fn, dropout),
             *regressor_faults(label_dimension, weight_column, loss_reduction),
             *optimizer_faults(optimizer, "Adagrad(learning_rate=0.05)"),
         ]
         check("DNNRegressor", faults)
         params = {
             "hidden_units": [int(n) for n in hidden_units],
+            "activation_fn": activation_fn,
+            "dropout": dropout,
             "feature_columns": columns,
             "optimizer": optimizer,
         }

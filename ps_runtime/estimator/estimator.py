@@ -339,7 +339,8 @@ class Estimator:
         return self.export_saved_model(export_dir_base, receiver_fn, assets_extra, as_text, checkpoint_path)
 
     def eval_dir(self, name: str | None = None) -> str:
-        """Return what stands for the evaluations of an EvalSpec, by its name; `read_eval_metrics` reads them."""
+        """Return what stands for the evaluations of an EvalSpec, by its name, a str; `read_eval_metrics` reads them."""
+        check_texts(name=name)
         return f"{self.model_dir.rstrip('/')}/{f'eval_{name}' if name else 'eval'}"
 
     def get_variable_names(self) -> list[str]:
@@ -390,8 +391,7 @@ class Estimator:
     def latest_checkpoint(self) -> str | None:
         """Return the directory of the latest checkpoint; None if there is none."""
         store = CheckpointStore(self.model_dir)
-        latest = store.latest()
-        return None if latest is None else store.path(latest)
+        return None if (latest := store.latest()) is None else store.path(latest)
 
     @contextmanager
     def _reader(self, checkpoint_path: str | None) -> Iterator[CheckpointReader]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from psflow.ps_runtime.activations import activation_faults
 from psflow.ps_runtime.feature_columns.choosing import deep_columns_faults, has_columns, linear_columns_faults
 from psflow.ps_runtime.feature_columns.kinds import COMBINERS, FeatureColumn
 from psflow.ps_runtime.model.canned.arguments import class_faults, count_faults, is_count, loss_faults
@@ -18,6 +19,7 @@ __all__ = [
     "classifier_faults",
     "combiner_faults",
     "head_faults",
+    "hidden_faults",
     "optimizer_faults",
     "parts_faults",
     "regressor_faults",
@@ -63,6 +65,15 @@ def optimizer_faults(optimizer: Any, example: str, name: str = "optimizer") -> l
     if isinstance(optimizer, Optimizer):
         return []
     return [f"{name} is {optimizer!r}, expected an Optimizer such as {example}"]
+
+
+def hidden_faults(activation_fn: Any, dropout: Any, prefix: str = "") -> list[str]:
+    """Say what is wrong with the activation function and the dropout of hidden layers."""
+    faults = activation_faults(activation_fn, f"{prefix}activation_fn")
+    is_number = isinstance(dropout, int | float | np.number) and not isinstance(dropout, bool)
+    if dropout is not None and not (is_number and 0 <= dropout < 1):
+        faults.append(f"{prefix}dropout is {dropout!r}, expected a number from 0 to below 1, or None")
+    return faults
 
 
 def combiner_faults(name: str, combiner: Any) -> list[str]:

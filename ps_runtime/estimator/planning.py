@@ -27,6 +27,7 @@ from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, input_names
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.specs.lifetimes import unused_lifetimes
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.variables import ModelSpec
 from psflow.ps_runtime.tables.sizes import size_faults
@@ -61,6 +62,8 @@ class JobPlan:
     """The first call of model_fn, for who trains in this process."""
     ignored: tuple[str, ...] = ()
     """A sentence for each input that has what the model does not read."""
+    doubts: tuple[str, ...] = ()
+    """A sentence for each column of the training input that is most likely something else than it is read as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,8 @@ def plan_job(
     caller = caller.reading(schema)
     if faults := tuple(size_faults(built.model.tables, [op.optimizer for op in built.spec.train_ops])):
         raise ModelFnError(faults)
+    if unused := tuple(unused_lifetimes(schema, built.model.tables)):
+        raise InputError(unused)
     for eval_spec, data in zip(eval_specs, evaluated.values(), strict=True):
         batch = data.first_batch()
         _check_modes(caller, eval_spec, batch, built.model, f"in {ModeKeys.TRAIN}", seed)
@@ -118,6 +123,7 @@ def plan_job(
         training.called,
         built,
         _ignored(evaluated),
+        () if schema.preprocessing is None else tuple(f"{training.where}: {d}" for d in schema.preprocessing.doubts()),
     )
 
 

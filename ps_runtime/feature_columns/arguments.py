@@ -3,23 +3,81 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, get_args
 
 import numpy as np
 
 from psflow.ps_runtime.errors import ArgumentTypeError, UsageError, did_you_mean
-from psflow.ps_runtime.feature_columns.kinds import COMBINERS
+from psflow.ps_runtime.feature_columns.kinds import COMBINERS, CategoricalColumn, SequenceCategoricalColumn
 
-__all__ = ["STRING", "check_combiner", "check_key", "checked_default", "checked_dtype", "checked_shape", "whole_number"]
+__all__ = [
+    "STRING",
+    "check_categorical",
+    "check_combiner",
+    "check_integer",
+    "check_key",
+    "checked_default",
+    "checked_dtype",
+    "checked_list",
+    "checked_shape",
+    "whole_number",
+]
 
 STRING = "string"
 
 
-def check_key(key: Any) -> None:
-    """Raise UsageError if a key is no text."""
-    if not isinstance(key, str) or not key:
-        raise UsageError((f"key is {key!r}, expected the name of a feature",))
+def check_key(key: Any, argument: str = "key") -> None:
+    """Raise ArgumentTypeError if a key is no text, UsageError if it is an empty one."""
+    fault = (f"{argument} is {key!r}, expected the name of a feature",)
+    if not isinstance(key, str):
+        raise ArgumentTypeError(fault)
+    if not key:
+        raise UsageError(fault)
+
+
+def check_categorical(column: Any, argument: str = "categorical_column", *, sequences: bool = False) -> None:
+    """Raise ArgumentTypeError if something is no column of ids; one of sequences is taken if these are."""
+    if sequences and isinstance(column, SequenceCategoricalColumn):
+        return
+    if not isinstance(column, get_args(CategoricalColumn)):
+        raise ArgumentTypeError((f"{argument} is {column!r}, expected a column of ids",))
+
+
+def check_integer(what: str, value: Any, low: int, high: int, expected: str) -> None:
+    """Raise ArgumentTypeError if a value is no integer, and UsageError if it is not in ``[low, high)``.
+
+    Parameters
+    ----------
+    what : str
+        What the value is, for the error.
+    expected : str
+        What it should be, for the error.
+    """
+    fault = (f"{what} is {value!r}, expected {expected}",)
+    if not whole_number(value):
+        raise ArgumentTypeError(fault)
+    if not low <= value < high:
+        raise UsageError(fault)
+
+
+def checked_list(what: str, values: Any, at_least: int) -> list[Any]:
+    """Return what was given in an order, as a list.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it has no order or no length, such as a set or a generator, or is one text.
+    UsageError
+        If it is None, or has less than `at_least` values.
+    """
+    expected = f"expected a list of {at_least} or more"
+    is_ordered = isinstance(values, Sequence) and not isinstance(values, str | bytes)
+    if values is not None and not is_ordered and not hasattr(values, "__array__"):  # as numpy and pandas have it
+        raise ArgumentTypeError((f"{what} is {values!r}, {expected}, in an order",))
+    if values is None or len(values) < at_least:
+        raise UsageError((f"{what} is {values!r}, {expected}",))
+    return list(values)
 
 
 def checked_dtype(dtype: Any, key: str, kinds: str) -> str:
@@ -52,7 +110,7 @@ def checked_dtype(dtype: Any, key: str, kinds: str) -> str:
 
 
 def checked_shape(shape: Any, key: str) -> tuple[int, ...]:
-    """Return the shape of the numbers of an example; one number is the length of a vector.
+    """Return the shape of the numbers of an example; one number is the length of a vector, ``()`` a number.
 
     Raises
     ------
@@ -61,7 +119,7 @@ def checked_shape(shape: Any, key: str) -> tuple[int, ...]:
     UsageError
         If a length is not positive.
     """
-    lengths = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    lengths = tuple(shape) if isinstance(shape, list | tuple | np.ndarray) else (shape,)
     expected = f"expected one or more integers of at least 1, got {shape!r}"
     if not all(whole_number(length) for length in lengths):
         raise ArgumentTypeError((f"shape of column {key!r}: {expected}",))

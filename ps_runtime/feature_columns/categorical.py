@@ -8,8 +8,15 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.feature_columns.arguments import STRING, check_key, checked_dtype, whole_number
+from psflow.ps_runtime.errors import ArgumentTypeError, UsageError
+from psflow.ps_runtime.feature_columns.arguments import (
+    STRING,
+    check_categorical,
+    check_integer,
+    check_key,
+    checked_dtype,
+    checked_list,
+)
 from psflow.ps_runtime.feature_columns.kinds import (
     CategoricalColumn,
     CrossedColumn,
@@ -31,6 +38,7 @@ __all__ = [
 ]
 
 MAX_BUCKETS = 2**62
+BUCKETS = "an integer from 1 to 2**62 - 1"
 
 
 def categorical_column_with_vocabulary_list(
@@ -57,7 +65,7 @@ def categorical_column_with_vocabulary_list(
 
     Raises
     ------
-    UsageError
+    UsageError, ArgumentTypeError
         If an argument is wrong.
 
     Examples
@@ -66,9 +74,7 @@ def categorical_column_with_vocabulary_list(
     3
     """
     check_key(key)
-    if vocabulary_list is None or len(vocabulary_list) < 1:
-        raise UsageError((f"vocabulary_list of column {key!r} is {vocabulary_list!r}, expected at least one value",))
-    given = _as_values(vocabulary_list, key)
+    given = _as_values(checked_list(f"vocabulary_list of column {key!r}", vocabulary_list, 1), key)
     of_list = checked_dtype(given.dtype, key, "iuU")
     own = of_list if dtype is None else checked_dtype(dtype, key, "iuU")
     if (own == STRING) != (of_list == STRING):
@@ -108,7 +114,7 @@ def categorical_column_with_vocabulary_file(
 
     Raises
     ------
-    UsageError
+    UsageError, ArgumentTypeError
         If an argument is wrong, or the file cannot be read.
     InputError
         If the file has fewer lines, or a line twice, or one that is no integer.
@@ -119,8 +125,9 @@ def categorical_column_with_vocabulary_file(
     if file_format not in (None, "text") or (file_format is None and str(vocabulary_file).endswith("tfrecord.gz")):
         raise UsageError((f"vocabulary_file of column {key!r}: expected a text file with a word in each line",))
     own = checked_dtype(dtype, key, "iuU")
-    if vocabulary_size is not None and (not whole_number(vocabulary_size) or vocabulary_size < 1):
-        raise UsageError((f"vocabulary_size of column {key!r} is {vocabulary_size!r}, expected an integer >= 1",))
+    if vocabulary_size is not None:
+        what = f"vocabulary_size of column {key!r}"
+        check_integer(what, vocabulary_size, 1, MAX_BUCKETS, "an integer >= 1")
     words = tuple(read_words(vocabulary_file, -1 if vocabulary_size is None else int(vocabulary_size)))
     if not words:
         raise UsageError((f"vocabulary_file of column {key!r}, {vocabulary_file}, has no line, expected a word",))
@@ -145,13 +152,14 @@ def categorical_column_with_identity(key: str, num_buckets: int, default_value: 
 
     Raises
     ------
-    UsageError
+    UsageError, ArgumentTypeError
         If an argument is wrong.
     """
     check_key(key)
     _check_buckets("num_buckets", num_buckets, key)
-    if default_value is not None and not (whole_number(default_value) and 0 <= default_value < num_buckets):
-        raise UsageError((f"default_value of column {key!r} is {default_value!r}, expected one in [0, {num_buckets})",))
+    if default_value is not None:
+        what = f"default_value of column {key!r}"
+        check_integer(what, default_value, 0, num_buckets, f"an integer in [0, {num_buckets})")
     return IdentityColumn(key, int(num_buckets), None if default_value is None else int(default_value))
 
 
@@ -169,7 +177,7 @@ def categorical_column_with_hash_bucket(key: str, hash_bucket_size: int, dtype: 
 
     Raises
     ------
-    UsageError
+    UsageError, ArgumentTypeError
         If an argument is wrong.
     """
     check_key(key)
@@ -193,12 +201,11 @@ def weighted_categorical_column(
 
     Raises
     ------
-    UsageError
+    UsageError, ArgumentTypeError
         If an argument is wrong.
     """
-    if not isinstance(categorical_column, get_args(CategoricalColumn)):
-        raise UsageError((f"categorical_column is {categorical_column!r}, expected a column of ids",))
-    check_key(weight_feature_key)
+    check_categorical(categorical_column)
+    check_key(weight_feature_key, "weight_feature_key")
     return WeightedColumn(categorical_column, weight_feature_key, checked_dtype(dtype, weight_feature_key, "fiu"))
 
 
@@ -219,18 +226,17 @@ def crossed_column(
 
     Raises
     ------
-    UsageError
+    UsageError, ArgumentTypeError
         If an argument is wrong.
     """
-    _check_buckets("hash_bucket_size", hash_bucket_size, "of a cross")
-    if isinstance(keys, str) or not keys or len(keys) < 2:
-        raise UsageError((f"keys of a cross are {keys!r}, expected a list of two or more",))
-    for key in keys:
+    check_integer("hash_bucket_size of a cross", hash_bucket_size, 1, MAX_BUCKETS, BUCKETS)
+    given = checked_list("keys of a cross", keys, 2)
+    for key in given:
         if not isinstance(key, (str, *get_args(CategoricalColumn))):
-            raise UsageError((f"keys of a cross have {key!r}, expected names of features and columns of ids",))
-    if hash_key is not None and not (whole_number(hash_key) and 0 <= hash_key < 2**64):
-        raise UsageError((f"hash_key of a cross is {hash_key!r}, expected an integer in [0, 2**64)",))
-    crossed = CrossedColumn(tuple(keys), int(hash_bucket_size), None if hash_key is None else int(hash_key))
+            raise ArgumentTypeError((f"keys of a cross have {key!r}, expected names of features and columns of ids",))
+    if hash_key is not None:
+        check_integer("hash_key of a cross", hash_key, 0, 2**64, "an integer in [0, 2**64)")
+    crossed = CrossedColumn(tuple(given), int(hash_bucket_size), None if hash_key is None else int(hash_key))
     for key in leaves_of(crossed):
         if isinstance(key, HashBucketColumn):
             fault = (
@@ -262,12 +268,11 @@ def _as_values(vocabulary_list: Any, key: str) -> NDArray[Any]:
 
 
 def _vocabulary_column(key: str, words: tuple[str, ...], dtype: str, default: Any, num_oov: Any) -> VocabularyColumn:
-    if not whole_number(num_oov) or num_oov < 0:
-        raise UsageError((f"num_oov_buckets of column {key!r} is {num_oov!r}, expected an integer >= 0",))
+    check_integer(f"num_oov_buckets of column {key!r}", num_oov, 0, MAX_BUCKETS, "an integer >= 0")
     if num_oov and default != -1:
         raise UsageError((f"column {key!r} has num_oov_buckets and default_value, expected one of them",))
-    if not whole_number(default) or default >= len(words):
-        raise UsageError((f"default_value of column {key!r} is {default!r}, expected an integer below {len(words)}",))
+    below = f"an integer below {len(words)}"
+    check_integer(f"default_value of column {key!r}", default, -(2**63), len(words), below)
     return VocabularyColumn(key, words, dtype, int(default), int(num_oov))
 
 
@@ -281,5 +286,6 @@ def _as_integers(words: Sequence[str], path: str) -> Iterator[str]:
 
 
 def _check_buckets(what: str, number: Any, key: str) -> None:
-    if not whole_number(number) or not 1 <= number < MAX_BUCKETS:
-        raise UsageError((f"{what} of column {key!r} is {number!r}, expected an integer from 1 to 2**62 - 1",))
+    if number is None:
+        raise UsageError((f"{what} of column {key!r} is None, expected {BUCKETS}",))
+    check_integer(f"{what} of column {key!r}", number, 1, MAX_BUCKETS, BUCKETS)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, get_args
 
 from psflow.ps_runtime.feature_columns.kinds import (
     DenseColumn,
     EmbeddingColumn,
     FeatureColumn,
+    Initializer,
     LinearColumn,
+    SequenceCategoricalColumn,
+    SequenceDenseColumn,
     SharedEmbeddingColumn,
+    is_sequence,
 )
 
-__all__ = ["as_list", "deep_columns_faults", "has_columns", "linear_columns_faults"]
+__all__ = ["as_list", "deep_columns_faults", "has_columns", "linear_columns_faults", "sequence_columns_faults"]
 
 
 def as_list(columns: Any) -> Any:
@@ -31,7 +36,7 @@ def has_columns(given: Any) -> bool:
 
 def linear_columns_faults(columns: Any, name: str = "feature_columns") -> list[str]:
     """Say what is wrong with the columns of a linear model: columns but embeddings, each name once."""
-    faults = _faults(columns, name)
+    faults = _faults(columns, name) or list(_sequence_faults(columns, name))
     if not faults:
         return [
             f"{name} has {column.name!r}, whose vectors a linear model does not learn; give "
@@ -44,7 +49,7 @@ def linear_columns_faults(columns: Any, name: str = "feature_columns") -> list[s
 
 def deep_columns_faults(columns: Any, name: str = "feature_columns") -> list[str]:
     """Say what is wrong with the columns of a deep network: columns of numbers, each name once."""
-    faults = _faults(columns, name)
+    faults = _faults(columns, name) or list(_sequence_faults(columns, name))
     if not faults:
         faults = [
             f"{name} has {column.name!r}, a column of ids; wrap it in embedding_column or indicator_column"
@@ -52,6 +57,27 @@ def deep_columns_faults(columns: Any, name: str = "feature_columns") -> list[str
             if not isinstance(column, get_args(DenseColumn))
         ]
     return faults or list(_sharing_faults(columns, name))
+
+
+def sequence_columns_faults(columns: Any, name: str = "feature_columns") -> list[str]:
+    """Say what is wrong with the columns of a layer of sequences: columns of numbers for each step, each name once."""
+    faults = _faults(columns, name)
+    if not faults:
+        faults = [
+            f"{name} has {column.name!r}, which is none of sequences; make it by sequence_numeric_column, or of ids by "
+            "sequence_categorical_column_with_vocabulary_list or the like"
+            if not is_sequence(column)
+            else f"{name} has {column.name!r}, a column of ids; wrap it in embedding_column or indicator_column"
+            for column in columns
+            if not is_sequence(column) or isinstance(column, SequenceCategoricalColumn)
+        ]
+    return faults or list(_sharing_faults(columns, name))
+
+
+def _sequence_faults(columns: Iterable[FeatureColumn], name: str) -> Iterator[str]:
+    for column in columns:
+        if is_sequence(column):
+            yield f"{name} has {column.name!r}, a column of sequences, which sequence_input_layer of a model_fn reads"
 
 
 def _faults(columns: Any, name: str) -> list[str]:
@@ -68,11 +94,28 @@ def _faults(columns: Any, name: str) -> list[str]:
     ]
 
 
-def _sharing_faults(columns: Iterable[DenseColumn], name: str) -> Iterator[str]:
+def _sharing_faults(columns: Iterable[DenseColumn | SequenceDenseColumn], name: str) -> Iterator[str]:
     """Yield what is wrong with columns that have the name of their vectors in common."""
     of_vectors: dict[str, Any] = {}
     for column in columns:
         if isinstance(column, EmbeddingColumn | SharedEmbeddingColumn):
-            facts = (column.categorical_column.num_buckets, column.dimension, column.max_norm, column.trainable)
-            if of_vectors.setdefault(column.collection_name, facts) != facts:
-                yield f"{name} has {column.name!r}, whose vectors {column.collection_name!r} another column has"
+            facts = {
+                "ids": column.categorical_column.num_buckets,
+                "dimension": column.dimension,
+                "max_norm": column.max_norm,
+                "trainable": column.trainable,
+                "initializer": column.initializer and _identity_of(column.initializer),
+            }
+            known = of_vectors.setdefault(column.collection_name, facts)
+            if differ := [fact for fact in facts if known[fact] != facts[fact]]:
+                yield (
+                    f"{name} has {column.name!r}, whose vectors {column.collection_name!r} another column has with "
+                    f"other {' and '.join(differ)}; make them alike, or give another name"
+                )
+
+
+def _identity_of(initializer: Initializer) -> object:
+    """Return what is equal for initializers that are made alike."""
+    if isinstance(initializer, partial):
+        return initializer.func, repr(initializer.args), repr(sorted(initializer.keywords.items()))
+    return initializer

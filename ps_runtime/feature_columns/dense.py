@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from psflow.ps_runtime.errors import ArgumentTypeError, UsageError
 from psflow.ps_runtime.feature_columns.arguments import (
+    check_categorical,
     check_combiner,
+    check_integer,
     check_key,
     checked_default,
     checked_dtype,
+    checked_list,
     checked_shape,
-    whole_number,
 )
 from psflow.ps_runtime.feature_columns.kinds import (
     BucketizedColumn,
@@ -26,6 +28,7 @@ from psflow.ps_runtime.feature_columns.kinds import (
     IndicatorColumn,
     Initializer,
     NumericColumn,
+    SequenceCategoricalColumn,
     SharedEmbeddingColumn,
     WeightedColumn,
 )
@@ -47,7 +50,8 @@ def numeric_column(
     key : str
         Name of the feature.
     shape : int or sequence of int
-        Of the numbers of one example; ``(1,)`` also stands for a feature of shape ``(batch,)``.
+        Of the numbers of one example; ``(1,)`` also stands for a feature of shape ``(batch,)``, and ``()`` for one of
+        shape ``(batch, 1)``.
     default_value : number, or numbers of `shape`, optional
         What a number that is missing, which is NaN, becomes.
     dtype : dtype
@@ -81,39 +85,39 @@ def bucketized_column(source_column: NumericColumn, boundaries: Sequence[float])
     Parameters
     ----------
     source_column : column made by `numeric_column`
-        Of one axis. Each of its numbers has buckets of its own.
+        Of one axis. Each of its numbers has buckets of its own; one that is NaN is refused with its row.
     boundaries : list or tuple of float
-        Ascending.
+        Finite, ascending.
 
     Raises
     ------
-    UsageError
+    UsageError, ArgumentTypeError
         If an argument is wrong.
     """
     if not isinstance(source_column, NumericColumn):
         raise UsageError((f"source_column is {source_column!r}, expected one made by numeric_column",))
     if len(source_column.shape) > 1:
         raise UsageError((f"source_column {source_column.name!r} has the shape {source_column.shape}, expected (k,)",))
-    edges = boundaries if isinstance(boundaries, list | tuple) else ()
-    if not edges or not all(low < high for low, high in itertools.pairwise(edges)):
-        raise UsageError((f"boundaries are {boundaries!r}, expected a list of ascending numbers",))
-    return BucketizedColumn(source_column, tuple(map(float, edges)))
+    edges = [float(edge) for edge in boundaries if _is_finite(edge)] if isinstance(boundaries, list | tuple) else []
+    if not edges or len(edges) < len(boundaries) or any(low >= high for low, high in itertools.pairwise(edges)):
+        raise UsageError((f"boundaries are {boundaries!r}, expected a list of finite, ascending numbers",))
+    return BucketizedColumn(source_column, tuple(edges))
 
 
-def indicator_column(categorical_column: CategoricalColumn) -> IndicatorColumn:
+def indicator_column(categorical_column: CategoricalColumn | SequenceCategoricalColumn) -> IndicatorColumn:
     """Count how often an example has each id, or add up its weights.
 
     Raises
     ------
-    UsageError
+    ArgumentTypeError
         If it is no column of ids.
     """
-    _check_categorical(categorical_column)
+    check_categorical(categorical_column, sequences=True)
     return IndicatorColumn(categorical_column)
 
 
 def embedding_column(
-    categorical_column: CategoricalColumn,
+    categorical_column: CategoricalColumn | SequenceCategoricalColumn,
     dimension: int,
     combiner: Combiner = "mean",
     initializer: Initializer | None = None,
@@ -148,7 +152,7 @@ def embedding_column(
 
     Raises
     ------
-    UsageError
+    UsageError, ArgumentTypeError
         If an argument is wrong.
 
     Notes
@@ -156,14 +160,14 @@ def embedding_column(
     Up to 1,000 vectors are a variable, more of them a sparse table, whose initializer is `normal`, `uniform` around 0,
     a `constant` number, or `zeros`; its default is normal without the cut.
     """
-    _check_categorical(categorical_column)
+    check_categorical(categorical_column, sequences=True)
     _check_vectors(dimension, combiner, initializer, max_norm)
     _check_lookup(ckpt_to_load_from, tensor_name_in_ckpt, use_safe_embedding_lookup)
     return EmbeddingColumn(categorical_column, int(dimension), combiner, initializer, max_norm, bool(trainable))
 
 
 def shared_embeddings(
-    categorical_columns: Sequence[CategoricalColumn],
+    categorical_columns: Sequence[CategoricalColumn | SequenceCategoricalColumn],
     dimension: int,
     combiner: Combiner = "mean",
     initializer: Initializer | None = None,
@@ -192,45 +196,58 @@ def shared_embeddings(
 
     Raises
     ------
-    UsageError
+    UsageError, ArgumentTypeError
         If an argument is wrong.
     """
     _check_vectors(dimension, combiner, initializer, max_norm)
     _check_lookup(ckpt_to_load_from, tensor_name_in_ckpt, use_safe_embedding_lookup)
-    if not categorical_columns:
-        raise UsageError((f"categorical_columns are {categorical_columns!r}, expected at least one column of ids",))
-    for column in categorical_columns:
-        _check_categorical(column)
-    in_order = sorted(categorical_columns, key=lambda column: column.name)
+    given = checked_list("categorical_columns", categorical_columns, 1)
+    for column in given:
+        check_categorical(column, "one of categorical_columns", sequences=True)
+    if shared_embedding_collection_name is not None:
+        check_key(shared_embedding_collection_name, "shared_embedding_collection_name")
+    in_order = sorted(given, key=lambda column: column.name)
     first = in_order[0]
     for column in in_order[1:]:
-        if type(_unweighted(column)) is not type(_unweighted(first)) or column.num_buckets != first.num_buckets:
-            kinds = (f"{c.name!r} is {type(_unweighted(c)).__name__} of {c.num_buckets} ids" for c in (column, first))
+        if _kind(column) != _kind(first) or column.num_buckets != first.num_buckets:
+            kinds = (f"{c.name!r} is {_kind(c)} of {c.num_buckets} ids" for c in (column, first))
             raise UsageError((f"columns that share vectors are of one kind, with as many ids; {', '.join(kinds)}",))
     shared = shared_embedding_collection_name or "_".join(c.name for c in in_order) + "_shared_embedding"
     return [
         SharedEmbeddingColumn(column, int(dimension), shared, combiner, initializer, max_norm, bool(trainable))
-        for column in categorical_columns
+        for column in given
     ]
 
 
-def _unweighted(column: CategoricalColumn) -> CategoricalColumn:
-    return _unweighted(column.categorical_column) if isinstance(column, WeightedColumn) else column
+def _is_finite(edge: Any) -> bool:
+    is_number = isinstance(edge, int | float | np.number) and not isinstance(edge, bool)
+    return is_number and bool(np.isfinite(edge))
 
 
-def _check_categorical(column: Any) -> None:
-    if not isinstance(column, get_args(CategoricalColumn)):
-        raise UsageError((f"categorical_column is {column!r}, expected a column of ids",))
+def _kind(column: CategoricalColumn | SequenceCategoricalColumn) -> str:
+    """Return the kind of a column's ids, weighed or not."""
+    if isinstance(column, WeightedColumn):
+        return _kind(column.categorical_column)
+    if isinstance(column, SequenceCategoricalColumn):
+        return f"a sequence of {_kind(column.categorical_column)}"
+    return type(column).__name__
 
 
 def _check_vectors(dimension: Any, combiner: Any, initializer: Any, max_norm: Any) -> None:
-    if not whole_number(dimension) or dimension < 1:
-        raise UsageError((f"dimension is {dimension!r}, expected an integer >= 1",))
+    if dimension is None:
+        raise UsageError(("dimension is None, expected an integer >= 1",))
+    check_integer("dimension", dimension, 1, 2**31, "an integer >= 1")
     check_combiner(combiner, "an embedding column")
     if initializer is not None and not callable(initializer):
-        raise UsageError((f"initializer is {initializer!r}, expected a function, such as initializers.normal()",))
-    if max_norm is not None and not (isinstance(max_norm, int | float) and max_norm > 0):
-        raise UsageError((f"max_norm is {max_norm!r}, expected a number above 0",))
+        fault = f"initializer is {initializer!r}, expected a function, such as initializers.normal()"
+        raise ArgumentTypeError((fault,))
+    if max_norm is None:
+        return
+    expected = f"max_norm is {max_norm!r}, expected a number above 0"
+    if isinstance(max_norm, bool) or not isinstance(max_norm, int | float | np.number):
+        raise ArgumentTypeError((expected,))
+    if not 0 < max_norm < np.inf:
+        raise UsageError((expected,))
 
 
 def _check_lookup(ckpt_to_load_from: Any, tensor_name_in_ckpt: Any, use_safe_embedding_lookup: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -24,16 +25,22 @@ __all__ = [
     "HashBucketColumn",
     "IdentityColumn",
     "IndicatorColumn",
+    "Initializer",
     "LinearColumn",
     "NumericColumn",
+    "SequenceCategoricalColumn",
+    "SequenceDenseColumn",
+    "SequenceNumericColumn",
     "SharedEmbeddingColumn",
     "VocabularyColumn",
     "WeightedColumn",
+    "ids_column",
+    "is_sequence",
     "leaves_of",
 ]
 
 Combiner = Literal["sum", "mean", "sqrtn"]
-COMBINERS: tuple[str, ...] = get_args(Combiner)
+COMBINERS: tuple[Combiner, ...] = get_args(Combiner)
 Initializer = Callable[..., NDArray[Any]]
 
 
@@ -74,7 +81,7 @@ class BucketizedColumn:
     @property
     def num_buckets(self) -> int:
         """Buckets of each number, times the numbers of an example."""
-        return (len(self.boundaries) + 1) * self.source_column.shape[0]
+        return (len(self.boundaries) + 1) * math.prod(self.source_column.shape)
 
 
 @dataclass(frozen=True)
@@ -192,10 +199,46 @@ CategoricalColumn = (
 
 
 @dataclass(frozen=True)
+class SequenceCategoricalColumn:
+    """Ids of each step of a sequence; see `sequence_categorical_column_with_identity` and the like."""
+
+    categorical_column: VocabularyColumn | IdentityColumn | HashBucketColumn
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return self.categorical_column.name
+
+    @property
+    def num_buckets(self) -> int:
+        """Number of ids."""
+        return self.categorical_column.num_buckets
+
+
+@dataclass(frozen=True)
+class SequenceNumericColumn:
+    """Numbers of each step of a sequence; see `sequence_numeric_column`."""
+
+    key: str
+    shape: tuple[int, ...]
+    default_value: float
+    dtype: str
+    normalizer_fn: Callable[[NDArray[Any]], NDArray[Any]] | None = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        _make_tuples(self, "shape")
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return self.key
+
+
+@dataclass(frozen=True)
 class IndicatorColumn:
     """How often each id is there; see `indicator_column`."""
 
-    categorical_column: CategoricalColumn
+    categorical_column: CategoricalColumn | SequenceCategoricalColumn
 
     @property
     def name(self) -> str:
@@ -207,7 +250,7 @@ class IndicatorColumn:
 class EmbeddingColumn:
     """A learned vector for each id; see `embedding_column`."""
 
-    categorical_column: CategoricalColumn
+    categorical_column: CategoricalColumn | SequenceCategoricalColumn
     dimension: int
     combiner: Combiner
     initializer: Initializer | None = field(default=None, hash=False)
@@ -229,7 +272,7 @@ class EmbeddingColumn:
 class SharedEmbeddingColumn:
     """A learned vector for each id, the same as other columns have; see `shared_embeddings`."""
 
-    categorical_column: CategoricalColumn
+    categorical_column: CategoricalColumn | SequenceCategoricalColumn
     dimension: int
     collection_name: str
     combiner: Combiner
@@ -249,7 +292,23 @@ DenseColumn = NumericColumn | BucketizedColumn | IndicatorColumn | EmbeddingColu
 LinearColumn = CategoricalColumn | NumericColumn | IndicatorColumn
 """What a linear model reads."""
 
-FeatureColumn = CategoricalColumn | DenseColumn
+SequenceDenseColumn = SequenceNumericColumn | IndicatorColumn | EmbeddingColumn | SharedEmbeddingColumn
+"""Gives numbers of each step of a sequence, the last three if their ids are those of a sequence."""
+
+FeatureColumn = CategoricalColumn | DenseColumn | SequenceCategoricalColumn | SequenceNumericColumn
+
+
+def is_sequence(column: FeatureColumn) -> bool:
+    """Return whether a column reads sequences, which `sequence_input_layer` alone does."""
+    if isinstance(column, IndicatorColumn | EmbeddingColumn | SharedEmbeddingColumn):
+        return isinstance(column.categorical_column, SequenceCategoricalColumn)
+    return isinstance(column, SequenceCategoricalColumn | SequenceNumericColumn)
+
+
+def ids_column(column: IndicatorColumn | EmbeddingColumn | SharedEmbeddingColumn) -> CategoricalColumn:
+    """Return the column of ids that a column of numbers is made of, for sequences that of each step."""
+    of_ids = column.categorical_column
+    return of_ids.categorical_column if isinstance(of_ids, SequenceCategoricalColumn) else of_ids
 
 
 def leaves_of(crossed: CrossedColumn) -> Iterator[str | CategoricalColumn]:

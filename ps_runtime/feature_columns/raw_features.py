@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.computing import hashed_ids
+from psflow.ps_runtime.columns.texts import decoded
 from psflow.ps_runtime.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -117,12 +118,36 @@ class RawFeatures:
         words = self._words(key)
         return hashed_ids(pa.array(words.ravel(), pa.string()), key, FINGERPRINTS, blank_id=-1).reshape(words.shape)
 
+    def steps(self, key: str, of_step: tuple[int, ...] | None) -> tuple[NDArray[Any], tuple[int, int]]:
+        """Return a feature of sequences with a row for each step, ``(batch * length, ...)``, and batch and length.
+
+        Parameters
+        ----------
+        key : str
+            Of the feature.
+        of_step : tuple of int, optional
+            The shape of a step, which may be flattened into the axis of the steps; None: whatever it is.
+
+        Raises
+        ------
+        InputError
+            If it is not there, or has no axis of steps, or steps of another shape.
+        """
+        array = self._array(key)
+        size = math.prod(of_step or ())
+        if np.ndim(self._features[key]) < 2:
+            raise InputError((f"feature {key!r} has the shape ({len(array)},), expected sequences, (batch, length)",))
+        if of_step is not None and array.shape[2:] != of_step and (array.ndim > 2 or array.shape[1] % size):
+            expected = f"(batch, length, {', '.join(map(str, of_step))})"
+            raise InputError((f"feature {key!r} has the shape {array.shape}, its column expects {expected}",))
+        length = array.shape[1] if of_step is None or array.ndim > 2 else array.shape[1] // size
+        shape = of_step if of_step is not None else array.shape[2:]
+        return array.reshape(len(array) * length, *shape), (len(array), length)
+
     def _words(self, key: str) -> NDArray[Any]:
         """Return a feature of text, ``(batch, n)``; ``""`` for None."""
-        array = self._array(key)
-        if array.dtype.kind == "S":
-            array = np.char.decode(array, "utf-8")
-        elif array.dtype == object and all(word is None or isinstance(word, str) for word in array.flat):
+        array = decoded(self._array(key), f"feature {key!r}")
+        if array.dtype == object and all(word is None or isinstance(word, str) for word in array.flat):
             array = np.array(["" if word is None else word for word in array.flat]).reshape(array.shape)
         if array.dtype.kind != "U":
             raise InputError((f"feature {key!r} is of {array.dtype}, its column expects text",))

@@ -22,6 +22,7 @@ from psflow.ps_runtime.feature_columns.kinds import (
     NumericColumn,
     VocabularyColumn,
     WeightedColumn,
+    ids_column,
     leaves_of,
 )
 from psflow.ps_runtime.feature_columns.raw_features import RawFeatures, Values
@@ -76,13 +77,19 @@ class Transformation:
                     computed = self._numeric(column)
                 case BucketizedColumn():
                     computed = _counts(self.ids(column), column.num_buckets)
-                case IndicatorColumn(of_ids):
+                case IndicatorColumn():
+                    of_ids = ids_column(column)
                     computed = _counts(self.ids(of_ids), of_ids.num_buckets)
                 case _:
                     assert_never(column)
             self._known["numbers", column] = computed
         numbers: NDArray[np.float32] = self._known["numbers", column]
         return numbers
+
+    def missing(self, key: str) -> NDArray[np.bool_]:
+        """Return which numbers of a feature are NaN, in its shape; InputError if it is none of numbers."""
+        missing: NDArray[np.bool_] = np.isnan(self._raw.numbers(key))
+        return missing
 
     def ids(self, column: CategoricalColumn) -> IdValues:
         """Return a column of ids.
@@ -118,6 +125,8 @@ class Transformation:
 
     def _numeric(self, column: NumericColumn) -> NDArray[np.float32]:
         raw = self._raw.numbers(column.key)
+        if not column.shape and raw.shape[1:] == (1,):
+            raw = raw[:, 0]
         if raw.shape[1:] != column.shape:
             shape = (len(raw), *column.shape)
             raise InputError((f"feature {column.key!r} has the shape {raw.shape}, its column expects {shape}",))
@@ -134,6 +143,10 @@ class Transformation:
 
     def _bucketized(self, column: BucketizedColumn) -> IdValues:
         numbers = self.numbers(column.source_column)
+        if (missing := np.isnan(numbers).any(axis=1)).any():
+            fault = f"is NaN in row {int(np.argmax(missing))} of the batch, which lies in no bucket"
+            what = f"feature {column.source_column.key!r} {fault}; fill it, or give its column a default_value"
+            raise InputError((what,))
         # in the precision of the numbers, so that a number that is a boundary lies above it
         buckets = bucket_ids(numbers, np.asarray(column.boundaries, np.float32))
         ids = buckets + np.arange(numbers.shape[1]) * (len(column.boundaries) + 1)

@@ -20,7 +20,7 @@ def read_words(path: str, size: int) -> list[str]:
         If it has fewer lines, or the same word twice; says in which line.
     """
     try:
-        with fsspec.open(path, "rt", encoding="utf-8") as file:
+        with fsspec.open(path, "rt", encoding="utf-8-sig") as file:
             words = [line.rstrip("\r\n") for line in file]
     except OSError as error:
         raise UsageError((f"vocabulary {path}: cannot be read: {error.strerror or error}",)) from None

@@ -11,10 +11,9 @@ from psflow.ps_runtime.errors import NanLossError
 from psflow.ps_runtime.metrics import Metric
 from psflow.ps_runtime.model.hooks import Fetches, HookCalls, SessionRunArgs, SessionRunHook, pick
 from psflow.ps_runtime.model.scaffold import Scaffold
-from psflow.ps_runtime.model.scope import read_only
 from psflow.ps_runtime.model.session_start import check_ready
 from psflow.ps_runtime.model.spec import EstimatorSpec
-from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.model.values import ModelValues, read_only
 
 __all__ = ["BatchHooks", "BatchSession"]
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import ModelFnError, ModelFnTypeError, did_you_mean
-from psflow.ps_runtime.model.scope import BuildScope, CallScope, Declared, KeyPath, ModelScope, read_only
+from psflow.ps_runtime.model.scope import BuildScope, CallScope, Declared, KeyPath, ModelScope
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.model.values import ModelValues, read_only
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.column_spec import ColumnSpec, column_differences
 from psflow.ps_runtime.specs.schema import InputSchema
@@ -37,8 +37,10 @@ class BuiltModel:
     """Of the variables; those of a table follow from its spec."""
     table_features: Mapping[str, tuple[KeyPath, ...]]
     """Where among the features the ids are, for each table whose ids all are features just as they came."""
-    feature_columns: tuple[ColumnSpec, ...] = ()
+    feature_columns: tuple[ColumnSpec, ...]
     """What its layers read of raw features, where they are made of feature columns."""
+    seed: int
+    """Of the job."""
 
 
 class ModelCaller:
@@ -143,7 +145,7 @@ class ModelCaller:
         if spec.loss is not None:
             check_loss(spec.loss, self.name)
         model = _model_spec(scope.declared, scope.tables, spec.train_ops)
-        return BuiltModel(spec, model, scope.declared, scope.values, scope.table_features, _specs_of(scope))
+        return BuiltModel(spec, model, scope.declared, scope.values, scope.table_features, _specs_of(scope), seed)
 
     def apply(self, features: Any, labels: Any, mode: ModeKeys, values: ModelValues, global_step: int) -> EstimatorSpec:
         """Call model_fn on values that are given, as evaluation and prediction do."""

@@ -56,6 +56,7 @@ class GradientFn:
     def __init__(self, caller: ModelCaller, built: BuiltModel) -> None:
         self._caller = caller
         self._declared = built.declared
+        self._seed = built.seed
         self._tables = {table.name: table for table in built.model.tables}
         self._first_ops = built.spec.train_ops
         self._is_traced = any(op.gradients is None for op in self._first_ops)
@@ -102,6 +103,7 @@ class GradientFn:
             self._tables,
             rows,
             buffers,
+            seed=self._seed,
             lookups=Lookups() if lookups is None else lookups,
         )
         summaries: Mapping[str, Any] = scope.summaries

@@ -18,6 +18,7 @@ from psflow.ps_runtime.initializers import Initializer, constant, glorot_uniform
 from psflow.ps_runtime.model.lookups import Lookups
 from psflow.ps_runtime.model.summary_files import FileSummary
 from psflow.ps_runtime.model.tables import RowSource
+from psflow.ps_runtime.model.values import read_only
 from psflow.ps_runtime.partitioners import Partitioner, num_slices
 from psflow.ps_runtime.specs.column_spec import ColumnSpec
 from psflow.ps_runtime.specs.tables import TableSpec
@@ -35,7 +36,6 @@ __all__ = [
     "get_or_create_global_step",
     "get_variable",
     "read_columns",
-    "read_only",
     "scalar_summary",
 ]
 
@@ -64,6 +64,8 @@ class ModelScope(ABC):
     """One call of a model_fn."""
 
     global_step: int
+    seed: int | None = field(default=None, kw_only=True)
+    """Of the job, in a training call."""
     lookups: Lookups = field(default_factory=Lookups, kw_only=True)
     summaries: dict[str, Any] = field(default_factory=dict, init=False)
     file_summaries: dict[str, FileSummary] = field(default_factory=dict, init=False)
@@ -221,13 +223,6 @@ class CallScope(ModelScope):
         """Return rows of the source."""
         assert self.row_source is not None
         return self.row_source.rows(spec, ids)
-
-
-def read_only(value: NDArray[Any]) -> NDArray[Any]:
-    """Return a view that a model_fn cannot write to by mistake, as with ``w += 1``."""
-    view = np.asarray(value).view()
-    view.flags.writeable = False
-    return view
 
 
 def _new_buffer(name: str, declared: Mapping[str, Declared]) -> NDArray[Any]:

@@ -15,7 +15,7 @@ from psflow.ps_runtime.specs.variables import ModelSpec
 if TYPE_CHECKING:
     from psflow.ps_runtime.tables.table import Table
 
-__all__ = ["ModelValues"]
+__all__ = ["ModelValues", "read_only"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +45,10 @@ class ModelValues:
         out = np.empty((len(ids), spec.dim), spec.dtype)
         self.tables[spec.name].pull(ids, out)
         return out
+
+
+def read_only(value: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that a model_fn cannot write to by mistake, as with ``w += 1``."""
+    view = np.asarray(value).view()
+    view.flags.writeable = False
+    return view

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from psflow.ps_runtime.columns.raw_types import wider_type
+from psflow.ps_runtime.columns.raw_types import LISTS, wider_type
 from psflow.ps_runtime.record_files.base import LARGEST_EXACT, RecordError
 from psflow.ps_runtime.record_files.text_cells import inferred_type, value_fault
 
@@ -14,6 +14,8 @@ __all__ = ["ADVICE", "first_types", "line_fault", "object_of"]
 
 ADVICE = "correct the line, or leave the column out"
 NUMBERS = ("int64", "float64")
+LIST = "list"
+"""A list without a value, which may be one of anything."""
 
 
 def object_of(line: bytes, record: int) -> dict[str, Any]:
@@ -76,6 +78,10 @@ def _common(kinds: set[str]) -> str:
     wider = {wider_type(kind) or kind for kind in kinds}
     if len(wider) == 1:
         return wider.pop()
+    if all("[" in kind or kind == LIST for kind in kinds):  # of several lengths, some of them of nothing
+        lists = f"{_common({kind.partition('[')[0] for kind in kinds if kind != LIST})}[]"
+        if lists in LISTS:
+            return lists
     return " or ".join(sorted(kinds))
 
 
@@ -92,7 +98,9 @@ def _kind(value: Any) -> str:
             return "string"
         case list():
             kind = _common({_kind(item) for item in value if item is not None})
-            return f"{kind}[{len(value)}]" if kind in NUMBERS and value else "list"
+            if not value or f"{kind}[]" not in LISTS:
+                return LIST if not any(item is not None for item in value) else f"list of {kind}"
+            return f"{kind}[{len(value)}]" if kind in NUMBERS else f"{kind}[]"
         case _:
             return "object"
 

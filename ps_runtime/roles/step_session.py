@@ -12,8 +12,8 @@ from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.errors import NanGradientError, NanLossError
 from psflow.ps_runtime.model.gradients import StepResult
 from psflow.ps_runtime.model.hooks import Fetches, pick
-from psflow.ps_runtime.model.scope import read_only
 from psflow.ps_runtime.model.summary_files import FileSummary
+from psflow.ps_runtime.model.values import read_only
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.variables import ModelSpec
 

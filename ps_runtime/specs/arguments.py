@@ -46,8 +46,8 @@ class ArgumentFaults:
         self._has_wrong_type = True
         self._faults.append(f"{self._where}{name} should be {expected}, got {_shown(given)}")
 
-    def items(self, name: str, given: Any, kind: type, expected: str) -> tuple[Any, ...]:
-        """Return an argument that holds any number of things of one type as a tuple; None is none of them."""
+    def items(self, name: str, given: Any, kind: type, expected: str, *, may_be_empty: bool = True) -> tuple[Any, ...]:
+        """Return an argument that holds things of one type as a tuple; None is none of them."""
         if given is None:
             return ()
         if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
@@ -57,6 +57,8 @@ class ArgumentFaults:
         for place, item in enumerate(items):
             if not isinstance(item, kind):
                 self.add_type(f"{name}[{place}]", with_article(expected), item)
+        if not items and not may_be_empty:
+            self.add(f"{self._where}{name} is empty, expected {with_article(expected)} at least")
         return items
 
     def callable(self, name: str, given: Any) -> None:

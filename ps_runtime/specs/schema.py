@@ -40,6 +40,10 @@ class ArraySpec:
         Size of the vectors that a deep network is to learn for the ids; 0: none.
     lifetime : RowLifetime
         Of the rows of the ids, where these are a sparse table.
+    combiner : str
+        How the vectors of several ids of a record become one: sum, mean or sqrtn; empty: a record has one id.
+    weights : str
+        Name of the feature that the weights of several ids are; empty: 1 each.
     """
 
     name: str
@@ -48,6 +52,8 @@ class ArraySpec:
     num_ids: int = 0
     embedding: int = 0
     lifetime: RowLifetime = UNLIMITED
+    combiner: str = ""
+    weights: str = ""
 
     def __str__(self) -> str:
         of_ids = f" of {self.num_ids} ids" if self.num_ids else ""
@@ -317,6 +323,8 @@ def _specs_from(facts: Sequence[Mapping[str, Any]]) -> tuple[ArraySpec, ...]:
             int(f["num_ids"]),
             int(f["embedding"]),
             RowLifetime.from_facts(f["lifetime"]),
+            str(f["combiner"]),
+            str(f["weights"]),
         )
         for f in facts
     )

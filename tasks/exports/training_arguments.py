@@ -23,8 +23,8 @@ def checked_eval_specs(
 
     Raises
     ------
-    ArgumentTypeError
-        If one of them is not.
+    UsageError
+        If one of them is not; an ArgumentTypeError if it is of another kind.
     """
     faults = ArgumentFaults(f"{who}: ")
     for name, given, kind in (("estimator", estimator, Estimator), ("train_spec", train_spec, TrainSpec)):
@@ -36,7 +36,7 @@ def checked_eval_specs(
     elif eval_spec is None and not may_be_none:
         faults.add_type("eval_spec", EXPECTED_EVAL_SPEC, None)
     else:
-        specs = faults.items("eval_spec", eval_spec, EvalSpec, "EvalSpec")
+        specs = faults.items("eval_spec", eval_spec, EvalSpec, "EvalSpec", may_be_empty=False)
     check_writer(faults, writer)
     if on_event is not None:
         faults.callable("on_event", on_event)

@@ -17,6 +17,7 @@ from psflow.ps_runtime.cluster.role_calls import Surroundings
 from psflow.ps_runtime.coordinator import independent, standalone
 from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, UsageError
 from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, WorkerSessionCreator
+from psflow.ps_runtime.specs.task_facts import ClusterSpec
 from tests.conformance.coordinated import STRATEGY, context_of
 from tests.parity.coordinator import CALLS_FILE, CASES, CLIENT, FULL, INDEPENDENT, NO_CHIEF, Strategy, called
 
@@ -262,8 +263,15 @@ WRONG = {
     "an unknown task": ({"cluster": FULL, "task": {"type": "cheif", "index": 0}}, "did you mean 'chief'"),
     "no index": ({"cluster": FULL, "task": {"type": "worker"}}, r"^TF_CONFIG: task.index missing"),
     "a layer that is none": ({"cluster": FULL, "rpc_layer": 3}, r"^TF_CONFIG: rpc_layer should be a text, got 3$"),
+    "a task that is a list": ({"cluster": FULL, "task": []}, r"^TF_CONFIG: task should be an object, got \[\]$"),
     "a task without a cluster": ({"task": {"type": "chief", "index": 0}}, "; give cluster$"),
 }
+
+
+def test_a_cluster_may_be_a_mapping_of_lists_or_tuples_or_a_cluster_spec():
+    for cluster in (FULL, {kind: tuple(names) for kind, names in FULL.items()}, ClusterSpec(FULL)):
+        context, _ = context_of(cluster_spec=cluster, task_type="worker", task_id=1)
+        assert context.cluster_spec.as_dict() == FULL
 
 
 @pytest.mark.parametrize("mode", CoordinatorMode)

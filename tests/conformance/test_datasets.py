@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import re
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 from psflow import Dataset, EstimatorSpec, GradientDescent, SessionRunArgs, SessionRunHook, get_variable
@@ -249,8 +251,7 @@ def test_batches_that_hold_two_epochs_are_the_same_in_memory_and_computed(
 def test_a_small_rest_is_left_out_of_what_is_in_memory() -> None:
     opened = open_input(lambda: records().batch(4, drop_remainder=True))
     assert (opened.num_records, opened.read(0, 4, 8)[0].tolist()) == (8, [4, 5, 6, 7])
-    with pytest.raises(InputError, match="drop_remainder leaves no batch of 12, as there are 11 rows"):
-        records().batch(12, drop_remainder=True)
+    assert list(records().batch(12, drop_remainder=True)) == []
 
 
 def test_an_evaluation_of_another_order_or_other_batches_has_another_digest() -> None:
@@ -310,6 +311,13 @@ def test_evaluation_and_prediction_read_each_row_once(
 
     read = batches_of(open_input(input_fn, mode=mode))
     assert [features.tolist() for features, _ in itertools.islice(read, 9)] == expected
+
+
+@pytest.mark.parametrize("make_rows", [records, stream])
+def test_evaluation_reads_rows_again_where_a_zip_with_what_ends_counts_on_it(make_rows: Any) -> None:
+    data = Dataset.zip(make_rows().repeat(), Dataset.range(13)).map(lambda row, n: row)
+    read = batches_of(open_input(lambda: data.batch(20), mode="eval"))
+    assert [features.tolist() for features, _ in itertools.islice(read, 3)] == [[*range(11), 0, 1]]
 
 
 # Shuffling
@@ -424,6 +432,14 @@ def raises(value: Any) -> Any:
         (Dataset.zip(records(), records().skip(1)).map(lambda a, b: raises(a)), "record 2 with record 3"),
         (records().filter(lambda n: raises(n) is not None), r"record 2 of the data set \(the first is 0\)"),
         (records().interleave(lambda n: Dataset.range(1 + raises(n)), 1), r"record 2 of the data set"),
+        (records().shuffle(11, seed=1).map(raises).batch(11), "record 2"),
+        (
+            records().shuffle(11, seed=1).filter(lambda n: raises(n) > 2),
+            r"record \d+ of the data set as it is shuffled or joined \(the",
+        ),
+        (stream().shuffle(4, seed=1).map(raises), r"record \d+ of \S+, shuffled \(the first is 0\)"),
+        (stream().filter(lambda n: n > 0).map(raises), r"record 1 of \S+, filtered \(the first is 0\)"),
+        (stream().skip(2).repeat().map(raises), r"record 0 of \S+ without the first 2, repeated \(the first is 0\)"),
     ],
 )
 def test_what_a_function_raises_is_told_with_the_record_the_file_and_the_line(data: Any, place: str) -> None:
@@ -431,8 +447,49 @@ def test_what_a_function_raises_is_told_with_the_record_the_file_and_the_line(da
         list(data)
 
 
+def one(row: int) -> int:
+    return row
+
+
+def two(row: int, label: int) -> int:
+    return row
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (
+            records().map(two),
+            r"two at \S+:LINE takes \(row: .*\) -> .*, but gets 1 argument for record 0; the parts of",
+        ),
+        (records().map(functools.partial(two, 1, 2)), r"two at .*:LINE takes \(\).*, but gets 1 argument for record 0"),
+        (records().filter(two), "two at .*:LINE takes .* but gets 1 argument for record 0 of the data set"),
+        (records().interleave(two, 2), "two at .*:LINE takes .* but gets 1 argument for record 0 of the data set"),
+        (Dataset.zip(records(), records(), records()).map(two), "two at .*:LINE takes .* but gets 3 arguments for rec"),
+        (records().batch(2).map(two), r"two at .*:LINE takes .* argument for batch 0 \(record 0 to record 1\)"),
+    ],
+)
+def test_a_function_of_other_arguments_is_told_where_it_stands(data: Any, told: str) -> None:
+    line = two.__code__.co_firstlineno
+    with pytest.raises(InputError, match=told.replace("LINE", str(line))):
+        list(data)
+
+
+def test_a_function_that_gets_its_arguments_and_passes_on_others_is_told_at_its_line() -> None:
+    with pytest.raises(
+        InputError, match=r"raised TypeError for record 0 at tests/conformance/test_datasets\.py:\d+: two"
+    ):
+        list(records().map(lambda n: two(n)))
+    with pytest.raises(InputError, match=r"^builtins:int raised TypeError for record 0: "):
+        list(Dataset.zip(records(), records()).map(int))
+
+
 def ragged(n: int) -> Any:
     return np.zeros(1 if n < 4 else 2)
+
+
+def ragged_of(number: int, pair: Any) -> Any:
+    return ragged(number)
 
 
 @pytest.mark.parametrize(
@@ -440,6 +497,38 @@ def ragged(n: int) -> Any:
     [
         (lambda: records().map(ragged).batch(3), r"record 3 to record 5: expected values of one shape, got \(1,\) and"),
         (lambda: stream().map(ragged).batch(3), r"records 3 to 5 of .*: expected values of one shape, got \(1,\) and"),
+        (
+            lambda: records().map(ragged).shuffle(11, seed=1).batch(5),
+            "^5 elements, shuffled or joined: the first is record 7, the last record 0: expected values of one shape",
+        ),
+        (
+            lambda: records().batch(3).map(lambda n: n + 0).shuffle(4, seed=1).map(lambda n: n / "a"),
+            r"raised \w+ for batch 0 \(record 0 to record 2\)",
+        ),
+        (
+            lambda: records().repeat(2).map(lambda n: n).skip(10).batch(3).map(lambda n: n / "a"),
+            r"for batch 0 \(3 elements, shuffled or joined: the first is record 10, the last record 1\)",
+        ),
+        (
+            lambda: Dataset.range(3).map(ragged).concatenate(records()).skip(2).batch(9),
+            "9 elements, shuffled or joined: the first is record 2, the last record 7 of the second data set: expected",
+        ),
+        (
+            lambda: Dataset.range(3).map(one).concatenate(records().map(ragged)).skip(3).batch(9),
+            "^record 0 of the second data set to record 8 of the second data set: expected values of one shape",
+        ),
+        (
+            lambda: Dataset.range(3).map(one).concatenate(records()).batch(2).map(lambda n: n / "a"),
+            r"for batch 0 \(record 0 to record 1\)",
+        ),
+        (
+            lambda: Dataset.zip(records(), records().shuffle(11, seed=1)).enumerate().map(ragged_of).batch(11),
+            "11 elements, shuffled or joined: the first is record 0 with record 7, the last record 10 with record 3: ",
+        ),
+        (
+            lambda: records().map(one).batch(2).batch(2).map(lambda n: n / "a"),
+            r"for batch 0 \(batch 0 \(record 0 to record 1\) to batch 1 \(record 2 to record 3\)\)",
+        ),
         (lambda: records().map(lambda n: None).batch(3), "record 0 to record 2: expected numbers, booleans or texts"),
         (lambda: records().map(lambda n: [[1], [1, 2]]).batch(3), "expected values that make an array"),
         (lambda: records().map(lambda n: (n,) * (1 + n // 3)).batch(4), "expected tuples of 1, as the first of them"),
@@ -480,6 +569,35 @@ def ragged(n: int) -> Any:
         (lambda: Dataset.from_tensor_slices(3), "from_tensor_slices: expected arrays with rows on axis 0, got 3"),
         (lambda: Dataset.from_tensor_slices(([1], [2, 3], [4])), r"expected arrays of one length, got \[1, 2\]"),
         (lambda: Dataset.from_tensor_slices(([1], [2, 3])), r"expected arrays of one length, got \[1, 2\]"),
+        (lambda: records().concatenate([1, 2]), "concatenate should get a data set, .*, got list"),
+        (lambda: stream().concatenate(None), "concatenate should get a data set, .*, got NoneType"),
+        (lambda: records().batch(2, drop_remainder="no"), "drop_remainder of batch is 'no': expected True or False"),
+        (lambda: records().map(one).batch(2, "no"), "drop_remainder of batch is 'no': expected True or False"),
+        (lambda: stream().batch(2, 1), "drop_remainder of batch is 1: expected True or False"),
+        (lambda: records().shuffle(2, 1, "no"), "reshuffle_each_iteration of shuffle is 'no': expected True or False"),
+        (lambda: records().map(one).shuffle(2, 1, None), "reshuffle_each_iteration of shuffle is None: expected True"),
+        (lambda: stream().shuffle(2, 1, 1), "reshuffle_each_iteration of shuffle is 1: expected True or False"),
+        (lambda: stream().take(2**63), f"count of take is {2**63}: expected an int <= {2**63 - 1}"),
+        (lambda: records().take("2"), "count of take is '2': expected an int >= 0"),
+        (lambda: records().skip(True), "count of skip is True: expected an int >= 0"),
+        (lambda: records().repeat(2.0), "num_epochs of repeat is 2.0: expected an int >= 1"),
+        (lambda: records().shuffle("2", seed=1), "buffer_size of shuffle is '2': expected an int >= 1"),
+        (lambda: Dataset.range("5"), r"range\('5'\): expected a stop, or a start, .*, all of them ints"),
+        (lambda: Dataset.range(True), r"range\(True\): expected a stop"),
+        (lambda: Dataset.range(), r"range\(\): expected a stop"),
+        (lambda: Dataset.range(1, 2, 3, 4), r"range\(1, 2, 3, 4\): expected a stop"),
+        (lambda: Dataset.range(1, 2, 0), r"range\(1, 2, 0\): expected a step that is not 0"),
+        (lambda: Dataset.range(10**17), r"range\(10{17}\) does not fit into memory, .* from_generator\(lambda: range"),
+        (lambda: Dataset.range(2**63, 2**63 + 1), "does not fit into memory, or into int64"),
+        (lambda: Dataset.from_generator(two), r"from_generator: \S+:two at .* takes .*, but gets 0 arguments"),
+        (lambda: Dataset.from_generator(lambda: None), "from_generator: .* returned NoneType, expected an iterable"),
+        (lambda: Dataset.from_tensor_slices([[1], [1, 2]]), "from_tensor_slices: tensors is not an array: .*inhomogen"),
+        (lambda: Dataset.from_tensor_slices(([1], {"a": [[1], [1, 2]]})), r"tensors\[1\]\['a'\] is not an array: "),
+        (lambda: Dataset.from_tensors([[1], [1, 2]]), "from_tensors: tensors is not an array: .*inhomogen"),
+        (
+            lambda: Dataset.from_tensor_slices({"a": objects("x", None)}),
+            r"tensors\['a'\] has dtype object, None in row 1",
+        ),
         (lambda: Dataset.from_tensor_slices(()), "expected arrays of one length, got no array"),
         (lambda: Dataset({"a": [1]}, num_ids={"a": 2}).map(named), "declares num_ids takes shuffle, repeat and batch"),
         (
@@ -495,14 +613,47 @@ def test_what_cannot_be_is_refused(make_data: Callable[[], Any], fault: str) -> 
 
 @pytest.mark.parametrize("data", [records().map(named), stream().map(named), records().interleave(Dataset.range, 1)])
 def test_an_input_without_a_batch_size_is_refused(data: Any) -> None:
-    with pytest.raises(InputError, match="returned a data set without a batch size; call its batch"):
+    with pytest.raises(InputError, match=r"returned a data set without a batch size; call its batch.* return iter\("):
         open_input(lambda: data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        Dataset.from_generator(lambda: ({"row": np.arange(2) + 2 * n} for n in range(4))),
+        records().interleave(lambda n: Dataset.range(n).map(named).batch(2), 2),
+        records().map(lambda n: {"row": np.arange(n + 1)}),
+    ],
+)
+def test_elements_that_are_batches_already_are_those_of_an_iterator(make: Callable[..., Any], data: Any) -> None:
+    seen: dict[int, list[int]] = {}
+    make(counts).train(lambda: iter(data), [Rows(seen, 100)])
+    assert list(seen.values()) == rows_of(data)
+    assert len(seen) > 3
+
+
+def objects(*values: Any) -> Any:
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+def test_objects_are_rows_of_texts_numbers_or_booleans() -> None:
+    frame = pandas.DataFrame({"word": ["a", "bc"], "kind": pandas.Categorical(["x", "y"]), "n": objects(1, 2.5)})
+    [batch] = Dataset.from_tensor_slices(dict(frame)).batch(2)
+    assert {name: (array.dtype.str, array.tolist()) for name, array in batch.items()} == {
+        "word": ("<U2", ["a", "bc"]),
+        "kind": ("<U1", ["x", "y"]),
+        "n": ("<f8", [1.0, 2.5]),
+    }
 
 
 def test_an_input_without_a_batch_is_refused_by_train(make: Callable[..., Any]) -> None:
     for nothing in (records().take(0).batch(2), records().filter(lambda n: n > 20).batch(2).repeat()):
         with pytest.raises(InputError, match="returned no batch"):
             make(counts).train(lambda data=nothing: data.map(named))
+    with pytest.raises(InputError, match="returned no batch"):
+        make(counts).train(lambda: Dataset({"row": np.arange(11)}).batch(12, drop_remainder=True))
 
 
 # What belongs to whom
@@ -557,7 +708,7 @@ def test_batches_are_held_against_the_schema_of_training() -> None:
     told: list[str] = []
     enforcement = Enforcement(schema, "the eval input", on_unused=told.extend)
     opened = open_input(lambda: records().map(features_of(2)).batch(2), enforcement=enforcement)
-    assert opened.read(0, 1, 2)[0].keys() == {"x"}
+    assert opened.read(0, 0, 1)[0].keys() == opened.read(0, 1, 2)[0].keys() == {"x"}
     assert told == ["left"]
     wrong = records().map(lambda n: ({"x": np.zeros(1 if n < 2 else 2)[0 if n < 2 else slice(None)]}, n)).batch(2)
     other = open_input(lambda: wrong, enforcement=Enforcement(schema, "the eval input"))
@@ -586,3 +737,41 @@ def test_one_batch_at_a_time_is_read(records_asked: tuple[int, int, int]) -> Non
     assert (opened.num_records, opened.window_records) == (6, 1)
     with pytest.raises(InputError, match="expected an epoch >= 0 and one of the 6 batches, got epoch"):
         opened.read(*RecordRange(*records_asked))
+
+
+@pytest.mark.parametrize("pipeline_depth", [0, 1])
+def test_the_first_batch_is_computed_to_plan_and_to_train_and_the_others_once(
+    make: Callable[..., Any], pipeline_depth: int
+) -> None:
+    computed: list[int] = []
+
+    def count(n: int) -> dict[str, int]:
+        computed.append(int(n))
+        return named(n)
+
+    estimator = make(counts, pipeline_depth=pipeline_depth)
+    estimator.train(lambda: records().map(count).batch(3))
+    assert sorted(computed) == sorted([0, 1, 2, *range(NUM_RECORDS)])
+    computed.clear()
+    estimator.evaluate(lambda: records().map(count).batch(3))
+    assert computed == list(range(NUM_RECORDS))
+    computed.clear()
+    assert len(list(estimator.predict(lambda: records().map(count).batch(3)))) == NUM_RECORDS
+    assert computed == list(range(NUM_RECORDS))
+
+
+def test_the_batch_that_was_looked_at_is_the_first_that_is_read() -> None:
+    computed: list[int] = []
+    opened = open_input(lambda: Dataset.range(4).map(lambda n: computed.append(n) or n).batch(2).repeat())
+    assert isinstance(opened, SplittableInput)
+    assert computed == []
+    assert (opened.rows_per_record, opened.schema().features[0].dtype) == (2, "int64")
+    assert [opened.read(0, 0, 1)[0].tolist() for _ in range(2)] == [[0, 1], [0, 1]]
+    assert computed == [0, 1, 0, 1]
+    again = open_input(lambda: Dataset.range(4).map(lambda n: n).batch(2).repeat())
+    assert isinstance(again, SplittableInput)
+    assert (again.rows_per_record, again.read(1, 1, 2)[0].tolist(), again.read(0, 0, 1)[0].tolist()) == (
+        2,
+        [2, 3],
+        [0, 1],
+    )

@@ -17,7 +17,7 @@ from psflow import Dataset, Estimator, EstimatorSpec, GradientDescent, ModeKeys,
 from psflow import feature_column as fc
 from psflow.ps_runtime.errors import InputError, ModelDirError, ModelFnError, PsflowError
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.feature_columns import transforming
+from psflow.ps_runtime.feature_columns import choosing, transforming
 from psflow.ps_runtime.feature_columns.transforming import Transformation
 from tests.ps_runtime.roles.conftest import RoleThreads, roles  # noqa: F401  (a fixture)
 
@@ -95,6 +95,8 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     ("numeric_column", (3,), {}, ValueError, "key is 3"),
     ("numeric_column", ("x", (1.5,)), {}, TypeError, "shape of column 'x'"),
     ("numeric_column", ("x", (0,)), {}, ValueError, "at least 1"),
+    ("numeric_column", ("x", {2, 3}), {}, TypeError, "shape of column 'x'"),
+    ("numeric_column", ("",), {}, ValueError, "key is ''"),
     ("numeric_column", ("x",), {"dtype": str}, ValueError, "expected a float or an integer dtype"),
     ("numeric_column", ("x",), {"dtype": None}, ValueError, "dtype of column 'x' is None"),
     ("numeric_column", ("x", 2), {"default_value": [1.0]}, ValueError, "has the shape"),
@@ -106,7 +108,16 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     ("bucketized_column", (AREA, []), {}, ValueError, "ascending"),
     ("bucketized_column", (AREA, [1, 1]), {}, ValueError, "ascending"),
     ("bucketized_column", (AREA, {1, 2}), {}, ValueError, "ascending"),
-    ("categorical_column_with_vocabulary_list", ("c", []), {}, ValueError, "at least one"),
+    ("bucketized_column", (AREA, ["a", "b"]), {}, ValueError, "ascending"),
+    ("bucketized_column", (AREA, [1, None]), {}, ValueError, "ascending"),
+    ("bucketized_column", (AREA, [0.0, float("nan")]), {}, ValueError, "finite"),
+    ("bucketized_column", (AREA, [0.0, float("inf")]), {}, ValueError, "finite"),
+    ("categorical_column_with_vocabulary_list", ("c", []), {}, ValueError, "a list of 1 or more"),
+    ("categorical_column_with_vocabulary_list", ("c", None), {}, ValueError, "vocabulary_list of column 'c' is None"),
+    ("categorical_column_with_vocabulary_list", ("c", 5), {}, TypeError, "in an order"),
+    ("categorical_column_with_vocabulary_list", ("c", {"a", "b"}), {}, TypeError, "in an order"),
+    ("categorical_column_with_vocabulary_list", ("c", ["a"], None, -1, "a"), {}, TypeError, "num_oov_buckets"),
+    ("categorical_column_with_vocabulary_list", ("c", ["a"], None, "b"), {}, TypeError, "default_value"),
     ("categorical_column_with_vocabulary_list", ("c", ["a", "a"]), {}, ValueError, "'a' twice"),
     ("categorical_column_with_vocabulary_list", ("c", ["a", b"a"]), {}, ValueError, "'a' twice"),
     ("categorical_column_with_vocabulary_list", ("c", [b"\xff"]), {}, ValueError, "no UTF-8"),
@@ -122,16 +133,26 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     ("categorical_column_with_vocabulary_file", ("c", "a.tfrecord.gz"), {}, ValueError, "text file"),
     ("categorical_column_with_vocabulary_file", ("c", "no.txt", 0), {}, ValueError, "expected an integer >= 1"),
     ("categorical_column_with_identity", ("i", 0), {}, ValueError, "expected an integer from 1"),
+    ("categorical_column_with_identity", ("i", "3"), {}, TypeError, "num_buckets of column 'i' is '3'"),
+    ("categorical_column_with_identity", ("i", 3, "a"), {}, TypeError, "default_value of column 'i' is 'a'"),
     ("categorical_column_with_identity", ("i", 3, 3), {}, ValueError, r"\[0, 3\)"),
     ("categorical_column_with_identity", ("i", 3, 4), {}, ValueError, r"\[0, 3\)"),
     ("categorical_column_with_identity", ("i", 3, -1), {}, ValueError, r"\[0, 3\)"),
     ("categorical_column_with_identity", ("i", 2**62), {}, ValueError, r"2\*\*62 - 1"),
     ("categorical_column_with_hash_bucket", ("h", None), {}, ValueError, "expected an integer from 1"),
+    ("categorical_column_with_hash_bucket", ("h", "9"), {}, TypeError, "hash_bucket_size of column 'h' is '9'"),
     ("categorical_column_with_hash_bucket", ("h", 0), {}, ValueError, "expected an integer from 1"),
     ("categorical_column_with_hash_bucket", ("h", 9, float), {}, ValueError, "an integer or a string"),
     ("weighted_categorical_column", (AREA, "w"), {}, ValueError, "a column of ids"),
+    ("weighted_categorical_column", (COLORS, 1), {}, ValueError, "weight_feature_key is 1"),
     ("weighted_categorical_column", (COLORS, "w", str), {}, ValueError, "a float or an integer"),
-    ("crossed_column", (["a"], 9), {}, ValueError, "two or more"),
+    ("crossed_column", (["a"], 9), {}, ValueError, "a list of 2 or more"),
+    ("crossed_column", ({"a", "b"}, 9), {}, TypeError, "in an order"),
+    ("crossed_column", ("ab", 9), {}, TypeError, "in an order"),
+    ("crossed_column", ((key for key in "ab"), 9), {}, TypeError, "in an order"),
+    ("crossed_column", (["a", 1], 9), {}, ValueError, "keys of a cross have 1"),
+    ("crossed_column", (["a", "b"], "9"), {}, TypeError, "hash_bucket_size of a cross is '9'"),
+    ("crossed_column", (["a", "b"], 9, "k"), {}, TypeError, "hash_key of a cross is 'k'"),
     ("crossed_column", (["a", "b"], 0), {}, ValueError, "from 1"),
     ("crossed_column", (["a", AREA], 9), {}, ValueError, "columns of ids"),
     ("crossed_column", (["a", fc.categorical_column_with_hash_bucket("h", 9)], 9), {}, ValueError, "give 'h' itself"),
@@ -140,13 +161,21 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     ("indicator_column", (AREA,), {}, ValueError, "a column of ids"),
     ("embedding_column", (COLORS, 0), {}, ValueError, "dimension is 0"),
     ("embedding_column", (COLORS, None), {}, ValueError, "dimension is None"),
+    ("embedding_column", (COLORS, "4"), {}, TypeError, "dimension is '4'"),
+    ("embedding_column", (COLORS, 2), {"max_norm": "a"}, TypeError, "max_norm is 'a'"),
+    ("embedding_column", (COLORS, 2), {"max_norm": float("nan")}, ValueError, "max_norm is nan"),
     ("embedding_column", (AREA, 2), {}, ValueError, "a column of ids"),
     ("embedding_column", (COLORS, 2, "men"), {}, ValueError, "did you mean 'mean'"),
     ("embedding_column", (COLORS, 2, "sum", 0.5), {}, ValueError, "expected a function"),
     ("embedding_column", (COLORS, 2), {"max_norm": 0}, ValueError, "above 0"),
     ("embedding_column", (COLORS, 2), {"ckpt_to_load_from": "c"}, ValueError, "warm_start_from"),
     ("embedding_column", (COLORS, 2), {"use_safe_embedding_lookup": False}, ValueError, "expected True"),
-    ("shared_embeddings", ([], 2), {}, ValueError, "at least one"),
+    ("shared_embeddings", ([], 2), {}, ValueError, "a list of 1 or more"),
+    ("shared_embeddings", (TOWN, 2), {}, TypeError, "in an order"),
+    ("shared_embeddings", ({TOWN}, 2), {}, TypeError, "in an order"),
+    ("shared_embeddings", (None, 2), {}, ValueError, "categorical_columns is None"),
+    ("shared_embeddings", ([TOWN], 2), {"initializer": 3}, ValueError, "expected a function"),
+    ("shared_embeddings", ([TOWN], 2, "sum", None, ""), {}, ValueError, "shared_embedding_collection_name is ''"),
     ("shared_embeddings", ([COLORS, TOWN], 2), {}, ValueError, "of one kind"),
     ("shared_embeddings", ([TOWN, fc.categorical_column_with_identity("i", 4)], 2), {}, ValueError, "as many ids"),
     ("shared_embeddings", ([TOWN, AREA], 2), {}, ValueError, "a column of ids"),
@@ -169,6 +198,15 @@ def test_a_vocabulary_of_bytes_or_objects_is_one_of_words(words: Any) -> None:
     assert fc.categorical_column_with_vocabulary_list("color", words) == COLORS
     integers = fc.categorical_column_with_vocabulary_list("code", np.array([9, 3], object))
     assert integers == fc.categorical_column_with_vocabulary_list("code", [9, 3])
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path: Path) -> None:
+    path = tmp_path / "words.txt"
+    path.write_text("\ufeffred\nblue\n")
+    column = fc.categorical_column_with_vocabulary_file("color", str(path))
+    assert column.vocabulary == ("red", "blue")
+    path.write_text("\ufeff7\n")
+    assert fc.categorical_column_with_vocabulary_file("n", str(path), dtype=np.int64).vocabulary == ("7",)
 
 
 def test_a_vocabulary_file_is_held_against_its_arguments(tmp_path: Path) -> None:
@@ -256,6 +294,33 @@ WRONG_FEATURES: list[tuple[Any, dict[str, Any], str]] = [
 def test_a_feature_of_another_kind_is_refused(column: Any, features: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         Transformation(FEATURES | features).ids(column)
+
+
+def test_a_number_that_is_missing_lies_in_no_bucket() -> None:
+    sizes = fc.bucketized_column(AREA, [1.0])
+    with pytest.raises(InputError, match="feature 'area' is NaN in row 2 of the batch, which lies in no bucket"):
+        ids_of(sizes)
+    assert ids_of(sizes, area=np.float32([np.inf, -np.inf])) == [[1], [0]]
+    filled = fc.bucketized_column(fc.numeric_column("area", default_value=9), [1.0])
+    assert ids_of(filled) == [[0], [1], [1]]
+
+
+def test_the_shape_of_a_number_may_be_that_of_none() -> None:
+    scalar = fc.numeric_column("area", shape=(), normalizer_fn=lambda x: np.array([x.sum(), *x[1:]]))
+    for given in (np.float32([1, 2]), np.float32([[1], [2]])):
+        assert Transformation({"area": given}).numbers(scalar).tolist() == [[3], [2]]
+    sizes = fc.bucketized_column(fc.numeric_column("area", ()), [1.5])
+    assert sizes.num_buckets == 2
+    assert ids_of(sizes, area=np.float32([1, 2])) == [[0], [1]]
+    with pytest.raises(InputError, match="has the shape"):
+        Transformation({"area": np.zeros((2, 2))}).numbers(scalar)
+
+
+def test_words_that_are_no_utf_8_are_refused_with_their_row() -> None:
+    for words in (np.array([b"red", b"\xff"]), np.array(["red", b"\xff"], object)):
+        with pytest.raises(InputError, match=r"row 1 of feature 'color' is .*no UTF-8"):
+            ids_of(COLORS, color=words)
+    assert ids_of(COLORS, color=np.array([b"red", "green", None], object)) == [[0], [1], []]
 
 
 def test_numbers_have_the_shape_of_their_column() -> None:
@@ -346,6 +411,11 @@ def test_one_column_is_a_list_of_one_and_the_order_says_nothing(tmp_path: Path) 
     assert (values[2] != values[0]).all()
 
 
+VECTORS_OF_V: dict[str, Any] = {
+    "initializer": tf.initializers.normal(stddev=0.1),
+    "shared_embedding_collection_name": "v",
+}
+
 WRONG_LISTS: list[tuple[Any, str]] = [
     (lambda: tf.LinearRegressor([]), "expected a list of feature columns"),
     (lambda: tf.LinearRegressor({"area": AREA}), "expected a list of feature columns"),
@@ -359,7 +429,25 @@ WRONG_LISTS: list[tuple[Any, str]] = [
             [4],
             [*fc.shared_embeddings([TOWN], 2, "sum", None, "v"), *fc.shared_embeddings([COLORS], 2, "sum", None, "v")],
         ),
-        "whose vectors 'v' another column has",
+        "whose vectors 'v' another column has with other ids",
+    ),
+    *(
+        (
+            lambda options=options: tf.DNNRegressor(
+                [4],
+                [
+                    *fc.shared_embeddings([TOWN], 2, "sum", tf.initializers.normal(stddev=0.1), "v"),
+                    *fc.shared_embeddings([fc.categorical_column_with_identity("i", 3)], **options),
+                ],
+            ),
+            f"with other {fact}; make them alike",
+        )
+        for fact, options in {
+            "dimension": {"dimension": 3, **VECTORS_OF_V},
+            "initializer": {"dimension": 2, **VECTORS_OF_V, "initializer": tf.initializers.normal(stddev=0.2)},
+            "max_norm": {"dimension": 2, **VECTORS_OF_V, "max_norm": 1.0},
+            "trainable": {"dimension": 2, **VECTORS_OF_V, "trainable": False},
+        }.items()
     ),
     (
         lambda: tf.DNNLinearCombinedRegressor([4], linear_feature_columns=[AREA]),
@@ -372,6 +460,13 @@ WRONG_LISTS: list[tuple[Any, str]] = [
 def test_columns_that_a_model_does_not_take_are_refused(make: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_columns_of_two_calls_share_vectors_that_are_made_alike() -> None:
+    other = fc.categorical_column_with_identity("i", 3)
+    made = [fc.shared_embeddings([column], 2, **VECTORS_OF_V) for column in (TOWN, other)]
+    again = fc.shared_embeddings([TOWN], 2, "sum", tf.initializers.normal(stddev=0.1), "v")
+    assert not choosing.deep_columns_faults([*again, *made[1]])
 
 
 def test_shared_embeddings_are_one_variable(tmp_path: Path) -> None:

@@ -369,6 +369,18 @@ def test_train_and_evaluate_takes_an_estimator_and_specs(estimator, train_spec, 
     assert said.startswith(f"train_and_evaluate: {fault}")
 
 
+@pytest.mark.parametrize("nothing", [[], (), iter([])])
+def test_train_and_evaluate_evaluates(nothing, make):
+    with pytest.raises(ValueError, match=r"^train_and_evaluate: eval_spec is empty, expected an EvalSpec at least$"):
+        train_and_evaluate(make(), TrainSpec(rows), nothing)
+
+
+@pytest.mark.parametrize("name", [3, ["a"], b"a", False])
+def test_an_evaluation_is_named_by_a_text(name, make):
+    with pytest.raises(TypeError, match="name should be a str or None, got "):
+        make().eval_dir(name)
+
+
 @pytest.mark.parametrize(
     ("names", "fault"),
     [

@@ -34,7 +34,7 @@ from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
 from psflow.tasks.tracking import Tracker, prepare_store
 from tests.new_databases import copy_store
 
-PARAMS = {"hidden_units": (8,), "head": ClassifierSpec(10)}
+PARAMS = {"hidden_units": (8,), "activation_fn": "relu", "dropout": None, "head": ClassifierSpec(10)}
 
 
 def export(path: Path) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
-from psflow import EstimatorSpec, GradientDescent, ModeKeys, get_variable
+from psflow import Dataset, EstimatorSpec, GradientDescent, ModeKeys, get_variable
 
 
 def line(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpec:
@@ -48,6 +48,11 @@ def points(params: Any) -> Iterator[Any]:
 def held_out() -> Any:
     """Return two points of that line, and one that is none."""
     return {"x": np.float32([0, np.nan, 1])}, np.float32([1, 2, 3])
+
+
+def numbered() -> Any:
+    """Return points on that line as six batches, of which the last is smaller: a data set by number."""
+    return Dataset.range(11).map(lambda n: ({"x": np.float32(n)}, 2 * np.float32(n) + 1)).batch(2)
 
 
 def nothing() -> Iterator[Any]:

@@ -58,6 +58,13 @@ CASES: dict[str, dict[str, Any]] = {
         "head": {"n_classes": 3, "weight_column": "weight", "loss_reduction": "SUM"},
     },
     "DNNLinearCombinedEstimator of labels": {"dnn_hidden_units": [5], "head": {"n_classes": 3}},
+    "DNNRegressor with tanh": {"hidden_units": [5, 4], "activation_fn": "tanh"},
+    "DNNEstimator of labels with elu": {"hidden_units": [5], "activation_fn": "elu", "head": {"n_classes": 3}},
+    "DNNLinearCombinedClassifier with softplus": {
+        "dnn_hidden_units": [5],
+        "n_classes": 3,
+        "dnn_activation_fn": "softplus",
+    },
 }
 """Hyper-parameters by model and what is special; a head is a MultiLabelHead. The optimizers are the default ones."""
 
@@ -122,10 +129,11 @@ def _arguments(case: str) -> dict[str, Any]:
     import tensorflow as tf
 
     given = dict(CASES[case])
+    given |= {key: getattr(tf.nn, given[key]) for key in ("activation_fn", "dnn_activation_fn") if key in given}
     if "head" not in given:
         reduction = given.pop("loss_reduction", "SUM_OVER_BATCH_SIZE")
         return given | {"loss_reduction": getattr(tf.compat.v1.losses.Reduction, reduction)}
-    of_head = dict(given["head"])
+    of_head = dict(CASES[case]["head"])
     reduction = getattr(tf.losses.Reduction, of_head.pop("loss_reduction", "SUM_OVER_BATCH_SIZE"))
     return given | {"head": _TrainedHead(tf.estimator.MultiLabelHead(**of_head, loss_reduction=reduction))}
 

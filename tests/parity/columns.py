@@ -106,6 +106,43 @@ DENSE: dict[str, Columns] = {
     ],
 }
 
+STEPS = np.array([["red", "red", "", ""], ["green", "", "blue", "grey"], ["mauve", "", "", ""], ["", "", "", ""]])
+SETS = np.array([[["red", "green"], ["", ""]], [["blue", ""], ["red", "red"]]])
+LAPS = np.array([[3, 0, -1, -1], [5, 9, 0, 2], [1, -1, -1, -1], [-1, -1, -1, -1]])
+TIMES = np.float32([[1.5, -2, np.nan, np.nan], [0.5, np.nan, 4, 3], [7, np.nan, np.nan, np.nan], [np.nan] * 4])
+POINTS = np.float32([[1, 2, 3, 4], [5, 6, np.nan, np.nan], [np.nan] * 4])
+SEQUENCES = {"step": STEPS, "set": SETS, "lap": LAPS, "time": TIMES, "point": POINTS}
+
+
+def steps(fc: Any, key: str = "step", **options: Any) -> Any:
+    return fc.sequence_categorical_column_with_vocabulary_list(key, ["red", "green", "blue"], **options)
+
+
+SEQUENCE: dict[str, Columns] = {
+    "numbers": lambda fc, t, first: [fc.sequence_numeric_column("time")],
+    "numbers, default": lambda fc, t, first: [fc.sequence_numeric_column("time", default_value=-1.5)],
+    "numbers, shape": lambda fc, t, first: [fc.sequence_numeric_column("point", 2)],
+    "words": lambda fc, t, first: [fc.indicator_column(steps(fc))],
+    "sets of words": lambda fc, t, first: [fc.indicator_column(steps(fc, "set", num_oov_buckets=1))],
+    "embedded": lambda fc, t, first: [fc.embedding_column(steps(fc), 3, initializer=first)],
+    "embedded sets": lambda fc, t, first: [fc.embedding_column(steps(fc, "set"), 3, "sum", first, max_norm=0.8)],
+    "vocabulary file": lambda fc, t, first: [
+        fc.embedding_column(
+            fc.sequence_categorical_column_with_vocabulary_file("step", str(VOCABULARY), 2, default_value=1), 2
+        )
+    ],
+    "identity": lambda fc, t, first: [
+        fc.embedding_column(fc.sequence_categorical_column_with_identity("lap", 6, default_value=4), 2)
+    ],
+    "side by side": lambda fc, t, first: [
+        fc.sequence_numeric_column("time"),
+        fc.indicator_column(fc.sequence_categorical_column_with_identity("lap", 10)),
+        fc.embedding_column(steps(fc), 2),
+    ],
+    "shared": lambda fc, t, first: fc.shared_embeddings([steps(fc)], 2),
+}
+"""Columns of sequences. Those of hashes have other ids."""
+
 COMBINERS = ("sum", "mean", "sqrtn")
 
 
@@ -215,6 +252,21 @@ class TensorFlow:
         layer = self.v1.keras.layers.DenseFeatures
         return self.run(lambda features: layer(make(self.fc, self.tf, first))(features)).tolist()
 
+    def sequence(self, make: Columns) -> dict[str, Any]:
+        """Return the inputs and the lengths of sequences."""
+        tf, first = self.tf, self.v1.constant_initializer(0.0)
+        numbers = {name: array for name, array in SEQUENCES.items() if array.dtype.kind == "f"}
+
+        def compute(features: dict[str, Any]) -> Any:
+            given = {name: tf.constant(array) for name, array in SEQUENCES.items() if name not in numbers}
+            for name, array in numbers.items():
+                places = np.argwhere(~np.isnan(array))
+                given[name] = tf.SparseTensor(places, array[~np.isnan(array)], array.shape)
+            return tf.keras.experimental.SequenceFeatures(make(self.fc, tf, first))(given)
+
+        inputs, lengths = self.run(compute)
+        return {"inputs": inputs.tolist(), "lengths": lengths.tolist()}
+
     def linear(self, make: Callable[[Any, Any], Any], combiner: str) -> list[list[float]]:
         linear_model = self.v1.feature_column.linear_model
         return self.run(
@@ -276,6 +328,7 @@ def main() -> None:
             for name, make in CATEGORICAL.items()
         },
         "default": given.default(),
+        "sequence": {name: given.sequence(make) for name, make in SEQUENCE.items()},
         "losses": {model: given.losses(model) for model in MODELS},
     }
     NUMBERS_FILE.write_text(json.dumps(numbers) + "\n")

@@ -28,6 +28,8 @@ from tests.parity.columns import (
     HASHED,
     MODELS,
     NUMBERS_FILE,
+    SEQUENCE,
+    SEQUENCES,
     batches,
     columns_of,
     first_values,
@@ -74,6 +76,15 @@ def test_an_input_layer_is_that_of_tensorflow(case):
     columns = DENSE[case](feature_column, np, initializers.zeros)
     found = computed(lambda: feature_column.input_layer(FEATURES, columns))
     np.testing.assert_allclose(found, TENSORFLOW["dense"][case], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("case", SEQUENCE)
+def test_a_layer_of_sequences_is_that_of_tensorflow(case):
+    columns = SEQUENCE[case](feature_column, np, initializers.zeros)
+    inputs, lengths = computed(lambda: feature_column.sequence_input_layer(SEQUENCES, columns))
+    expected = TENSORFLOW["sequence"][case]
+    np.testing.assert_allclose(inputs, expected["inputs"], rtol=1e-6, atol=1e-7)
+    assert lengths.tolist() == expected["lengths"]
 
 
 @pytest.mark.parametrize("combiner", COMBINERS)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.columns.texts import decoded
 from psflow.ps_runtime.errors import InputError, LabelError, did_you_mean
 from psflow.ps_runtime.specs.schema import InputSchema
 
@@ -25,7 +26,7 @@ def class_ids_of(
     Parameters
     ----------
     labels : (rows,) or (rows, 1) array
-        Class ids; or words, if there is a vocabulary.
+        Class ids; or words, if there is a vocabulary. Bytes are words in UTF-8.
     rows : int
         Number of examples.
     n_classes : int
@@ -46,7 +47,7 @@ def class_ids_of(
     if given.shape not in ((rows,), (rows, 1)):
         expected = f"labels of shape ({rows},) for the {rows} examples of {where}"
         raise InputError((f"expected {expected}, got {given.shape}; one class id for each",))
-    flat: NDArray[Any] = given.reshape(rows)
+    flat: NDArray[Any] = decoded(given.reshape(rows), f"the labels of {where}")
     if flat.dtype.kind in "UO" and vocabulary is not None:
         return ids_of_words(flat, vocabulary, where)
     if flat.dtype.kind in "iu":

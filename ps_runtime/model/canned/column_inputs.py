@@ -22,16 +22,17 @@ from psflow.ps_runtime.feature_columns.kinds import (
     SharedEmbeddingColumn,
     VocabularyColumn,
     WeightedColumn,
+    ids_column,
 )
 from psflow.ps_runtime.feature_columns.transforming import IdValues, Transformation
 from psflow.ps_runtime.initializers import normal, truncated_normal
 from psflow.ps_runtime.losses import FloatArray
 from psflow.ps_runtime.model.canned.column_meaning import column_specs
-from psflow.ps_runtime.model.canned.features import MAX_DENSE_IDS, Ids
+from psflow.ps_runtime.model.canned.features import MAX_DENSE_IDS, Ids, joining_factors
 from psflow.ps_runtime.model.canned.id_rows import IdRows
 from psflow.ps_runtime.model.scope import read_columns
 
-__all__ = ["Embedded", "deep_inputs", "linear_inputs", "vectors_name"]
+__all__ = ["Embedded", "deep_input", "deep_inputs", "linear_inputs", "vectors_name"]
 
 
 class Embedded(NamedTuple):
@@ -106,17 +107,21 @@ def deep_inputs(
         If this call of model_fn has a layer of the name already.
     """
     read_columns(layer, lambda: column_specs(layer, columns))
-    found: dict[str, FloatArray | Embedded] = {}
-    for column in sorted(columns, key=lambda column: column.name):
-        match column:
-            case NumericColumn() | BucketizedColumn() | IndicatorColumn():
-                found[column.name] = transformation.numbers(column)
-            case EmbeddingColumn() | SharedEmbeddingColumn():
-                ids = _joined(transformation.ids(column.categorical_column), column.categorical_column, column.combiner)
-                found[column.name] = Embedded(_vectors(column, layer), ids)
-            case _:
-                assert_never(column)
-    return found
+    in_order = sorted(columns, key=lambda column: column.name)
+    return {column.name: deep_input(transformation, column, layer) for column in in_order}
+
+
+def deep_input(transformation: Transformation, column: DenseColumn, layer: str) -> FloatArray | Embedded:
+    """Return one column as a deep network reads it; see `deep_inputs`."""
+    match column:
+        case NumericColumn() | BucketizedColumn() | IndicatorColumn():
+            return transformation.numbers(column)
+        case EmbeddingColumn() | SharedEmbeddingColumn():
+            of_ids = ids_column(column)
+            ids = _joined(transformation.ids(of_ids), of_ids, column.combiner)
+            return Embedded(_vectors(column, layer), ids)
+        case _:
+            assert_never(column)
 
 
 def vectors_name(layer: str, collection: str) -> str:
@@ -137,18 +142,5 @@ def _joined(found: IdValues, column: CategoricalColumn, combiner: Combiner) -> I
     counts = found.present & (found.ids >= 0)
     if found.weights is None and found.ids.shape[1] == 1 and counts.all():
         return Ids(found.ids[:, 0], column.num_buckets, 0)
-    weights = counts.astype(np.float32) if found.weights is None else np.where(counts, found.weights, np.float32(0))
-    if combiner != "sum":  # a divisor is no sum of both signs
-        counts &= weights > 0
-        weights = np.where(counts, weights, np.float32(0))
-    match combiner:
-        case "sum":
-            divisor = np.ones((len(weights), 1), np.float32)
-        case "mean":
-            divisor = weights.sum(axis=1, keepdims=True)
-        case "sqrtn":
-            divisor = np.sqrt((weights * weights).sum(axis=1, keepdims=True))
-        case _:
-            assert_never(combiner)
-    factors = np.asarray(weights / np.where(divisor > 0, divisor, np.float32(1)), np.float32)
-    return Ids(np.where(counts, found.ids, -1), column.num_buckets, 0, factors=factors)
+    ids, factors = joining_factors(np.where(counts, found.ids, -1), found.weights, combiner)
+    return Ids(ids, column.num_buckets, 0, factors=factors)

@@ -1,4 +1,4 @@
-"""Deep neural networks: dense layers with relu between them, their derivatives written by hand."""
+"""Deep neural networks: dense layers with an activation function between them, their derivatives written by hand."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from psflow.ps_runtime.activations import Backward
 from psflow.ps_runtime.feature_columns.transforming import Transformation
 from psflow.ps_runtime.initializers import normal, zeros
-from psflow.ps_runtime.layers import FloatArray, dense, dense_backward, dense_input_gradient, relu, relu_backward
+from psflow.ps_runtime.layers import FloatArray, dense, dense_backward, dense_input_gradient
 from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.column_inputs import Embedded, deep_inputs, vectors_name
 from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, check_no_lifetimes, one_hot, read_features
+from psflow.ps_runtime.model.canned.hidden_units import HiddenUnits
 from psflow.ps_runtime.model.canned.id_rows import IdRows
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
 from psflow.ps_runtime.model.scope import get_variable
@@ -23,7 +25,7 @@ from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["INPUT_LAYER", "DeepPart", "Layer", "backward", "dnn_model", "forward"]
+__all__ = ["INPUT_LAYER", "DeepPart", "ForwardPass", "Layer", "backward", "dnn_model", "forward"]
 
 INPUT_LAYER = "dnn/input_layer"
 """What the names of vectors begin with."""
@@ -37,7 +39,27 @@ class Layer(NamedTuple):
     bias: FloatArray
 
 
-def forward(inputs: FloatArray, layers: Sequence[Layer]) -> list[FloatArray]:
+class ForwardPass(NamedTuple):
+    """What a network has computed.
+
+    Parameters
+    ----------
+    activations : list of (batch, units) arrays, one more than there are layers
+        What each layer reads, and last the outputs of the network.
+    backward : list of callable
+        Of each hidden layer: takes a gradient with respect to its outputs, and returns that of its sums.
+    """
+
+    activations: list[FloatArray]
+    backward: list[Backward]
+
+    @property
+    def outputs(self) -> FloatArray:
+        """Of the last layer."""
+        return self.activations[-1]
+
+
+def forward(inputs: FloatArray, layers: Sequence[Layer], hidden: HiddenUnits) -> ForwardPass:
     """Return what each layer reads, and last the outputs of the network.
 
     Parameters
@@ -45,32 +67,30 @@ def forward(inputs: FloatArray, layers: Sequence[Layer]) -> list[FloatArray]:
     inputs : (batch, features)
         One row for each example.
     layers : sequence of Layer
-        The last one gives the outputs of the network; relu follows each of the others.
-
-    Returns
-    -------
-    list of (batch, units) arrays, one more than there are layers
-        `inputs`, then the output of each layer, after relu where that follows.
+        The last one gives the outputs of the network.
+    hidden : HiddenUnits
+        What follows the sums of each of the others.
     """
-    activations = [inputs]
+    passed = ForwardPass([inputs], [])
     for layer in layers[:-1]:
-        outputs = dense(activations[-1], layer.kernel, layer.bias)
-        activations.append(relu(outputs, out=outputs))
-    activations.append(dense(activations[-1], layers[-1].kernel, layers[-1].bias))
-    return activations
+        outputs, through = hidden(layer.name, dense(passed.outputs, layer.kernel, layer.bias))
+        passed.activations.append(outputs)
+        passed.backward.append(through)
+    passed.activations.append(dense(passed.outputs, layers[-1].kernel, layers[-1].bias))
+    return passed
 
 
 def backward(
-    activations: Sequence[FloatArray],
+    passed: ForwardPass,
     layers: Sequence[Layer],
     gradient: FloatArray,
     buffer_of: Callable[[str], FloatArray | None] = lambda name: None,
 ) -> tuple[dict[str, FloatArray], FloatArray]:
-    """Return the gradient of each variable, by name, and that of what the first layer gives, before relu.
+    """Return the gradient of each variable, by name, and that of the sums of the first layer.
 
     Parameters
     ----------
-    activations : sequence of array
+    passed : ForwardPass
         From `forward`.
     layers : sequence of Layer
         As `forward` was given.
@@ -81,19 +101,23 @@ def backward(
     """
     gradients: dict[str, FloatArray] = {}
     for index in reversed(range(len(layers))):
-        kernel, bias, inputs = f"{layers[index].name}/kernel", f"{layers[index].name}/bias", activations[index]
+        kernel, bias, inputs = f"{layers[index].name}/kernel", f"{layers[index].name}/bias", passed.activations[index]
         gradients[kernel], gradients[bias] = dense_backward(inputs, gradient, buffer_of(kernel))
         if index:
-            gradient = relu_backward(inputs, dense_input_gradient(layers[index].kernel, gradient))
+            gradient = passed.backward[index - 1](dense_input_gradient(layers[index].kernel, gradient))
     return gradients, gradient
 
 
 def dnn_model(
-    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
+    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], config: Any, input_schema: InputSchema
 ) -> EstimatorSpec:
-    """Be the model_fn of deep networks; `params` has its ``head``, ``hidden_units`` and, to train, ``optimizer``."""
+    """Be the model_fn of deep networks.
+
+    `params` has its ``head``, ``hidden_units``, ``activation_fn``, ``dropout`` and, to train, ``optimizer``.
+    """
     head: HeadSpec = params["head"]
-    return _dnn(head.reading(input_schema), features, labels, mode, params, input_schema)
+    hidden = HiddenUnits.of(params["activation_fn"], params["dropout"], mode, config)
+    return _dnn(head.reading(input_schema), hidden, features, labels, mode, params, input_schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,26 +126,30 @@ class DeepPart:
 
     inputs: _Inputs
     layers: Sequence[Layer]
-    activations: Sequence[FloatArray]
+    passed: ForwardPass
 
     @classmethod
     def of(
-        cls, inputs: Mapping[str, FloatArray | Ids | Embedded], hidden_units: Sequence[int], num_outputs: int
+        cls,
+        inputs: Mapping[str, FloatArray | Ids | Embedded],
+        hidden_units: Sequence[int],
+        hidden: HiddenUnits,
+        num_outputs: int,
     ) -> Self:
         """Compute the outputs with the variables of this moment."""
         read = _side_by_side(inputs)
         layers = _layers(read.matrix.shape[1], hidden_units, num_outputs)
-        return cls(read, layers, forward(read.matrix, layers))
+        return cls(read, layers, forward(read.matrix, layers, hidden))
 
     @property
     def outputs(self) -> FloatArray:
         """Of the last layer, ``(batch, num_outputs)``."""
-        return self.activations[-1]
+        return self.passed.outputs
 
     def gradients(self, gradient: FloatArray) -> dict[str, FloatArray | SparseGradient]:
         """Return the gradient of each variable and table, given that of the outputs."""
         gradients: dict[str, FloatArray | SparseGradient] = {}
-        of_layers, of_first = backward(self.activations, self.layers, gradient, gradient_buffer)
+        of_layers, of_first = backward(self.passed, self.layers, gradient, gradient_buffer)
         for rows, looked_up in self.inputs.embedded.items():
             if rows.trainable:
                 kernel = self.layers[0].kernel
@@ -131,7 +159,13 @@ class DeepPart:
 
 
 def _dnn(
-    head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
+    head: Head,
+    hidden: HiddenUnits,
+    features: Any,
+    labels: Any,
+    mode: ModeKeys,
+    params: Mapping[str, Any],
+    schema: InputSchema,
 ) -> EstimatorSpec:
     columns = params.get("feature_columns")
     inputs: Mapping[str, FloatArray | Ids | Embedded]
@@ -142,7 +176,7 @@ def _dnn(
     else:
         check_no_lifetimes(schema)
         inputs = deep_inputs(Transformation(features), columns, INPUT_LAYER)
-    part = DeepPart.of(inputs, params["hidden_units"], head.logits_dimension)
+    part = DeepPart.of(inputs, params["hidden_units"], hidden, head.logits_dimension)
 
     def train(gradient: FloatArray) -> TrainOp:
         optimizer: Optimizer = params["optimizer"]

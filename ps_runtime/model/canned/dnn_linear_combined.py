@@ -13,6 +13,7 @@ from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.column_inputs import Embedded, deep_inputs, linear_inputs
 from psflow.ps_runtime.model.canned.dnn import INPUT_LAYER, DeepPart
 from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, check_no_lifetimes, read_features
+from psflow.ps_runtime.model.canned.hidden_units import HiddenUnits
 from psflow.ps_runtime.model.canned.linear import LINEAR_LAYER, LinearPart, default_optimizer, num_columns
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers import Optimizer
@@ -26,15 +27,22 @@ LARGEST_RATE = 0.005
 
 
 def dnn_linear_combined_model(
-    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
+    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], config: Any, input_schema: InputSchema
 ) -> EstimatorSpec:
     """Be the model_fn of wide and deep models; `params` has its ``head`` and the hyper-parameters of both parts."""
     head: HeadSpec = params["head"]
-    return _combined(head.reading(input_schema), features, labels, mode, params, input_schema)
+    hidden = HiddenUnits.of(params["dnn_activation_fn"], params["dnn_dropout"], mode, config)
+    return _combined(head.reading(input_schema), hidden, features, labels, mode, params, input_schema)
 
 
 def _combined(
-    head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
+    head: Head,
+    hidden: HiddenUnits,
+    features: Any,
+    labels: Any,
+    mode: ModeKeys,
+    params: Mapping[str, Any],
+    schema: InputSchema,
 ) -> EstimatorSpec:
     linear_columns, dnn_columns = params["linear_feature_columns"], params["dnn_feature_columns"]
     linear_read: Mapping[str, FloatArray | Ids]
@@ -45,13 +53,13 @@ def _combined(
         linear_read = linear_inputs(transformation, linear_columns, params["linear_sparse_combiner"], LINEAR_LAYER)
         deep_read = deep_inputs(transformation, dnn_columns, INPUT_LAYER)
     else:
-        inputs = read_features(features, schema)
-        linear_read = _chosen(inputs, linear_columns, "linear_feature_columns")
-        deep_named = _chosen(inputs, dnn_columns, "dnn_feature_columns")
+        for_linear = read_features(features, schema, params["linear_sparse_combiner"])
+        linear_read = _chosen(for_linear, linear_columns, "linear_feature_columns")
+        deep_named = _chosen(read_features(features, schema), dnn_columns, "dnn_feature_columns")
         check_lifetimes(schema, linear_read, deep_named)
         deep_read = deep_named
     wide = LinearPart.of(linear_read, head.logits_dimension)
-    deep = DeepPart.of(deep_read, params["dnn_hidden_units"], head.logits_dimension)
+    deep = DeepPart.of(deep_read, params["dnn_hidden_units"], hidden, head.logits_dimension)
 
     def train(gradient: FloatArray) -> tuple[TrainOp, TrainOp]:
         columns = len(linear_read) if has_columns(linear_columns) else num_columns(schema, linear_read)

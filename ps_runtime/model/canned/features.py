@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.row_lifetime import UNLIMITED, RowLifetime
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.feature_columns.kinds import COMBINERS, Combiner
 from psflow.ps_runtime.losses import FloatArray
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
-__all__ = ["MAX_DENSE_IDS", "Ids", "check_lifetimes", "check_no_lifetimes", "one_hot", "read_features", "read_weights"]
+__all__ = [
+    "MAX_DENSE_IDS",
+    "Ids",
+    "check_lifetimes",
+    "check_no_lifetimes",
+    "joining_factors",
+    "one_hot",
+    "read_features",
+    "read_weights",
+]
 
 MAX_DENSE_IDS = 1000
 """Of one feature: so many may have a column each in a matrix, or a row each in a variable."""
@@ -48,7 +58,7 @@ class Ids(NamedTuple):
         return self.num_ids > MAX_DENSE_IDS
 
 
-def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | Ids]:
+def read_features(features: Any, schema: InputSchema, combiner: Combiner | None = None) -> dict[str, FloatArray | Ids]:
     """Return the features of a batch by name, in the sorted order of the names; weights of the records are none.
 
     Parameters
@@ -57,7 +67,10 @@ def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | 
         Of shape ``(batch, k)``, or ``(batch,)`` for a single column; ids are ``(batch,)``. A single array has the name
         ``""``.
     schema : InputSchema
-        Says which features are ids.
+        Says which features are ids, and which are the weights of these.
+    combiner : {"sum", "mean", "sqrtn"}, optional
+        How the weights of several ids of an example become one in a linear model; left out: the vectors of ids by the
+        combiner of the feature, ids without vectors by their sum.
 
     Returns
     -------
@@ -83,9 +96,14 @@ def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | 
     spec_of = {spec.name: spec for spec in schema.features}
     found: dict[str, FloatArray | Ids] = {}
     lengths: dict[str, int] = {}
-    for name in sorted(name for name in named if name != schema.weight):
+    apart = {schema.weight, *(spec.weights for spec in schema.features if spec.weights)}
+    for name in sorted(name for name in named if name not in apart):
         array = np.asarray(named[name])
-        found[name] = _ids(array, spec_of[name]) if spec_of[name].num_ids else _numbers(array, name)
+        spec = spec_of[name]
+        if spec.combiner:
+            found[name] = _several_ids(array, spec, named, combiner)
+        else:
+            found[name] = _ids(array, spec) if spec.num_ids else _numbers(array, name)
         lengths[name] = len(array)
     if len(set(lengths.values())) > 1:
         raise InputError((f"expected features of one length, got {lengths} rows",))
@@ -165,7 +183,7 @@ def check_no_lifetimes(schema: InputSchema) -> None:
 
 
 def one_hot(ids: Ids, name: str) -> NDArray[np.float32]:
-    """Return a column for each id, 1 in the rows that have it, else 0.
+    """Return a column for each id, 1 in the rows that have it, else 0; of several ids the sum of their factors.
 
     Parameters
     ----------
@@ -198,7 +216,11 @@ def one_hot(ids: Ids, name: str) -> NDArray[np.float32]:
             )
         )
     columns = np.zeros((len(ids.values), ids.num_ids), np.float32)
-    columns[np.arange(len(columns)), ids.values] = 1
+    if ids.factors is None:
+        columns[np.arange(len(columns)), ids.values] = 1
+    else:
+        rows, places = np.nonzero(ids.values >= 0)
+        np.add.at(columns, (rows, ids.values[rows, places]), ids.factors[rows, places])
     return columns
 
 
@@ -206,6 +228,54 @@ def _ids(array: NDArray[Any], spec: ArraySpec) -> Ids:
     if array.ndim != 1:
         raise InputError((f"feature {spec.name!r}: expected one id for each example, (batch,), got {array.shape}",))
     return Ids(array, spec.num_ids, spec.embedding, spec.lifetime)
+
+
+def joining_factors(
+    ids: NDArray[np.int64], weights: NDArray[np.float32] | None, combiner: Combiner
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return the ids that count, -1 for others, and the factors by which a combiner joins their rows.
+
+    Parameters
+    ----------
+    ids : (batch, n) integers
+        Negative ones are none.
+    weights : (batch, n) float32 array, optional
+        Of the ids; left out: 1 each.
+    combiner : {"sum", "mean", "sqrtn"}
+        The weighted sum, divided by the sum of the weights (mean), or the root of the sum of their squares (sqrtn).
+        But for `sum`, weights that are not above 0 count as none.
+
+    Examples
+    --------
+    >>> joining_factors(np.array([[4, -1, 2]]), np.float32([[1, 0, 3]]), "mean")
+    (array([[ 4, -1,  2]]), array([[0.25, 0.  , 0.75]], dtype=float32))
+    """
+    counts = ids >= 0
+    factors = counts.astype(np.float32) if weights is None else np.where(counts, weights, np.float32(0))
+    if combiner != "sum":  # a divisor is no sum of both signs
+        counts &= factors > 0
+        factors = np.where(counts, factors, np.float32(0))
+    match combiner:
+        case "sum":
+            return np.where(counts, ids, -1), factors
+        case "mean":
+            divisor = factors.sum(axis=1, keepdims=True)
+        case "sqrtn":
+            divisor = np.sqrt((factors * factors).sum(axis=1, keepdims=True))
+        case _:
+            assert_never(combiner)
+    joined = np.asarray(factors / np.where(divisor > 0, divisor, np.float32(1)), np.float32)
+    return np.where(counts, ids, -1), joined
+
+
+def _several_ids(array: NDArray[Any], spec: ArraySpec, named: Mapping[str, Any], combiner: Combiner | None) -> Ids:
+    if array.shape[1:] != spec.shape:
+        expected = f"(batch, {spec.shape[0]})"
+        raise InputError((f"feature {spec.name!r}: expected ids of shape {expected}, got {array.shape}",))
+    weights = np.asarray(named[spec.weights], np.float32) if spec.weights else None
+    own: Combiner = COMBINERS[COMBINERS.index(spec.combiner)] if spec.embedding else "sum"
+    ids, factors = joining_factors(array, weights, own if combiner is None else combiner)
+    return Ids(ids, spec.num_ids, spec.embedding, spec.lifetime, factors)
 
 
 def _numbers(array: NDArray[Any], name: str) -> NDArray[np.float32]:

@@ -105,7 +105,7 @@ def _linear(
 ) -> EstimatorSpec:
     columns = params.get("feature_columns")
     if columns is None:
-        inputs: Mapping[str, FloatArray | Ids] = read_features(features, schema)
+        inputs: Mapping[str, FloatArray | Ids] = read_features(features, schema, params["sparse_combiner"])
         check_lifetimes(schema, inputs)
     else:
         check_no_lifetimes(schema)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime import metrics
+from psflow.ps_runtime.columns.texts import decoded
 from psflow.ps_runtime.errors import InputError, LabelError
 from psflow.ps_runtime.losses import FloatArray, Reduction, logistic, sigmoid_cross_entropy
 from psflow.ps_runtime.model.canned.arguments import (
@@ -158,7 +159,7 @@ class MultiLabelHead(Head):
         """Return labels as ``(rows, n_classes)`` numbers 0 and 1."""
         if labels is None:
             raise InputError((f"a classifier needs labels, {where} has none; let input_fn return (features, labels)",))
-        given = np.asarray(labels)
+        given = decoded(np.asarray(labels), f"the labels of {where}")
         if given.dtype.kind == "U" and self.label_vocabulary is not None and given.ndim == 2 and len(given) == rows:
             return self._events_of_words(given, self.label_vocabulary, where)
         shape = (rows, self.n_classes)

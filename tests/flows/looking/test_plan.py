@@ -89,8 +89,39 @@ def test_where_each_worker_reads_all_the_size_of_an_epoch_is_told() -> None:
     assert "epoch" not in plan(["t.yaml"]).facts
     answer = plan(["t.yaml", "train.each_worker_reads_all=true", "cluster.workers=2"])
     assert answer.facts["faults"] == []
-    assert answer.facts["epoch"] == {"each_worker_reads_all": True, "replicas": 3, "examples": 9}
+    assert answer.facts["epoch"] == {"each_worker_reads_all": True, "replicas": 3, "examples": 9, "batches": None}
     assert "epoch        each of 3 replicas reads the whole training input: 9 examples" in (answer.lines or [])
+
+
+BY_NUMBER = [
+    "model={name: tests.flows.user_models:line, params: {learning_rate: 0.1}}",
+    "input={train: {name: tests.flows.user_models:numbered}, eval: {name: tests.flows.user_models:numbered}}",
+    "best.metric=loss",
+]
+
+
+def test_of_a_data_set_by_number_the_batches_are_told() -> None:
+    answer = plan(["t.yaml", *BY_NUMBER])
+    assert answer.facts["faults"] == []
+    assert answer.facts["input"] == {}
+    assert "input        train: 6 batches" in (answer.lines or [])
+    assert "epoch" not in answer.facts
+
+
+def test_where_each_worker_reads_all_batches_of_a_data_set_by_number_they_are_counted() -> None:
+    answer = plan(["t.yaml", *BY_NUMBER, "train.each_worker_reads_all=true", "cluster.workers=2"])
+    assert answer.facts["faults"] == []
+    assert answer.facts["epoch"] == {"each_worker_reads_all": True, "replicas": 3, "examples": None, "batches": 18}
+    assert "epoch        each of 3 replicas reads the whole training input: 18 batches" in (answer.lines or [])
+
+
+def test_of_generators_no_size_is_told() -> None:
+    train = "train: {name: tests.flows.user_models:points, params: {num_batches: 3}}"
+    generators = f"input={{{train}, eval: {{name: tests.flows.user_models:held_out}}}}"
+    answer = plan(["t.yaml", *BY_NUMBER, generators, "input.eval.non_finite=keep", "train.each_worker_reads_all=true"])
+    assert answer.facts["faults"] == []
+    assert answer.facts["epoch"] == {"each_worker_reads_all": True, "replicas": 2, "examples": None, "batches": None}
+    assert "epoch        each of 2 replicas reads the whole training input" in (answer.lines or [])
 
 
 def test_a_job_that_is_there_is_resumed_or_done() -> None:

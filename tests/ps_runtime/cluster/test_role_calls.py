@@ -116,6 +116,23 @@ def test_a_block_that_is_left_ends_all(client: Client, tmp_path: Path) -> None:
     assert not any(client.processing().values())
 
 
+def test_who_is_interrupted_before_all_are_submitted_leaves_none(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def submit(calls: RoleCalls, call: RoleCall) -> None:
+        if call.role == WORKER:
+            raise KeyboardInterrupt
+        submit_one(calls, call)
+
+    submit_one = RoleCalls._submit
+    monkeypatch.setattr(RoleCalls, "_submit", submit)
+    with pytest.raises(KeyboardInterrupt):
+        run(client, call(CHIEF, serve), call(WORKER, pytest.fail))
+    with RoleCalls(client, [call(RoleId(PS.role, index), serve) for index in range(3)]):
+        pass
+    assert events_left(client) == []
+
+
 def test_each_task_needs_a_process_of_its_own_on_its_host(client: Client) -> None:
     roles = [RoleId(WORKER.role, index) for index in range(4)]
     with pytest.raises(UsageError, match=r"^worker-3 is at localhost:2222, and no free Dask worker is on that host: "):

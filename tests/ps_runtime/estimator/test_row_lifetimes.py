@@ -10,7 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psflow import Dataset, Ftrl, LinearRegressor, RunConfig
+from psflow import (
+    Dataset,
+    Estimator,
+    EstimatorSpec,
+    Ftrl,
+    GradientDescent,
+    LinearRegressor,
+    RunConfig,
+    embedding_lookup,
+    feature_column,
+    get_variable,
+)
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.columns.crossing import CrossOptions
 from psflow.ps_runtime.columns.options import ColumnOptions
@@ -119,6 +130,40 @@ def test_what_is_no_lifetime_is_refused(declared: dict[str, Any], words: str) ->
 def test_a_lifetime_needs_ids() -> None:
     with pytest.raises(InputError, match="admit_after names 'x': expected its num_ids, too"):
         Dataset({"x": np.array([1, 2])}, [0, 1], admit_after={"x": 2})
+
+
+def lifetime_of_words(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> EstimatorSpec:
+    """A model_fn of the user: a sparse table of the lifetime in `params`, or none."""
+    if params:
+        loss = (embedding_lookup("words", features["word"], MANY, 1, **params)[:, 0] ** 2).sum()
+    else:
+        loss = get_variable("w", ()) ** 2
+    return EstimatorSpec(mode, loss=loss, train_op=GradientDescent(0.1).minimize(loss))
+
+
+@pytest.mark.parametrize("params", [{}, {"admit_after": 2}, {"admit_after": 3, "expire_after_steps": 9}])
+def test_a_lifetime_that_a_model_fn_gives_no_table_is_refused(params: dict[str, Any], tmp_path: Path) -> None:
+    estimator = Estimator(lifetime_of_words, str(tmp_path), RunConfig(tf_random_seed=3), params)
+    words = "feature 'word' has admit_after 3, but model_fn looks up no sparse table with that lifetime"
+    with pytest.raises(InputError, match=words):
+        estimator.train(batches(1, admit_after={"word": 3}), max_steps=1)
+    assert estimator.latest_checkpoint() is None
+
+
+def test_a_lifetime_that_a_model_fn_gives_a_table_is_taken(tmp_path: Path) -> None:
+    estimator = Estimator(lifetime_of_words, str(tmp_path), RunConfig(tf_random_seed=3), {"admit_after": 3})
+    estimator.train(batches(2, admit_after={"word": 3}), max_steps=2)
+    assert num_rows(tmp_path) == 0, "no id came three times"
+
+
+def test_a_lifetime_beside_layers_of_columns_is_refused(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        words = feature_column.categorical_column_with_identity("word", MANY)
+        loss = (feature_column.linear_model(features, words) ** 2).sum()
+        return EstimatorSpec(mode, loss=loss, train_op=GradientDescent(0.1).minimize(loss))
+
+    with pytest.raises(InputError, match="looks up no sparse table with that lifetime"):
+        Estimator(model_fn, str(tmp_path)).train(batches(1, expire_after_steps={"word": 3}), max_steps=1)
 
 
 def test_columns_and_crosses_of_record_files_have_one(tmp_path: Path) -> None:

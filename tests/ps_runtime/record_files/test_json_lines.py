@@ -129,12 +129,32 @@ def test_what_are_no_lines_of_json(path: Path, content: bytes, fault: str) -> No
 
 
 def test_nested_columns_are_no_fault_until_someone_asks(path: Path) -> None:
-    first = {"a": 1, "x": {"y": 1}, "z": [1, 2], "w": ["x"], "m": 1.5}
+    first = {"a": 1, "x": {"y": 1}, "z": [True, 2], "w": [], "m": 1.5}
     write(path, first, {"a": 2, "x": {"y": "no"}, "z": [1], "w": [], "m": "x"})
     assert table_of(path, JSON).to_pydict() == {"a": [1, 2]}
-    for name, kind in (("x", "object"), ("z", r"int64\[1\] or int64\[2\]"), ("w", "list"), ("m", "float64 or string")):
+    for name, kind in (
+        ("x", "object"),
+        ("z", r"int64\[1\] or list of bool or int64"),
+        ("w", "list"),
+        ("m", "float64 or string"),
+    ):
         with pytest.raises(InputError, match=f"column '{name}' is {kind}: expected numbers, .*; leave it out"):
             table_of(path, JSON, columns=["a", name])
+
+
+def test_lists_may_have_any_length(path: Path) -> None:
+    write(
+        path,
+        {"w": ["x", None], "n": [1, 2], "f": [1]},
+        {"w": [], "n": [1], "f": [0.5, 2]},
+        {"w": None, "n": [], "f": []},
+    )
+    table = table_of(path, JSON)
+    found = {"w": [["x", None], [], None], "n": [[1, 2], [1], []], "f": [[1.0], [0.5, 2.0], []]}
+    assert table.to_pydict() == found
+    write(path, {"w": ["x"]}, {"w": [1]})
+    with pytest.raises(InputError, match=r"row 2.*\[1\]"):
+        table_of(path, JsonLines(types={"w": "string[]"}))
 
 
 def test_types_can_be_set(path: Path) -> None:

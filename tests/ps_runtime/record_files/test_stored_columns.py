@@ -72,7 +72,7 @@ def test_other_types_are_no_fault_until_someone_asks(form: tuple[Write, type[Rec
     write, record_format = form
     others = {
         "s": pa.array([{"x": 1}] * 3),
-        "l": pa.array([[1.0], [1.0, 2.0], None]),
+        "l": pa.array([[True], [True, False], None]),
         "b": pa.array([b"x"] * 3),
         "t": pa.array([1] * 3, pa.time64("us")),
     }
@@ -85,6 +85,21 @@ def test_other_types_are_no_fault_until_someone_asks(form: tuple[Write, type[Rec
             index_of(path, record_format(), ["a", name])
         with pytest.raises(InputError, match=f"column '{name}' is .*: expected numbers, strings, .*; leave it out"):
             RecordReader(index, [name])
+
+
+def test_lists_of_any_length_are_read_as_they_are(form: tuple[Write, type[RecordFormat]], tmp_path: Path) -> None:
+    write, record_format = form
+    lists = {
+        "words": pa.array([["a", None], [], None]),
+        "ids": pa.array([[1], [2, 3], []], pa.list_(pa.int16())),
+        "large": pa.array([[1.5], [], None], pa.large_list(pa.float64())),
+    }
+    index = index_of(write(pa.table(lists), tmp_path / "t"), record_format())
+    assert types_of(index) == {"words": "string[]", "ids": "int64[]", "large": "float64[]"}
+    reader = RecordReader(index)
+    table = pa.concat_tables([reader.read_chunk(number) for number in range(index.num_chunks)])
+    assert table.to_pydict() == {name: column.to_pylist() for name, column in lists.items()}
+    assert table.schema.field("ids").type.value_type == pa.int64()
 
 
 @pytest.mark.parametrize(

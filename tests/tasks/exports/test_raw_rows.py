@@ -9,12 +9,14 @@ from typing import Any
 import mlflow.pyfunc
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc.scoring_server import invocations
 
 from psflow.ps_runtime.columns.options import ColumnOptions
-from psflow.ps_runtime.data.record_formats import Csv, LibSvm
+from psflow.ps_runtime.data.record_formats import Csv, LibSvm, ParquetInput
 from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
 from psflow.ps_runtime.model.canned.dnn import dnn_model
 from psflow.tasks.exports.writer import MlflowModelWriter
@@ -32,7 +34,7 @@ COLUMNS = {
     "born": ColumnOptions(type="number", normalize="standard"),
     "secret": ColumnOptions(hash_buckets=8),
 }
-PARAMS = {"hidden_units": (16,), "head": ClassifierSpec(2)}
+PARAMS = {"hidden_units": (16,), "activation_fn": "relu", "dropout": None, "head": ClassifierSpec(2)}
 
 
 @pytest.fixture(scope="module")
@@ -166,3 +168,25 @@ def test_arrays_come_as_lists(tmp_path: Path) -> None:
     assert model.input_example.to_dict("records") == [{"features": [0.0, 0.0, 0.0]}]
     with pytest.raises(MlflowException, match=r"column 'features', row 0 .*: expected float32\[3\], got \[1, 2\]"):
         served(model, dataframe_records=[{"features": [1, 2]}])
+
+
+@pytest.mark.parametrize("separator", ["|", None])
+def test_cells_of_several_values_come_as_lists_or_as_text(separator: str | None, tmp_path: Path) -> None:
+    lists: list[dict[str, Any]] = [
+        {"tags": ["red", "blue"], "w": [1.0, 2.0]},
+        {"tags": [], "w": []},
+        {"tags": ["blue"], "w": [0.5]},
+    ]
+    texts = [{name: "|".join(map(str, values)) for name, values in row.items()} for row in lists]
+    rows = lists if separator is None else texts
+    table = pa.Table.from_pylist([{**row, "y": y} for y, row in enumerate(rows)])
+    pq.write_table(table, tmp_path / "t.parquet")
+    tags = ColumnOptions(vocabulary=["red", "blue"], max_values=2, separator=separator, weights="w", embedding=2)
+    opened = ParquetInput(str(tmp_path / "t.parquet"), label="y", columns={"tags": tags}).read()
+    data = opened.learn("error", "the train input")
+    bundle = bundle_of(dnn_model, data.read(0, 0, 3)[0], {**PARAMS, "head": ClassifierSpec(3)}, data.schema())
+    MlflowModelWriter().write(str(tmp_path / "model"), bundle)
+    model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    agree(served(model, dataframe_records=rows), bundle.predictions)
+    agree(model.predict(pd.DataFrame(rows)), bundle.predictions)
+    model.predict(model.input_example)

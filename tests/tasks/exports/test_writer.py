@@ -72,6 +72,8 @@ def dnn() -> Any:
     matrix = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     params = {
         "hidden_units": (3,),
+        "activation_fn": "relu",
+        "dropout": None,
         "head": ClassifierSpec(3),
         "optimizer": Adagrad(learning_rate=ExponentialDecay(0.1, 100, 0.9)),
     }
@@ -169,7 +171,12 @@ def test_ids_are_looked_up_in_variables_and_tables_of_an_export(tmp_path: Path) 
     }
     declared = {"num_ids": {"few": 4, "many": 10**6, "some": 9}, "embedding": {"few": 2, "many": 3}}
     schema = Dataset(features, **declared).schema()
-    bundle = bundle_of(dnn_model, features, {"hidden_units": [3], "head": RegressionHead(2)}, schema)
+    bundle = bundle_of(
+        dnn_model,
+        features,
+        {"hidden_units": [3], "activation_fn": "relu", "dropout": None, "head": RegressionHead(2)},
+        schema,
+    )
     assert list(bundle.values.tables) == ["dnn/input_layer/many_embedding/embedding_weights"]
     MlflowModelWriter().write(str(tmp_path / "model"), bundle)
     model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
@@ -278,7 +285,7 @@ def test_parameters_come_back(dnn: Any, dnn_export: Path) -> None:
     params = mlflow.pyfunc.load_model(str(dnn_export)).unwrap_python_model()._call.params
     optimizer = params.pop("optimizer")
     head = params.pop("head")
-    assert params == {"hidden_units": [3]}
+    assert params == {"hidden_units": [3], "activation_fn": "relu", "dropout": None}
     assert (type(head).__name__, asdict(head)) == ("ClassifierSpec", asdict(dnn.params["head"]))
     assert (type(optimizer).__name__, asdict(optimizer)) == ("Adagrad", asdict(dnn.params["optimizer"]))
 

@@ -10,6 +10,7 @@ from pyarrow import csv
 
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
+from psflow.ps_runtime.model.canned.multi_label_head import MultiLabelHead
 from psflow.tasks.prediction.columns import OutputColumns, Prediction, chosen_predictions
 from tests.tasks.prediction.scoring import BOTH, SUM, columns
 
@@ -55,6 +56,17 @@ def test_an_array_of_one_is_a_plain_column(output_format: Any) -> None:
     values = {"class_ids": np.array([[3], [5]]), "classes": np.array([["cat"], ["dog"]])}
     made = table_of(columns(output_format, ids, words), values)
     assert made.to_pylist() == [{"class_ids": 3, "classes": "cat"}, {"class_ids": 5, "classes": "dog"}]
+
+
+@pytest.mark.parametrize("words", [["red", "round, sweet"], ["0", "1"]])
+def test_the_classes_of_several_labels_stand_beside_their_probabilities(words: list[str]) -> None:
+    head = MultiLabelHead(n_classes=2, label_vocabulary=None if words == ["0", "1"] else words)
+    predicted = head.predictions(np.zeros((2, 2), np.float32))
+    chosen = Prediction("probabilities", "float32", (2,)), Prediction("classes", "str", (2,))
+    row = {"probabilities_0": 0.5, "probabilities_1": 0.5, "classes_0": words[0], "classes_1": words[1]}
+    assert table_of(columns("csv", *chosen), predicted).to_pylist() == [row] * 2
+    lists = {"probabilities": [0.5, 0.5], "classes": words}
+    assert table_of(columns("parquet", *chosen), predicted).to_pylist() == [lists] * 2
 
 
 def test_what_is_the_same_in_each_row_is_written_only_if_somebody_asks() -> None:

@@ -6,6 +6,7 @@ from psflow.ps_runtime.losses import softmax_cross_entropy
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
 from psflow.ps_runtime.model.canned.dnn import Layer, backward, dnn_model, forward
+from psflow.ps_runtime.model.canned.hidden_units import HiddenUnits
 from psflow.ps_runtime.model.gradients import GradientFn
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
@@ -15,7 +16,13 @@ from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 RNG = np.random.default_rng(10)
 FEATURES = RNG.normal(size=(8, 5))
 LABELS = RNG.integers(0, 3, 8)
-PARAMS = {"hidden_units": (6, 4), "head": ClassifierSpec(3), "optimizer": Adagrad(learning_rate=0.05)}
+PARAMS = {
+    "hidden_units": (6, 4),
+    "activation_fn": "relu",
+    "dropout": None,
+    "head": ClassifierSpec(3),
+    "optimizer": Adagrad(learning_rate=0.05),
+}
 SCHEMA = InputSchema((ArraySpec("", "float64", (5,)),))
 CALLER = ModelCaller(dnn_model, PARAMS, None, SCHEMA)
 
@@ -26,7 +33,7 @@ def layers_of(variables):
 
 
 def loss_of(variables):
-    return softmax_cross_entropy(LABELS, forward(FEATURES, layers_of(variables))[-1])
+    return softmax_cross_entropy(LABELS, forward(FEATURES, layers_of(variables), HiddenUnits()).outputs)
 
 
 @pytest.mark.parametrize("widths", [(5, 3), (5, 6, 3), (5, 6, 4, 3)], ids=str)
@@ -36,7 +43,7 @@ def test_the_gradient_of_the_whole_network_agrees_with_central_differences(width
         variables[f"{index}/kernel"] = RNG.normal(size=widths[index : index + 2])
         variables[f"{index}/bias"] = RNG.normal(size=widths[index + 1])
     layers = layers_of(variables)
-    gradients, _ = backward(forward(FEATURES, layers), layers, loss_of(variables)[1])
+    gradients, _ = backward(forward(FEATURES, layers, HiddenUnits()), layers, loss_of(variables)[1])
     assert gradients.keys() == variables.keys()
     for name, value in variables.items():
         slopes = central_differences(lambda x, name=name: loss_of({**variables, name: x})[0], value)
@@ -68,7 +75,7 @@ def test_a_training_call_gives_the_gradients_of_its_loss():
     layers = layers_of(wide)
     loss, gradient = loss_of(wide)
     assert result.loss == pytest.approx(loss, rel=1e-6)
-    for name, expected in backward(forward(FEATURES, layers), layers, gradient)[0].items():
+    for name, expected in backward(forward(FEATURES, layers, HiddenUnits()), layers, gradient)[0].items():
         assert result.gradients[name].dtype == np.float32
         np.testing.assert_allclose(result.gradients[name], expected, atol=1e-6)
     assert result.learning_rates == (0.05,)
@@ -89,7 +96,12 @@ def test_steps_against_the_gradient_learn_the_labels():
 
 def test_prediction_needs_no_labels_and_no_optimizer():
     built = CALLER.build(FEATURES, LABELS, ModeKeys.TRAIN, seed=1)
-    caller = ModelCaller(dnn_model, {"hidden_units": (6, 4), "head": ClassifierSpec(3)}, None, SCHEMA)
+    caller = ModelCaller(
+        dnn_model,
+        {"hidden_units": (6, 4), "activation_fn": "relu", "dropout": None, "head": ClassifierSpec(3)},
+        None,
+        SCHEMA,
+    )
     spec = caller.apply(FEATURES, None, ModeKeys.PREDICT, ModelValues(built.initial_values), 0)
     shapes = {name: value.shape for name, value in spec.predictions.items()}
     assert shapes == {

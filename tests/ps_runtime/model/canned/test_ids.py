@@ -29,10 +29,16 @@ LABELS = RNG.integers(0, 2, 12)
 MANY = MAX_DENSE_IDS + 1
 
 MODELS = {
-    "linear classifier": (linear_model, {"head": ClassifierSpec(2), "optimizer": SGD}),
-    "linear regressor": (linear_model, {"head": RegressionHead(1), "optimizer": SGD}),
-    "dnn classifier": (dnn_model, {"hidden_units": [5], "head": ClassifierSpec(2), "optimizer": SGD}),
-    "dnn regressor": (dnn_model, {"hidden_units": [], "head": RegressionHead(1), "optimizer": SGD}),
+    "linear classifier": (linear_model, {"head": ClassifierSpec(2), "optimizer": SGD, "sparse_combiner": "sum"}),
+    "linear regressor": (linear_model, {"head": RegressionHead(1), "optimizer": SGD, "sparse_combiner": "sum"}),
+    "dnn classifier": (
+        dnn_model,
+        {"hidden_units": [5], "activation_fn": "relu", "dropout": None, "head": ClassifierSpec(2), "optimizer": SGD},
+    ),
+    "dnn regressor": (
+        dnn_model,
+        {"hidden_units": [], "activation_fn": "relu", "dropout": None, "head": RegressionHead(1), "optimizer": SGD},
+    ),
 }
 LINEAR_WORD = "linear/linear_model/word/weights"
 EMBEDDED_WORD = "dnn/input_layer/word_embedding/embedding_weights"

@@ -20,8 +20,12 @@ FEATURES = {"b": RNG.normal(size=(8, 3)), "a": RNG.normal(size=8)}
 SCHEMA = InputSchema((ArraySpec("b", "float64", (3,)), ArraySpec("a", "float64", ())))
 LABELS = RNG.integers(0, 3, 8)
 TARGETS = RNG.normal(size=(8, 2))
-CLASSIFIER = ModelCaller(linear_model, {"head": ClassifierSpec(3), "optimizer": None}, None, SCHEMA)
-REGRESSOR = ModelCaller(linear_model, {"head": RegressionHead(2), "optimizer": None}, None, SCHEMA)
+CLASSIFIER = ModelCaller(
+    linear_model, {"head": ClassifierSpec(3), "optimizer": None, "sparse_combiner": "sum"}, None, SCHEMA
+)
+REGRESSOR = ModelCaller(
+    linear_model, {"head": RegressionHead(2), "optimizer": None, "sparse_combiner": "sum"}, None, SCHEMA
+)
 BIAS = "linear/linear_model/bias_weights"
 A, B = "linear/linear_model/a/weights", "linear/linear_model/b/weights"
 
@@ -107,6 +111,7 @@ def test_the_default_learning_rate_falls_with_the_number_of_columns(schema, expe
 
 
 def test_an_optimizer_that_is_given_is_used():
-    caller = ModelCaller(linear_model, {"head": RegressionHead(2), "optimizer": GradientDescent(learning_rate=1)}, None)
+    params = {"head": RegressionHead(2), "optimizer": GradientDescent(learning_rate=1), "sparse_combiner": "sum"}
+    caller = ModelCaller(linear_model, params, None)
     built = caller.reading(SCHEMA).build(FEATURES, TARGETS, ModeKeys.TRAIN, seed=1)
     assert built.model.optimizers == ({"name": "GradientDescent"},)

@@ -219,7 +219,13 @@ PETS = MultiClassHead(3, label_vocabulary=["cat", "dog", "elk"])
 
 @pytest.mark.parametrize(
     "labels",
-    [np.array(["elk", "cat", "elk"]), np.array([["elk"], ["cat"], ["elk"]]), np.array(["elk", "cat", "elk"], object)],
+    [
+        np.array(["elk", "cat", "elk"]),
+        np.array([["elk"], ["cat"], ["elk"]]),
+        np.array(["elk", "cat", "elk"], object),
+        np.array([b"elk", b"cat", b"elk"]),
+        np.array([b"elk", "cat", "elk"], object),
+    ],
 )
 def test_words_are_labels_where_there_is_a_vocabulary(labels):
     assert PETS.loss(labels, LOGITS[:3])[0] == HEAD.loss([2, 0, 2], LOGITS[:3])[0]
@@ -235,6 +241,8 @@ def test_words_are_labels_where_there_is_a_vocabulary(labels):
         (np.array([float("nan"), "cat"], object), "label of row 0 of the batch is nan, expected one of 'cat'"),
         (np.array([["a", "b"], None], object), r"label of row 0 of the batch is \['a', 'b'\], expected one of 'cat'"),
         (["", "cat"], "label of row 0 of the batch is '', expected one of 'cat'"),
+        (np.array([b"cat", b"dgo"]), r"label of row 1 of the batch is 'dgo', expected one of 'cat'"),
+        (np.array([b"cat", b"\xff"]), r"row 1 of the labels of the batch is b'\\xff', which is no UTF-8"),
     ],
 )
 def test_a_word_that_is_no_class_is_named_with_its_row(labels, words):

@@ -51,6 +51,7 @@ def test_a_label_that_is_neither_0_nor_1_is_named_with_its_place(value):
 def test_labels_may_be_words():
     labels = np.array([["elk", "cat"], ["dog", ""], ["", ""]])
     assert PETS.loss(labels, LOGITS[:3])[0] == HEAD.loss([[1, 0, 1], [0, 1, 0], [0, 0, 0]], LOGITS[:3])[0]
+    assert PETS.loss(np.char.encode(labels), LOGITS[:3])[0] == PETS.loss(labels, LOGITS[:3])[0]
     with pytest.raises(LabelError, match=r"label of row 1 of the batch is 'elf', expected one of 'cat', .*'elk'"):
         PETS.loss(np.array([["elk", "cat"], ["", "elf"]]), LOGITS[:2])
 

@@ -25,11 +25,17 @@ SGD = GradientDescent(learning_rate=0.1)
 LIVES = RowLifetime(admit_after=3, expire_after_steps=50)
 MANY = MAX_DENSE_IDS + 1
 HEAD: dict[str, Any] = {"head": RegressionHead(), "linear_sparse_combiner": "sum"}
-COMBINED = {"dnn_hidden_units": [2], "linear_optimizer": SGD, "dnn_optimizer": SGD} | HEAD
+COMBINED = {
+    "dnn_hidden_units": [2],
+    "dnn_activation_fn": "relu",
+    "dnn_dropout": None,
+    "linear_optimizer": SGD,
+    "dnn_optimizer": SGD,
+} | HEAD
 ALL = {"linear_feature_columns": None, "dnn_feature_columns": None}
 
-LINEAR = (linear_model, {"optimizer": SGD} | HEAD)
-DNN = (dnn_model, {"hidden_units": [2], "optimizer": SGD} | HEAD)
+LINEAR = (linear_model, {"optimizer": SGD, "sparse_combiner": "sum"} | HEAD)
+DNN = (dnn_model, {"hidden_units": [2], "activation_fn": "relu", "dropout": None, "optimizer": SGD} | HEAD)
 WIDE_AND_DEEP = (dnn_linear_combined_model, COMBINED | ALL)
 DEEP_ON_NUMBERS = (
     dnn_linear_combined_model,
@@ -92,7 +98,7 @@ VECTORS_OF_IT = embedding_column(COLUMN, 2)
 @pytest.mark.parametrize(
     "model",
     [
-        (linear_model, LINEAR[1] | {"feature_columns": [COLUMN], "sparse_combiner": "sum"}),
+        (linear_model, LINEAR[1] | {"feature_columns": [COLUMN]}),
         (dnn_model, DNN[1] | {"feature_columns": [VECTORS_OF_IT]}),
         (
             dnn_linear_combined_model,

@@ -1,0 +1,90 @@
+"""Arrays of Python objects, such as a column of texts of pandas, as the plain arrays that they stand for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["plain_objects"]
+
+BOOLEANS, NUMBERS, TEXTS = "booleans", "numbers", "texts"
+MISSING = ("NoneType", "NAType", "NaTType")
+"""Types of what stands for a value that is not there, beside NaN."""
+MAX_SHOWN = 40
+"""Characters of a value."""
+
+
+def plain_objects(objects: NDArray[np.object_], what: str) -> tuple[NDArray[Any] | None, str]:
+    """Return texts, booleans or numbers as an array of their own dtype, or None and what is wrong.
+
+    Parameters
+    ----------
+    objects : array of objects
+        Any shape. Without an object it becomes an array of floats.
+    what : str
+        What error texts call it.
+
+    Examples
+    --------
+    >>> plain_objects(np.array(["a", "bc"], dtype=object), "x")
+    (array(['a', 'bc'], dtype='<U2'), '')
+    >>> plain_objects(np.array(["a", None], dtype=object), "x")
+    (None, "x has dtype object, and None in row 1: expected texts, as 'a' in row 0; fill it, or leave out its row")
+    """
+    kinds = {_kind_of_type(kind) for kind in set(map(type, objects.flat))}
+    if len(kinds) > 1 or "" in kinds:
+        return None, _fault_of_kinds(objects, what)
+    if kinds == {TEXTS} and any(str(text).endswith("\0") for text in objects.flat):
+        return None, f"{what} has a text that ends with a NUL character, which numpy would leave out: remove it"
+    array = np.array(objects.tolist()).reshape(objects.shape)
+    has_integers = kinds == {NUMBERS} and not any(isinstance(number, float | np.floating) for number in objects.flat)
+    if array.dtype.hasobject or (has_integers and array.dtype.kind == "f"):
+        return None, f"{what} has integers that no dtype holds together: expected numbers of int64"
+    return array, ""
+
+
+def _fault_of_kinds(objects: NDArray[np.object_], what: str) -> str:
+    """Say which object is the first of another kind than those before it."""
+    kinds = [_kind_of_type(type(value)) for value in objects.flat]
+    first = next((place for place, kind in enumerate(kinds) if kind), None)
+    expected = f"{TEXTS}, {BOOLEANS} or {NUMBERS}"
+    if first is not None:
+        expected = f"{kinds[first]}, as {_shown(objects.flat[first])} in {_place(objects, first)}"
+    wrong = next(place for place, kind in enumerate(kinds) if first is None or kind != kinds[first])
+    value = objects.flat[wrong]
+    found = f"{what} has dtype object, {_shown(value)} in {_place(objects, wrong)}"
+    return f"{found}: expected {expected}; {_advice(value, objects.ndim)}"
+
+
+def _advice(value: Any, num_axes: int) -> str:
+    if type(value).__name__ in MISSING or (isinstance(value, float) and math.isnan(value)):
+        return "fill it, or leave out its row"
+    if isinstance(value, list | tuple | np.ndarray):
+        return "make one array of all rows, as with numpy.stack"
+    if isinstance(value, bytes):
+        return "decode it"
+    if num_axes > 1:
+        return "give columns of several kinds by name, as dict(...) of a DataFrame"
+    return "convert it first, for example with .astype('float32') or .astype(str)"
+
+
+def _kind_of_type(kind: type) -> str:
+    """Return what values of a type are; empty if they are nothing that an array holds."""
+    if issubclass(kind, str):
+        return TEXTS
+    if issubclass(kind, bool | np.bool_):  # before numbers: a bool is an int
+        return BOOLEANS
+    return NUMBERS if issubclass(kind, int | float | np.integer | np.floating) else ""
+
+
+def _place(objects: NDArray[np.object_], number: int) -> str:
+    row, *others = (int(index) for index in np.unravel_index(number, objects.shape))
+    return f"row {row}" + (f", column {others[0]}" if others else "")
+
+
+def _shown(value: Any) -> str:
+    words = repr(value)
+    return words if len(words) <= MAX_SHOWN else words[:MAX_SHOWN] + "..."

@@ -1,0 +1,98 @@
+"""Elements under other numbers than those of their source."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psflow.ps_runtime.data.elements import Address, Elements
+from psflow.ps_runtime.data.shuffle_order import shuffled_window
+
+__all__ = ["Part", "Repeated", "Shuffled"]
+
+
+@dataclass(frozen=True, eq=False)
+class Reordered(Elements):
+    """Elements of `source` under other numbers."""
+
+    source: Elements
+
+    @abstractmethod
+    def origin(self, address: Address) -> Address:
+        """Return where the source has an element."""
+
+    def each(self, addresses: Iterable[Address]) -> Iterator[Any]:
+        """See `Elements`."""
+        return self.source.each(map(self.origin, addresses))
+
+    def block(self, addresses: Sequence[Address]) -> Any:
+        """See `Elements`."""
+        return self.source.block([self.origin(address) for address in addresses])
+
+    def place(self, address: Address) -> str:
+        """See `Elements`."""
+        return self.source.place(self.origin(address))
+
+    def is_row(self, first: Address, last: Address) -> bool:
+        """See `Elements`."""
+        first, last = self.origin(first), self.origin(last)
+        return first.epoch == last.epoch and self.source.is_row(first, last)
+
+
+@dataclass(frozen=True, eq=False)
+class Shuffled(Reordered):
+    """Windows of `buffer_size` elements, each mixed by itself; in each pass anew, unless all have the order of one."""
+
+    buffer_size: int
+    seed: int
+    reshuffles: bool
+
+    def count(self) -> int:
+        """See `Elements`."""
+        return self.source.num_elements
+
+    def origin(self, address: Address) -> Address:
+        """See `Reordered`."""
+        epoch, number = address
+        window, place = divmod(number, self.buffer_size)
+        order_of = epoch if self.reshuffles else 0
+        order = shuffled_window(self.seed, order_of, self.num_elements, self.buffer_size, window)
+        return Address(epoch, int(order[place]))
+
+    def is_row(self, first: Address, last: Address) -> bool:
+        """See `Elements`."""
+        return first == last and super().is_row(first, last)
+
+
+@dataclass(frozen=True, eq=False)
+class Part(Reordered):
+    """The elements ``[start, stop)``, ``start <= stop``, of a pass."""
+
+    start: int
+    stop: int
+
+    def count(self) -> int:
+        """See `Elements`."""
+        return self.stop - self.start
+
+    def origin(self, address: Address) -> Address:
+        """See `Reordered`."""
+        return Address(address.epoch, self.start + address.number)
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated(Reordered):
+    """Several passes as one."""
+
+    num_passes: int
+
+    def count(self) -> int:
+        """See `Elements`."""
+        return self.num_passes * self.source.num_elements
+
+    def origin(self, address: Address) -> Address:
+        """See `Reordered`."""
+        passes, number = divmod(address.number, self.source.num_elements)
+        return Address(address.epoch * self.num_passes + passes, number)
