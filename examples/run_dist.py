@@ -2,9 +2,10 @@
 
 Run as ``python examples/run_dist.py PROGRAM [ARGUMENT ...]``. PROGRAM calls ``train_and_evaluate``, and TF_CONFIG tells
 each process which role it is. Options stand before PROGRAM: ``--ps`` and ``--workers`` say how many there are of those,
-beside a chief and an evaluator. Older programs read flags; ``--host-flags`` gives them, too::
+beside a chief and an evaluator. Older programs read flags; ``--host-flags`` and ``--job-flags`` give them, too::
 
     python examples/run_dist.py --host-flags examples/migrated/roles.py
+    python examples/run_dist.py --job-flags --no-evaluator examples/migrated/sigmoid.py
 
 It ends once all roles have ended. If one fails, it ends the others, and its exit code is that of the first failure.
 """
@@ -65,16 +66,20 @@ def main() -> int:
     options = parse_arguments()
     chief, *others = free_addresses(1 + options.ps + options.workers)
     cluster = {"ps": others[: options.ps], "worker": others[options.ps :], "chief": [chief]}
+    if options.job_flags:  # the first worker is the chief
+        cluster = {"ps": cluster["ps"], "worker": [chief, *cluster["worker"]]}
     events: Events = SimpleQueue()
     for number in OWN_SIGNALS:  # they raise nothing, so no process is started and forgotten
         signal.signal(number, lambda number, _: events.put(Signalled(number)))
     processes: dict[str, Process] = {}
     try:
-        for kind, addresses in {**cluster, "evaluator": [""]}.items():
+        for kind, addresses in (cluster if options.no_evaluator else {**cluster, "evaluator": [""]}).items():
             for index in range(len(addresses)):
                 command = [sys.executable, options.program, *options.arguments]
                 if options.host_flags:
                     command += host_flags(cluster, kind, index)
+                if options.job_flags:
+                    command += job_flags(cluster, kind, index)
                 processes[f"{kind}-{index}"] = start(command, cluster, kind, index)
         for role, process in processes.items():
             Thread(target=follow, args=(role, process, events), daemon=True).start()
@@ -91,7 +96,14 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Start each role of a program as a process of its own.")
     parser.add_argument("--ps", type=int, default=1, help="number of parameter servers, at least 1")
     parser.add_argument("--workers", type=int, default=2, help="number of workers beside the chief")
-    parser.add_argument(
+    parser.add_argument("--no-evaluator", action="store_true", help="start no evaluator")
+    flags = parser.add_mutually_exclusive_group()
+    flags.add_argument(
+        "--job-flags",
+        action="store_true",
+        help="give --ps_hosts, --worker_hosts, --job_name and --task_index as well; the chief is worker 0 then",
+    )
+    flags.add_argument(
         "--host-flags",
         action="store_true",
         help="give --ps-hosts, --worker-hosts, --chief-hosts, --worker-type and --worker-index as well as TF_CONFIG",
@@ -127,6 +139,12 @@ def host_flags(cluster: Cluster, kind: str, index: int) -> list[str]:
     """Return the flags by which older programs learn their place."""
     hosts = [part for name, addresses in cluster.items() for part in (f"--{name}-hosts", ";".join(addresses))]
     return [*hosts, "--worker-type", kind, "--worker-index", str(index)]
+
+
+def job_flags(cluster: Cluster, kind: str, index: int) -> list[str]:
+    """Return the flags of programs whose first worker is the chief."""
+    hosts = [part for name, addresses in cluster.items() for part in (f"--{name}_hosts", ",".join(addresses))]
+    return [*hosts, "--job_name", kind, "--task_index", str(index)]
 
 
 def start(command: list[str], cluster: Cluster, kind: str, index: int) -> Process:

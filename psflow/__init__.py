@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.estimator.linear_estimator import LinearEstimator
     from psflow.ps_runtime.estimator.linear_regressor import LinearRegressor
     from psflow.ps_runtime.estimator.monitored import MonitoredTrainingSession
+    from psflow.ps_runtime.estimator.server import Server
     from psflow.ps_runtime.estimator.warm_start_settings import VocabInfo, WarmStartSettings
     from psflow.ps_runtime.keys import Key
     from psflow.ps_runtime.model import export, summary
@@ -113,6 +114,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.specs.schema import InputSchema, Scaling
     from psflow.ps_runtime.specs.step_deadline import StepDeadline
     from psflow.ps_runtime.specs.strategy import ParameterServerStrategy
+    from psflow.ps_runtime.specs.task_facts import ClusterSpec
     from psflow.ps_runtime.specs.worker_context import WorkerContext, get_current_worker_context
     from psflow.tasks.exports.training import train_and_evaluate
     from psflow.tasks.exports.training_executor import TrainingExecutor
@@ -153,6 +155,7 @@ _MODULES = {
     ".ps_runtime.estimator.linear_classifier": ["LinearClassifier"],
     ".ps_runtime.estimator.linear_regressor": ["LinearRegressor"],
     ".ps_runtime.estimator.monitored": ["MonitoredTrainingSession"],
+    ".ps_runtime.estimator.server": ["Server"],
     ".ps_runtime.estimator.warm_start_settings": ["VocabInfo", "WarmStartSettings"],
     ".ps_runtime.model.basic_hooks": [
         "FinalOpsHook",
@@ -216,6 +219,7 @@ _MODULES = {
     ".ps_runtime.specs.run_config": ["RunConfig"],
     ".ps_runtime.specs.schema": ["InputSchema", "Scaling"],
     ".ps_runtime.specs.step_deadline": ["StepDeadline"],
+    ".ps_runtime.specs.task_facts": ["ClusterSpec"],
     ".ps_runtime.specs.strategy": ["ParameterServerStrategy"],
     ".ps_runtime.specs.worker_context": ["WorkerContext", "get_current_worker_context"],
     ".ps_runtime.model.training": ["EvalSpec", "TrainSpec"],
@@ -249,6 +253,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
+    "ClusterSpec",
     "ColumnOptions",
     "CoordinatorMode",
     "CosineDecay",
@@ -317,6 +322,7 @@ __all__ = [
     "Scaffold",
     "Scaling",
     "SecondOrStepTimer",
+    "Server",
     "SessionRunArgs",
     "SessionRunContext",
     "SessionRunHook",

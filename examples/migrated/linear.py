@@ -1,3 +1,7 @@
+import argparse
+import json
+import os
+
 import numpy as np
 import psflow as tf
 
@@ -18,6 +22,31 @@ def input_train_fn():
 def input_test_fn():
     return rows(2)
 
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--ps_hosts")
+parser.add_argument("--worker_hosts")
+parser.add_argument("--job_name", help="ps, worker or evaluator; without it all is done here")
+parser.add_argument("--task_index")
+FLAGS = parser.parse_args()
+
+if FLAGS.job_name:
+    ps_hosts = FLAGS.ps_hosts.split(",")
+    worker_hosts = FLAGS.worker_hosts.split(",")
+    job_name = FLAGS.job_name
+    task_index = int(FLAGS.task_index)
+
+    cluster = {'chief': [worker_hosts[0]],
+               'ps': ps_hosts,
+               'worker': worker_hosts[1:]}
+    if job_name == 'worker' and task_index == 0:
+        job_name = 'chief'
+    if job_name == 'worker' and task_index > 0:
+        task_index = task_index - 1
+    os.environ['TF_CONFIG'] = json.dumps({
+        'cluster': cluster,
+        'task': {'type': job_name, 'index': task_index}
+    })
 
 feature_columns = [
         tf.feature_column.numeric_column(key="feature1"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +22,11 @@ from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_addr
 from psflow.ps_runtime.cluster.leading import describe, is_of_cluster
 from psflow.ps_runtime.cluster.own_security import security_of
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
+from psflow.ps_runtime.cluster.scratch import scratch_directory
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.roles.events import Event
+from psflow.ps_runtime.roles.trainer import Drive, train
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
 
@@ -46,14 +47,17 @@ class OwnProgram:
 
     Parameters
     ----------
-    facts : mapping of str to str or None
-        Settings of the program, which must be those of the chief, by name; None: it has none of its own.
+    facts : mapping of str to str, or None
+        Settings of the program, which must be those of the chief, by name; None: this process has no program.
     input_fn : callable or None
         Makes the training input of a replica of this process; None: that of the chief does.
+    drive : callable
+        Makes the steps of a replica of this process.
     """
 
     facts: Mapping[str, str] | None = None
     input_fn: Callable[..., Any] | None = None
+    drive: Drive = train
 
 
 def join(
@@ -82,7 +86,7 @@ def join(
     timeout_secs : float
         For the chief to be there.
     check : callable
-        Called several times a second until this process has joined; raises to end the wait.
+        Called several times a second; raises to leave.
 
     Raises
     ------
@@ -99,7 +103,7 @@ def join(
     host, port = (None, 0) if address is None else check_can_listen(str(role), address)
     with (
         quiet_logs(),
-        tempfile.TemporaryDirectory(prefix="psflow-", ignore_cleanup_errors=True) as scratch,
+        scratch_directory() as scratch,
         dask.config.set(QUIET | {"temporary-directory": scratch}),  # else Dask leaves one behind
     ):
         asyncio.run(_Joining(cluster, role, model_dir, own, Deadline(timeout_secs), check).run(host, port, on_event))
@@ -123,6 +127,7 @@ class _Joining:
             dask_address(self.cluster.chief),
             on_event=on_event,
             input_fn=self.own.input_fn,
+            drive=self.own.drive,
             name=str(self.role),
             nthreads=1,
             memory_limit=0,
@@ -134,10 +139,17 @@ class _Joining:
         )
         try:
             async with worker:
-                await worker.finished()  # type: ignore[no-untyped-call]
+                await self._finished(worker)
         except RuntimeError as error:  # whatever Dask says as it starts, its cause is what has happened
             raise self._refusal(error.__cause__ or error) from error
         self._check_end(worker)
+
+    async def _finished(self, worker: RoleWorker) -> None:
+        """Wait until the chief has closed the worker, or `check` raises."""
+        finished = asyncio.ensure_future(worker.finished())  # type: ignore[no-untyped-call]
+        while not finished.done():
+            self.check()
+            await asyncio.wait({finished}, timeout=POLL_SECS)
 
     async def _meet(self) -> Security:
         """Wait until the chief answers, and agree with it on the cluster; return what to connect with."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,9 +17,11 @@ from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen
 from psflow.ps_runtime.cluster.own_security import new_pem, security_of
 from psflow.ps_runtime.cluster.role_worker import LeadingScheduler, RoleWorker
+from psflow.ps_runtime.cluster.scratch import scratch_directory
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import PsflowError, WaitTimeoutError
 from psflow.ps_runtime.roles.events import Event
+from psflow.ps_runtime.roles.trainer import Drive, train
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
 
@@ -68,6 +69,7 @@ def lead(
     *,
     evaluator: bool,
     on_event: Callable[[Event], None],
+    drive: Drive = train,
 ) -> Iterator[Led]:
     """Open a cluster that the other processes join, and close it: they are told how the block has ended, and end.
 
@@ -83,6 +85,8 @@ def lead(
         Whether there is an evaluator.
     on_event : callable
         Takes the events of the roles of this process, in their threads.
+    drive : callable
+        Makes the steps of the chief.
 
     Raises
     ------
@@ -92,11 +96,12 @@ def lead(
     host, port = check_can_listen("the chief", cluster.chief)
     processes = cluster.processes(evaluator=evaluator)
     pem = new_pem()
+    own = {"nthreads": len(processes[CHIEF]), "on_event": on_event, "drive": drive}
     with (
         quiet_logs(),
-        tempfile.TemporaryDirectory(prefix="psflow-", ignore_cleanup_errors=True) as scratch,
+        scratch_directory() as scratch,
         dask.config.set(QUIET | {"temporary-directory": scratch}),  # else Dask leaves one behind
-        _nodes(pem, host, port, describe(cluster, model_dir, program), len(processes[CHIEF]), on_event) as nodes,
+        _nodes(pem, host, port, describe(cluster, model_dir, program), own) as nodes,
         Client(nodes, timeout=START_TIMEOUT_SECS) as client,
         kept_certificate(model_dir, pem),
     ):
@@ -173,16 +178,13 @@ class Led:
 
 
 @contextmanager
-def _nodes(
-    pem: str, host: str, port: int, description: dict[str, str], num_roles: int, on_event: Callable[[Event], None]
-) -> Iterator[SpecCluster]:
-    """Start the scheduler and the worker of this process, in a thread of their own; close them."""
+def _nodes(pem: str, host: str, port: int, description: dict[str, str], own: dict[str, Any]) -> Iterator[SpecCluster]:
+    """Start the scheduler and the worker of this process, with options of its `own`, in a thread; close them."""
     security = security_of(pem)
     common = {"host": host, "protocol": "tls://", "security": security}
-    worker = {"nthreads": num_roles, "memory_limit": 0, "on_event": on_event}
     nodes = SpecCluster(
         scheduler={"cls": LeadingScheduler, "options": {**common, "port": port, "description": description}},
-        workers={CHIEF: {"cls": RoleWorker, "options": {**common, **worker}}},
+        workers={CHIEF: {"cls": RoleWorker, "options": {**common, "memory_limit": 0, **own}}},
         security=security,
         silence_logs=logging.CRITICAL,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, assert_never
 from urllib.parse import urlsplit
 
 import cloudpickle
@@ -27,7 +27,7 @@ from psflow.ps_runtime.roles.events import RoleEnded, RoleLeaving, RoleStarted
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.logs import told_logs
 from psflow.ps_runtime.roles.ps import run_ps
-from psflow.ps_runtime.roles.trainer import run_worker
+from psflow.ps_runtime.roles.trainer import run_worker, train
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.task_facts import TaskFacts
 from psflow.ps_runtime.transport.address import Address
@@ -35,8 +35,6 @@ from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.connecting import connect
 
 __all__ = ["Liveness", "run_role"]
-
-LOOPS = {Role.CHIEF: run_chief, Role.WORKER: run_worker, Role.EVALUATOR: run_evaluator}
 
 
 def run_role(
@@ -75,13 +73,28 @@ def run_role(
         context.emit(RoleStarted())
         try:
             with one_thread(), told_logs(context):
-                if role.role is Role.PS:
-                    with receiving(topic, context.lost_replicas):
-                        return run_ps(job, context, str(urlsplit(worker.contact_address).hostname), is_alone=is_alone)
-                dials = [ps_dial(address, job.transport, f"ps-{i}") for i, address in enumerate(addresses)]
-                return LOOPS[role.role](job, context, dials)
+                return _run(job, context, addresses, worker, topic, is_alone=is_alone)
         finally:
             context.emit(RoleEnded())
+
+
+def _run(
+    job: JobSpec, context: RoleContext, addresses: Sequence[Address], worker: Worker, topic: str, *, is_alone: bool
+) -> dict[str, Any]:
+    dials = [ps_dial(address, job.transport, f"ps-{i}") for i, address in enumerate(addresses)]
+    drive = worker.drive if isinstance(worker, RoleWorker) else train
+    match context.role.role:
+        case Role.PS:
+            with receiving(topic, context.lost_replicas):
+                return run_ps(job, context, str(urlsplit(worker.contact_address).hostname), is_alone=is_alone)
+        case Role.CHIEF:
+            return run_chief(job, context, dials, drive)
+        case Role.WORKER:
+            return run_worker(job, context, dials, drive)
+        case Role.EVALUATOR:
+            return run_evaluator(job, context, dials)
+        case unknown:
+            assert_never(unknown)
 
 
 def _departure(name: str, worker: Worker, tell: Callable[[], None]) -> AbstractContextManager[Departure | None]:

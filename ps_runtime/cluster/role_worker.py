@@ -8,6 +8,7 @@ from typing import Any
 from psflow.ps_runtime.cluster.closed_nodes import ClosedScheduler, ClosedWorker
 from psflow.ps_runtime.roles.event_codec import decode_event
 from psflow.ps_runtime.roles.events import Event
+from psflow.ps_runtime.roles.trainer import Drive, train
 
 __all__ = ["FINISHED", "LeadingScheduler", "RoleWorker"]
 
@@ -59,6 +60,8 @@ class RoleWorker(ClosedWorker):
         Takes each event of these roles, in their threads.
     input_fn : callable, optional
         Makes the training input of a replica that runs here, in the place of that of the job.
+    drive : callable
+        Makes the steps of a replica that runs here.
     options
         As a Worker has them.
     """
@@ -69,10 +72,12 @@ class RoleWorker(ClosedWorker):
         *,
         on_event: Callable[[Event], None],
         input_fn: Callable[..., Any] | None = None,
+        drive: Drive = train,
         **options: Any,
     ) -> None:
         super().__init__(scheduler, **options)
         self.input_fn = input_fn
+        self.drive = drive
         self._on_event = on_event
         self._end: str | None = None
 

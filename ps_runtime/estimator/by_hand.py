@@ -8,6 +8,7 @@ from typing import Any
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.joining import JOIN_TIMEOUT_SECS, OwnProgram, join
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.cluster.leading import lead
@@ -17,6 +18,8 @@ from psflow.ps_runtime.estimator.program_facts import program_facts
 from psflow.ps_runtime.model.export_bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.events import Event, LogMessage, RoleLost
+from psflow.ps_runtime.roles.lent_session import LentSession
+from psflow.ps_runtime.roles.trainer import train
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.worker_context import check_task
@@ -47,6 +50,7 @@ def run_by_hand(
     make_attempt: Callable[[], Attempt],
     writer: ModelWriter | None,
     on_event: OnEvent | None,
+    lent: LentSession | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Be one process of a job until all of it has ended; return the report of each role where this is the chief.
 
@@ -67,6 +71,8 @@ def run_by_hand(
         Writes what the exporters select.
     on_event : callable or None
         The chief's takes the events of all roles, another one those of its own. None: each process logs its own.
+    lent : LentSession, optional
+        Who makes the steps of the replica of this process; by default it makes them itself.
 
     Raises
     ------
@@ -79,23 +85,34 @@ def run_by_hand(
     """
     model_dir = estimator.model_dir
     role = _checked_role(task, model_dir)
+    drive, check_lent = (train, never_stop) if lent is None else (lent.lend, lent.check)
+
+    def check_both() -> None:
+        check_lent()
+        check_task()
+
     facts = program_facts(estimator.caller.params, estimator.config, train_spec, eval_specs)
     if role.role is not Role.CHIEF:
-        own = OwnProgram(facts, train_spec.input_fn if train_spec.each_worker_reads_all else None)
+        own = OwnProgram(facts, train_spec.input_fn if train_spec.each_worker_reads_all else None, drive)
         logger.warning("%s: %s", role, SHARED if own.input_fn is None else OF_CHIEF)
         on_event = _log_own if on_event is None else on_event
-        join(task.cluster, role, model_dir, own, on_event, check=check_task)
+        join(task.cluster, role, model_dir, own, on_event, check=check_both)
         return {}
     if (refusal := JobFile(model_dir).refusal()) is not None:  # before its certificate is replaced
         raise ModelDirError((refusal,))
     of_own, of_all = (_log_own, _log_loss) if on_event is None else (_ignore, on_event)
-    leading = lead(task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=of_own)
+    leading = lead(task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=of_own, drive=drive)
     with leading as led, make_attempt() as attempt:
+
+        def check() -> None:
+            check_lent()
+            attempt.check()
+
         job = attempt.job(writer)
-        slots = led.await_processes(job.config.session_creation_timeout_secs, attempt.check)
+        slots = led.await_processes(job.config.session_creation_timeout_secs, check)
         with ClusterJob(led.client, job, of_all) as run:
-            run.start_at(slots, led.slot_of, attempt.check)
-            return run.join(attempt.check)
+            run.start_at(slots, led.slot_of, check)
+            return run.join(check)
 
 
 def serve_by_hand(task: ClusterTask, model_dir: str, timeout_secs: float, check: Callable[[], None]) -> None:
@@ -110,7 +127,7 @@ def serve_by_hand(task: ClusterTask, model_dir: str, timeout_secs: float, check:
     timeout_secs : float
         For the chief to begin a job.
     check : callable
-        Called several times a second until then; raises to end the wait.
+        Called several times a second; raises to leave.
 
     Raises
     ------

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.by_hand import run_by_hand
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.estimator.local import LocalJob, open_local
+from psflow.ps_runtime.estimator.local import open_local
 from psflow.ps_runtime.model.hooks import Fetches, SessionRunHook, as_hooks
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.model.training import TrainSpec
+from psflow.ps_runtime.roles.lent_session import LentSession
 from psflow.ps_runtime.roles.session import MonitoredSession
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
+from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, SessionCreator, WorkerSessionCreator
+from psflow.ps_runtime.specs.worker_context import get_current_worker_context, within
 
 __all__ = ["MonitoredTrainingSession"]
 
 
 class MonitoredTrainingSession:
-    """Trains an Estimator in this process, one step for each `run`.
+    """Trains an Estimator, one step of this process for each `run`.
 
     To enter it restores the latest checkpoint, or initialises the variables, saves them, and tells the hooks. To leave
     it ends training: hooks see `end`, unless something was raised, and the final checkpoint is committed. After an
     exception the next session goes on from the latest checkpoint.
+
+    Where the RunConfig has a cluster, the chief and each worker have a session of their own, of one job, and each ps
+    calls `Server.join`. To enter waits for all of them. The session of the chief does what is said above; a worker that
+    leaves its own lets the others train on. To leave waits until the job has ended, in each of them.
 
     Parameters
     ----------
@@ -43,19 +52,26 @@ class MonitoredTrainingSession:
         Called before and after each checkpoint.
     non_finite : {"error", "drop", "keep"}
         What becomes of rows with a blank, NaN or infinite cell; see TrainSpec.
+    each_worker_reads_all : bool
+        Whether the chief and each worker read the input_fn of their own process, until each has read all of it; see
+        TrainSpec.
     session_creator : ChiefSessionCreator or WorkerSessionCreator, optional
         How the session begins, as `WorkerContext.session_creator` returns it. Default: as that of a chief.
 
     Raises
     ------
     UsageError
-        Whatever is wrong with model_fn, input or model_dir, or if TF_CONFIG has a cluster; nothing has been started or
-        written then.
+        Whatever is wrong with model_fn, input or model_dir, or if this process is one of a cluster that makes no steps;
+        nothing has been started or written then. On a cluster some of it is raised as the session is entered.
 
     Notes
     -----
-    Not thread-safe. BLAS has one thread inside the ``with`` block. `train_and_evaluate` trains on a cluster, where each
-    replica runs such a loop of its own.
+    Not thread-safe. BLAS has one thread inside the ``with`` block.
+
+    On a cluster, model_fn, params and hooks are those of the chief's process, and each replica has a copy of them. An
+    exception in the loop of one replica ends the job; Ctrl-C in that of a worker lets the others train on. What a loop
+    does between two steps holds back the next checkpoint. To enter and to leave raise what `train_and_evaluate` does:
+    RoleFailedError, StoppedError, WaitTimeoutError or ConfigError.
 
     Examples
     --------
@@ -74,13 +90,14 @@ class MonitoredTrainingSession:
         max_steps: int | None = None,
         saving_listeners: Sequence[CheckpointSaverListener] | None = None,
         non_finite: NonFinite = "error",
+        each_worker_reads_all: bool = False,
         session_creator: SessionCreator | None = None,
     ) -> None:
         faults = ArgumentFaults("MonitoredTrainingSession: ")
         if not isinstance(estimator, Estimator):
             faults.add_type("estimator", "an Estimator", estimator)
         elif session_creator is not None:
-            _check_creator(session_creator, estimator.model_dir, faults)
+            _check_creator(session_creator, estimator, faults)
         faults.raise_any()
         spec = TrainSpec(
             input_fn,
@@ -88,21 +105,20 @@ class MonitoredTrainingSession:
             as_hooks("hooks", hooks),
             () if saving_listeners is None else saving_listeners,
             non_finite,
+            each_worker_reads_all,
         )
-        self._attempt = Attempt(estimator, spec, None, reads_again=True)
+        self._open = _opening(estimator, spec)
         self._stack = ExitStack()
-        self._local: LocalJob | None = None
+        self._entered: MonitoredSession | None = None
 
     def __enter__(self) -> Self:
         """Open the job, and tell the hooks. Blocks."""
-        if self._local is not None:
+        if self._entered is not None:
             raise UsageError(("this MonitoredTrainingSession is entered already; leave it first, or make another one",))
         with ExitStack() as stack:
-            attempt = stack.enter_context(self._attempt)
             stack.callback(self._close)
-            local = self._local = stack.enter_context(open_local(attempt.job(), attempt.log_event, attempt.check))
-            stack.push(lambda kind, error, trace: None if kind else _finish(local))
-            stack.enter_context(local.chief.session)
+            session = self._entered = stack.enter_context(self._open())
+            stack.enter_context(session)
             self._stack = stack.pop_all()
         return self
 
@@ -144,30 +160,61 @@ class MonitoredTrainingSession:
 
     @property
     def _session(self) -> MonitoredSession:
-        if self._local is None:
+        if self._entered is None:
             raise UsageError(("this MonitoredTrainingSession is not entered; use it inside `with session:`",))
-        return self._local.chief.session
+        return self._entered
 
     def _close(self) -> None:
-        self._local = None
+        self._entered = None
 
 
-def _check_creator(given: SessionCreator, model_dir: str, faults: ArgumentFaults) -> None:
+def _opening(estimator: Estimator, spec: TrainSpec) -> Callable[[], AbstractContextManager[MonitoredSession]]:
+    """Return what opens the session of this process, once it is known that it may have one."""
+    task = estimator.config.cluster
+    if task is None:
+        return partial(_opened_here, Attempt(estimator, spec, None, reads_again=True))
+    if task.role is None or not task.role.trains:
+        who = f"this process is {task.task_type} {task.task_id} of its cluster, which makes no steps"
+        raise UsageError((f"MonitoredTrainingSession: {who}; call Server(...).join() in a ps, and start no other",))
+    return partial(_opened_by_hand, estimator, spec, task, str(task.role))
+
+
+@contextmanager
+def _opened_here(attempt: Attempt) -> Iterator[MonitoredSession]:
+    with attempt, open_local(attempt.job(), attempt.log_event, attempt.check) as local:
+        yield local.chief.session
+        local.finish()
+
+
+@contextmanager
+def _opened_by_hand(estimator: Estimator, spec: TrainSpec, task: ClusterTask, role: str) -> Iterator[MonitoredSession]:
+    cluster, lent = task.cluster, LentSession(role)
+    num_ps, num_workers = len(cluster.ps), len(cluster.workers)
+    plan = partial(Attempt, estimator, spec, None, num_ps=num_ps, num_workers=num_workers, reads_again=True)
+    make_attempt = partial(plan, is_by_hand=True)
+    context = get_current_worker_context()
+
+    def run() -> None:
+        with nullcontext() if context is None else within(context):  # in the thread of the role, too
+            run_by_hand(task, estimator, spec, (), make_attempt, None, None, lent)
+
+    with lent.borrowed(run) as session:
+        yield session
+
+
+def _check_creator(given: SessionCreator, estimator: Estimator, faults: ArgumentFaults) -> None:
     match given:
         case ChiefSessionCreator():
-            if given.checkpoint_dir not in (None, model_dir):
+            if given.checkpoint_dir not in (None, estimator.model_dir):
                 faults.add(
                     f"MonitoredTrainingSession: session_creator has checkpoint_dir {given.checkpoint_dir!r}, and the "
-                    f"Estimator has model_dir {model_dir!r}, where its checkpoints are; give both the same"
+                    f"Estimator has model_dir {estimator.model_dir!r}, where its checkpoints are; give both the same"
                 )
         case WorkerSessionCreator():
-            faults.add(
-                "MonitoredTrainingSession: session_creator is that of a worker, which trains with a chief; call "
-                "train_and_evaluate, which opens a session in each replica"
-            )
+            if estimator.config.cluster is None:
+                faults.add(
+                    "MonitoredTrainingSession: session_creator is that of a worker, which trains with a chief, and the "
+                    "RunConfig has no cluster; make it within the worker_fn"
+                )
         case _:
             faults.add_type("session_creator", "what session_creator() of a worker context returns, or None", given)
-
-
-def _finish(local: LocalJob) -> None:
-    local.finish()

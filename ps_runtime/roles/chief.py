@@ -28,7 +28,7 @@ from psflow.ps_runtime.roles.own_stream import OwnStream
 from psflow.ps_runtime.roles.saver import ChiefSaver
 from psflow.ps_runtime.roles.session import MonitoredSession, build_model
 from psflow.ps_runtime.roles.timed_cuts import TimedCuts
-from psflow.ps_runtime.roles.trainer import open_client, open_session, open_shards, sample_of, train
+from psflow.ps_runtime.roles.trainer import Drive, open_client, open_session, open_shards, sample_of, train
 from psflow.ps_runtime.roles.warm_checkpoint import write_warm_checkpoint
 from psflow.ps_runtime.specs.input import InputSize
 
@@ -40,7 +40,7 @@ RESTORE_TIMEOUT_SECS = 600.0
 """For requests of the saver: restoring, copying and writing take their time with the size of the model."""
 
 
-def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict[str, Any]:
+def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial], drive: Drive = train) -> dict[str, Any]:
     """Train and save as the chief until the job is over; return the role's report.
 
     Parameters
@@ -51,9 +51,11 @@ def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict
         How this role stops, reports and reaches the others.
     dials : sequence of callable
         How to reach each ps.
+    drive : callable
+        Enters the session, makes its steps, and leaves it.
     """
     with open_chief(job, context, dials) as chief:
-        train(chief.session)
+        drive(chief.session)
         return chief.finish()
 
 

@@ -79,6 +79,8 @@ class MonitoredSession:
         Makes the hooks of this replica from the first call of model_fn.
     on_step : callable
         Called after each step with the session: the role's own work.
+    before_step : callable
+        Called before each step; raises to end the session instead.
     await_ready : callable
         Takes the scaffold of model_fn and `step_session`; returns once this replica may train.
     pipeline_depth : int
@@ -98,6 +100,7 @@ class MonitoredSession:
     step_session: StepSession
     hooks_of: HooksOf
     on_step: Callable[[MonitoredSession], None]
+    before_step: Callable[[], None] = lambda: None
     await_ready: Callable[[Scaffold | None, StepSession], None] = lambda scaffold, session: None
     pipeline_depth: int = 0
 
@@ -168,6 +171,7 @@ class MonitoredSession:
                     "session.should_stop()",
                 )
             )
+        self.before_step()
         if fetches is not self._args.fetches:
             self._args = SessionRunArgs(fetches)
         values = self._step(self._work)

@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients, never_stop
+from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients
 from psflow.ps_runtime.client.training import HOLD_TIMEOUT_SECS, TrainingClient
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
@@ -36,14 +36,24 @@ from psflow.ps_runtime.specs.input import InputSize
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.run_config import RunConfig
 
-__all__ = ["open_client", "open_session", "open_shards", "run_worker", "sample_of", "train"]
+__all__ = ["Drive", "open_client", "open_session", "open_shards", "run_worker", "sample_of", "train"]
 
 logger = logging.getLogger(__name__)
 
 SLICE_SECS = 0.25
 
+Drive = Callable[[MonitoredSession], None]
+"""Makes the steps of a session, as `train` does."""
 
-def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict[str, Any]:
+
+def train(session: MonitoredSession) -> None:
+    """Make steps until the job has ended, or a hook asked to stop. Blocks."""
+    with session:
+        while not session.should_stop():
+            session.run()
+
+
+def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial], drive: Drive = train) -> dict[str, Any]:
     """Train as a worker until the job is over, or a hook asks this worker to stop; return the role's report.
 
     Parameters
@@ -54,23 +64,18 @@ def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dic
         How this role stops, reports and reaches the others.
     dials : sequence of callable
         How to reach each ps.
+    drive : callable
+        Enters the session, makes its steps, and leaves it.
     """
     with open_shards(job, context, dials, Purpose.TRAIN, context.check) as shards:
         client = open_client(job, shards)
         session = open_session(job, context, client, on_step=lambda session: _tell_first_step(context, session))
+        session.before_step = lambda: _leave_if_due(context, client)
         context.watch(lambda: sample_of(session, shards))
         _await_first_step(job, context, client)
-        train(session, lambda: _leave_if_due(context, client))
+        drive(session)
         client.leave()
         return context.report(shards.transport, client.statistics() | {"steps": session.step_session.num_steps})
-
-
-def train(session: MonitoredSession, look_up: Callable[[], None] = never_stop) -> None:
-    """Make steps until the job has ended, or a hook asked to stop, or `look_up` raises before a step. Blocks."""
-    with session:
-        while not session.should_stop():
-            look_up()
-            session.run()
 
 
 def _leave_if_due(context: RoleContext, client: TrainingClient) -> None:

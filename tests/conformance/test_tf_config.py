@@ -9,7 +9,6 @@ import pytest
 
 from psflow import (
     Estimator,
-    MonitoredTrainingSession,
     RunConfig,
 )
 from psflow.ps_runtime.config.environment import environment
@@ -361,15 +360,9 @@ def no_model(features):
     raise AssertionError("it is refused before that")
 
 
-CALLS = {
-    "train": lambda estimator: estimator.train(no_model, steps=1),
-    "MonitoredTrainingSession": lambda estimator: MonitoredTrainingSession(estimator, no_model),
-}
-
-
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_nothing_trains_alone_in_a_process_of_a_cluster(call, tmp_path):
+def test_nothing_trains_alone_in_a_process_of_a_cluster(tmp_path):
     config = config_of(text_of(CLUSTER, "worker", 1), model_dir=tmp_path)
+    estimator = Estimator(no_model, config=config)
     with pytest.raises(UsageError, match=f"^{NOT_ALONE}, but this call trains without that; call train_and_evaluate"):
-        call(Estimator(no_model, config=config))
+        estimator.train(no_model, steps=1)
     assert list(tmp_path.iterdir()) == []

@@ -99,6 +99,25 @@ def test_older_programs_get_flags(launch: Launch, tmp_path: Path) -> None:
     assert len(lines) == 4
 
 
+@pytest.mark.parametrize("kinds", [["ps", "worker", "worker"], ["evaluator", "ps", "worker", "worker"]])
+def test_programs_whose_first_worker_is_the_chief_get_other_flags(
+    kinds: list[str], launch: Launch, tmp_path: Path
+) -> None:
+    options = ("--job-flags", "--workers", "1", *(() if "evaluator" in kinds else ("--no-evaluator",)))
+    code, lines, _ = end_of(launch("print(json.dumps([place, sys.argv[1:]]))", "x", options=options), tmp_path)
+    assert code == 0
+    assert [line.partition("-")[0] for line in lines] == kinds
+    for line in lines:
+        place, flags = json.loads(line.partition(": ")[2])
+        hosts = place["cluster"]
+        assert list(hosts) == ["ps", "worker"]
+        assert [len(addresses) for addresses in hosts.values()] == [1, 2]
+        kind, index = place["task"]["type"], place["task"]["index"]
+        assert line.startswith(f"{kind}-{index}: ")
+        given = ["--ps_hosts", *hosts["ps"], "--worker_hosts", ",".join(hosts["worker"])]
+        assert flags == ["x", *given, "--job_name", kind, "--task_index", str(index)]
+
+
 @pytest.mark.parametrize(
     ("failure", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), signal.SIGKILL)", 128 + signal.SIGKILL)]
 )
@@ -148,6 +167,7 @@ def test_a_signal_ends_all(number: signal.Signals, launch: Launch, tmp_path: Pat
         (("--ps", "0"), "expected 1 ps or more and 0 workers or more, got 0 and 2"),
         (("--workers", "-1"), "expected 1 ps or more and 0 workers or more, got 1 and -1"),
         (("--grace-secs", "nan"), "--grace-secs should be 0 or more, got nan"),
+        (("--job-flags", "--host-flags"), "argument --host-flags: not allowed with argument --job-flags"),
         (("other.py",), "there is no file other.py; name the Python program to run"),
     ],
 )

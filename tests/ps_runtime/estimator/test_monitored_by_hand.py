@@ -1,0 +1,194 @@
+"""A loop of the user's own in each replica of a cluster. Here threads stand for processes."""
+
+from __future__ import annotations
+
+import copy
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, cast
+
+import dask
+import numpy as np
+import pytest
+
+import psflow
+from psflow import MonitoredTrainingSession, Server
+from psflow.ps_runtime.checkpoint.records import read_finished
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import RoleFailedError, StoppedError, UsageError
+from psflow.ps_runtime.estimator import monitored
+from psflow.ps_runtime.specs.consistency import Consistency
+from psflow.ps_runtime.specs.worker_context import WorkerContext, get_current_worker_context, within
+
+Loop = Callable[[MonitoredTrainingSession], Any]
+
+
+def free_address() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"localhost:{listener.getsockname()[1]}"
+
+
+def model_fn(features: Any, labels: Any, mode: str) -> psflow.EstimatorSpec:
+    psflow.get_variable("w", ())
+    op = psflow.GradientDescent(learning_rate=1.0).apply_gradients({"w": np.float32(-1)})
+    return psflow.EstimatorSpec(mode, loss=np.mean(features), train_op=op)
+
+
+def batches(num: int, value: float = 1.0) -> Callable[[], Iterator[Any]]:
+    def input_fn() -> Iterator[Any]:
+        for _ in range(num):
+            yield np.full(2, value, np.float32), np.zeros(2)
+
+    return input_fn
+
+
+def losses_of(session: MonitoredTrainingSession) -> list[Any]:
+    found = []
+    while not session.should_stop():
+        found.append(session.run())
+    return found
+
+
+def leave(session: MonitoredTrainingSession) -> int:
+    session.run()
+    return session.global_step
+
+
+def fail(session: MonitoredTrainingSession) -> None:
+    session.run()
+    raise ZeroDivisionError("as planned")
+
+
+def go_on(session: MonitoredTrainingSession) -> None:
+    while True:
+        session.run(["loss", "w"])
+
+
+class Processes:
+    """One ps, and replicas of which the first is the chief."""
+
+    def __init__(self, model_dir: Path, num_replicas: int) -> None:
+        self.model_dir = str(model_dir)
+        self.cluster = {"ps": [free_address()], "worker": [free_address() for _ in range(num_replicas)]}
+
+    def ps(self) -> None:
+        Server(self.cluster, "ps", 0).join(self.model_dir)
+
+    def replica(
+        self,
+        index: int,
+        loop: Loop,
+        input_fn: Callable[..., Any],
+        consistency: Consistency | None = None,
+        **options: Any,
+    ) -> Any:
+        target = Server(self.cluster, "worker", index).target
+        consistency = psflow.Async() if consistency is None else consistency
+        config = psflow.RunConfig(self.model_dir, 1, cluster=target, consistency=consistency)
+        with MonitoredTrainingSession(psflow.Estimator(model_fn, config=config), input_fn, **options) as session:
+            return loop(session)
+
+
+@pytest.fixture
+def beside() -> Iterator[Callable[..., Future[Any]]]:
+    """Give what has a function run beside the test; put the configuration of Dask back, which threads change here."""
+    before = copy.deepcopy(dask.config.config)
+    with ThreadPoolExecutor() as pool:
+        yield pool.submit
+    dask.config.config.clear()
+    dask.config.config.update(before)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(("consistency", "last"), [(psflow.Async(), 7), (psflow.Sync(), 4)])
+def test_each_replica_makes_the_steps_of_its_own_input(
+    consistency: Consistency, last: int, tmp_path: Path, beside: Callable[..., Future[Any]]
+) -> None:
+    processes = Processes(tmp_path, 2)
+    ps = beside(processes.ps)
+    options: dict[str, Any] = {"consistency": consistency, "each_worker_reads_all": True}
+    worker = beside(processes.replica, 1, losses_of, batches(4, 5.0), **options)
+    assert processes.replica(0, losses_of, batches(3), **options) == [1.0] * 3
+    assert (worker.result(30), ps.result(30)) == ([5.0] * 4, None)
+    finished = read_finished(processes.model_dir)
+    assert finished is not None
+    assert (finished.final_step, CheckpointStore(processes.model_dir).latest()) == (last, last)
+    assert not (tmp_path / "tls").exists()
+
+
+@pytest.mark.cluster
+def test_a_worker_that_leaves_lets_the_others_train_on_and_the_chief_ends_training(
+    tmp_path: Path, beside: Callable[..., Future[Any]]
+) -> None:
+    def some(session: MonitoredTrainingSession) -> tuple[bool, list[Any]]:
+        while session.global_step < 6:
+            session.run()
+        return session.should_stop(), session.run(["global_step", "loss"])
+
+    processes = Processes(tmp_path, 2)
+    ends = [beside(processes.ps), beside(processes.replica, 1, leave, batches(10**6))]
+    should_stop, (global_step, loss) = processes.replica(0, some, batches(10**6))
+    assert (should_stop, loss) == (False, 1.0)
+    left_at = [end.result(30) for end in ends][1]
+    assert 0 < left_at <= global_step
+    finished = read_finished(processes.model_dir)
+    assert finished is not None
+    assert (finished.final_step, finished.reason) == (global_step, "its session was closed")
+
+
+@pytest.mark.cluster
+def test_an_error_in_the_loop_of_a_worker_ends_all_and_the_same_programs_resume(
+    tmp_path: Path, beside: Callable[..., Future[Any]]
+) -> None:
+    processes = Processes(tmp_path, 2)
+    ps, worker = beside(processes.ps), beside(processes.replica, 1, fail, batches(10**6))
+    cause = r"worker-0 failed: ZeroDivisionError\('as planned'\)"
+    with pytest.raises(RoleFailedError, match=f"^{cause}"):
+        processes.replica(0, go_on, batches(10**6))
+    with pytest.raises(ZeroDivisionError, match="as planned"):
+        worker.result(30)
+    with pytest.raises(StoppedError, match=rf"^ps-0 was stopped: the chief at .* ended the job: {cause}"):
+        ps.result(30)
+    ends = [beside(processes.ps), beside(processes.replica, 1, losses_of, batches(10**6), max_steps=3)]
+    processes.replica(0, losses_of, batches(10**6), max_steps=3)
+    assert ends[0].result(30) is None
+    assert CheckpointStore(processes.model_dir).latest() == 3
+
+
+@pytest.mark.cluster
+def test_an_error_in_the_loop_of_the_chief_ends_all(tmp_path: Path, beside: Callable[..., Future[Any]]) -> None:
+    processes = Processes(tmp_path, 2)
+    ps, worker = beside(processes.ps), beside(processes.replica, 1, go_on, batches(10**6))
+    with pytest.raises(ZeroDivisionError, match="as planned"):
+        processes.replica(0, fail, batches(10**6))
+    for end, role in ((ps, "ps-0"), (worker, "worker-0")):
+        words = rf"^{role} was stopped: the chief at .* ended the job: chief-0 failed: ZeroDivisionError\('as planned'"
+        with pytest.raises(StoppedError, match=words):
+            end.result(30)
+    assert read_finished(processes.model_dir) is None
+
+
+def test_the_role_of_a_worker_fn_knows_its_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(monitored, "run_by_hand", lambda *given: seen.append(get_current_worker_context()))
+    config = psflow.RunConfig(cluster=Server({"ps": ["a:1"], "chief": ["a:2"]}, "chief", 0).target)
+    estimator, task = psflow.Estimator(model_fn, tmp_path, config), cast(WorkerContext, object())
+    for context in (nullcontext(), within(task)):
+        words = "the job was over before it had begun"
+        with context, pytest.raises(StoppedError, match=words), MonitoredTrainingSession(estimator, batches(1)):
+            raise AssertionError("there is no session")
+    assert seen == [None, task]
+
+
+@pytest.mark.parametrize(("kind", "index"), [("ps", 0), ("evaluator", 0)])
+def test_who_makes_no_steps_has_no_session(kind: str, index: int, tmp_path: Path) -> None:
+    task = Server({"ps": ["a:1"], "chief": ["a:2"]}, kind, index).target
+    estimator = psflow.Estimator(model_fn, tmp_path, psflow.RunConfig(cluster=task))
+    words = f"^MonitoredTrainingSession: this process is {kind} 0 of its cluster, which makes no steps; call Server"
+    with pytest.raises(UsageError, match=words):
+        MonitoredTrainingSession(estimator, batches(1))
+    assert list(tmp_path.iterdir()) == []
