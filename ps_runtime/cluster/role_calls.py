@@ -102,6 +102,8 @@ class RoleCalls:
     ------
     UsageError
         On entering: if a host has no free process for a task.
+    WaitTimeoutError
+        On entering: if a task does not begin.
     """
 
     def __init__(self, client: Client, calls: Sequence[RoleCall]) -> None:
@@ -111,7 +113,6 @@ class RoleCalls:
         self._event = partial(_event, client, self._topic)
         self._futures: dict[RoleId, Future[Any]] = {}
         self._slots: dict[RoleId, str] = {}
-        self._not_started = {call.role for call in calls}
         self._lost: set[RoleId] = set()
         self._presence = Presence(client)
 
@@ -125,6 +126,7 @@ class RoleCalls:
             self._event(OPEN).set()
             for call in self._calls:
                 self._submit(call)
+            self._await_start()  # whoever is admitted next must see these processes taken
             stack.pop_all()
         return self
 
@@ -152,16 +154,14 @@ class RoleCalls:
             If a task has failed: of several errors the one that the others follow from. A RoleLostError if its process
             is gone.
         WaitTimeoutError
-            If a task does not begin, or the scheduler is silent for minutes.
+            If the scheduler is silent for minutes.
         """
-        start = Deadline(START_TIMEOUT_SECS)
         wanted = [self._futures[call.role] for call in self._calls if not call.serves]
         while not self._has_failure():
             pending = [future for future in wanted if not future.done()]
             if not pending:
                 return
             self._check_lost()
-            self._check_started(start)
             with contextlib.suppress(TimeoutError, CancelledError):
                 wait(pending, timeout=SLICE_SECS, return_when="FIRST_COMPLETED")
         with contextlib.suppress(TimeoutError, CancelledError):
@@ -205,11 +205,17 @@ class RoleCalls:
                 str(role), f"its Dask worker {self._slots[role]} is gone; see its log, then start again"
             )
 
-    def _check_started(self, start: Deadline) -> None:
-        self._not_started = {role for role in self._not_started if not self._event(_started(role)).is_set()}
-        if self._not_started and start.has_passed:
-            late = ", ".join(sorted(map(str, self._not_started)))
-            raise WaitTimeoutError(late, "begin", start.timeout_secs, "its Dask worker does something else")
+    def _await_start(self) -> None:
+        """Wait until all tasks have begun, or one has failed already."""
+        deadline = Deadline(START_TIMEOUT_SECS)
+        missing = [call.role for call in self._calls]
+        while missing and not self._has_failure():
+            self._check_lost()
+            if deadline.has_passed:
+                late = ", ".join(sorted(map(str, missing)))
+                raise WaitTimeoutError(late, "begin", deadline.timeout_secs, "its Dask worker does something else")
+            if self._event(_started(missing[0])).wait(min(SLICE_SECS, deadline.remaining_secs)):
+                missing.pop(0)
 
     def _await_end(self) -> None:
         """Wait until no task runs, and leave no event behind."""
