@@ -32,7 +32,7 @@ def plain_objects(objects: NDArray[np.object_], what: str) -> tuple[NDArray[Any]
     >>> plain_objects(np.array(["a", "bc"], dtype=object), "x")
     (array(['a', 'bc'], dtype='<U2'), '')
     >>> plain_objects(np.array(["a", None], dtype=object), "x")
-    (None, "x has dtype object, and None in row 1: expected texts, as 'a' in row 0; fill it, or leave out its row")
+    (None, "x has dtype object, None in row 1: expected texts, as 'a' in row 0; fill it, or leave out its row")
     """
     kinds = {_kind_of_type(kind) for kind in set(map(type, objects.flat))}
     if len(kinds) > 1 or "" in kinds:

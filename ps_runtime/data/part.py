@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.specs.arguments import is_number
 from psflow.ps_runtime.tables.initial_rows import mix_bits
 
 __all__ = ["InputPart"]
@@ -46,7 +46,7 @@ class InputPart:
         return f"[{self.start:g}, {self.stop:g}]"
 
     def __post_init__(self) -> None:
-        if not all(_is_number(bound) for bound in (self.start, self.stop)) or not 0 <= self.start < self.stop <= 1:
+        if not all(is_number(bound) for bound in (self.start, self.stop)) or not 0 <= self.start < self.stop <= 1:
             raise UsageError(
                 (
                     f"part is [{self.start!r}, {self.stop!r}], expected two numbers that ascend from 0 to 1, such as "
@@ -60,7 +60,3 @@ class InputPart:
         mix_bits(places)
         shares = (places >> np.uint64(11)) * 2.0**-53  # float64 holds 53 bits
         return np.asarray((shares >= self.start) & (shares < self.stop))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -13,6 +13,7 @@ from psflow.ps_runtime.feature_columns.kinds import COMBINERS, FeatureColumn
 from psflow.ps_runtime.model.canned.arguments import class_faults, count_faults, is_count, loss_faults
 from psflow.ps_runtime.model.canned.base import Head
 from psflow.ps_runtime.optimizers import Optimizer
+from psflow.ps_runtime.specs.arguments import is_number
 
 __all__ = [
     "NamesOrColumns",
@@ -70,8 +71,7 @@ def optimizer_faults(optimizer: Any, example: str, name: str = "optimizer") -> l
 def hidden_faults(activation_fn: Any, dropout: Any, prefix: str = "") -> list[str]:
     """Say what is wrong with the activation function and the dropout of hidden layers."""
     faults = activation_faults(activation_fn, f"{prefix}activation_fn")
-    is_number = isinstance(dropout, int | float | np.number) and not isinstance(dropout, bool)
-    if dropout is not None and not (is_number and 0 <= dropout < 1):
+    if dropout is not None and not (is_number(dropout) and 0 <= dropout < 1):
         faults.append(f"{prefix}dropout is {dropout!r}, expected a number from 0 to below 1, or None")
     return faults
 

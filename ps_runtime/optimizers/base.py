@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import ModelFnTypeError, UsageError
 from psflow.ps_runtime.keys import Key
+from psflow.ps_runtime.specs.arguments import is_number
 
 __all__ = ["SMALLEST", "FloatArray", "LearningRate", "Optimizer", "Slots", "TrainOp", "UpdateOperands", "above_zero"]
 
@@ -261,19 +262,6 @@ def _names_of(var_list: Any) -> tuple[str, ...] | None:
     if isinstance(var_list, str) or not all(isinstance(name, str) for name in names):
         raise ModelFnTypeError((f"minimize: var_list should be a sequence of names of variables, got {var_list!r}",))
     return names
-
-
-def is_number(value: Any) -> bool:
-    """Whether `value` is a real number of Python or numpy, as a float has it; True and False are none."""
-    if type(value) is float:
-        return True
-    if not isinstance(value, Real) or isinstance(value, (bool, np.bool)):
-        return False
-    try:
-        float(value)
-    except OverflowError:  # an int of more than 308 digits
-        return False
-    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,8 @@ def with_article(name: str) -> str:
 
 def is_number(value: Any) -> bool:
     """Whether `value` is a real number of Python or numpy, as a float has it; True and False are none."""
+    if type(value) is float:
+        return True
     if not isinstance(value, Real) or isinstance(value, bool | np.bool):
         return False
     try:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import did_you_mean
+from psflow.ps_runtime.specs.arguments import is_number
 from psflow.ps_runtime.specs.tables import TableSpec
 
 __all__ = ["initial_rows", "initializer_faults", "mix_bits"]
@@ -41,9 +41,9 @@ def initializer_faults(config: Mapping[str, Any]) -> list[str]:
     expected = _PARAMETERS[name]
     faults = [f"{name}: unknown key {key!r}" for key in sorted(config.keys() - {"name", *expected})]
     for key in expected:
-        value = config.get(key)
-        is_number = isinstance(value, Real) and not isinstance(value, (bool, np.bool)) and math.isfinite(value)
-        if not is_number or (key == "scale" and float(value or 0.0) < 0.0):
+        value: Any = config.get(key)
+        is_finite = is_number(value) and math.isfinite(value)
+        if not is_finite or (key == "scale" and float(value or 0.0) < 0.0):
             faults.append(f"{name}: {key} is {value!r}, expected a finite number{' >= 0' if key == 'scale' else ''}")
     return faults
 

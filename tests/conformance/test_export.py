@@ -447,8 +447,9 @@ def test_assets_have_a_place_each(make, tmp_path, other):
     path.write_text("a")
     estimator = make(line).train(rows, max_steps=1)
     assets = {"words.txt": path, other: path}
-    with pytest.raises(ValueError, match="would stand in one place: give each a name of its own"):
+    with pytest.raises(ValueError, match="would stand in one place: give each a name of its own") as caught:
         estimator.export_saved_model(tmp_path / "exports", assets_extra=assets)
+    assert len(caught.value.faults) == 1
 
 
 def test_an_export_output_has_a_row_for_each_row(make, writer, tmp_path):

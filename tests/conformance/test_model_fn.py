@@ -291,7 +291,7 @@ def test_a_schedule_is_a_learning_rate(schedule, step, rate):
     assert math.isclose(GradientDescent(schedule).learning_rate_at(step), rate)
 
 
-@pytest.mark.parametrize("given", ["0.1", None, True, [0.1]])
+@pytest.mark.parametrize("given", ["0.1", None, True, [0.1], pytest.param(10**400, id="10**400")])
 def test_what_is_neither_number_nor_schedule_is_no_learning_rate(given):
     with pytest.raises(ValueError, match=f"learning_rate is {re.escape(repr(given))}, expected a number or a schedule"):
         GradientDescent(given)

@@ -142,6 +142,7 @@ def test_predictions_have_one_row_for_each_example_and_any_further_shape(estimat
         (lambda y: {"a": y, "b": y[:1]}, "'a' of shape [4], 'b' of shape [1]"),
         (lambda y: np.float32(1), "'predictions' of shape []"),
         (lambda y: y[:2], "'predictions' of shape [2]"),
+        (lambda y: np.tile(y, 2), "'predictions' of shape [8]"),
         (lambda y: {}, "nothing"),
     ],
 )

@@ -216,7 +216,14 @@ def test_secs_are_not_negative(field, secs):
 
 @pytest.mark.parametrize("field", ["start_delay_secs", "throttle_secs"])
 @pytest.mark.parametrize(
-    ("secs", "shown"), [(None, "None"), ("1", "str '1'"), (True, "bool True"), (float("nan"), "float nan")]
+    ("secs", "shown"),
+    [
+        (None, "None"),
+        ("1", "str '1'"),
+        (True, "bool True"),
+        (float("nan"), "float nan"),
+        (10**400, f"int {10**400}"),
+    ],
 )
 def test_secs_are_numbers(field, secs, shown):
     with pytest.raises(TypeError) as caught:

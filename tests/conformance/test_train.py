@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psflow import CheckpointSaverListener, Dataset, InputContext, ModeKeys, SessionRunArgs, SessionRunHook
+from psflow import (
+    CheckpointSaverListener,
+    Dataset,
+    Estimator,
+    InputContext,
+    ModeKeys,
+    RunConfig,
+    SessionRunArgs,
+    SessionRunHook,
+)
 from psflow.ps_runtime.errors import (
     ArgumentTypeError,
     InputError,
@@ -19,6 +28,7 @@ from psflow.ps_runtime.errors import (
     NoCheckpointError,
     UsageError,
 )
+from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType
 from tests.conformance.programs import NUM_ROWS, X, Y, batches, line, no_batches, rows
 
 
@@ -64,6 +74,14 @@ def trained(estimator: Any, input_fn: Any, **arguments: Any) -> Seen:
     return seen
 
 
+def test_in_a_cluster_a_model_dir_is_given_and_one_process_alone_does_not_train(tmp_path):
+    task = ClusterTask(ClusterAddresses("c:1", ps=("p:1",)), TaskType.WORKER, 0)
+    estimator = Estimator(line, str(tmp_path), RunConfig(cluster=task))
+    assert estimator.model_dir == str(tmp_path)
+    with pytest.raises(UsageError, match=r"^TF_CONFIG says that this process is worker 0 of a cluster"):
+        estimator.train(rows, steps=1)
+
+
 # A second train
 
 
@@ -79,6 +97,13 @@ def test_an_end_by_the_input_begins_it_anew_and_trains_all_of_it(make, input_fn)
     assert trained(estimator, input_fn).rows == [FIRST, SECOND, THIRD]
     again = trained(estimator, input_fn)
     assert (again.rows, again.steps) == ([FIRST, SECOND, THIRD], [4, 5, 6])
+
+
+def test_a_stream_that_repeats_is_trained_on_for_more_than_an_epoch(make):
+    def rows_of_a_generator() -> Any:
+        return Dataset.from_generator(lambda: zip(X, Y, strict=True)).map(lambda x, y: ({"x": x}, y)).batch(4).repeat()
+
+    assert trained(make(telling), rows_of_a_generator, steps=4).rows == [FIRST, SECOND, THIRD, FIRST]
 
 
 def test_an_end_by_request_begins_the_input_anew(make, input_fn):

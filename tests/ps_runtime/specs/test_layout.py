@@ -137,6 +137,11 @@ def test_no_piece_is_less_than_a_row():
     assert sorted(len(shard.pieces) for shard in shards) == [0, 0, 1, 1]
 
 
+def test_a_variable_without_values_is_one_piece():
+    shards = place(model_of(((0, 4), "float32", 0)), 2)
+    assert sum(len(shard.pieces) for shard in shards) == 1
+
+
 def test_more_ps_than_variables_leave_some_empty_but_never_ps_0():
     shards = place(model_of(((), "float32", 0)), 3)
     assert [shard.nbytes for shard in shards] == [4, 0, 0]
