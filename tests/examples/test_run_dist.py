@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ROLE = """
 import fcntl, json, os, signal, subprocess, sys
@@ -174,18 +172,3 @@ def test_a_signal_ends_all(number: signal.Signals, launch: Launch, tmp_path: Pat
 def test_what_is_refused(options: tuple[str, ...], fault: str, launch: Launch, tmp_path: Path) -> None:
     code, lines, said = end_of(launch("", options=options), tmp_path)
     assert (code, lines, said.splitlines()[-1]) == (2, [], f"run_dist.py: error: {fault}")
-
-
-@pytest.mark.cluster
-def test_a_migrated_program_trains_in_all_roles_and_ends(tmp_path: Path) -> None:
-    command = [sys.executable, EXAMPLES / "run_dist.py", "--host-flags", EXAMPLES / "migrated" / "roles.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    roles = {line.partition(":")[0] for line in done.stdout.splitlines()}
-    assert roles == {"ps-0", "chief-0", "worker-0", "worker-1", "evaluator-0"}
-    model_dir = tmp_path / "runs" / "migrated"
-    finished = read_finished(str(model_dir))
-    assert finished is not None
-    assert finished.final_step == 500
-    assert EvaluationLog(str(model_dir)).read()[-1].global_step == 500
-    assert not (model_dir / "tls").exists()
