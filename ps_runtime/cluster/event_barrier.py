@@ -66,6 +66,7 @@ class EventBarrier:
     -----
     Not thread-safe. A task sets its event of this call, and waits for those of the others. When it does so, all others
     have come out of the call before the last one: so it may clear the event of that call, which is the next to be used.
+    A call that raised does not count: the next one waits for the same call of the others.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class EventBarrier:
         self._others = others
         self._has_ended = has_ended
         self._check = check
-        self._num_calls = 0
+        self._num_meetings = 0
 
     def wait(self, timeout_secs: float) -> None:
         """Return once all have called this as often as this one has. Blocks.
@@ -93,8 +94,7 @@ class EventBarrier:
         StoppedError
             If one of them has ended, of a failure or not.
         """
-        phase = self._num_calls % NUM_PHASES
-        self._num_calls += 1
+        phase = self._num_meetings % NUM_PHASES
         self._event(arrival(self._role, (phase + 1) % NUM_PHASES)).clear()
         self._event(arrival(self._role, phase)).set()
         deadline, say = Deadline(timeout_secs), Deadline(SAY_AFTER_SECS)
@@ -108,12 +108,13 @@ class EventBarrier:
             missing = [role for role in missing if not self._event(arrival(role, phase)).is_set()]
             self._check_ended(missing, phase)
             if missing and deadline.has_passed:
-                where = f"{self._role} waits there for the {self._num_calls}. time; have all workers call it as often"
+                where = f"{self._role} waits there for the {self._num_meetings + 1}. time; have all workers call it as often"
                 raise WaitTimeoutError(", ".join(map(str, missing)), "come to the barrier", timeout_secs, where)
             if missing and say.has_passed:
                 names = ", ".join(map(str, missing))
                 logger.warning("%s waits up to %.0f s more for %s", self._role, deadline.remaining_secs, names)
                 say = Deadline(SAY_AFTER_SECS)
+        self._num_meetings += 1
 
     def _check_ended(self, missing: Sequence[RoleId], phase: int) -> None:
         # who has come and gone meanwhile has ended, too: so its event is looked at again
@@ -121,4 +122,4 @@ class EventBarrier:
         if gone:
             what = f"{', '.join(map(str, gone))} ended, and did not come to the barrier"
             remedy = "have all workers call wait_for_other_workers as often"
-            raise StoppedError(str(self._role), f"{what} that it waits at for the {self._num_calls}. time; {remedy}")
+            raise StoppedError(str(self._role), f"{what} that it waits at for the {self._num_meetings + 1}. time; {remedy}")

@@ -68,6 +68,10 @@ class WorkerContext:
     told: TfConfig
     check: Callable[[], None]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what belongs to the process of the task: an ``input_fn`` that asks `num_workers` is pickled."""
+        return {**vars(self), "barrier": None, "check": _never_end}
+
     @property
     def is_chief(self) -> bool:
         """Whether this task is the chief: worker 0 where there is none. An evaluator is its own."""
@@ -140,7 +144,7 @@ class WorkerContext:
             If one of them has ended without.
         UsageError
             If there are other workers and no barrier, as in mode
-            ``independent_worker``.
+            ``independent_worker``, and of a context that was pickled.
         """
         faults = ArgumentFaults("wait_for_other_workers: ")
         faults.number("timeout_secs", timeout_secs, above_zero=True)
@@ -149,7 +153,8 @@ class WorkerContext:
             self.barrier.wait(timeout_secs)
         elif self.distributed_mode and self.task_type is not None and self.num_workers > 1:
             why = f"{self.task_type}-{self.task_id} has no barrier, so it would not wait for the others"
-            raise UsageError((f"wait_for_other_workers: {why}; ask has_barrier first, or start a standalone_client",))
+            remedy = "ask has_barrier first, or call it in the worker_fn of a standalone_client, not of a pickled context"
+            raise UsageError((f"wait_for_other_workers: {why}; {remedy}",))
 
     def session_creator(
         self,
@@ -206,6 +211,10 @@ class WorkerContext:
         if not self.cluster_spec:
             return "a worker_fn without a cluster"
         return "the worker_fn of all replicas" if self.task_type is None else f"{self.task_type}-{self.task_id}"
+
+
+def _never_end() -> None:
+    """Let a copy of a context go on: it is no task."""
 
 
 def get_current_worker_context() -> WorkerContext | None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import nullcontext
+from dataclasses import replace
 
+import cloudpickle
 import pytest
 
 from psflow import (
@@ -198,6 +201,17 @@ def test_without_a_barrier_nobody_takes_others_for_there():
         context_of(look=lambda context: context.wait_for_other_workers(), **options)
     with pytest.raises(ValueError, match=r"^wait_for_other_workers: timeout_secs should be greater than 0, got 0$"):
         context_of(look=lambda context: context.wait_for_other_workers(0))
+
+
+def test_a_function_that_has_a_context_is_pickled_without_what_belongs_to_the_task():
+    context, _ = context_of(cluster_spec=FULL, task_type="worker", task_id=1)
+    alive = replace(context, barrier=threading.Lock(), check=threading.Lock().acquire)
+    again = cloudpickle.loads(cloudpickle.dumps(lambda: alive))()
+    assert (str(again), again.num_workers, again.cluster_spec.as_dict()) == ("worker-1", 3, FULL)
+    assert (alive.has_barrier, again.has_barrier) == (True, False)
+    again.check()
+    with pytest.raises(UsageError, match=r"worker-1 has no barrier, .* in the worker_fn of .*, not of a pickled context$"):
+        again.wait_for_other_workers()
 
 
 def test_a_session_creator_has_the_settings_of_both():

@@ -77,8 +77,17 @@ def test_who_does_not_come_is_named(events: Events) -> None:
     )
     with pytest.raises(WaitTimeoutError, match=f"^{re.escape(words)}$"):
         barrier.wait(0.01)
-    with pytest.raises(WaitTimeoutError, match=r"^worker-0, worker-1 did not come .* for the 2\. time; have"):
-        barrier.wait(0.01)
+
+
+def test_a_call_that_timed_out_does_not_count(events: Events) -> None:
+    chief, others = barrier_of(events, CHIEF), [barrier_of(events, role) for role in (FIRST, SECOND)]
+    with pytest.raises(WaitTimeoutError, match=r"^worker-0, worker-1 did not come"):
+        chief.wait(0.01)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda one: one.wait(60), others))
+    chief.wait(60)
+    with pytest.raises(WaitTimeoutError, match=r"^chief-0, worker-1 did not come .* for the 2\. time; have"):
+        others[0].wait(0.01)
 
 
 def test_who_has_ended_is_not_waited_for(events: Events) -> None:
