@@ -31,7 +31,7 @@ from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.config.files import Settings
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import COMPLETED_STEP
-from psflow.ps_runtime.estimator.model_dir import absolute
+from psflow.ps_runtime.specs.directories import absolute
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.tasks.prediction.inputs import open_rows
 

@@ -10,7 +10,7 @@ from psflow.flows.parameters.export import ExportParameters
 from psflow.flows.parameters.parsing import parse_as
 from psflow.flows.parameters.stages import StagesParameters
 from psflow.flows.parameters.train import TrainParameters
-from psflow.ps_runtime.estimator.model_dir import absolute
+from psflow.ps_runtime.specs.directories import absolute
 
 __all__ = ["PipelineParameters", "pipeline_parameters"]
 

@@ -11,8 +11,8 @@ from psflow.flows.parameters.train import ResumeParameters, TrainParameters, par
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.config.files import Origin, dump, parse
 from psflow.ps_runtime.errors import ConfigError
-from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.redaction import without_secrets
+from psflow.ps_runtime.specs.directories import absolute
 
 __all__ = ["CONFIG", "has_config", "read_config", "resolve", "write_config"]
 

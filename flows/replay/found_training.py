@@ -14,8 +14,9 @@ from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.selection import Available
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import ConfigError, UsageError
-from psflow.ps_runtime.estimator.model_dir import absolute, check_local
+from psflow.ps_runtime.estimator.model_dir import check_local
 from psflow.ps_runtime.redaction import without_secrets
+from psflow.ps_runtime.specs.directories import absolute
 from psflow.tasks.tracking.child_run import TrainingRun, find_training_run
 from psflow.tasks.tracking.store import prepare_store
 

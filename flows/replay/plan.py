@@ -15,10 +15,10 @@ from psflow.ps_runtime.checkpoint.selection import Selection
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.splittable import SplittableInput
-from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.estimator.planning import plan_evaluations
 from psflow.ps_runtime.model.evaluation import input_digest
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
+from psflow.ps_runtime.specs.directories import absolute
 from psflow.tasks.evaluation.record import ReplayRecord
 from psflow.tasks.evaluation.worker import EvaluationJob
 from psflow.tasks.tracking.run import DatasetInfo

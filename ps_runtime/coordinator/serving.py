@@ -7,6 +7,7 @@ from collections.abc import Callable
 from psflow.ps_runtime.coordinator.place import Place
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.estimator.by_hand import serve_by_hand
+from psflow.ps_runtime.specs.directories import absolute
 
 __all__ = ["meeting_place", "serve"]
 
@@ -27,7 +28,7 @@ def serve(place: Place, timeout_secs: float, check: Callable[[], None]) -> None:
 
 
 def meeting_place(place: Place) -> str:
-    """Return the model_dir in which the chief is found.
+    """Return the model_dir in which the chief is found, as an Estimator has it: absolute.
 
     Raises
     ------
@@ -37,4 +38,4 @@ def meeting_place(place: Place) -> str:
     if place.told.model_dir is None:
         why = "a ps calls no worker_fn, and finds the chief in the model_dir"
         raise ConfigError((f"TF_CONFIG: model_dir is missing: {why}; give it there, to all processes alike",))
-    return place.told.model_dir
+    return absolute(place.told.model_dir)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import NoCheckpointError
-from psflow.ps_runtime.estimator.model_dir import absolute
+from psflow.ps_runtime.specs.directories import absolute
 
 __all__ = ["checkpoint_at"]
 

@@ -22,7 +22,6 @@ from psflow.ps_runtime.estimator.arguments import check_params, check_texts, che
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.checkpoint_path import checkpoint_at
 from psflow.ps_runtime.estimator.checkpoint_values import table_rows, variable_names, variable_value
-from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.estimator.predicting import predicted_batches, warn_unused
 from psflow.ps_runtime.estimator.predictions import examples_of
 from psflow.ps_runtime.estimator.saved_model import check_arguments, receiver_fn_of, save_model
@@ -35,6 +34,7 @@ from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.training import TrainSpec
+from psflow.ps_runtime.specs.directories import absolute
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
 

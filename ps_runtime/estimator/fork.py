@@ -10,7 +10,8 @@ from psflow.ps_runtime.checkpoint.copying import copy_checkpoint
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import ModelDirError
-from psflow.ps_runtime.estimator.model_dir import absolute, check_model_dir
+from psflow.ps_runtime.estimator.model_dir import check_model_dir
+from psflow.ps_runtime.specs.directories import absolute
 from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["FORKED_FROM", "Fork", "attempts_in_all"]

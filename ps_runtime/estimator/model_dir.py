@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 
-from fsspec.core import url_to_fs
 from fsspec.utils import get_protocol
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
@@ -17,16 +16,10 @@ from psflow.ps_runtime.checkpoint.waiting_metrics import read_waiting_metrics
 from psflow.ps_runtime.errors import ModelDirError, UsageError
 from psflow.ps_runtime.model.best import BestRecord
 from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.specs.directories import absolute, is_local
 from psflow.ps_runtime.specs.variables import ModelSpec
 
-__all__ = ["absolute", "check_local", "check_model_dir"]
-
-
-def absolute(model_dir: str) -> str:
-    """Return the absolute path of a local `model_dir`, also of a ``file://`` URL; any other URL as it is."""
-    if not _is_local(model_dir):
-        return model_dir
-    return os.path.abspath(url_to_fs(model_dir)[1] if "://" in model_dir else model_dir)
+__all__ = ["check_local", "check_model_dir"]
 
 
 def check_local(model_dir: str) -> None:
@@ -37,7 +30,7 @@ def check_local(model_dir: str) -> None:
     UsageError
         If it is no local directory, nor can become one. The store of a URL is not asked.
     """
-    if not _is_local(model_dir):
+    if not is_local(model_dir):
         raise UsageError(
             (
                 f"model_dir {model_dir}: exports are written to local directories only, "
@@ -62,7 +55,7 @@ def check_model_dir(model_dir: str, model: ModelSpec) -> None:
     UsageError
         If it is local and no directory, or one without rights.
     """
-    if _is_local(model_dir):
+    if is_local(model_dir):
         check_local(model_dir)
         _check_writable(model_dir)
     store = CheckpointStore(model_dir)
@@ -148,7 +141,3 @@ def _check_empty(files: FileStore) -> None:
                 "remove these files, restore the checkpoints, or choose another model_dir",
             )
         )
-
-
-def _is_local(model_dir: str) -> bool:
-    return get_protocol(model_dir) in ("file", "local")

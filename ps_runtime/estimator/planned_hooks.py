@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.model.basic_hooks import GlobalStepWaiterHook
 from psflow.ps_runtime.model.saver_hook import CheckpointSaverHook
 from psflow.ps_runtime.model.training import TrainSpec
+from psflow.ps_runtime.specs.directories import absolute
 from psflow.ps_runtime.specs.run_config import RunConfig
 
 __all__ = ["apply_saver_hook", "check_waiters"]

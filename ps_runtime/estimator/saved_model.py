@@ -13,7 +13,6 @@ from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import ModelFnError, UsageError
-from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.estimator.zero_row import zeros_of
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import read_values
@@ -29,6 +28,7 @@ from psflow.ps_runtime.model.export_directory import ExportDirectory
 from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
+from psflow.ps_runtime.specs.directories import absolute
 
 __all__ = ["check_arguments", "receiver_fn_of", "save_model"]
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, UsageError
 from psflow.ps_runtime.estimator.by_hand import JOIN_TIMEOUT_SECS, serve_by_hand
-from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
+from psflow.ps_runtime.specs.directories import absolute
 from psflow.ps_runtime.specs.task_facts import ClusterSpec
 from psflow.ps_runtime.specs.tf_config import tf_config_of
 

@@ -17,11 +17,11 @@ from psflow.ps_runtime.estimator.learned_ids import (
     changed_features,
     changed_ids,
 )
-from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.estimator.vocabularies import read_places
 from psflow.ps_runtime.estimator.warm_start_settings import VocabInfo, WarmStartSettings
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.model.warm_start import WarmSource, WarmStart
+from psflow.ps_runtime.specs.directories import absolute
 from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["plan_warm_start", "warm_checkpoint"]

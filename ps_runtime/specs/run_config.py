@@ -12,6 +12,7 @@ from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.specs.arguments import ArgumentFaults, whole_number
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, Consistency
+from psflow.ps_runtime.specs.directories import absolute
 from psflow.ps_runtime.specs.step_deadline import StepDeadline
 from psflow.ps_runtime.specs.task_facts import ClusterSpec, TaskFacts
 from psflow.ps_runtime.specs.tf_config import parse_tf_config
@@ -117,11 +118,16 @@ class RunConfig:
             context = get_current_worker_context()
             found = parse_tf_config(tf_config() or "{}") if context is None else context.told
             self._set("cluster", found.task)
-            if found.model_dir is not None and self.model_dir not in (None, found.model_dir):
-                faults.add(f"model_dir is {self.model_dir!r}, but TF_CONFIG says {found.model_dir!r}; give one of them")
+            self._check_same(found.model_dir, faults)
             self._set("model_dir", found.model_dir if self.model_dir is None else self.model_dir)
         if self.cluster is not None:
             self._set("_task", self.cluster.facts)
+
+    def _check_same(self, told: str | None, faults: ArgumentFaults) -> None:
+        if told is None or not isinstance(self.model_dir, str):
+            return
+        if absolute(self.model_dir) != absolute(told):
+            faults.add(f"model_dir is {self.model_dir!r}, but TF_CONFIG says {told!r}; give one of them")
 
     def _check_intervals(self, faults: ArgumentFaults) -> None:
         if self.save_checkpoints_steps is not None and self.save_checkpoints_secs is not None:

@@ -153,7 +153,7 @@ class WorkerContext:
             self.barrier.wait(timeout_secs)
         elif self.distributed_mode and self.task_type is not None and self.num_workers > 1:
             why = f"{self.task_type}-{self.task_id} has no barrier, so it would not wait for the others"
-            remedy = "ask has_barrier first, or call it in the worker_fn of a standalone_client, not of a pickled context"
+            remedy = "ask has_barrier first, or call it in a standalone_client, not of a pickled context"
             raise UsageError((f"wait_for_other_workers: {why}; {remedy}",))
 
     def session_creator(

@@ -17,7 +17,7 @@ from psflow import (
 )
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.role_calls import Surroundings
-from psflow.ps_runtime.coordinator import independent, standalone
+from psflow.ps_runtime.coordinator import independent, serving, standalone
 from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, UsageError
 from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, WorkerSessionCreator
 from psflow.ps_runtime.specs.task_facts import ClusterSpec
@@ -124,6 +124,20 @@ def test_without_a_model_dir_a_ps_would_find_nobody(mode, kind, here, monkeypatc
         run_distribute_coordinator(lambda own: None, STRATEGY, cluster_spec={"chief": ["c:1"]}, **task)
 
 
+@pytest.mark.parametrize("mode", CoordinatorMode)
+def test_the_ps_look_for_the_chief_where_an_estimator_of_the_same_model_dir_is(mode, tmp_path, monkeypatch):
+    met = []
+    monkeypatch.setattr(serving, "serve_by_hand", lambda task, model_dir, *_: met.append(model_dir))
+    monkeypatch.setenv("TF_CONFIG", '{"model_dir": "m"}')
+    monkeypatch.chdir(tmp_path)
+    here = Here()
+    monkeypatch.setattr(standalone, "RoleCalls", here)
+    monkeypatch.setattr(standalone, "open_cluster", lambda address, num_slots: nullcontext("cluster"))
+    task = {"task_type": "ps", "task_id": 0} if mode == CoordinatorMode.INDEPENDENT_WORKER else {}
+    run_distribute_coordinator(lambda own: None, STRATEGY, mode=mode, cluster_spec=FULL, **task)
+    assert set(met) == {str(tmp_path / "m")}
+
+
 def test_outside_there_is_no_context(here):
     assert get_current_worker_context() is None
     context_of()
@@ -210,7 +224,7 @@ def test_a_function_that_has_a_context_is_pickled_without_what_belongs_to_the_ta
     assert (str(again), again.num_workers, again.cluster_spec.as_dict()) == ("worker-1", 3, FULL)
     assert (alive.has_barrier, again.has_barrier) == (True, False)
     again.check()
-    with pytest.raises(UsageError, match=r"worker-1 has no barrier, .* in the worker_fn of .*, not of a pickled context$"):
+    with pytest.raises(UsageError, match=r"worker-1 has no barrier, .*, not of a pickled context$"):
         again.wait_for_other_workers()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
@@ -304,6 +305,8 @@ def test_the_model_dir_is_that_of_the_caller_or_of_tf_config():
     assert config_of(text_of(CLUSTER), model_dir="runs/b").model_dir == "runs/b"
     with pytest.raises(ValueError, match=r"^model_dir is 'runs/b', but TF_CONFIG says 'runs/a'; give one of them$"):
         config_of(text, model_dir="runs/b")
+    for same in ("runs/a/", "./runs/a", os.path.abspath("runs/a"), "file://" + os.path.abspath("runs/a")):
+        assert config_of(text, model_dir=same).model_dir == same
 
 
 HOSTS = ("p:1,p:2", "w:1, w:2,w:3")
