@@ -43,7 +43,16 @@ def plain_objects(objects: NDArray[np.object_], what: str) -> tuple[NDArray[Any]
     has_integers = kinds == {NUMBERS} and not any(isinstance(number, float | np.floating) for number in objects.flat)
     if array.dtype.hasobject or (has_integers and array.dtype.kind == "f"):
         return None, f"{what} has integers that no dtype holds together: expected numbers of int64"
+    if array.dtype.kind == "f" and (changed := _changed_integer(objects, array)) is not None:
+        found = f"{what} has {_shown(objects.flat[changed])} in {_place(objects, changed)}, beside floats"
+        return None, f"{found}: no float64 holds this integer; round it, or give integers only"
     return array, ""
+
+
+def _changed_integer(objects: NDArray[np.object_], floats: NDArray[np.floating]) -> int | None:
+    """Return the place of the first integer that is another number as a float."""
+    pairs = enumerate(zip(objects.flat, floats.flat, strict=True))
+    return next((i for i, (value, near) in pairs if isinstance(value, int | np.integer) and value != int(near)), None)
 
 
 def _fault_of_kinds(objects: NDArray[np.object_], what: str) -> str:
@@ -81,7 +90,7 @@ def _kind_of_type(kind: type) -> str:
 
 
 def _place(objects: NDArray[np.object_], number: int) -> str:
-    row, *others = (int(index) for index in np.unravel_index(number, objects.shape))
+    row, *others = (int(index) for index in np.unravel_index(number, objects.shape or (1,)))  # a scalar is one row
     return f"row {row}" + (f", column {others[0]}" if others else "")
 
 

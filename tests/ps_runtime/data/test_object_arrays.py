@@ -27,6 +27,7 @@ def objects(*values: Any) -> Any:
         ([True, np.False_], "|b1"),
         ([1, np.int32(2)], "<i8"),
         ([1, 2.5, float("nan")], "<f8"),
+        ([2**60, 0.5, float("inf")], "<f8"),
         ([np.float32(1), np.float32(2)], "<f4"),
         ([2**63], "<u8"),
         ([], "<f8"),
@@ -63,12 +64,29 @@ def test_a_matrix_of_texts_keeps_its_shape() -> None:
         ([np.zeros(2)], r"array\(\[0\., 0\.\]\) in row 0: .*; make one array of all rows"),
         ([1, 2**63, -1], "integers that no dtype holds together: expected numbers of int64"),
         ([2**70], "integers that no dtype holds together"),
+        ([0.5, 2**60 + 1], f"{2**60 + 1} in row 1, beside floats: no float64 holds this integer; round it"),
+        ([0.5, np.int64(2**60 + 1)], r"np\.int64\(1152921504606846977\) in row 1, beside floats: no float64"),
         (["a\0"], "a text that ends with a NUL character, which numpy would leave out: remove it"),
     ],
 )
 def test_objects_of_other_kinds_are_refused(given: list[Any], fault: str) -> None:
     with pytest.raises(InputError, match=rf"^features\['x'\] has (dtype object, )?{fault}"):
         plain_arrays({"x": objects(*given)}, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        (None, "None in row 0: expected texts, booleans or numbers; fill it"),
+        (object, "<class 'object'> in row 0: expected texts, booleans or numbers; convert it first"),
+    ],
+)
+def test_a_scalar_is_one_row(given: Any, fault: str) -> None:
+    with pytest.raises(InputError, match=rf"^features\['x'\] has dtype object, {fault}"):
+        plain_arrays({"x": given}, None)
+    features, _ = plain_arrays({"x": np.array("a", object)}, None)
+    assert isinstance(features, dict)
+    assert features["x"].tolist() == ["a"]
 
 
 def test_a_table_of_several_kinds_is_to_be_given_by_name() -> None:
