@@ -20,13 +20,13 @@ from distributed import Client, Event, Future, get_client, wait
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission_lock, free_slots
 from psflow.ps_runtime.cluster.event_barrier import EventBarrier, arrivals
-from psflow.ps_runtime.cluster.failures import root_cause, scheduler_loss
+from psflow.ps_runtime.cluster.failures import raised_at, root_cause, scheduler_loss
 from psflow.ps_runtime.cluster.host_addresses import resolved
 from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.cluster.presence import Presence
 from psflow.ps_runtime.cluster.role_task import Liveness
 from psflow.ps_runtime.deadline import ROLES_SECS, Deadline, stop_clock
-from psflow.ps_runtime.errors import RoleLostError, StoppedError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.errors import RoleFailedError, RoleLostError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
 
 __all__ = ["RoleCall", "RoleCalls", "Surroundings"]
@@ -245,6 +245,11 @@ def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId]
         How the names of its events begin.
     others : sequence of RoleId or None
         For whom it waits at the barrier; None: it has no barrier.
+
+    Raises
+    ------
+    RoleFailedError
+        If the function calls ``sys.exit`` with another code than 0 or None, which is a return.
     """
     leave_quickly()
     liveness = Liveness.of_this_task(str(role))
@@ -259,6 +264,9 @@ def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId]
         if others is not None:
             barrier = EventBarrier(event, role, others, lambda one: event(_ended(one)).is_set(), liveness.check)
         cloudpickle.loads(pickled)(Surroundings(liveness.check, barrier))
+    except SystemExit as left:  # it would end the Dask worker, which then counts as lost
+        if left.code not in (None, 0):
+            raise RoleFailedError(str(role), f"it called sys.exit({left.code!r}){raised_at(left)}") from None
     finally:
         event(_ended(role)).set()
 

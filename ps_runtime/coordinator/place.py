@@ -89,7 +89,7 @@ def find_place(
         tasks = cluster_spec.tasks if isinstance(cluster_spec, ClusterSpec) else cluster_spec
         given = {kind: list(names) if isinstance(names, tuple) else names for kind, names in tasks.items()}
         content, where = {**environment, "cluster": given, "task": {}}, ARGUMENTS
-    if content.get("cluster") and content.get("task", {}) == {}:
+    if isinstance(content.get("cluster"), dict) and content["cluster"] and content.get("task", {}) == {}:
         task = {"type": task_type, "index": task_id}
         content["task"] = {name: value for name, value in task.items() if value is not None} or {"type": "client"}
     place = Place(content, tf_config_of(content, where), layer)

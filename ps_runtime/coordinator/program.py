@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import cloudpickle
+
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.coordinator.place import Place
+from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.specs.cluster_task import TaskType
 from psflow.ps_runtime.specs.strategy import Strategy
 from psflow.ps_runtime.specs.worker_context import Barrier, WorkerContext, within
@@ -41,6 +44,24 @@ class Program:
     eval_fn: Function | None
     eval_strategy: Strategy | None
     session_config: Mapping[str, Any]
+
+    def check_pickled(self) -> None:
+        """Refuse what cannot be sent to a task.
+
+        Raises
+        ------
+        UsageError
+            With every fault, by the name of its argument.
+        """
+        faults = []
+        for name, value in vars(self).items():
+            try:
+                cloudpickle.dumps(value)
+            except Exception as error:  # what an object raises that is pickled is its own
+                why = f"{name} cannot be pickled for the tasks of the cluster: {error!r}"
+                faults.append(f"run_distribute_coordinator: {why}; make within worker_fn what it holds")
+        if faults:
+            raise UsageError(tuple(faults))
 
     def run_local(self, place: Place) -> None:
         """Call `worker_fn` without a cluster, and then `eval_fn` if there is one."""

@@ -44,6 +44,8 @@ def run_standalone(program: Program, place: Place, client: Client | None) -> Any
         who = f"this process is {place.task_type} {place.task_id}, and a standalone_client starts all tasks itself"
         raise ConfigError((f"{who}; start the client alone, or set mode to independent_worker",))
     calls = tasks_of(program, place)
+    if calls:
+        program.check_pickled()  # before a cluster starts
     if program.strategy.extended.experimental_between_graph:
         with _cluster(client, len(calls)) as on, RoleCalls(on, calls) as running:
             running.join()

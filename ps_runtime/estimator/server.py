@@ -73,7 +73,8 @@ class Server:
         Raises
         ------
         UsageError
-            If this process is the chief or a client, or cannot listen at its address; or if the cluster has no ps.
+            If this process is the chief or a client, or cannot listen at its address; or if the cluster has no ps. An
+            ArgumentTypeError if `model_dir` is no path.
         ConfigError
             If the chief has another cluster, or another model_dir.
         WaitTimeoutError
@@ -84,4 +85,10 @@ class Server:
         if self.target.facts.is_chief:
             what = "the chief leads the job and joins nobody; let it call train_and_evaluate, or have a session"
             raise UsageError((f"Server.join: {what}",))
-        serve_by_hand(self.target, absolute(os.fspath(model_dir)), JOIN_TIMEOUT_SECS, never_stop)
+        directory = os.fspath(model_dir) if isinstance(model_dir, os.PathLike) else model_dir
+        if not isinstance(directory, str):
+            what = f"a str or path, got {type(model_dir).__name__} {model_dir!r}"
+            raise ArgumentTypeError((f"Server.join: model_dir should be {what}",))
+        if not directory:
+            raise UsageError(("Server.join: model_dir should be that of the chief, got ''",))
+        serve_by_hand(self.target, absolute(directory), JOIN_TIMEOUT_SECS, never_stop)

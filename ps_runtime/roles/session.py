@@ -165,12 +165,10 @@ class MonitoredSession:
             If the step computed something that is not finite, unless a NanTensorHook asks to stop instead.
         """
         if not isinstance(self._work, Work) or self.should_stop():
-            raise UsageError(
-                (
-                    "run() was called on a session that makes no step; call it inside `with session:`, while not "
-                    "session.should_stop()",
-                )
-            )
+            why = "that was not entered; call it inside `with session:`"
+            if self._work is not None:
+                why = "that makes no further step: its training has ended; call it while not session.should_stop()"
+            raise UsageError((f"run() was called on a session {why}",))
         self.before_step()
         if fetches is not self._args.fetches:
             self._args = SessionRunArgs(fetches)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 __all__ = ["ClusterSpec", "TaskFacts"]
@@ -20,6 +21,11 @@ class ClusterSpec:
         The names of the roles of each type, such as ``{"chief": ["chief-0"], "ps": ["ps-0"]}``, where Dask alone knows
         their addresses; else these.
 
+    Raises
+    ------
+    ArgumentTypeError
+        With every fault.
+
     Examples
     --------
     >>> cluster = ClusterSpec({"chief": ["chief-0"], "worker": ["worker-0", "worker-1"]})
@@ -28,6 +34,19 @@ class ClusterSpec:
     """
 
     tasks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no names of tasks by type, such as one address where a list of them belongs."""
+        faults = ArgumentFaults("ClusterSpec: ")
+        if not isinstance(self.tasks, Mapping):
+            faults.add_type("tasks", "a mapping of types to addresses", self.tasks)
+            faults.raise_any()
+        for job, names in self.tasks.items():
+            if not isinstance(job, str):
+                faults.add_type("a type of task", "a str, such as 'worker'", job)
+            if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+                faults.add_type(f"tasks[{job!r}]", "a list or tuple of addresses", names)
+        faults.raise_any()
 
     @property
     def jobs(self) -> list[str]:

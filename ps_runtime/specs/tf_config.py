@@ -154,11 +154,12 @@ def _check_alone(task: Mapping[str, Any], faults: list[str]) -> None:
             faults.append(f"task.{name} should be {alone!r} where there is no cluster, got {given!r}; give cluster")
 
 
-def _addresses(cluster: Mapping[str, Any], faults: list[str]) -> dict[TaskType, tuple[str, ...]]:
+def _addresses(cluster: Mapping[Any, Any], faults: list[str]) -> dict[TaskType, tuple[str, ...]]:
     """Return the addresses of each type of task, in the order of the types."""
     for name in cluster:
         if name not in ROLES:
-            faults.append(f"cluster.{name}: expected one of {', '.join(ROLES)}{did_you_mean(name, ROLES)}")
+            near = did_you_mean(name, ROLES) if isinstance(name, str) else ""
+            faults.append(f"cluster.{name}: expected one of {', '.join(ROLES)}{near}")
     found = {TaskType(kind): cluster[kind] for kind in ROLES if kind in cluster}
     for kind, given in found.items():
         name = f"cluster.{kind}"

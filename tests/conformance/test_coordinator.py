@@ -18,6 +18,7 @@ from psflow import (
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.role_calls import Surroundings
 from psflow.ps_runtime.coordinator import independent, serving, standalone
+from psflow.ps_runtime.coordinator.program import Program
 from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, UsageError
 from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, WorkerSessionCreator
 from psflow.ps_runtime.specs.task_facts import ClusterSpec
@@ -60,6 +61,7 @@ class Here:
 def here(monkeypatch):
     """Return what takes the place of a cluster."""
     found = Here()
+    monkeypatch.setattr(Program, "check_pickled", lambda self: None)  # tasks of this thread may share a lock
     monkeypatch.setattr(standalone, "RoleCalls", found)
     monkeypatch.setattr(standalone, "open_cluster", lambda address, num_slots: nullcontext("cluster"))
     for module in (standalone, independent):
@@ -336,6 +338,27 @@ def test_wrong_arguments_are_refused_before_anything_starts(options, words, here
     with pytest.raises(UsageError, match=words):
         run_distribute_coordinator(pytest.fail, STRATEGY, **options)
     assert here.calls == here.served == []
+
+
+def test_of_a_cluster_that_is_none_nothing_is_said_of_a_task_that_nobody_wrote(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": [1], "task": {}}')
+    with pytest.raises(ConfigError) as caught:
+        run_distribute_coordinator(print, STRATEGY)
+    assert caught.value.faults == ("TF_CONFIG: cluster should be an object, got [1]",)
+
+
+@pytest.mark.parametrize("name", ["worker_fn", "eval_fn", "session_config"])
+def test_what_cannot_be_pickled_is_refused_before_a_cluster_starts(name, monkeypatch):
+    started = []
+    monkeypatch.setattr(standalone, "open_cluster", lambda *given: started.append(given))
+    lock = threading.Lock()
+    options = {"worker_fn": print, "cluster_spec": FULL}
+    wrong = {"session_config": {"a": lock}}.get(name, lambda own: lock)
+    words = rf"^run_distribute_coordinator: {name} cannot be pickled for .*'_thread\.lock' object.*; make within"
+    with pytest.raises(UsageError, match=words) as caught:
+        run_distribute_coordinator(**{**options, name: wrong}, strategy=STRATEGY)
+    assert len(caught.value.faults) == 1
+    assert started == []
 
 
 def test_arguments_of_another_type_are_refused_together():

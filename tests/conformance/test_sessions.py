@@ -183,7 +183,7 @@ def test_a_request_to_stop_ends_the_loop(estimator):
         assert not session.should_stop()
         session.request_stop()
         assert session.should_stop()
-        with pytest.raises(UsageError, match="makes no step; call it inside `with session:`"):
+        with pytest.raises(UsageError, match="makes no further step: its training has ended; call it while not"):
             session.run()
 
 

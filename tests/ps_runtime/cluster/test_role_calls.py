@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,6 +88,15 @@ def test_the_first_failure_is_raised_with_its_role_and_the_others_end(client: Cl
         run(client, call(CHIEF, wait, waits=True), call(WORKER, fail, waits=True), call(PS, serve, serves=True))
     assert isinstance(caught.value.__cause__, ValueError)
     assert events_left(client) == []
+
+
+@pytest.mark.parametrize("code", [3, "no input"])
+def test_who_exits_with_a_code_has_failed_and_with_none_has_returned(client: Client, code: object) -> None:
+    run(client, call(CHIEF, lambda _: sys.exit()), call(WORKER, lambda _: sys.exit(0)))
+    words = rf"^worker-0 failed: it called sys\.exit\({code!r}\) at .*test_role_calls\.py:\d+$"
+    with pytest.raises(RoleFailedError, match=words) as caught:
+        run(client, call(CHIEF, serve), call(WORKER, lambda _: sys.exit(code)))
+    assert not isinstance(caught.value, RoleLostError)
 
 
 def test_who_ends_without_the_others_is_named(client: Client) -> None:

@@ -49,6 +49,8 @@ WRONG = [
         ConfigError,
         "Server: cluster should have one chief, or workers of which the first is",
     ),
+    (({None: ["a:1"], **HOSTS}, "ps", 0), ConfigError, "Server: cluster.None: expected one of .*evaluator"),
+    (({1: ["a:1"]}, "ps", 0), ConfigError, "Server: cluster.1: expected one of .*evaluator"),
     (("a:1", "ps", 0), ArgumentTypeError, "Server: cluster should be a ClusterSpec, or a mapping .*, got str 'a:1'"),
 ]
 
@@ -70,6 +72,24 @@ ALONE = [
 def test_who_joins_nobody(cluster: Any, job_name: str, task_index: int, words: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"^{words}"):
         Server(cluster, job_name, task_index).join(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (None, "a str or path, got NoneType None"),
+        (3, "a str or path, got int 3"),
+        (b"x", "a str or path, got bytes b'x'"),
+        ("", "that of the chief, got ''"),
+    ],
+)
+def test_who_joins_no_directory_is_refused(given: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[Any] = []
+    monkeypatch.setattr(server_module, "serve_by_hand", lambda *given: served.append(given))
+    with pytest.raises(UsageError, match=f"^Server.join: model_dir should be {words}$") as caught:
+        Server(HOSTS, "ps", 0).join(given)
+    assert isinstance(caught.value, ArgumentTypeError) == (given != "")
+    assert served == []
 
 
 def test_it_looks_for_the_chief_in_the_directory_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.errors import ArgumentTypeError, UsageError
 from psflow.ps_runtime.specs.roles import RoleId
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.task_facts import ClusterSpec, TaskFacts
@@ -55,6 +55,23 @@ def test_a_cluster_counts_its_tasks():
     cluster = ClusterSpec({"worker": ("worker-0", "worker-1")})
     assert [cluster.num_tasks(job) for job in ("worker", "ps")] == [2, 0]
     assert cluster
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (5, "ClusterSpec: tasks should be a mapping of types to addresses, got int 5"),
+        (["a:1"], "ClusterSpec: tasks should be a mapping of types to addresses, got list ['a:1']"),
+        ({"ps": None}, "ClusterSpec: tasks['ps'] should be a list or tuple of addresses, got None"),
+        ({"ps": "a:1"}, "ClusterSpec: tasks['ps'] should be a list or tuple of addresses, got str 'a:1'"),
+        ({"ps": [1]}, "ClusterSpec: tasks['ps'] should be a list or tuple of addresses, got list [1]"),
+        ({1: ["a:1"]}, "ClusterSpec: a type of task should be a str, such as 'worker', got int 1"),
+    ],
+)
+def test_what_is_no_cluster_is_refused(given, words):
+    with pytest.raises(ArgumentTypeError) as caught:
+        ClusterSpec(given)
+    assert caught.value.faults == (words,)
 
 
 def test_the_facts_stay_through_replace_and_pickling_and_make_no_other_config():
