@@ -39,7 +39,7 @@ class WorkerSessionCreator:
     config : mapping
         As that of a chief.
     max_wait_secs : float
-        How long it waits.
+        As the call gave it; it has no effect.
     """
 
     master: str

@@ -177,7 +177,7 @@ class WorkerContext:
         checkpoint_filename_with_path : None
             A warm start takes its place here.
         max_wait_secs : float
-            How long a worker waits for the chief.
+            Kept for programs that give it; it has no effect.
 
         Raises
         ------
