@@ -63,15 +63,16 @@ def test_record_files_are_the_same_in_each_run(tmp_path: Path, monkeypatch: pyte
 
 @pytest.fixture
 def migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
-    """Return what runs a migrated program in a directory of its own, and returns its model_dir."""
+    """Return what runs migrated programs in a directory of the test, and returns the model_dir of each."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TF_CONFIG", "{}")
     monkeypatch.syspath_prepend(str(EXAMPLES / "migrated"))
     level = logging.getLogger().level
 
     def run(name: str, *flags: str) -> Path:
         monkeypatch.setattr(sys, "argv", [name, *flags])
-        runpy.run_path(str(EXAMPLES / "migrated" / name), run_name="__main__")
-        return tmp_path / "runs" / "migrated"
+        program = runpy.run_path(str(EXAMPLES / "migrated" / name), run_name="__main__")
+        return tmp_path / program["model_dir"]
 
     yield run
     logging.getLogger().setLevel(level)
@@ -95,6 +96,11 @@ def test_a_migrated_program_trains_exports_and_predicts(
     assert CheckpointStore(str(model_dir)).latest() == 10
     assert Path(export.removeprefix("Result dir:  "), "MLmodel").is_file()
     check_predictions(said, model_dir)
+
+
+def test_migrated_programs_run_one_after_the_other_in_one_directory(migrated: Callable[..., Path]) -> None:
+    stores = [CheckpointStore(str(migrated(name))) for name in ("local.py", "linear.py", "coordinated.py")]
+    assert [store.latest() for store in stores] == [10, 800, 300]
 
 
 def test_a_migrated_linear_regressor_finds_its_coefficients(migrated: Callable[..., Path]) -> None:
