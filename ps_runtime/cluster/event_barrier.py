@@ -108,7 +108,7 @@ class EventBarrier:
             missing = [role for role in missing if not self._event(arrival(role, phase)).is_set()]
             self._check_ended(missing, phase)
             if missing and deadline.has_passed:
-                where = f"{self._role} waits there for the {self._num_calls}. time; have all workers call it as often"
+                where = f"{self._role} is in its call number {self._num_calls}; have all workers call it as often"
                 raise WaitTimeoutError(", ".join(map(str, missing)), "come to the barrier", timeout_secs, where)
             if missing and say.has_passed:
                 names = ", ".join(map(str, missing))
@@ -121,4 +121,4 @@ class EventBarrier:
         if gone:
             what = f"{', '.join(map(str, gone))} ended, and did not come to the barrier"
             remedy = "have all workers call wait_for_other_workers as often"
-            raise StoppedError(str(self._role), f"{what} that it waits at for the {self._num_calls}. time; {remedy}")
+            raise StoppedError(str(self._role), f"{what} in call number {self._num_calls} of it; {remedy}")
