@@ -57,6 +57,8 @@ SETTLE_SECS = 1.0
 MAX_RESTARTS = 3
 """Of one role within an hour, where nobody has said another number."""
 
+PS_0 = RoleId(Role.PS, 0)
+
 logger = logging.getLogger(__name__)
 
 
@@ -101,6 +103,7 @@ class ClusterJob:
         self._hosts: set[str | None] = set()
         """Of the slots that the roles began on."""
         self._restarting: Restarting | None = None
+        self._told_missing: set[tuple[RoleId, int, Address]] = set()
 
     def __enter__(self) -> Self:
         self._client.subscribe_topic(self._futures.topic, self._take_event)
@@ -200,10 +203,10 @@ class ClusterJob:
                 raise StoppedError(str(role), "it was lost, and the job was over before it had begun again")
             return supervisor.reports()[role]
 
-    def begins_again(self, role: RoleId) -> bool:
-        """Return whether a new life of a role may go on, or does, where others were lost."""
+    def error(self, role: RoleId) -> BaseException | None:
+        """Return what a role has failed with, of all its lives."""
         with self._changed:
-            return bool(self._supervisor.losses(role)) and not self._supervisor.has_ended(role)
+            return self._supervisor.error(role)
 
     def join(self, check: Callable[[], None] = never_stop) -> dict[str, dict[str, Any]]:
         """Wait until all roles have ended; return their reports by name.
@@ -264,6 +267,7 @@ class ClusterJob:
         self._tell_losses()
         self._futures.cancel(self._supervisor.to_end())  # or Dask runs them once more if their addresses come back
         self._restarting.place(check)
+        self._tell_missing()
 
     def _take_event(self, stamped: tuple[float, Any]) -> None:
         """Note what an event says of the roles, and hand it on; the job fails of data that is no event of a role."""
@@ -337,10 +341,21 @@ class ClusterJob:
                 if not loss.is_recall:
                     self._tell_loss(role, loss)
 
+    def _tell_missing(self) -> None:
+        """Tell a new ps-0 of workers that find no slot, or do not end: it would wait for them with updates of all."""
+        for role, incarnation in self._supervisor.missing_workers():
+            told = (role, incarnation, self._ps_addresses[PS_0])
+            if told not in self._told_missing:
+                self._told_missing.add(told)
+                self._send_loss(role, incarnation)
+
+    def _send_loss(self, role: RoleId, incarnation: int) -> None:
+        if (slot := self._supervisor.slots().get(PS_0)) is not None:
+            send_loss(self._client, self._futures.topic, slot, (role.replica, incarnation))
+
     def _tell_loss(self, role: RoleId, loss: Loss) -> None:
-        slot = self._supervisor.slots().get(RoleId(Role.PS, 0))
-        if role.role is Role.WORKER and slot is not None and not loss.in_order:
-            send_loss(self._client, self._futures.topic, slot, (role.replica, loss.incarnation))
+        if role.role is Role.WORKER:  # one that left in order may not have come to say so
+            self._send_loss(role, loss.incarnation)
         if not self._supervisor.has_ended(role):
             goes_back = role.role in SAVING
             self._on_event(RoleLost(loss.error.error, goes_back, role=str(role), incarnation=loss.incarnation))

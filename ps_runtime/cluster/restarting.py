@@ -79,7 +79,7 @@ class Restarting:
         Raises
         ------
         WaitTimeoutError
-            If nobody trains, or nobody is left at all, and no slot was free for a minute.
+            If nobody trains, or nobody is left at all, and no slot was free for five minutes.
         """
         due = self._supervisor.due()
         if not due:

@@ -62,7 +62,7 @@ def run_role(
     worker = get_worker()
     job = _as_seen_by(job, role, worker)
     with _departure(f"psflow-{topic}-{role}", worker, lambda: context.emit(RoleLeaving())) as departure:
-        liveness = Liveness.of_this_task(str(role), departure if role.role is Role.WORKER else None)
+        liveness = Liveness.of_this_task(str(role), departure, finishes_step=role.role is Role.WORKER)
         context = RoleContext(
             role,
             incarnation,
@@ -85,7 +85,8 @@ def _run(
     drive = worker.drive if isinstance(worker, RoleWorker) else train
     match context.role.role:
         case Role.PS:
-            with receiving(topic, context.lost_replicas):
+            # of the ps ps-0 alone is told of losses; another one may run in the same process
+            with receiving(topic, context.lost_replicas) if context.role.index == 0 else nullcontext():
                 return run_ps(job, context, str(urlsplit(worker.contact_address).hostname), is_alone=is_alone)
         case Role.CHIEF:
             return run_chief(job, context, dials, drive)
@@ -138,20 +139,25 @@ class Liveness:
     role : str
         What error texts call it.
     departure : Departure, optional
-        Of a role that may finish its step while its Dask worker closes.
+        Tells the owner that the role leaves, once its Dask worker closes.
+    finishes_step : bool
+        Whether the role may then finish its step.
     """
 
-    def __init__(self, worker: Worker, key: Any, role: str, departure: Departure | None = None) -> None:
+    def __init__(
+        self, worker: Worker, key: Any, role: str, departure: Departure | None = None, *, finishes_step: bool = False
+    ) -> None:
         self._worker = worker
         self._key = key
         self._role = role
         self._departure = departure
+        self._finishes_step = finishes_step
 
     @classmethod
-    def of_this_task(cls, role: str, departure: Departure | None = None) -> Self:
+    def of_this_task(cls, role: str, departure: Departure | None = None, *, finishes_step: bool = False) -> Self:
         """Return that of the Dask task in which this thread is."""
         worker = get_worker()
-        return cls(worker, worker.get_current_task(), role, departure)
+        return cls(worker, worker.get_current_task(), role, departure, finishes_step=finishes_step)
 
     def is_leaving(self) -> bool:
         """Return whether the role is to leave before its next step, because its Dask worker closes."""
@@ -159,8 +165,8 @@ class Liveness:
 
     def check(self) -> None:
         """Raise StoppedError if the role is to end."""
-        may_finish = self._departure is not None and self._departure.has_time()
-        if self._worker.status not in (Status.running, Status.paused) and not may_finish:
+        has_time = self._departure is not None and self._departure.has_time()  # which tells the owner
+        if self._worker.status not in (Status.running, Status.paused) and not (has_time and self._finishes_step):
             raise StoppedError(self._role, f"its Dask worker is {self._worker.status.name}")
         task = self._worker.state.tasks.get(self._key)
         if task is None or task.state not in ("executing", "long-running"):

@@ -56,8 +56,13 @@ class _Life:
     has_started: bool = False
     is_listening: bool = False
     has_left: bool = False
+    has_outcome: bool = False
     is_leaving: bool = False
     recalled_at: float | None = None
+
+    @property
+    def can_be_reached(self) -> bool:
+        return self.is_listening and self.recalled_at is None
 
 
 @dataclass(slots=True)
@@ -81,6 +86,10 @@ class _State:
     @property
     def is_recalled(self) -> bool:
         return self.life is not None and self.life.recalled_at is not None
+
+    @property
+    def is_to_end(self) -> bool:
+        return self.life is not None and self.life.recalled_at is not None and not self.life.has_left
 
     @property
     def has_ended(self) -> bool:
@@ -152,7 +161,8 @@ class Supervisor:
         """Take note that a life runs no longer; `finish` or `fail` says how it has ended."""
         if (life := self._life(role, incarnation)) is not None:
             life.has_left = True
-            if life.recalled_at is not None:
+            # the chief may have come to the end of training: its outcome says so
+            if life.recalled_at is not None and (role.role is not Role.CHIEF or life.has_outcome):
                 self._states[role].life = None
 
     def depart(self, role: RoleId, incarnation: int) -> None:
@@ -186,9 +196,10 @@ class Supervisor:
         is_late = bool(state.losses) or (role.role is Role.WORKER and self.is_trained)
         is_cut_off = is_late and isinstance(error, TransportError)
         if life.recalled_at is not None:
-            state.life = life if life.has_started else None  # who has started leaves
+            life.has_outcome = True
+            state.life = life if life.has_started and not life.has_left else None  # who has started leaves
         elif isinstance(error, LifeOverError) or is_left or is_cut_off:
-            self._lose(role, str(error))
+            self._lose(role, str(error), counts=not isinstance(error, LifeOverError))
         else:
             state.error = error
 
@@ -196,7 +207,9 @@ class Supervisor:
         """Take note that Dask workers are gone, and the lives on them; `in_order` if somebody has retired them."""
         for role, state in self._states.items():
             life = state.life
-            if life is not None and life.slot in addresses and not state.has_ended:
+            if life is not None and life.slot in addresses and state.has_ended:
+                state.life = None
+            elif life is not None and life.slot in addresses:
                 life.is_leaving |= in_order
                 self._lose(role, f"its Dask worker {life.slot} was {'closed' if life.is_leaving else 'lost'}")
 
@@ -213,7 +226,7 @@ class Supervisor:
 
     def to_end(self) -> list[RoleId]:
         """Return the roles of which a life is over, or is to end: nobody waits for its result any more."""
-        return [role for role, state in self._states.items() if state.is_waiting or state.is_recalled]
+        return [role for role, state in self._states.items() if state.is_waiting or state.is_to_end]
 
     def waiting(self) -> list[RoleId]:
         """Return the roles that are to begin a new life, on whatever Dask worker is free."""
@@ -221,7 +234,8 @@ class Supervisor:
 
     def due(self) -> list[RoleId]:
         """Return those of `waiting` that may begin now, in this order."""
-        if any(state.is_recalled for role, state in self._states.items() if role.role in SAVING):
+        saving = [state for role, state in self._states.items() if role.role in SAVING]
+        if any(state.is_recalled and not state.has_ended for state in saving):
             return []
         if servers := [role for role in self.waiting() if role.role is Role.PS]:
             return servers
@@ -229,12 +243,20 @@ class Supervisor:
 
     def late_to_leave(self, timeout_secs: float) -> list[RoleId]:
         """Return the ps and the chief if they were recalled so long ago, and have not left."""
-        lives = {role: state.life for role, state in self._states.items() if role.role in SAVING}
+        saving = {role: state for role, state in self._states.items() if role.role in SAVING}
+        lives = {role: state.life for role, state in saving.items() if not state.has_ended}
         return [
             role
             for role, life in lives.items()
             if life is not None and life.recalled_at is not None and self._clock() - life.recalled_at >= timeout_secs
         ]
+
+    def missing_workers(self) -> list[tuple[RoleId, int]]:
+        """Return the workers without a life that trains, while the others do, each with its last life that is over."""
+        if not self.is_training or not self._all_listen():
+            return []
+        states = [(role, state) for role, state in self._states.items() if role.role is Role.WORKER and state.losses]
+        return [(role, state.losses[-1].incarnation) for role, state in states if state.is_waiting or state.is_recalled]
 
     def losses(self, role: RoleId) -> list[Loss]:
         """Return the lives of a role that were lost or recalled, one after the other."""
@@ -290,11 +312,13 @@ class Supervisor:
 
     def slots(self) -> dict[RoleId, str]:
         """Return the Dask workers of the lives that have not ended."""
-        return {r: s.life.slot for r, s in self._states.items() if s.life is not None and not s.has_ended}
+        lives = {role: state.life for role, state in self._states.items() if not state.has_ended}
+        return {role: life.slot for role, life in lives.items() if life is not None}
 
     def busy_slots(self) -> list[str]:
         """Return the Dask workers of lives that were recalled and have not left, one for each."""
-        return [state.life.slot for state in self._states.values() if state.life is not None and state.is_recalled]
+        lives = [state.life for state in self._states.values()]
+        return [life.slot for life in lives if life is not None and life.recalled_at is not None]
 
     def running(self) -> list[RoleId]:
         """Return the roles whose present life has started and runs still, ended or not as far as is told."""
@@ -311,9 +335,10 @@ class Supervisor:
     def _all_listen(self) -> bool:
         """Return whether each ps can be reached, or is needed no more."""
         servers = [state for role, state in self._states.items() if role.role is Role.PS]
-        return all(state.has_ended or (state.life is not None and state.life.is_listening) for state in servers)
+        return all(state.has_ended or (state.life is not None and state.life.can_be_reached) for state in servers)
 
-    def _lose(self, role: RoleId, reason: str) -> None:
+    def _lose(self, role: RoleId, reason: str, *, counts: bool = True) -> None:
+        """End a life; `counts` says whether too many such ends within an hour end the job."""
         state = self._states[role]
         assert state.life is not None
         is_recalled, in_order = state.is_recalled, state.life.is_leaving
@@ -324,7 +349,7 @@ class Supervisor:
         if is_recalled:  # it was over already
             return
         now = self._clock()
-        if not in_order:
+        if counts and not in_order:
             state.lost_at.append(now)
         while state.lost_at and now - state.lost_at[0] >= HOUR_SECS:
             state.lost_at.popleft()
@@ -343,13 +368,14 @@ class Supervisor:
             life = state.life
             if role.role is Role.EVALUATOR or life is None or state.error is not None or state.is_recalled:
                 continue
-            state.report = None
+            report, state.report = state.report, None
             reason = f"training goes back to the last checkpoint, as {lost} was lost"
             state.losses.append(
                 Loss(life.incarnation, RoleLostError(str(role), reason), is_recall=True, in_order=False)
             )
             life.recalled_at = self._clock()
-            if life.has_left or not life.has_started:
+            has_ended = life.has_left and (role.role is not Role.CHIEF or report is not None)
+            if has_ended or not life.has_started:
                 state.life = None
 
     def _too_many(self, role: RoleId, reason: str) -> RoleFailedError:

@@ -106,6 +106,7 @@ class ChiefSaver:
         self._client.snapshot(cut)
         self.last_cut_at = time.monotonic()
         records = [ShardRecord.from_facts(facts) for facts in self._client.write(cut.step)]
+        self._context.check()  # who was recalled meanwhile commits nothing: others may write by then
         self._store.commit(Manifest.of(cut.step, self._job.model, cut.to_facts(), records))
         self._last_step = cut.step
         self._client.committed(cut.step)

@@ -54,7 +54,13 @@ class Deadlines:
         self._num_expired.pop(self._batch(ticket), None)
 
     def tick(
-        self, secs: float, living: Mapping[int, Replica], waiting: Collection[int], fetching: Collection[int]
+        self,
+        secs: float,
+        living: Mapping[int, Replica],
+        waiting: Collection[int],
+        fetching: Collection[int],
+        *,
+        gains: bool = True,
     ) -> list[Expired]:
         """Take note that time has passed; return whose life is over, as others wait for it.
 
@@ -68,6 +74,8 @@ class Deadlines:
             Those that wait for the answer to a push, or for a ticket.
         fetching : collection of int
             Those that wait for a batch of a stream.
+        gains : bool
+            Whether one of those that wait gains by the end of another's life.
         """
         expired = []
         for replica, life in living.items():
@@ -76,7 +84,7 @@ class Deadlines:
             life.step_secs += secs
             batch = self._batch(life.tickets[0])
             allowed_secs = self._allowed_secs(replica, life, batch)
-            if life.step_secs >= allowed_secs and waiting:
+            if life.step_secs >= allowed_secs and waiting and gains:
                 self._num_expired[replica] += 1
                 self._num_expired[batch] += 1
                 num_lives = self._num_expired[batch]

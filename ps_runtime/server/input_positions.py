@@ -44,6 +44,10 @@ class InputPositions:
         for position in self._positions:
             position.begin_again()
 
+    def has_used_up_own(self, replica: int) -> bool:
+        """Return whether `replica` has a queue of its own, and nothing is left in it."""
+        return self.spec.each_worker_reads_all and self._positions[replica].is_exhausted
+
     @property
     def is_exhausted(self) -> bool:
         """Whether nothing is left to grant, unless a replica gives something back."""

@@ -124,8 +124,7 @@ class Job:
 
     def away(self, replica: int, incarnation: int) -> None:
         """Take note that `replica` cannot be answered: it gets no new ticket before it asks again."""
-        life = self._replicas.living.get(replica)
-        if life is not None and life.incarnation == incarnation:
+        if self.replicas.get(replica) == incarnation:
             self._waiting.pop(replica, None)
 
     def push(
@@ -174,6 +173,8 @@ class Job:
 
     def lost(self, replica: int, incarnation: int, why: str | None = None) -> None:
         """Take note that a life of `replica` is over, and `why`; its tickets and split return. Repeats do nothing."""
+        if self._replicas.is_over_unseen(replica, incarnation):
+            self._tell_living()
         life = self._replicas.living.get(replica)
         if life is None or life.incarnation != incarnation:
             return
@@ -194,15 +195,15 @@ class Job:
         """
         if self.phase not in (Phase.TRAINING, Phase.CUT_REQUESTED):
             return []
-        expired = self._deadlines.tick(secs, self._replicas.living, self._waiting, fetching)
+        gains = self.phase is Phase.CUT_REQUESTED or not all(map(self.input.has_used_up_own, self._waiting))
+        expired = self._deadlines.tick(secs, self._replicas.living, self._waiting, fetching, gains=gains)
         for end in expired:
             self.lost(end.replica, end.incarnation, f"it made no push within {end.secs:g} s, and others waited for it")
         return expired
 
     def left(self, replica: int, incarnation: int) -> None:
         """Take note that `replica` will not come back: nobody waits for what only it would read."""
-        life = self._replicas.living.get(replica)
-        if life is not None and life.incarnation == incarnation:
+        if self.replicas.get(replica) == incarnation:
             self.input.left(replica)
         self.lost(replica, incarnation)
 
@@ -276,8 +277,8 @@ class Job:
 
     def cut(self) -> Cut:
         """Return what a cut made now holds of the job."""
-        log, lives, position = self._updates.log, self._replicas.lives(), self.input.to_facts()
-        return Cut(self.global_step, lives, position, self.num_examples, log.start, tuple(log.entries))
+        log, position = self._updates.log, self.input.to_facts()
+        return Cut(self.global_step, self._replicas.lives(), position, self.num_examples, log.start, (*log.entries,))
 
     @property
     def phase(self) -> Phase:

@@ -98,6 +98,14 @@ class Replicas:
         self.gone.discard(replica)
         return life
 
+    def is_over_unseen(self, replica: int, incarnation: int) -> bool:
+        """Take note that a life is over that never came; return whether that is news: no later one was expected."""
+        if replica in self.living or incarnation < self._oldest.get(replica, 0):
+            return False
+        self._oldest[replica] = incarnation + 1
+        self.gone.add(replica)
+        return True
+
     def bury(self, replica: int, why: str | None = None) -> None:
         """End the present life of a replica; `why` is for the role, should it not know."""
         life = self.living.pop(replica)

@@ -73,8 +73,8 @@ def _end_of(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLogs
         except StoppedError as error:
             return Cancelled(message=str(error))
         except RoleLostError as loss:
-            if job.begins_again(role):
-                raise
+            if loss is not job.error(role):
+                raise  # a new life may follow
             return _failed(role, loss, job.root_cause(), logs)
         except Exception as error:  # whatever it failed with
             return _failed(role, error, job.root_cause(), logs)

@@ -65,10 +65,14 @@ model: {name: "slope_model:slope"}
 input:
   train: {name: "slope_model:endless"}
   eval: {name: "slope_model:held_out"}
-train: {max_steps: 4000, save_checkpoints_steps: 500}
+train: {max_steps: 4000, save_checkpoints_steps: 500, log_step_count_steps: 10}
 eval: {start_delay_secs: 0, throttle_secs: 0}
 cluster: {workers: 2}
 """
+
+
+def is_in(path: Path, text: str) -> bool:
+    return path.exists() and text in path.read_text()
 
 
 def test_killed_roles_are_retries_of_their_task_runs_and_no_point_stands_twice(tmp_path: Path) -> None:
@@ -76,9 +80,9 @@ def test_killed_roles_are_retries_of_their_task_runs_and_no_point_stands_twice(t
     project.write("slope_model.py", MODEL)
     (tmp_path / "pids").mkdir()
     process = project.start("train", project.write("slope.yaml", CONF))
-    checkpoints = tmp_path / "runs/slope/checkpoints"
+    evaluations = tmp_path / "runs/slope/evaluations.jsonl"
     for role, step in (("worker-0", 500), ("evaluator-0", 1500), ("chief-0", 2500)):
-        wait_for((checkpoints / f"step_{step:08}/manifest.json").exists, TIMEOUT_SECS, f"a checkpoint of step {step}")
+        wait_for(lambda step=step: is_in(evaluations, f'"global_step": {step},'), TIMEOUT_SECS, f"step {step}")
         wait_for((tmp_path / "pids" / role).exists, TIMEOUT_SECS, f"a first batch of {role}")
         os.kill(int((tmp_path / "pids" / role).read_text()), signal.SIGKILL)
     out, said = process.communicate(timeout=TIMEOUT_SECS)

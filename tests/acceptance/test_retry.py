@@ -22,7 +22,9 @@ def test_a_run_that_fails_is_tried_again_in_the_same_mlflow_run(
 ) -> None:
     project = Project(tmp_path)
     monkeypatch.setenv("PREFECT_FLOWS_DEFAULT_RETRIES", "1")
-    process = project.start("train", str(ROOT / "conf" / "digits.yaml"), "train.max_steps=9000")
+    process = project.start(
+        "train", str(ROOT / "conf" / "digits.yaml"), "train.max_steps=9000", "cluster.max_restarts=0"
+    )
     job = tmp_path / "runs" / "digits"
     wait_for(lambda: list(job.glob("checkpoints/step_00000300/manifest.json")), 150.0, "a checkpoint")
     owner = json.loads((job / "job.json").read_text())["owner"]["process"]["pid"]

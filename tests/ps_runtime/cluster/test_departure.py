@@ -57,7 +57,7 @@ def test_a_role_that_may_finish_its_step_leaves_before_the_next_and_another_one_
     status: Status, told: list[str]
 ) -> None:
     leaves, worker = departing(status, told)
-    liveness = Liveness(worker, KEY, "worker-0", leaves)
+    liveness = Liveness(worker, KEY, "worker-0", leaves, finishes_step=True)
     liveness.check()
     assert liveness.is_leaving()
     assert told == ["leaving"], "once"
@@ -74,14 +74,22 @@ def test_a_step_that_takes_too_long_is_not_waited_for(told: list[str], monkeypat
     assert leaves.is_due()
     assert told == ["leaving"]
     with pytest.raises(StoppedError, match="its Dask worker is closing"):
-        Liveness(worker, KEY, "worker-0", leaves).check()
+        Liveness(worker, KEY, "worker-0", leaves, finishes_step=True).check()
+
+
+@pytest.mark.parametrize("status", [Status.closing, Status.closing_gracefully])
+def test_the_owner_hears_that_a_ps_leaves_before_it_ends(status: Status, told: list[str]) -> None:
+    leaves, worker = departing(status, told)
+    with pytest.raises(StoppedError, match=rf"its Dask worker is {status.name}$"):
+        Liveness(worker, KEY, "ps-0", leaves).check()
+    assert told == ["leaving"]
 
 
 def test_a_role_whose_task_was_cancelled_finishes_nothing(told: list[str]) -> None:
     leaves, worker = departing(Status.closing, told)
     worker.tasks[KEY].state = "cancelled"
     with pytest.raises(StoppedError, match="its Dask task was cancelled"):
-        Liveness(worker, KEY, "worker-0", leaves).check()
+        Liveness(worker, KEY, "worker-0", leaves, finishes_step=True).check()
 
 
 def test_a_dask_worker_is_held_up_until_its_role_has_ended(told: list[str]) -> None:

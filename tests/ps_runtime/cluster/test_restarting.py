@@ -12,7 +12,7 @@ from psflow.ps_runtime.cluster import restarting as module
 from psflow.ps_runtime.cluster.restarting import LOOK_SECS, NO_SLOT_SECS, SAY_AGAIN_SECS, Restarting
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import CapacityError, WaitTimeoutError
+from psflow.ps_runtime.errors import CapacityError, StoppedError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId, job_roles
 
 PS, CHIEF, WORKER, EVALUATOR = job_roles(1, 1, evaluator=True)
@@ -55,6 +55,11 @@ class Scene:
         self.restarting.place(lambda: None)
 
 
+def end_chief(supervisor: Supervisor) -> None:
+    supervisor.fail(CHIEF, 1, StoppedError("chief-0", "it was cancelled"))
+    supervisor.leave(CHIEF, 1)
+
+
 def test_who_was_lost_first_among_the_roles_gets_the_first_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, "10.0.0.1")
     scene.look()
@@ -84,7 +89,7 @@ def test_there_is_no_second_look_before_the_scheduler_knows_which_slots_are_take
     scene = Scene(monkeypatch)
     supervisor = scene.supervisor
     supervisor.lose_slots({str(PS)})
-    supervisor.leave(CHIEF, 1)
+    end_chief(supervisor)
     scene.free = ["a", "b", "c", "d"]
     scene.restarting.place(lambda: None)
     assert scene.submitted == [(PS, "a")]
@@ -105,7 +110,7 @@ def test_a_slot_whose_role_has_not_left_yet_is_nobody_elses(monkeypatch: pytest.
         scene.supervisor.start(role, 1)
     scene.restarting = Restarting(None, scene.supervisor, scene.submit, None)  # type: ignore[arg-type]
     scene.supervisor.lose_slots({"p"})
-    scene.supervisor.leave(CHIEF, 1)
+    end_chief(scene.supervisor)
     scene.free = ["w"]  # as the scheduler has it: the task there was cancelled
     scene.look()
     assert scene.submitted == []
@@ -151,7 +156,7 @@ def test_without_a_ps_a_slot_is_waited_for_only_five_minutes_though_others_are_t
 ) -> None:
     scene = Scene(monkeypatch)
     scene.supervisor.lose_slots({str(PS)})
-    scene.supervisor.leave(CHIEF, 1)
+    end_chief(scene.supervisor)
     for _ in range(int(NO_SLOT_SECS)):
         scene.look()
     with pytest.raises(WaitTimeoutError, match=r"^ps-0, chief-0, worker-0, evaluator-0 did not begin again on a free"):

@@ -44,6 +44,7 @@ class Scene:
     def leave(self, *roles: RoleId) -> None:
         """Have recalled first lives end."""
         for role in roles:
+            self.supervisor.fail(role, FIRST, StoppedError(str(role), "it was cancelled"))
             self.supervisor.leave(role, FIRST)
 
     def errors(self) -> dict[RoleId, str]:
@@ -140,6 +141,50 @@ def test_a_ps_or_a_chief_that_does_not_leave_is_told_of() -> None:
     scene.now = 300.0
     assert supervisor.late_to_leave(300.1) == []
     assert supervisor.late_to_leave(300) == [CHIEF]
+
+
+@pytest.mark.parametrize("leaves_first", [True, False])
+def test_a_chief_that_leaves_before_it_is_heard_of_may_have_come_to_the_end(leaves_first: bool) -> None:
+    supervisor = (scene := Scene()).supervisor
+    if leaves_first:
+        supervisor.leave(CHIEF, FIRST)
+    supervisor.lose_slots({str(PS)})
+    supervisor.leave(CHIEF, FIRST)
+    assert supervisor.due() == []
+    supervisor.finish(CHIEF, FIRST, {"exit": "finished"})
+    assert supervisor.is_trained
+    assert (supervisor.waiting(), scene.errors()) == ([], {})
+
+
+def test_a_worker_placed_while_the_chief_is_lost_is_recalled_at_once() -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.lose_slots({str(WORKER)})
+    supervisor.lose_slots({str(CHIEF)})
+    supervisor.place(WORKER, "elsewhere")
+    assert WORKER in supervisor.to_end()
+    assert scene.errors() == {}
+
+
+def test_workers_without_a_life_are_missing_once_the_others_train_again() -> None:
+    supervisor = (scene := Scene()).supervisor
+    assert supervisor.missing_workers() == []
+    supervisor.lose_slots({str(PS)})
+    assert supervisor.missing_workers() == []
+    scene.leave(CHIEF, WORKER)
+    for role in (PS, CHIEF):
+        scene.begin(role, "new")
+    assert supervisor.missing_workers() == [(WORKER, FIRST), (OTHER, FIRST)]
+    scene.begin(WORKER, "new")
+    assert supervisor.missing_workers() == [(OTHER, FIRST)]
+
+
+def test_a_role_that_was_let_go_holds_nobody_up() -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.lose_slots({str(EVALUATOR), str(PS)})
+    supervisor.finish(CHIEF, FIRST, {})
+    scene.now = 1000.0
+    assert supervisor.late_to_leave(300) == []
+    assert supervisor.due() == [EVALUATOR]
 
 
 @pytest.mark.parametrize("lost", [PS, CHIEF])
@@ -260,14 +305,14 @@ def test_a_later_life_that_cannot_reach_the_ps_counts_as_lost() -> None:
 
 
 def test_a_life_that_the_others_go_on_without_counts_as_lost() -> None:
-    supervisor = (scene := Scene(max_restarts=1)).supervisor
+    supervisor = (scene := Scene(max_restarts=0)).supervisor
     over = LifeOverError("ps-0", "incarnation", "it made no push within 1 s, and others waited for it")
     supervisor.fail(WORKER, FIRST, over)
     assert (scene.errors(), supervisor.waiting()) == ({}, [WORKER])
     [loss] = supervisor.losses(WORKER)
     assert (str(loss.error), loss.in_order) == (f"worker-0 failed: {over}", False)
     supervisor.fail(WORKER, scene.begin(WORKER, "elsewhere"), over)
-    assert list(scene.errors()) == [WORKER], "it counts as any other loss"
+    assert (scene.errors(), supervisor.waiting()) == ({}, [WORKER]), "the deadline of its batch decides, and no count"
 
 
 def test_a_worker_that_finds_no_ps_after_the_end_of_training_is_let_go() -> None:

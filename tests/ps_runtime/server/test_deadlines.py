@@ -313,3 +313,21 @@ def test_a_deadline_that_cannot_be_is_refused(facts: dict[str, object], fault: s
 
 def test_a_minimum_that_has_doubled_often_is_the_maximum() -> None:
     assert DEADLINE.secs(0.0, num_lost=10_000) == 100
+
+
+def test_with_a_queue_of_its_own_a_worker_is_not_late_for_who_has_used_up_another_one() -> None:
+    job = Job(InputSpec(2, each_worker_reads_all=True), None, None, num_replicas=2)
+    job.open()
+    for replica in (CHIEF, WORKER):
+        job.join(replica, 1)
+        job.ask(replica, 1)
+    job.due()
+    for sequence in (1, 2):
+        job.push(CHIEF, 1, sequence, 1)
+        job.due()
+        if sequence == 1:
+            job.push(WORKER, 1, sequence, 1)
+            job.due()
+    assert job.tick(1e9) == []
+    job.request_cut()
+    assert [end.replica for end in job.tick(1.0)] == [WORKER]

@@ -72,3 +72,22 @@ def test_a_ticket_whose_grant_was_lost_is_granted_again_though_an_older_one_is_v
     assert isinstance(granted, Granted)
     job.ask(0, 5, num_known=1)
     assert job.due() == [granted]
+
+
+def test_synchronous_training_waits_for_no_replica_whose_last_life_was_lost_unseen() -> None:
+    job = Job(InputSpec(1000, num_epochs=None), None, None, consistency=Sync(), num_replicas=2)
+    job.open()
+    job.join(0, 5)
+    job.ask(0, 5)
+    job.due()
+    job.push(0, 5, 1, 1)
+    job.due()
+    assert job.global_step == 0
+    job.lost(1, 5)  # as the owner says: it never came
+    job.lost(1, 5)
+    job.due()
+    assert job.global_step == 1
+    job.join(1, 6)
+    assert job.replicas == {0: 5, 1: 6}
+    job.lost(1, 5)
+    assert job.replicas == {0: 5, 1: 6}
