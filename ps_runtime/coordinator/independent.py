@@ -29,7 +29,7 @@ def run_independent(program: Program, place: Place) -> Any:
     Raises
     ------
     ConfigError
-        If this process is none of the tasks, or a ps does not know where to find the chief, or a worker has nothing to serve.
+        If this process is none of the tasks, a ps does not know where to find the chief, or a worker has nothing to do.
     """
     if place.cluster_spec.num_tasks(Role.PS):
         meeting_place(place)  # so that every process refuses what a ps would
