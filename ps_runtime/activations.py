@@ -118,8 +118,8 @@ def activation_faults(activation_fn: Any, name: str) -> list[str]:
         return [f"{name}: {error}"]
     if not np.allclose(outputs, activation_fn(probe), equal_nan=True):  # numpy takes a traced array for one object
         shown = getattr(activation_fn, "__name__", repr(activation_fn))
-        fault = f"activation function {shown} cannot be differentiated, as it calls plain numpy"
-        return [f"{name}: {fault}; write it with autograd.numpy, or take one by its name"]
+        fault = f"activation function {shown} gives other numbers in a second call, or calls plain numpy"
+        return [f"{name}: {fault}; let it draw nothing, and write it with autograd.numpy, or take one by its name"]
     return []
 
 

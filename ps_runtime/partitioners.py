@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from psflow.ps_runtime.errors import ModelFnError, ModelFnTypeError
-from psflow.ps_runtime.specs.arguments import ArgumentFaults, whole_number
+from psflow.ps_runtime.number_kinds import whole_number
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 __all__ = [
     "Partitioner",

@@ -4,7 +4,7 @@ import os
 import numpy as np
 import psflow as tf
 
-model_dir = os.path.abspath("runs/migrated")
+model_dir = os.path.abspath("runs/coordinated")
 
 
 def rows():

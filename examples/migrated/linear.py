@@ -52,7 +52,7 @@ feature_columns = [
         tf.feature_column.numeric_column(key="feature1"),
         tf.feature_column.numeric_column(key="feature2"),
 ]
-model_dir = "runs/migrated"
+model_dir = "runs/linear"
 model = tf.estimator.LinearRegressor(feature_columns=feature_columns, model_dir=model_dir)
 
 train_spec = tf.estimator.TrainSpec(input_fn=input_train_fn, max_steps=STEPS)

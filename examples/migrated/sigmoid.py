@@ -68,6 +68,7 @@ def model_fn(features, labels, mode):
 
   metrics = {"accuracy": tf.metrics.accuracy(np.argmax(y_, 1), np.argmax(y, 1))}
   tf.summary.scalar("cost", cross_entropy)
+  tf.summary.scalar("accuracy", np.mean(np.argmax(y, 1) == np.argmax(y_, 1)))
   return tf.estimator.EstimatorSpec(mode, loss=cross_entropy, train_op=train_op, eval_metric_ops=metrics)
 
 
@@ -80,6 +81,7 @@ elif FLAGS.job_name == "worker":
 
   begin_time = time.time()
   frequency = 100
+  cost = float("nan")  # of a worker that began again when the others had made all steps
   with tf.MonitoredTrainingSession(estimator, input_fn, each_worker_reads_all=True) as sess:
     # perform training cycles
     start_time = time.time()

@@ -108,7 +108,9 @@ class EventBarrier:
             missing = [role for role in missing if not self._event(arrival(role, phase)).is_set()]
             self._check_ended(missing, phase)
             if missing and deadline.has_passed:
-                where = f"{self._role} waits there for the {self._time}; have all workers call it as often"
+                where = (
+                    f"{self._role} is in its call number {self._num_meetings + 1}; have all workers call it as often"
+                )
                 raise WaitTimeoutError(", ".join(map(str, missing)), "come to the barrier", timeout_secs, where)
             if missing and say.has_passed:
                 names = ", ".join(map(str, missing))
@@ -116,14 +118,10 @@ class EventBarrier:
                 say = Deadline(SAY_AFTER_SECS)
         self._num_meetings += 1
 
-    @property
-    def _time(self) -> str:
-        return f"{self._num_meetings + 1}. time"
-
     def _check_ended(self, missing: Sequence[RoleId], phase: int) -> None:
         # who has come and gone meanwhile has ended, too: so its event is looked at again
         gone = [role for role in missing if self._has_ended(role) and not self._event(arrival(role, phase)).is_set()]
         if gone:
             what = f"{', '.join(map(str, gone))} ended, and did not come to the barrier"
             remedy = "have all workers call wait_for_other_workers as often"
-            raise StoppedError(str(self._role), f"{what} that it waits at for the {self._time}; {remedy}")
+            raise StoppedError(str(self._role), f"{what} in call number {self._num_meetings + 1} of it; {remedy}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from psflow.ps_runtime.columns.raw import RawColumn, is_list
-from psflow.ps_runtime.columns.raw_types import arrow_type, cast_values, first_fault, raw_type
+from psflow.ps_runtime.columns.raw_types import LIST, arrow_type, cast_values, first_fault, raw_type
 from psflow.ps_runtime.columns.reading import EXPECTED
 from psflow.ps_runtime.errors import CellError, InputError
 
@@ -110,7 +110,11 @@ def _as_column(values: pa.Array, column: RawColumn) -> pa.ChunkedArray:
 
     found, wanted = raw_type(values.type), column.type
     kind, other = KINDS.get(wanted), KINDS.get(found)
-    if is_list(column) and KINDS.get(wanted.removesuffix("[]")) != KINDS.get(found.removesuffix("[]")):
+    if (
+        is_list(column)
+        and found != LIST
+        and KINDS.get(wanted.removesuffix("[]")) != KINDS.get(found.removesuffix("[]"))
+    ):
         filled = pc.greater(pc.fill_null(pc.list_value_length(values), 0), 0) if pa.types.is_list(values.type) else None
         has_value = (values.is_valid() if filled is None else filled).to_numpy(zero_copy_only=False)
         if has_value.any():

@@ -12,12 +12,25 @@ from psflow.ps_runtime.columns.raw import TYPES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LISTS", "arrow_type", "cast_values", "first_fault", "is_raw_type", "is_stored_as", "raw_type", "wider_type"]
+__all__ = [
+    "LIST",
+    "LISTS",
+    "arrow_type",
+    "as_list",
+    "cast_values",
+    "first_fault",
+    "is_raw_type",
+    "is_stored_as",
+    "raw_type",
+    "wider_type",
+]
 
 NUMBERS = ("int64", "float32", "float64")
 """Each can hold the values of those before it, up to a size that a cast checks."""
 ARRAY = re.compile(r"(\w+)\[(\d{1,9})\]")
 LISTS = tuple(f"{element}[]" for element in (*NUMBERS, "string"))
+LIST = "list"
+"""Lists without a value, which may be those of anything."""
 
 
 def is_raw_type(text: str) -> bool:
@@ -65,15 +78,17 @@ def raw_type(stored: pa.DataType) -> str:
     """Return the raw type of a stored column; for one that has none, the text of its type.
 
     Integers of any size are int64, half floats float32, decimals float64, dictionaries what they hold, and times of any
-    unit and zone timestamp. A column of nothing but nulls is float64.
+    unit and zone timestamp. A column of nothing but nulls is float64, and one of lists without a value is `LIST`.
     """
     import pyarrow.types as kinds
 
     if kinds.is_dictionary(stored):
         return raw_type(stored.value_type)
     if kinds.is_list(stored) or kinds.is_large_list(stored):
+        if kinds.is_null(stored.value_type):
+            return LIST
         element = raw_type(stored.value_type)
-        return f"{element}[]" if f"{element}[]" in LISTS and not kinds.is_null(stored.value_type) else str(stored)
+        return f"{element}[]" if f"{element}[]" in LISTS else str(stored)
     if kinds.is_fixed_size_list(stored):
         element = raw_type(stored.value_type)
         return f"{element}[{stored.list_size}]" if element in NUMBERS and stored.list_size else str(stored)
@@ -100,11 +115,33 @@ def is_stored_as(stored: pa.DataType, raw: str) -> bool:
     import pyarrow.types as kinds
 
     found = raw_type(stored)
+    if raw in LISTS:
+        found = as_list(found, raw)
     if found == raw or kinds.is_null(stored):
         return True
     numbers = _element_of(found) in NUMBERS and _element_of(raw) in NUMBERS
     numbers = numbers and found.partition("[")[1:] == raw.partition("[")[1:]
     return numbers and NUMBERS.index(_element_of(found)) < NUMBERS.index(_element_of(raw))
+
+
+def as_list(found: str, expected: str) -> str:
+    """Return the type of a column of lists, where those that were found may lack values, or have one length by chance.
+
+    Parameters
+    ----------
+    found : str
+        What a file shows.
+    expected : str
+        The type of the column in another file, lists or arrays; it says what lists without a value are.
+
+    Examples
+    --------
+    >>> as_list("list", "string[]"), as_list("int64[2]", "float64[]"), as_list("bool", "string[]")
+    ('string[]', 'int64[]', 'bool')
+    """
+    if found == LIST:
+        return expected
+    return f"{_element_of(found)}[]" if expected in LISTS and _length_of(found) else found
 
 
 def wider_type(raw: str) -> str | None:

@@ -29,7 +29,7 @@ def run_independent(program: Program, place: Place) -> Any:
     Raises
     ------
     ConfigError
-        If this process is none of the tasks, or a ps does not know where to find the chief.
+        If this process is none of the tasks, a ps does not know where to find the chief, or a worker has nothing to do.
     """
     if place.cluster_spec.num_tasks(Role.PS):
         meeting_place(place)  # so that every process refuses what a ps would
@@ -39,6 +39,11 @@ def run_independent(program: Program, place: Place) -> Any:
                 return program.run_task(place)
             if place.task.role == RoleId(Role.CHIEF, 0):
                 return program.run_for_all(place)
+            if not place.cluster_spec.num_tasks(Role.PS):
+                why = (
+                    "the chief calls worker_fn once for all replicas, and a cluster without ps trains nothing with them"
+                )
+                raise ConfigError((f"{place.task.role} has nothing to do: {why}; leave it out, or add a ps",))
             serve(place, JOIN_TIMEOUT_SECS, never_stop)
             return None
         case TaskType.EVALUATOR:

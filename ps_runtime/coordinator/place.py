@@ -27,7 +27,7 @@ class Place:
     content : mapping
         As TF_CONFIG has it, with a ``task`` where there is a ``cluster``.
     told : TfConfig
-        What it says.
+        The settings that `content` stands for, checked.
     rpc_layer : str
         What stands before an address in the place of a task.
     """
@@ -72,7 +72,7 @@ def find_place(
 ) -> Place:
     """Return where this process is: `cluster_spec` comes before the cluster of TF_CONFIG, whose task before the others.
 
-    Who names no task is the client.
+    A process for which neither names a task is the client.
 
     Raises
     ------

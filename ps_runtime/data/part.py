@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.specs.arguments import is_number
+from psflow.ps_runtime.number_kinds import is_number
 from psflow.ps_runtime.tables.initial_rows import mix_bits
 
 __all__ = ["InputPart"]

@@ -181,7 +181,9 @@ class RecordInput:
         names = [column.name for column in columns]
         keys = [key.name for key in preprocessing.keys]
         given = replace(self, record_format=self._as_in_training(schema, columns, needs_labels=needs_labels))
-        scan, known = given.scan(lambda known: names if needs_labels else [*names, *_there(keys, names, known)])
+        scan, known = given.scan(
+            lambda known: names if needs_labels else [*names, *_there(keys, names, known)], preprocessing.raw_columns
+        )
         _check_label(label, preprocessing.label, known, where)
         found = scan_input(
             scan,
@@ -251,7 +253,9 @@ class RecordInput:
             whole = [column.name for column in preprocessing.raw_columns if column.type == "int64"]
             as_numbers = dict.fromkeys(set(whole) - preprocessing.word_columns, "float64")  # with fractions or not
             read = replace(read, types={**read.types, **as_numbers})
-        scan, known = replace(self, record_format=read).scan(lambda known: [*names, *_there(keys, names, known)])
+        scan, known = replace(self, record_format=read).scan(
+            lambda known: [*names, *_there(keys, names, known)], preprocessing.raw_columns
+        )
         files = list_files(self.paths, read.suffixes)
         index = count_records(
             files,
@@ -263,16 +267,22 @@ class RecordInput:
         _check_types(index, preprocessing.raw_columns)
         return IndexedRecords(index, there, _unused(known, scan, keys))
 
-    def scan(self, chosen: Callable[[Sequence[str]], Sequence[str]]) -> tuple[Scan, Mapping[str, str]]:
-        """Return a scan of the columns that are `chosen` by name, and the types of all that there are."""
+    def scan(
+        self, chosen: Callable[[Sequence[str]], Sequence[str]], learned: Sequence[RawColumn] = ()
+    ) -> tuple[Scan, Mapping[str, str]]:
+        """Return a scan of the columns that are `chosen` by name, and the types of all that there are.
+
+        Of those that a model has `learned`, lists without a value are of the type of training.
+        """
         files = self.files()
-        look = Scan(files, replace(self.record_format, types={}))
+        lists = {column.name: column.type for column in learned if "[" in column.type}
+        look = Scan(files, replace(self.record_format, types={}), lists=lists)
         known = {column.name: column.type for column in look.columns} | dict(look.unreadable)
         names = chosen(list(known))
         if faults := missing_faults(files[0].shown, "column", names, list(known)):
             raise InputError(tuple(faults + _header_hints(self.record_format, list(known))))
         types = {name: raw for name, raw in self.record_format.types.items() if name in names}
-        return Scan(files, replace(self.record_format, types=types), names), known
+        return Scan(files, replace(self.record_format, types=types), names, lists=lists), known
 
     def _as_in_training(self, schema: InputSchema, columns: Sequence[RawColumn], *, needs_labels: bool) -> RecordFormat:
         """Return how some columns of the files are read, where training and its text say more than this input."""

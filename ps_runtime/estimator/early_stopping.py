@@ -22,7 +22,8 @@ from psflow.ps_runtime.model.hooks import (
     SessionRunHook,
     SessionRunValues,
 )
-from psflow.ps_runtime.specs.arguments import ArgumentFaults, is_number
+from psflow.ps_runtime.number_kinds import is_number
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 __all__ = [
     "make_early_stopping_hook",

@@ -12,8 +12,8 @@ from psflow.ps_runtime.feature_columns.choosing import deep_columns_faults, has_
 from psflow.ps_runtime.feature_columns.kinds import COMBINERS, FeatureColumn
 from psflow.ps_runtime.model.canned.arguments import class_faults, count_faults, is_count, loss_faults
 from psflow.ps_runtime.model.canned.base import Head
+from psflow.ps_runtime.number_kinds import is_number
 from psflow.ps_runtime.optimizers import Optimizer
-from psflow.ps_runtime.specs.arguments import is_number
 
 __all__ = [
     "NamesOrColumns",

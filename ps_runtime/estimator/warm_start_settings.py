@@ -9,7 +9,7 @@ from typing import Any
 
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.initializers import Initializer
-from psflow.ps_runtime.specs.arguments import whole_number
+from psflow.ps_runtime.number_kinds import whole_number
 
 __all__ = ["VocabInfo", "WarmStartSettings", "warm_start_settings"]
 

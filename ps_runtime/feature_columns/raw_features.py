@@ -158,7 +158,11 @@ class RawFeatures:
             names = list(self._features)
             near = did_you_mean(key, names) or f"; its features are {', '.join(map(repr, names[:10]))}"
             raise InputError((f"the input has no feature {key!r}, which a column reads{near}",))
-        array: NDArray[Any] = np.asarray(self._features[key])
+        try:
+            array: NDArray[Any] = np.asarray(self._features[key])
+        except ValueError:
+            fault = "has lists of several lengths, expected an array (batch, ...)"
+            raise InputError((f"feature {key!r} {fault}; fill short ones with '', -1 or NaN",)) from None
         if not array.ndim:
             raise InputError((f"feature {key!r} is a single value, expected one for each example, (batch, ...)",))
         return array[:, np.newaxis] if array.ndim == 1 else array

@@ -14,7 +14,8 @@ from psflow.ps_runtime.model.hooks import (
     SessionRunHook,
     SessionRunValues,
 )
-from psflow.ps_runtime.specs.arguments import ArgumentFaults, whole_number
+from psflow.ps_runtime.number_kinds import whole_number
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 __all__ = [
     "FinalOpsHook",

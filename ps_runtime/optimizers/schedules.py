@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.specs.arguments import is_number
+from psflow.ps_runtime.number_kinds import is_number
 
 __all__ = ["CosineDecay", "ExponentialDecay", "PiecewiseConstant", "PolynomialDecay"]
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from psflow.ps_runtime.columns.raw_types import LISTS, wider_type
+from psflow.ps_runtime.columns.raw_types import LIST, LISTS, wider_type
 from psflow.ps_runtime.record_files.base import LARGEST_EXACT, RecordError
 from psflow.ps_runtime.record_files.text_cells import inferred_type, value_fault
 
@@ -14,8 +14,6 @@ __all__ = ["ADVICE", "first_types", "line_fault", "object_of"]
 
 ADVICE = "correct the line, or leave the column out"
 NUMBERS = ("int64", "float64")
-LIST = "list"
-"""A list without a value, which may be one of anything."""
 
 
 def object_of(line: bytes, record: int) -> dict[str, Any]:
@@ -42,7 +40,7 @@ def first_types(lines: Sequence[bytes]) -> dict[str, str]:
     """Return the type of each name in some lines; where values have several, or one that cannot be read, a text of it.
 
     Integers and fractions together are float64. Strings that are all dates, or all times, are of such a type. What is
-    null everywhere is float64.
+    null everywhere is float64, and lists without a value are `LIST`.
 
     Raises
     ------
@@ -55,8 +53,9 @@ def first_types(lines: Sequence[bytes]) -> dict[str, str]:
             values.setdefault(name, []).append(value)
     types = {}
     for name, given in values.items():
-        kinds = {_kind(value) for value in given if value is not None}
-        kind = _common(kinds)
+        kind = _common({_kind(value) for value in given if value is not None})
+        if "[" in kind and not any(item is not None for value in given if value is not None for item in value):
+            kind = LIST
         if kind == "float64" and any(isinstance(value, int) and abs(value) > LARGEST_EXACT for value in given):
             kind = "fractions and whole numbers beyond 2**53"
         types[name] = _type_of_strings(given) if kind == "string" else kind

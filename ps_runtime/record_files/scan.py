@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from psflow.ps_runtime.columns.raw import RawColumn
-from psflow.ps_runtime.columns.raw_types import is_raw_type
+from psflow.ps_runtime.columns.raw_types import as_list, is_raw_type
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.record_files.base import CHUNK_BYTES, OpenRecords, Place, RecordError, RecordFormat
 from psflow.ps_runtime.record_files.files import DataFile, unchanged
@@ -52,6 +53,8 @@ class Scan:
         How they are read.
     columns : sequence of str, optional
         What is read; default: all columns whose types can be.
+    lists : mapping of str to str
+        The types of columns of lists and arrays in another input: those of lists without a value; see `as_list`.
     chunk_bytes : int
         About the size of a chunk of text.
 
@@ -92,10 +95,12 @@ class Scan:
         record_format: RecordFormat,
         columns: Sequence[str] | None = None,
         *,
+        lists: Mapping[str, str] = MappingProxyType({}),
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         self._files, self._format, self._chunk_bytes = tuple(files), record_format, chunk_bytes
         self._num_bytes = sum(file.size for file in self._files)
+        self._lists = lists
         self._first_types, self._unreadable, self._first_file = self._look(columns)
         self._types = WideningTypes(self._first_types, record_format.types)
         self._index: RecordIndex | None = None
@@ -159,6 +164,7 @@ class Scan:
         if faults := missing_faults(file.shown, "column", asked, names):
             raise InputError(tuple(faults))
         found = records.types([name for name in (names if columns is None else columns) if name])
+        found |= {name: as_list(found[name], raw) for name, raw in self._lists.items() if name in found}
         types = {name: self._format.types.get(name, raw) for name, raw in found.items()}
         if not types:
             raise InputError((f"{file.shown}: expected at least one column to read, got none",))
@@ -215,6 +221,6 @@ class Scan:
 def unreadable_fault(shown: str, name: str, kind: str) -> str:
     """Return what people read who ask for a column that cannot be read."""
     return (
-        f"{shown}: column {name!r} is {kind}: expected numbers, strings, truths, dates, times, or arrays of numbers of "
-        "one length; leave it out"
+        f"{shown}: column {name!r} is {kind}: expected numbers, strings, truths, dates, times, arrays of numbers of "
+        "one length, or lists of numbers or strings, at least one of which has a value; leave it out"
     )

@@ -9,7 +9,8 @@ from typing import Any
 
 from psflow.ps_runtime.config.environment import tf_config
 from psflow.ps_runtime.errors import UsageError, did_you_mean
-from psflow.ps_runtime.specs.arguments import ArgumentFaults, whole_number
+from psflow.ps_runtime.number_kinds import whole_number
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, Consistency
 from psflow.ps_runtime.specs.directories import absolute

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import did_you_mean
-from psflow.ps_runtime.specs.arguments import is_number
+from psflow.ps_runtime.number_kinds import is_number
 from psflow.ps_runtime.specs.tables import TableSpec
 
 __all__ = ["initial_rows", "initializer_faults", "mix_bits"]

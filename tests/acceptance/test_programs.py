@@ -172,7 +172,7 @@ def test_a_linear_regressor_finds_the_same_line_however_it_is_started(
     way: Callable[[], tuple[list[str], Processes]], run: Callable[..., dict[str, str]], tmp_path: Path
 ) -> None:
     run(*way())
-    model_dir = str(tmp_path / "work" / "runs" / "migrated")
+    model_dir = str(tmp_path / "work" / "runs" / "linear")
     finished = read_finished(model_dir)
     assert finished is not None
     assert finished.final_step == 800

@@ -115,6 +115,16 @@ def test_a_process_without_a_function_serves(kind, index, between_graph, role, h
     assert here.served == [(role, 60.0, "/models/a")]
 
 
+def test_a_worker_without_a_function_and_without_ps_has_nothing_to_serve(here):
+    task = {"mode": INDEPENDENT, "task_type": "worker", "task_id": 0}
+    cluster = {"chief": ["c:1"], "worker": ["w:1"]}
+    with pytest.raises(
+        ConfigError, match=r"^worker-0 has nothing to do: the chief calls .*; leave it out, or add a ps"
+    ):
+        run_distribute_coordinator(pytest.fail, Strategy(between_graph=False), cluster_spec=cluster, **task)
+    assert here.calls == here.served == []
+
+
 @pytest.mark.parametrize(("mode", "kind"), [(CLIENT, "client"), (INDEPENDENT, "chief"), (INDEPENDENT, "ps")])
 def test_without_a_model_dir_a_ps_would_find_nobody(mode, kind, here, monkeypatch):
     monkeypatch.delenv("TF_CONFIG")

@@ -140,6 +140,11 @@ HASHED = fc.sequence_categorical_column_with_hash_bucket("word", 50)
 WRONG_FEATURES: list[tuple[Any, dict[str, Any], str]] = [
     (TIMES, {}, "no feature 'time'"),
     (TIMES, {"time": np.zeros(3)}, r"feature 'time' has the shape \(3,\), expected sequences, \(batch, length\)"),
+    (
+        TIMES,
+        {"time": [[1], [2, 3]]},
+        r"feature 'time' has lists of several lengths, expected an array \(batch, ...\); fill",
+    ),
     (TIMES, {"time": np.array([["a"]])}, "expects numbers"),
     (TIMES, {"time": np.zeros((1, 2, 3))}, r"its column expects \(batch, length, 1\)"),
     (fc.sequence_numeric_column("time", 2), {"time": np.zeros((1, 3))}, r"its column expects \(batch, length, 2\)"),

@@ -206,6 +206,8 @@ def test_clients_send_lists_of_the_kind_of_training() -> None:
         made.apply(table_of({"tags": [[], []], "amounts": [[], []]}, made.raw_columns))["tags"].tolist()
         == [[-1] * 3] * 2
     )
+    nulls = table_of({"tags": [[None], []], "amounts": [[1], []]}, made.raw_columns)
+    assert made.apply(nulls)["tags"].tolist() == [[-1] * 3] * 2
     for wrong in ("red", [1]):
         with pytest.raises(InputError, match=r"expected string\[\], got"):
             table_of({"tags": [wrong]}, made.raw_columns)

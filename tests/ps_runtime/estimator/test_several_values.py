@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +90,31 @@ def test_a_job_resumes_with_the_same_number_of_values(tmp_path: Path) -> None:
     wider = Csv(str(tmp_path / "t.csv"), label="y", columns={"tags": options("|", max_values=4)})
     with pytest.raises(ModelDirError, match="column 'tags' has max values 4, expected 3"):
         estimator.train(lambda: wider.read().batch(2).repeat(), max_steps=9)
+
+
+NO_VALUES: list[tuple[list[Any], list[Any]]] = [([[], []], [[], []]), ([[None], []], [[1.0], []])]
+
+
+@pytest.mark.parametrize("write", [parquet_file, json_file])
+@pytest.mark.parametrize(("tags", "amounts"), NO_VALUES)
+def test_files_whose_lists_have_no_value_are_predicted(write: Any, tags: Any, amounts: Any, tmp_path: Path) -> None:
+    estimator = trained(write(tmp_path), tmp_path)
+    pq.write_table(pa.table({"tags": tags, "amounts": amounts}), tmp_path / "blank.parquet")
+    lines = [json.dumps({"tags": own, "amounts": of_own}) for own, of_own in zip(tags, amounts, strict=True)]
+    (tmp_path / "blank.jsonl").write_text("\n".join(lines))
+    blank = (
+        ParquetInput(str(tmp_path / "blank.parquet"))
+        if write is parquet_file
+        else JsonLinesInput(str(tmp_path / "blank.jsonl"))
+    )
+    bias = estimator.get_variable_value("linear/linear_model/bias_weights")
+    assert [row["predictions"] for row in estimator.predict(lambda: blank.read())] == [bias, bias]
+
+
+@pytest.mark.parametrize("write", [parquet_file, json_file])
+def test_some_files_of_an_input_may_have_no_value_in_their_lists(write: Any, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"tags": [[], [None]], "amounts": [[], [1.0]], "y": [1.0, 2.0]}), tmp_path / "u.parquet")
+    (tmp_path / "u.jsonl").write_text('{"tags": [], "amounts": [], "y": 1.0}\n')
+    given = write(tmp_path)
+    given = replace(given, path=[given.path, given.path.replace("t.", "u.")])
+    assert trained(given, tmp_path).get_variable_value("global_step") == 8
