@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
@@ -37,6 +38,9 @@ START_TIMEOUT_SECS = 60.0
 RESULT_TIMEOUT_SECS = 30.0
 """For fetching what a task failed with."""
 SLICE_SECS = 0.2
+POLL_SECS = 0.05
+FREE_TIMEOUT_SECS = 0.5
+"""For the processes of tasks that were just cancelled to be free."""
 OPEN = "open"
 """The event that is set as long as somebody waits for the tasks."""
 SETTLE_SECS = 1.0
@@ -121,7 +125,7 @@ class RoleCalls:
             ExitStack() as stack,
             admission_lock(self._client, AdmissionPolicy(ADMISSION_TIMEOUT_SECS), never_stop),
         ):
-            self._slots = _slots_at(self._client, self._calls)
+            self._slots = self._find_slots()
             stack.callback(self._leave)  # somebody may not want to wait
             self._event(OPEN).set()
             for call in self._calls:
@@ -167,6 +171,17 @@ class RoleCalls:
         with contextlib.suppress(TimeoutError, CancelledError):
             wait(list(self._futures.values()), timeout=SETTLE_SECS)
         raise root_cause([(role, failure) for role in self._futures if (failure := self._failure(role)) is not None])
+
+    def _find_slots(self) -> dict[RoleId, str]:
+        """Return a free process for each call; of tasks that were cancelled the scheduler may hear in a moment."""
+        deadline = Deadline(FREE_TIMEOUT_SECS)
+        while True:
+            try:
+                return _slots_at(self._client, self._calls)
+            except UsageError:
+                if deadline.has_passed:
+                    raise
+            time.sleep(POLL_SECS)
 
     def _submit(self, call: RoleCall) -> None:
         others = [one.role for one in self._calls if one.has_barrier and one.role != call.role]
