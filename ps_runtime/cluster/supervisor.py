@@ -106,7 +106,7 @@ class Supervisor:
     first_incarnation : int
         Of the first life of each role; higher than those of earlier attempts.
     max_restarts : int
-        New lives of one role within an hour, from 0; those of roles that were recalled, or left in order, do not count.
+        New lives of one role within an hour, from 0. Lives that were recalled, left in order or hung do not count.
     goes_back : bool
         Whether there are checkpoints to go back to; else a lost ps or chief ends the job.
     clock : callable, optional
@@ -208,7 +208,8 @@ class Supervisor:
         for role, state in self._states.items():
             life = state.life
             if life is not None and life.slot in addresses and state.has_ended:
-                state.life = None
+                life.has_left = True  # without a word; a later recall must find that there was a life
+                state.life = None if state.is_recalled else life
             elif life is not None and life.slot in addresses:
                 life.is_leaving |= in_order
                 self._lose(role, f"its Dask worker {life.slot} was {'closed' if life.is_leaving else 'lost'}")

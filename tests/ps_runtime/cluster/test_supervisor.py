@@ -124,10 +124,14 @@ def test_a_role_placed_while_a_ps_is_lost_is_recalled_at_once() -> None:
     assert (supervisor.waiting(), supervisor.due()) == ([PS, CHIEF], [PS])
 
 
-def test_a_worker_that_had_ended_begins_again_with_the_others() -> None:
+@pytest.mark.parametrize("is_slot_lost", [False, True])
+def test_a_worker_that_had_ended_begins_again_with_the_others(is_slot_lost: bool) -> None:
     supervisor = (scene := Scene()).supervisor
     supervisor.finish(WORKER, FIRST, {})
-    supervisor.leave(WORKER, FIRST)
+    if is_slot_lost:
+        supervisor.lose_slots({str(WORKER)})
+    else:
+        supervisor.leave(WORKER, FIRST)
     supervisor.lose_slots({str(PS)})
     assert not supervisor.has_ended(WORKER)
     assert supervisor.waiting() == [PS, WORKER]
