@@ -30,6 +30,7 @@ from psflow.flows.watching.watch import Watch, Watched
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, check_capacity
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.cluster.missing_workers import slots_needed
 from psflow.ps_runtime.config.files import Settings
 from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.owners import JOB_ID, MODEL_DIR, TO_COMPLETE
@@ -108,16 +109,26 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
 
     job = attempt.job(MlflowModelWriter())
     cluster = parameters.cluster
-    policy = AdmissionPolicy(cluster.admission_timeout_secs, cluster.when_full == "wait", get_run_logger().info)
+    is_own = cluster.address is None  # nobody else takes slots there, and one whose process was killed comes back
+    waits = is_own or cluster.when_full == "wait"
+    policy = AdmissionPolicy(cluster.admission_timeout_secs, waits, get_run_logger().info, is_kept=is_own)
     with ExitStack() as stack:
         client = stack.enter_context(open_cluster(cluster.address, len(job.roles), warn=get_run_logger().warning))
-        check_capacity(client, len(job.roles))
+        if not is_own:
+            check_capacity(client, slots_needed(job.roles, cluster.min_workers))
         check()
         links = current_links(client, attempt.model_dir, parameters)
         tracker = stack.enter_context(_recorded(planned, parameters, links))
         watched = Watched(job, parameters, attempt.plan.datasets.get("eval"), links, partial(what_is_on_disk, attempt))
         with Watch(watched, tracker, get_run_logger()) as watch:
-            run = ClusterJob(client, job, watch.handle, cluster.max_restarts)
+            run = ClusterJob(
+                client,
+                job,
+                watch.handle,
+                cluster.max_restarts,
+                cluster.min_workers,
+                probe_timeout_secs=cluster.probe_timeout_secs,
+            )
             reports = _run_roles(run, policy, check, watch.logs)
         attempt.note_ended(reports["chief-0"]["statistics"]["job"]["global_step"])
         is_tracked = tracker.close("FINISHED")

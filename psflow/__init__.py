@@ -108,6 +108,7 @@ if TYPE_CHECKING:
         RoleLost,
         RoleStarted,
         SummaryFile,
+        WorkersMissing,
     )
     from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
     from psflow.ps_runtime.specs.run_config import RunConfig
@@ -213,6 +214,7 @@ _MODULES = {
         "RoleLeaving",
         "RoleStarted",
         "SummaryFile",
+        "WorkersMissing",
     ],
     ".ps_runtime.specs.consistency": ["Async", "BoundedStaleness", "Hogwild", "Sync"],
     ".ps_runtime.keys": ["Key"],
@@ -340,6 +342,7 @@ __all__ = [
     "VocabInfo",
     "WarmStartSettings",
     "WorkerContext",
+    "WorkersMissing",
     "better",
     "embedding_lookup",
     "estimator",

@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     scratch_directory()  # it is kept until the process ends: not in the directory of this run
     # where pytest's own directories stay, and those of the workers of pytest-xdist, which inherit it
     root = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-    home = Path(tempfile.mkdtemp(prefix="psflow-tests-", dir=root))
+    home = Path(tempfile.mkdtemp(prefix="pytest-home-", dir=root))
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
     (home / "tmp").mkdir()
     os.environ["PREFECT_HOME"] = str(home / "prefect")

@@ -16,7 +16,7 @@ START_SECS = 280.0
 
 
 class MlflowServer:
-    """A server on a free loopback port; `stop` kills it, `start` brings it back.
+    """A server on a free loopback port; `stop` ends it, `start` brings it back.
 
     Parameters
     ----------
@@ -51,10 +51,10 @@ class MlflowServer:
             is_coming_up = self._process.poll() is None and time.monotonic() < deadline
             assert is_coming_up, self._log.read_text()
 
-    def stop(self) -> None:
-        """Kill it. Idempotent."""
+    def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End it by a signal to all its processes. Idempotent."""
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            os.killpg(self._process.pid, number)
             self._process.wait()
             self._process = None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import distributed.utils
 import pytest
 
 import psflow
@@ -20,6 +21,7 @@ from psflow.flows.cli import app
 from psflow.flows.looking.plan import plan
 from psflow.flows.parameters.train import parse_parameters
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
+from psflow.ps_runtime.cluster.fork_server import start_fork_server
 from psflow.ps_runtime.config.files import load
 from psflow.ps_runtime.protocol.message import HEADER, Kind
 from psflow.ps_runtime.specs.roles import Role
@@ -118,7 +120,10 @@ def test_the_example_of_the_page_on_record_files_is_planned_as_it_says() -> None
 @pytest.mark.cluster
 @pytest.mark.usefixtures("_elsewhere")
 def test_the_cluster_of_the_readme_trains(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with dask.config.set({"temporary-directory": str(tmp_path)}):
+    start_fork_server()  # a worker that imports everything by itself is shown by examples/digits_on_dask.py
+    distributed.utils._forkserver_preload_set = True
+    method = {"distributed.worker.multiprocessing-method": "forkserver"}
+    with dask.config.set(method | {"temporary-directory": str(tmp_path)}):
         run(blocks(README, "python"))
     ends = dict.fromkeys(("ps-0", "chief-0", "worker-0", "evaluator-0"), "finished")
     assert ast.literal_eval(capsys.readouterr().out.splitlines()[-1]) == ends

@@ -16,7 +16,7 @@ from psflow.ps_runtime.errors import RoleFailedError, UsageError
 __all__ = ["BenchName", "bench"]
 
 BenchName = Literal[
-    "mlp", "dense", "embedding", "clicks", "input", "predict", "checkpoint", "startup", "memory", "scaling"
+    "mlp", "dense", "embedding", "clicks", "input", "predict", "checkpoint", "startup", "memory", "recovery", "scaling"
 ]
 
 USAGE = 2

@@ -25,6 +25,7 @@ from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.admission import check_capacity, free_slots
 from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.cluster.missing_workers import slots_needed
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.errors import CheckpointError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
@@ -77,7 +78,7 @@ def plan(arguments: Sequence[str]) -> Answer:
     _tell_model_dir(seen, asked, beginning)
     _tell_turn(seen, asked, parameters.resume.when_running)
     _tell_roles(seen, asked, roles, attempt)
-    _tell_cluster(seen, asked, len(roles))
+    _tell_cluster(seen, asked, len(roles), slots_needed(roles, asked.cluster.min_workers))
     record = seen.attempt(JobFile(asked.model_dir).read)
     mlflow = mlflow_endpoint(None if record is None else record.run_id)
     for name, endpoint in (("prefect", prefect_endpoint()), ("mlflow", mlflow)):
@@ -249,7 +250,7 @@ def _shown(roles: Sequence[RoleId], sizes: Mapping[str, int]) -> Iterator[str]:
         yield f"{shown} ({total})" if names[0] in sizes else shown
 
 
-def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int) -> None:
+def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int, num_needed: int) -> None:
     address = asked.cluster.address
     if address is None:
         seen.tell(
@@ -265,7 +266,7 @@ def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int) -> None:
     def look() -> tuple[int, int]:
         with open_cluster(address, num_roles, 0, warn=open_to.append) as client:
             num_slots, num_free = _slots(client)
-            seen.attempt(lambda: check_capacity(client, num_roles))
+            seen.attempt(lambda: check_capacity(client, num_needed))
             return num_slots, num_free
 
     found = seen.attempt(look)
@@ -273,7 +274,7 @@ def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int) -> None:
         return
     num_slots, num_free = found
     wait = f"; waits up to {asked.cluster.admission_timeout_secs:g} s for the others"
-    is_full = num_free < num_roles <= num_slots
+    is_full = num_free < num_needed <= num_slots
     seen.tell(
         "cluster",
         f"{address}: {num_roles} of {num_slots} slots, {num_free} are free"
@@ -284,7 +285,7 @@ def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int) -> None:
         seen.tell("open", fault)
     if is_full and asked.cluster.when_full == "fail":
         seen.faults.append(
-            f"{num_free} of {num_slots} slots of {address} are free, but {num_roles} are needed; wait for a job to end"
+            f"{num_free} of {num_slots} slots of {address} are free, but {num_needed} are needed; wait for a job to end"
         )
 
 

@@ -27,6 +27,8 @@ STARTING = Path("runs")
 COLUMNS: Mapping[str, tuple[str, float]] = {
     "steps/s": ("steps_per_sec", 1),
     "staleness": ("staleness", 1),
+    "pull ms (95%)": ("pull_p95_ms", 1),
+    "push ms (95%)": ("push_p95_ms", 1),
     "sent MB/s": ("sent_bytes_per_sec", 1e6),
     "received MB/s": ("received_bytes_per_sec", 1e6),
     "processor %": ("cpu_percent", 1),

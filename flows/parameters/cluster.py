@@ -68,11 +68,20 @@ class ClusterParameters(_Address):
     workers: Annotated[int, OnResume.FREE] = Field(
         1, ge=0, description="Number of workers besides the chief, which also trains."
     )
+    min_workers: Annotated[int | None, OnResume.FREE] = Field(
+        None,
+        ge=0,
+        description="Workers without which training does not begin, nor goes on for longer than 300 s; "
+        "null: all to begin, none to go on.",
+    )
     admission_timeout_secs: Annotated[float, OnResume.FREE] = Field(
         60.0, gt=0, description="Seconds to wait for enough free slots."
     )
     max_restarts: Annotated[int, OnResume.FREE] = Field(
         3, ge=0, description="New lives of a lost role within an hour; beyond them the job ends."
+    )
+    probe_timeout_secs: Annotated[float, OnResume.FREE] = Field(
+        30.0, gt=0, description="Seconds that a ps, the chief or the evaluator may be silent."
     )
     step_deadline: StepDeadlineParameters = Field(
         StepDeadlineParameters(), description="How long a worker may take for a step that others wait for."
@@ -80,6 +89,12 @@ class ClusterParameters(_Address):
     when_full: Annotated[Literal["wait", "fail"], OnResume.FREE] = Field(
         "wait", description="Whether to wait for slots that other jobs have taken, or to fail at once."
     )
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        if self.min_workers is not None and self.min_workers > self.workers:
+            raise ValueError(f"min_workers should be at most workers, {self.workers}, got {self.min_workers}")
+        return self
 
 
 class PredictClusterParameters(_Address):

@@ -16,6 +16,7 @@ from psflow.flows.planning.scan_line import shown_scans
 from psflow.flows.planning.turns import await_turn
 from psflow.ps_runtime.cluster.admission import check_capacity
 from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.cluster.missing_workers import slots_needed
 from psflow.ps_runtime.config.files import Settings
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.fork import Fork
@@ -62,9 +63,9 @@ def planned_training(parameters: TrainParameters, settings: Settings | None = No
 def _check_cluster(cluster: ClusterParameters) -> None:
     """Refuse a cluster that does not answer, or has too few slots, before there is a run that fails."""
     if cluster.address is not None:
-        num_roles = len(job_roles(cluster.ps, cluster.workers, evaluator=True))
-        with open_cluster(cluster.address, num_roles, warn=lambda fault: None) as client:  # the flow says it
-            check_capacity(client, num_roles)
+        roles = job_roles(cluster.ps, cluster.workers, evaluator=True)
+        with open_cluster(cluster.address, len(roles), warn=lambda fault: None) as client:  # the flow says it
+            check_capacity(client, slots_needed(roles, cluster.min_workers))
 
 
 def plan_attempt(parameters: TrainParameters, fork: Fork | None = None) -> Attempt:

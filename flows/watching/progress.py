@@ -17,6 +17,7 @@ from psflow.ps_runtime.roles.events import (
     RecordedEvent,
     Restored,
     RoleLost,
+    WorkersMissing,
 )
 
 __all__ = ["Progress", "Rate", "shown_metrics"]
@@ -77,7 +78,7 @@ class Progress:
     step : int
         The last global_step told of, of the branch that counts.
     num_lost_steps : int
-        Steps told of that training has gone back behind, as a ps or the chief was lost.
+        Steps told of that training has gone back behind.
     first_step_at : float or None
         Unix time of the first training step of any replica.
 
@@ -100,14 +101,18 @@ class Progress:
         self._loss: float | None = None
         self._evaluated = self._best = ""
         self._num_restarts = 0
+        self._missing = ""
         self.step = self.num_lost_steps = 0
         self.first_step_at: float | None = None
 
-    def handle(self, event: FirstStep | Restored | RoleLost | RecordedEvent) -> None:
+    def handle(self, event: FirstStep | Restored | RoleLost | WorkersMissing | RecordedEvent) -> None:
         """Take an event of a role."""
         match event:
             case RoleLost():
                 self._num_restarts += 1
+            case WorkersMissing():
+                has_any = event.num_missing > 0
+                self._missing = f"{event.num_missing} of {event.num_workers} workers missing" if has_any else ""
             case Restored():
                 self.num_lost_steps += max(0, self.step - event.step)
                 self.step = event.step
@@ -147,7 +152,7 @@ class Progress:
 
     def _parts(self) -> list[str]:
         if self.step == 0 and self._loss is None:
-            return ["no step yet", self._evaluated]
+            return ["no step yet", self._evaluated, self._missing]
         percent, rate = self.percent, self._rate.per_sec()
         return [
             f"step {self.step}" if percent is None else f"step {self.step}/{self._max_steps} ({percent:.0f} %)",
@@ -155,6 +160,7 @@ class Progress:
             "" if self._loss is None else f"loss {self._loss:.4g}",
             self._evaluated,
             self._best,
+            self._missing,
             f"restarts {self._num_restarts}" if self._num_restarts else "",
             f"lost steps {self.num_lost_steps}" if self.num_lost_steps else "",
             self._remaining(),

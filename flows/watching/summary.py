@@ -85,7 +85,7 @@ def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
             if cells.num_rows
         },
         "train": chief["train"],
-        "roles": {role: {key: report[key] for key in ROLE_KEYS} for role, report in reports.items()},
+        "roles": {role: _of_role(report) for role, report in reports.items()},
         "mlflow": {"complete": outcome.is_tracked, "lost": outcome.num_lost},
         "pages": {"mlflow": outcome.mlflow_page, "prefect": outcome.prefect_page},
         "wall_secs": {"total": round(wall_secs, 3), "to_first_step": first_step},
@@ -120,6 +120,13 @@ def shown(summary: Mapping[str, Any]) -> list[str]:
 def best_record(model_dir: str) -> BestRecord | None:
     """Return what BestExporter has chosen so far."""
     return BestRecord.read(os.path.join(model_dir, "export", "best"))
+
+
+def _of_role(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a role says of itself; of a replica also how long its pulls and pushes took."""
+    facts = {key: report[key] for key in ROLE_KEYS}
+    statistics = report["statistics"]
+    return facts | {"latency": statistics["latency"]} if "latency" in statistics else facts
 
 
 def _best(job: JobSpec, registered: BestModel | None) -> dict[str, Any] | None:

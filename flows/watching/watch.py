@@ -39,6 +39,7 @@ from psflow.ps_runtime.roles.events import (
     RoleLost,
     RoleStarted,
     SummaryFile,
+    WorkersMissing,
 )
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.tasks.roles.logs import RoleLogs
@@ -57,6 +58,8 @@ SLICE_SECS = 0.5
 """Between two changes of the line in a terminal."""
 PLOT_SECS = 30.0
 """For the last plots, which a slow model_fn may hold up."""
+LOST_STEPS = "psflow.lost_steps"
+"""The tag of the MLflow run that names the steps of the lost branches."""
 ARTIFACT_SECS = 4.0
 """For the last artifacts; half of it where a person waits for the end."""
 
@@ -118,7 +121,8 @@ class Watch:
         self._artifacts = Artifacts(watched.parameters.experiment)
         self._plotter = self._new_plotter() if watched.parameters.plots else None
         self._evaluations: dict[tuple[int, str], dict[str, Any]] = {}
-        self._lost_steps: list[str] = []
+        # a resumed attempt adds to those of the ones before
+        self._lost_steps = [told] if (told := tracker.tags.get(LOST_STEPS)) else []
         self._system = SystemMetrics()
         self._line = TerminalLine()
         self._stack = ExitStack()
@@ -128,7 +132,7 @@ class Watch:
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="psflow-watch", daemon=True)
 
     def __enter__(self) -> Self:
-        self._recall()
+        self._catch_up()
         self._link()
         self._stack.enter_context(self._line)
         self._thread.start()
@@ -159,14 +163,14 @@ class Watch:
         match event:
             case LogMessage():
                 self.logs.handle(event)
-            case FirstStep():
+            case FirstStep() | WorkersMissing():
                 self._progress.handle(event)
             case Restored():
                 self._tell_lost_steps(event)
             case RoleLost():
                 self._progress.handle(event)
-                also = "; all training goes back to the last checkpoint" if event.goes_back else ""
-                self._logger.warning("%s is lost, and is to begin again: %s%s", event.role, event.reason, also)
+                also = "all training goes back to the last checkpoint" if event.goes_back else "no step is lost"
+                self._logger.warning("%s is lost, and is to begin again: %s; %s", event.role, event.reason, also)
                 self._has_lost.set()
             case Metrics() | Checkpoint() | Evaluation() | Export():
                 self._show(event)
@@ -190,7 +194,7 @@ class Watch:
             (lambda: tracker.history("loss")) if job.attempt > 1 else None,
         )
 
-    def _recall(self) -> None:
+    def _catch_up(self) -> None:
         """Take what is on disk, of which a process that was lost may not have told; nothing is recorded twice."""
         for event in self._watched.on_disk():
             self._show(event)
@@ -206,7 +210,7 @@ class Watch:
             lost = f"{event.step + 1}-{reached}"
             self._logger.warning("training goes on from step %d; steps %s are lost, and made again", event.step, lost)
             self._lost_steps.append(lost)
-            self._tracker.put_tags({"psflow.lost_steps": ", ".join(self._lost_steps)})
+            self._tracker.put_tags({LOST_STEPS: ", ".join(self._lost_steps)})
 
     def _show(self, event: RecordedEvent) -> None:
         """Take an event for the line of progress and the table of evaluations."""
@@ -238,7 +242,7 @@ class Watch:
             now = time.monotonic()
             if self._has_lost.is_set():
                 self._has_lost.clear()
-                self._recall()
+                self._catch_up()
             self._line.show(self._progress.line())
             self._show_in_prefect()
             if now - logged_at >= LOG_SECS:

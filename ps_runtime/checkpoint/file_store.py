@@ -13,10 +13,12 @@ from fsspec.implementations.local import LocalFileSystem
 from psflow.ps_runtime.checkpoint.direct_io import write_direct
 from psflow.ps_runtime.checkpoint.files import (
     Chunk,
+    Fence,
     append_line,
     atomic_write_bytes,
     fsync_directory,
     locked,
+    open_fence,
     replacing,
 )
 
@@ -30,6 +32,8 @@ class FileStore:
     ----------
     url : str
         A local path, or any URL that fsspec knows.
+    fence : callable, optional
+        Called right before a file is written or has a further line; if it raises, all is as it was before.
 
     Notes
     -----
@@ -37,8 +41,9 @@ class FileStore:
     returns on a local directory, and as durable as the store makes it elsewhere.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, fence: Fence = open_fence) -> None:
         self.url = url
+        self._fence = fence
         self.fs, self.root = url_to_fs(url)
         self.is_local = isinstance(self.fs, LocalFileSystem)
 
@@ -75,10 +80,11 @@ class FileStore:
         There it goes past the page cache where it can.
         """
         if self.is_local:
-            with replacing(self.path(name)) as stream:
+            with replacing(self.path(name), fence=self._fence) as stream:
                 write_direct(stream.fileno(), chunks)
             return
         self._make_parent(name)
+        self._fence()  # not at the end: what a store was given it keeps, also after a failure
         with self.fs.open(self.path(name), "wb") as stream:
             for chunk in chunks:
                 stream.write(chunk)
@@ -89,9 +95,10 @@ class FileStore:
         What is private nobody but the owner can read, if the directory is local; elsewhere its rights are the store's.
         """
         if self.is_local:
-            atomic_write_bytes(self.path(name), data, is_private=is_private)
+            atomic_write_bytes(self.path(name), data, is_private=is_private, fence=self._fence)
             return
         self._make_parent(name)
+        self._fence()
         self.fs.pipe_file(self.path(name), data)
 
     def send(self, path: str, name: str) -> None:
@@ -110,7 +117,7 @@ class FileStore:
         Several processes may append to one local file at once; elsewhere the file is put anew, by one writer.
         """
         if self.is_local:
-            append_line(self.path(name), line)
+            append_line(self.path(name), line, self._fence)
             return
         before = b"" if self.size(name) is None else self.read(name)
         self.put(name, before[: before.rfind(b"\n") + 1] + line)

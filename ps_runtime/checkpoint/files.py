@@ -8,13 +8,14 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from psflow.ps_runtime.errors import StorageError
 
 __all__ = [
     "Chunk",
+    "Fence",
     "append_line",
     "atomic_write_bytes",
     "atomic_write_text",
@@ -23,11 +24,19 @@ __all__ = [
     "fsync_tree",
     "locked",
     "make_directory",
+    "open_fence",
     "replacing",
     "storing",
 ]
 
 Chunk = bytes | bytearray | memoryview
+
+Fence = Callable[[], None]
+"""Called right before what was written counts; raises if this process may not write any more."""
+
+
+def open_fence() -> None:
+    """Let everything through: the fence of a process that nobody replaces."""
 
 
 def atomic_write_text(path: str, text: str) -> None:
@@ -35,22 +44,22 @@ def atomic_write_text(path: str, text: str) -> None:
     atomic_write_bytes(path, text.encode())
 
 
-def atomic_write_bytes(path: str, data: bytes, *, is_private: bool = False) -> None:
+def atomic_write_bytes(path: str, data: bytes, *, is_private: bool = False, fence: Fence = open_fence) -> None:
     """Write the file `path`, durably: readers see its old content (or nothing) or all of the new one.
 
-    What is private nobody but the owner can read, from the first byte on.
+    What is private nobody but the owner can read, from the first byte on. If `fence` raises nothing has changed.
     """
-    with replacing(path, is_private=is_private) as stream:
+    with replacing(path, is_private=is_private, fence=fence) as stream:
         stream.write(data)
 
 
 @contextlib.contextmanager
-def replacing(path: str, *, is_private: bool = False) -> Iterator[BinaryIO]:
+def replacing(path: str, *, is_private: bool = False, fence: Fence = open_fence) -> Iterator[BinaryIO]:
     """Give an empty file to write to, which becomes the file `path` after the block, durably, or never.
 
     What is private nobody but the owner can read. Missing parent directories are made. If several processes write one
-    path at once, the last one's content stays. A process killed meanwhile leaves a ``.tmp`` file beside it, which no
-    reader looks at.
+    path at once, the last one's content stays, unless its `fence` raises. A process killed meanwhile leaves a ``.tmp``
+    file beside it, which no reader looks at.
 
     Raises
     ------
@@ -66,6 +75,7 @@ def replacing(path: str, *, is_private: bool = False) -> Iterator[BinaryIO]:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
+            fence()
             os.replace(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -102,22 +112,23 @@ def begin_to_store(stream: BinaryIO, start: int, num_bytes: int) -> None:
             os.posix_fadvise(stream.fileno(), start, num_bytes, os.POSIX_FADV_DONTNEED)
 
 
-def append_line(path: str, line: bytes) -> None:
-    """Append `line`, which ends in a newline, to the file `path`, durably.
+def append_line(path: str, line: bytes, fence: Fence = open_fence) -> None:
+    """Append `line`, which ends in a newline, to the file `path`, durably, unless `fence` raises.
 
     A torn last line, which an appender that was killed has left, is cut off first. Several processes may append
     to one file at once. StorageError as in `replacing`.
     """
     with storing(path):
-        _append_line(path, line)
+        _append_line(path, line, fence)
 
 
-def _append_line(path: str, line: bytes) -> None:
+def _append_line(path: str, line: bytes, fence: Fence) -> None:
     make_directory(os.path.dirname(path))
     with open(path, "a+b") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         stream.seek(0)
         content = stream.read()
+        fence()
         stream.truncate(content.rfind(b"\n") + 1)
         stream.write(line)
         stream.flush()

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.files import Fence, open_fence
 from psflow.ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
 from psflow.ps_runtime.checkpoint.typed_json import UnixTime, as_kind, from_json
 from psflow.ps_runtime.errors import CheckpointError
@@ -36,10 +37,10 @@ class FinishedMarker:
     reason: str
 
 
-def write_finished(model_dir: str, final_step: int, reason: str) -> None:
-    """Mark the job of `model_dir` as finished."""
+def write_finished(model_dir: str, final_step: int, reason: str, fence: Fence = open_fence) -> None:
+    """Mark the job of `model_dir` as finished, unless `fence` raises."""
     text = json.dumps(asdict(FinishedMarker(final_step, reason))) + "\n"
-    FileStore(model_dir).put(FINISHED, text.encode())
+    FileStore(model_dir, fence).put(FINISHED, text.encode())
 
 
 def read_finished(model_dir: str) -> FinishedMarker | None:
@@ -112,6 +113,13 @@ class EvaluationRecord:
 class EvaluationLog:
     """``model_dir/evaluations.jsonl``: every evaluation of a model_dir, a line each.
 
+    Parameters
+    ----------
+    model_dir : str
+        A local path, or any URL that fsspec knows.
+    fence : callable, optional
+        Called right before a line is appended; if it raises, there is no such line.
+
     Notes
     -----
     An evaluation counts once its line is whole; a torn last line is as if it had never been. So an evaluator appends
@@ -119,8 +127,8 @@ class EvaluationLog:
     step trained again, the later line of the step is the one that counts.
     """
 
-    def __init__(self, model_dir: str) -> None:
-        self._files = FileStore(model_dir)
+    def __init__(self, model_dir: str, fence: Fence = open_fence) -> None:
+        self._files = FileStore(model_dir, fence)
 
     def add(self, evaluation: EvaluationRecord) -> bool:
         """Append `evaluation` unless that checkpoint is there under that name already; return whether it was new.

@@ -27,6 +27,7 @@ from typing import Any
 
 from psflow.ps_runtime.checkpoint.entries import ShardFile
 from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.files import Fence, open_fence
 from psflow.ps_runtime.checkpoint.manifest import MAX_MANIFEST_BYTES, Manifest
 from psflow.ps_runtime.checkpoint.pins import Pins
 from psflow.ps_runtime.checkpoint.tensor_file import write_tensors
@@ -48,6 +49,8 @@ class CheckpointStore:
         A local path, or any URL that fsspec knows.
     clock : callable
         Returns Unix time; of this host.
+    fence : callable, optional
+        Called right before a shard or a manifest has its name; if it raises, that is not written.
 
     Notes
     -----
@@ -56,8 +59,8 @@ class CheckpointStore:
     durable when the call returns.
     """
 
-    def __init__(self, model_dir: str, clock: Callable[[], float] = time.time) -> None:
-        self.files = FileStore(model_dir)
+    def __init__(self, model_dir: str, clock: Callable[[], float] = time.time, *, fence: Fence = open_fence) -> None:
+        self.files = FileStore(model_dir, fence)
         self.clock = clock
         self._pins = Pins(self.files, clock)
         self._times: dict[int, tuple[float, float]] = {}

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.client.shard_client import ShardClients
 from psflow.ps_runtime.errors import CheckpointError, RefusedError
 from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.protocol.job_state import JobState
 from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.specs.layout import piece_views, place
 from psflow.ps_runtime.specs.variables import ModelSpec
@@ -62,6 +63,11 @@ class SavingClient:
         """
         with _about_checkpoint(step):
             self._shards.request_all(Message(Kind.RESTORE, step=step), "restore the checkpoint", self._timeout_secs)
+
+    def job_state(self) -> JobState:
+        """Return where the job stands."""
+        reply = self._shards[0].request(Message(Kind.JOB_STATE), "say where the job stands", self._timeout_secs)
+        return JobState.from_facts(reply.json())
 
     def open(self) -> int:
         """Let training begin; return the global_step that it begins at."""

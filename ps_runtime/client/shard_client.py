@@ -19,8 +19,10 @@ __all__ = ["Dial", "Identity", "ShardClient", "ShardClients", "never_stop"]
 
 _T = TypeVar("_T")
 
-SLICE_SECS = 0.25
-"""How long a wait goes on before the role looks whether it should end."""
+SLICE_SECS = 0.05
+"""How long a wait goes on before the role looks whether it should end: who ends training waits for that."""
+RETRY_SECS = 0.25
+"""Between two tries to reach a ps."""
 DIAL_SECS = 10.0
 """How long a ps may take to take a connection, which the kernel does for it."""
 RECONNECT_SECS = 10.0
@@ -120,7 +122,7 @@ class ShardClient:
                 if error.code not in FOR_A_MOMENT or deadline.has_passed:
                     raise
             self._check()
-            time.sleep(min(SLICE_SECS, deadline.remaining_secs))
+            time.sleep(min(RETRY_SECS, deadline.remaining_secs))
 
     def _say_hello(self, deadline: Deadline) -> Connection:
         connection = self._dial(min(deadline.remaining_secs, DIAL_SECS))
@@ -201,14 +203,14 @@ class ShardClient:
         while True:
             self._check()
             try:
-                self.open(timeout_secs=max(SLICE_SECS, deadline.remaining_secs))
+                self.open(timeout_secs=max(RETRY_SECS, deadline.remaining_secs))
                 assert self._sent is not None
                 self.connection.send(self._sent)
                 return
             except (BrokenPeerError, WaitTimeoutError):
                 if deadline.has_passed:
                     raise error from None
-                time.sleep(SLICE_SECS)
+                time.sleep(RETRY_SECS)
 
 
 class ShardClients:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from psflow.ps_runtime.client.rows import RowClient
 from psflow.ps_runtime.client.shard_client import ShardClients
 from psflow.ps_runtime.client.splitting import Splits
 from psflow.ps_runtime.errors import InputError, NanGradientError, RefusedError
+from psflow.ps_runtime.latencies import Latencies
 from psflow.ps_runtime.protocol.message import BEGINS_AGAIN, NO_BODY, Kind, Message
 from psflow.ps_runtime.protocol.payloads import GRANT
 from psflow.ps_runtime.specs.input import RecordRange
@@ -91,6 +93,10 @@ class TrainingClient:
         """What was decided about pushes, which other ps may not have heard of yet."""
         self._is_told = True
         self._rows_asked = False
+        self._asking_secs = 0.0
+        """Of the pull, or the push, that was started last."""
+        self.pulls, self.pushes = Latencies(), Latencies()
+        """How long this replica has waited for each; a push for its answer too, which brings the next ticket."""
         self.rows = RowClient(shards, model.tables, splits)
         """The rows of the model's tables."""
         self.variables: Mapping[str, NDArray[Any]] = self._pulled.variables
@@ -102,6 +108,7 @@ class TrainingClient:
 
     def start_pull(self, rows: Mapping[str, NDArray[np.int64]] | None = None) -> None:
         """Ask for the parameters, and for the rows of unique ids of some tables; nothing else before `finish_pull`."""
+        began_at = time.perf_counter()
         self._rows_asked = bool(rows)
         self._is_told = True
         if rows:
@@ -109,13 +116,16 @@ class TrainingClient:
         else:
             self.rows.forget()
             self._pulled.start(self._log)
+        self._asking_secs = time.perf_counter() - began_at
 
     def finish_pull(self) -> tuple[int, ...]:
         """Refresh `variables`, and have the rows that were asked for; return the version of each shard. Blocks."""
+        began_at = time.perf_counter()
         if self._rows_asked:
             self.rows.finish()
             self._pulled.start(self._log, is_told=True)  # beside the ids
         self._pulled.finish()
+        self.pulls.add(self._asking_secs + time.perf_counter() - began_at)
         return tuple(self._pulled.versions)
 
     def gradient_buffers(self) -> Mapping[str, NDArray[Any]]:
@@ -158,6 +168,7 @@ class TrainingClient:
         NanGradientError
             If a gradient is not finite. No ps has got any of them then; the ticket can be returned by `stop`.
         """
+        began_at = time.perf_counter()
         if not self._is_told:
             self._tell()
         sequence = self._sequence + 1
@@ -175,11 +186,14 @@ class TrainingClient:
         self._num_tickets -= 1
         messages[0].flags = self._num_tickets
         self._shards[0].send(messages[0])
+        self._asking_secs = time.perf_counter() - began_at
 
     def finish_push(self) -> Grant | JobEnd | None:
         """Wait for the answer to the push: the next ticket, or the end; None if there is none besides that in hand."""
+        began_at = time.perf_counter()
         answer = self._answer("grant the next ticket")
         self._sequence += 1
+        self.pushes.add(self._asking_secs + time.perf_counter() - began_at)
         return answer
 
     def next_grant(self) -> Grant | JobEnd:
@@ -244,6 +258,7 @@ class TrainingClient:
         """Return counters, as plain data."""
         return self._shards.statistics() | {
             "pushes": self._sequence,
+            "latency": {"pull": self.pulls.to_facts(), "push": self.pushes.to_facts()},
             "versions": list(self._pulled.versions),
             "rows_pulled": self.rows.num_pulled,
         }

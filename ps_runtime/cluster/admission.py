@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -57,12 +57,18 @@ class AdmissionPolicy:
         Told what is waited for, once for each thing.
     host : str or None
         Take slots of this host only; None: of any.
+    is_kept : bool
+        Whether the cluster replaces workers that it has lost: it is waited for, though it has too few slots in all.
+    has_turn : bool
+        Whether this job is being admitted already, so that no other one chooses meanwhile.
     """
 
     timeout_secs: float
     waits_for_slots: bool = True
     say: Callable[[str], None] = logger.info
     host: str | None = None
+    is_kept: bool = False
+    has_turn: bool = False
 
 
 @contextmanager
@@ -91,14 +97,15 @@ def admission(
     Raises
     ------
     CapacityError
-        If the cluster has too few slots in all, at once; or if too few are, or become, free.
+        If the cluster has too few slots in all, at once unless it is kept; or if too few are, or become, free.
     WaitTimeoutError
         If another job neither starts nor gives up in time.
     """
-    check_capacity(client, num_roles)
+    if not policy.is_kept:
+        check_capacity(client, num_roles)
     if not policy.waits_for_slots:
         _free_here(client, num_roles, policy)  # before waiting for another job, which may itself be waiting for slots
-    with admission_lock(client, policy, check):
+    with nullcontext() if policy.has_turn else admission_lock(client, policy, check):
         yield _await_slots(client, num_roles, policy, check)[: most or num_roles]
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from psflow.ps_runtime.checkpoint.files import atomic_write_bytes, make_directory, storing
+from psflow.ps_runtime.cluster.own_security import is_pem
 from psflow.ps_runtime.errors import UsageError
 
 __all__ = ["FOLDER", "kept_certificate", "read_certificate"]
@@ -45,7 +46,7 @@ def kept_certificate(model_dir: str, pem: str) -> Iterator[None]:
                 yield
             finally:
                 with contextlib.suppress(OSError):  # it may be somebody else's, or gone
-                    if file.read_text() == pem:
+                    if file.read_bytes() == pem.encode():
                         file.unlink()
     finally:
         with contextlib.suppress(OSError):  # what another chief keeps there stays
@@ -54,7 +55,7 @@ def kept_certificate(model_dir: str, pem: str) -> Iterator[None]:
 
 def _make_own(folder: Path) -> None:
     """Make a directory that its owner alone may enter, or make such a one of one that is there; follow no link."""
-    with storing(str(folder)):
+    with storing(str(folder)), contextlib.suppress(FileExistsError):  # what is no directory is refused below
         folder.mkdir(mode=0o700, exist_ok=True)
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -99,19 +100,24 @@ def read_certificate(model_dir: str) -> str | None:
     Raises
     ------
     UsageError
-        If it is another user's, others than its owner may read it, or this process may not.
+        If it is none, or another user's, others than its owner may read it, or this process may not.
     """
     file = Path(model_dir, FOLDER, NAME)
     try:
         # a pipe would keep an opener that waits
         with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)) as stream:
             _check_own(file, os.fstat(stream.fileno()))
-            return stream.read()
+            text = stream.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except UnicodeDecodeError:
+        text = ""
     except OSError as error:
         reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
         raise UsageError((f"{file} cannot be read: {reason}; start all processes as one user",)) from None
+    if not is_pem(text):
+        raise UsageError((f"{file} should hold a key and its certificate; remove it, and start the chief again",))
+    return text
 
 
 def _check_own(file: Path, status: os.stat_result) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from distributed import Scheduler, Worker
 
-__all__ = ["QUIET", "ClosedScheduler", "ClosedWorker", "quiet_logs"]
+__all__ = ["QUIET", "ClosedScheduler", "ClosedWorker", "quiet_logs", "shown_warnings"]
 
 QUIET = {
     "distributed.worker.profile.enabled": False,
@@ -39,12 +39,26 @@ class ClosedWorker(Worker):
 
 
 @contextmanager
-def quiet_logs() -> Iterator[None]:
-    """Keep what a cluster of our own says of its comings and goings out of the log."""
-    logger = logging.getLogger("distributed")
+def quiet_logs(name: str = "distributed") -> Iterator[None]:
+    """Keep what Dask, or the part `name` of it, says of comings and goings out of the log."""
+    logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
         logger.setLevel(level)
+
+
+@contextmanager
+def shown_warnings() -> Iterator[None]:
+    """Have warnings stay in the terminal of a process that configures no logging, also while a role takes its log."""
+    root, last_resort = logging.getLogger(), logging.lastResort
+    if root.handlers or last_resort is None:
+        yield
+        return
+    root.addHandler(last_resort)  # Python itself uses it only where there is no handler at all
+    try:
+        yield
+    finally:
+        root.removeHandler(last_resort)

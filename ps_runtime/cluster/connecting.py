@@ -19,13 +19,15 @@ from distributed.worker_memory import parse_memory_limit
 from psflow.ps_runtime.cluster.closed_nodes import QUIET, ClosedScheduler, ClosedWorker, quiet_logs
 from psflow.ps_runtime.cluster.fork_server import scratch_directory, start_fork_server
 from psflow.ps_runtime.cluster.own_security import own_security
+from psflow.ps_runtime.cluster.worker_keeping import KEEPS_NANNIES, keep_workers, want_no_workers
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import ClusterError, UsageError
 
 __all__ = ["kill_local_workers", "open_cluster", "tls_fault"]
 
-QUIET_LOCAL_CLUSTER = {
+LOCAL_CLUSTER = {
     **QUIET,
+    **KEEPS_NANNIES,
     "distributed.worker.multiprocessing-method": "forkserver",
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
 }
@@ -76,7 +78,8 @@ def open_cluster(
         If the workers of a cluster of our own do not come up.
     """
     if address is not None:
-        with _client(address) as client:
+        # a client that is closed while it tries to reach a lost scheduler again logs a traceback
+        with quiet_logs("distributed.client"), _client(address) as client:
             if (fault := tls_fault(client)) is not None:
                 warn(fault)
             yield client
@@ -86,7 +89,7 @@ def open_cluster(
     with (
         quiet_logs(),
         tempfile.TemporaryDirectory(dir=scratch_directory(), ignore_cleanup_errors=True) as scratch,
-        dask.config.set(QUIET_LOCAL_CLUSTER | {"temporary-directory": scratch}),  # else Dask leaves one behind
+        dask.config.set(LOCAL_CLUSTER | {"temporary-directory": scratch}),  # else Dask leaves one behind
         _local_cluster(num_slots, scratch, timeout_secs) as cluster,
         Client(cluster, timeout=timeout_secs) as client,
     ):
@@ -143,6 +146,7 @@ def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Itera
             why = f"a worker process was not ready after {timeout_secs:g} s"
         raise ClusterError(num_workers, why) from None
     _open.append(cluster)
+    keep_workers(cluster)
     try:
         yield cluster
     finally:
@@ -165,6 +169,7 @@ def kill_local_workers() -> None:
 def _kill_workers(cluster: SpecCluster) -> None:
     """End the processes of a cluster of our own at once: a role in it may be in the middle of a long call."""
     assert cluster.loop is not None, "it runs in a thread of its own"
+    want_no_workers(cluster)
     for nanny in list(cluster.workers.values()):
         pid = nanny.pid
         cluster.loop.add_callback(nanny.close)  # else it would start a process in the place of the killed one

@@ -32,6 +32,9 @@ ENVIRONMENT = {
 }
 """Of the fork server and its copies; read when a process starts, so that a role cannot set it for itself."""
 
+PREFIX = "psflow-"
+MAX_TEMPDIR_BYTES = 107 - len(f"/{PREFIX}12345678/listener-12345678")
+"""Of a directory with this prefix, in which multiprocessing makes a socket: Linux takes 107 bytes for its path."""
 AFTER_ALL = -1000
 """Of what is done as this process ends."""
 
@@ -40,9 +43,11 @@ AFTER_ALL = -1000
 def scratch_directory() -> str:
     """Return the directory for temporary files of the fork server and its copies. The first call makes it.
 
-    It is removed when this process ends or, if it is killed, when the fork server ends, which is after all copies.
+    It is in ``/tmp`` where ``TMPDIR`` is too long for the name of a socket. It is removed when this process ends or, if
+    it is killed, when the fork server ends, which is after all copies.
     """
-    path = tempfile.mkdtemp(prefix="psflow-")
+    has_room = len(os.fsencode(tempfile.gettempdir())) <= MAX_TEMPDIR_BYTES
+    path = tempfile.mkdtemp(prefix=PREFIX, dir=None if has_room else "/tmp")
     util.Finalize(None, shutil.rmtree, (path,), {"ignore_errors": True}, exitpriority=AFTER_ALL)
     process: Any = multiprocessing.current_process()
     process._config.setdefault("tempdir", path)  # for the socket of the fork server; there is no public way

@@ -7,7 +7,7 @@ import socket
 
 from psflow.ps_runtime.errors import UsageError
 
-__all__ = ["check_can_listen", "dask_address", "listen_fault", "resolved"]
+__all__ = ["check_can_listen", "dask_address", "dask_host", "listen_fault", "resolved"]
 
 REASONS = {
     errno.EADDRINUSE: "another process listens there; end it, or choose another port",
@@ -33,7 +33,12 @@ def resolved(address: str) -> tuple[str, int]:
 def dask_address(address: str) -> str:
     """Return ``tls://host:port`` of an address, with a numeric host; OSError as `resolved`."""
     host, port = resolved(address)
-    return f"tls://[{host}]:{port}" if ":" in host else f"tls://{host}:{port}"
+    return f"tls://{dask_host(host)}:{port}"
+
+
+def dask_host(host: str) -> str:
+    """Return a numeric host as Dask wants it: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def check_can_listen(who: str, address: str) -> tuple[str, int]:

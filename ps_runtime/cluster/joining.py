@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,8 +19,14 @@ from distributed.utils import get_ip
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.certificate_file import FOLDER, read_certificate
-from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs
-from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address, listen_fault, resolved
+from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs, shown_warnings
+from psflow.ps_runtime.cluster.host_addresses import (
+    check_can_listen,
+    dask_address,
+    dask_host,
+    listen_fault,
+    resolved,
+)
 from psflow.ps_runtime.cluster.leading import describe, is_of_cluster
 from psflow.ps_runtime.cluster.own_security import security_of
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
@@ -39,6 +47,8 @@ CONNECT_TIMEOUT_SECS = 5.0
 """For one of several attempts."""
 MAX_SHOWN = 300
 """Characters of a setting that differs."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +109,13 @@ def join(
     StoppedError
         If the job failed, or the chief is gone.
     """
-    address = cluster.address_of(role)
-    host, port = (None, 0) if address is None else check_can_listen(str(role), address)
     with (
         quiet_logs(),
+        shown_warnings(),
         scratch_directory() as scratch,
         dask.config.set(QUIET | {"temporary-directory": scratch}),  # else Dask leaves one behind
     ):
-        asyncio.run(_Joining(cluster, role, model_dir, own, Deadline(timeout_secs), check).run(host, port, on_event))
+        asyncio.run(_Joining(cluster, role, model_dir, own, Deadline(timeout_secs), check).run(on_event))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +129,18 @@ class _Joining:
     deadline: Deadline
     check: Callable[[], None] = never_stop
 
-    async def run(self, host: str | None, port: int, on_event: Callable[[Event], None]) -> None:
-        security = await self._meet()
+    async def run(self, on_event: Callable[[Event], None]) -> None:
+        try:
+            await self._join(on_event)
+        except UsageError as refusal:
+            await self._tell(refusal)
+            raise
+
+    async def _join(self, on_event: Callable[[Event], None]) -> None:
+        address = self.cluster.address_of(self.role)
+        host, port = (None, 0) if address is None else check_can_listen(str(self.role), address)
+        security, description = await self._meet()
+        self._compare(description)
         chief_host, chief_port = resolved(self.cluster.chief)
         worker = RoleWorker(
             dask_address(self.cluster.chief),
@@ -131,7 +150,7 @@ class _Joining:
             name=str(self.role),
             nthreads=1,
             memory_limit=0,
-            host=get_ip(chief_host, chief_port) if host is None else host,
+            host=dask_host(get_ip(chief_host, chief_port) if host is None else host),
             port=port,
             protocol="tls://",
             security=security,
@@ -151,34 +170,41 @@ class _Joining:
             self.check()
             await asyncio.wait({finished}, timeout=POLL_SECS)
 
-    async def _meet(self) -> Security:
-        """Wait until the chief answers, and agree with it on the cluster; return what to connect with."""
+    async def _tell(self, refusal: UsageError) -> None:
+        """Wait until the chief answers, and tell it that this process does not join; else it would wait for hours."""
+        logger.error("%s; telling %s", refusal, self._chief)
+        with contextlib.suppress(UsageError, WaitTimeoutError, OSError):  # it may not be there
+            security, _ = await self._meet()
+            async with self._scheduler(security) as scheduler:
+                await scheduler.note_refusal(name=str(self.role), faults=list(refusal.faults))
+
+    async def _meet(self) -> tuple[Security, dict[str, str]]:
+        """Wait until the chief answers; return what to connect with, and how it describes the cluster."""
         while True:
             self.check()
-            pem = read_certificate(self.model_dir)
-            why = self._no_certificate
-            if pem is not None:
-                security = security_of(pem)
-                try:
-                    self._compare(await self._asked(security))
-                except OSError as error:  # not there yet, or gone: the certificate is of an earlier one
-                    why = str(error)
-                else:
-                    return security
+            why, refusal = self._no_certificate, None
+            try:
+                pem = read_certificate(self.model_dir)
+                if pem is not None:
+                    security = security_of(pem)
+                    async with self._scheduler(security) as scheduler:
+                        return security, await scheduler.describe_cluster()
+            except UsageError as error:  # that of an earlier cluster, perhaps, which the chief replaces
+                refusal = error
+            except OSError as error:  # not there yet, or gone: the certificate is of an earlier one
+                why = str(error)
             if self.deadline.has_passed:
+                if refusal is not None:
+                    raise refusal
                 detail = f"{why}; start it, and give all processes the same cluster, and the same model_dir"
                 raise WaitTimeoutError(self._chief, "answer", self.deadline.timeout_secs, detail)
             await asyncio.sleep(POLL_SECS)
 
-    async def _asked(self, security: Security) -> dict[str, str]:
-        """Return how the chief describes the cluster."""
+    def _scheduler(self, security: Security) -> rpc:
+        """Return a connection to the process of the chief, open in a ``with`` block."""
         connection_args = security.get_connection_args("worker")
         timeout_secs = min(CONNECT_TIMEOUT_SECS, max(1.0, self.deadline.remaining_secs))
-        async with rpc(
-            dask_address(self.cluster.chief), timeout=timeout_secs, connection_args=connection_args
-        ) as scheduler:
-            description: dict[str, str] = await scheduler.describe_cluster()
-        return description
+        return rpc(dask_address(self.cluster.chief), timeout=timeout_secs, connection_args=connection_args)
 
     def _compare(self, of_chief: dict[str, str]) -> None:
         facts = self.own.facts

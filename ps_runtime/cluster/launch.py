@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, assert_never
 from urllib.parse import urlsplit
@@ -15,12 +15,13 @@ from distributed import Client
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
 from psflow.ps_runtime.cluster.failures import root_cause
-from psflow.ps_runtime.cluster.loss_messages import send_loss
-from psflow.ps_runtime.cluster.presence import Presence
+from psflow.ps_runtime.cluster.lookout import START_TIMEOUT_SECS, Lookout
+from psflow.ps_runtime.cluster.loss_reports import LossReports
+from psflow.ps_runtime.cluster.missing_workers import roles_to_begin, shortage, slots_needed
 from psflow.ps_runtime.cluster.restarting import Restarting, SlotOf
 from psflow.ps_runtime.cluster.role_futures import LIVES_PER_ATTEMPT, RoleFutures
-from psflow.ps_runtime.cluster.supervisor import SAVING, Loss, Supervisor
-from psflow.ps_runtime.deadline import ROLES_SECS, Deadline, stop_clock
+from psflow.ps_runtime.cluster.supervisor import Supervisor
+from psflow.ps_runtime.deadline import ROLES_SECS, stop_clock
 from psflow.ps_runtime.errors import ProtocolError, RoleFailedError, StoppedError, WaitTimeoutError
 from psflow.ps_runtime.roles.event_codec import decode_event
 from psflow.ps_runtime.roles.events import (
@@ -38,6 +39,7 @@ from psflow.ps_runtime.roles.events import (
     RoleLost,
     RoleStarted,
     SummaryFile,
+    WorkersMissing,
 )
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.specs.roles import Role, RoleId
@@ -46,18 +48,14 @@ from psflow.ps_runtime.transport.address import Address
 __all__ = ["ClusterJob"]
 
 SLICE_SECS = 0.2
-START_TIMEOUT_SECS = 60.0
-"""For a submitted role to report; its process runs already."""
-LEAVE_TIMEOUT_SECS = 300.0
-"""For a ps, or the chief, that was told to end and may have a step of the user's to finish."""
 END_TIMEOUT_SECS = 3.0
 """For cancelled roles to end, or since a signal; they look at least four times a second."""
 SETTLE_SECS = 1.0
 """After a first failure: how long to wait for the one that caused it."""
 MAX_RESTARTS = 3
 """Of one role within an hour, where nobody has said another number."""
-
-PS_0 = RoleId(Role.PS, 0)
+PROBE_TIMEOUT_SECS = 30.0
+"""For a role that is silent, where nobody has said another number; replicas give up a ps after 60 s."""
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +74,14 @@ class ClusterJob:
         must not block.
     max_restarts : int, optional
         New lives of a role within an hour, where Dask workers are lost: the role begins again on another slot. While a
-        worker or the evaluator is lost the others do not stop; with a lost ps or chief all training goes back to the
-        last checkpoint, and a job that saves none ends.
+        worker, the chief or the evaluator is lost the others train on; with a lost ps all training goes back to the
+        last checkpoint, and a job that saves none ends. `Supervisor` says when it goes back with the chief, too.
+    min_workers : int, optional
+        Workers without which the job does not begin, nor goes on for longer than five minutes. Default: all to begin,
+        none to go on.
+    probe_timeout_secs : float, optional
+        How long a ps, the chief or the evaluator may be silent, more than 0; then its Dask worker is ended, so it is
+        lost. One whose process computes is waited for.
 
     Notes
     -----
@@ -85,25 +89,35 @@ class ClusterJob:
     """
 
     def __init__(
-        self, client: Client, job: JobSpec, on_event: Callable[[Event], None], max_restarts: int = MAX_RESTARTS
+        self,
+        client: Client,
+        job: JobSpec,
+        on_event: Callable[[Event], None],
+        max_restarts: int = MAX_RESTARTS,
+        min_workers: int | None = None,
+        probe_timeout_secs: float = PROBE_TIMEOUT_SECS,
     ) -> None:
         self.job = job
         self._client = client
         self._on_event = on_event
-        self._changed = threading.Condition()
         self._futures = RoleFutures(client, job, self._take_outcome)
         self._supervisor = Supervisor(
-            job.roles, job.attempt * LIVES_PER_ATTEMPT, max_restarts, goes_back=job.config.saves_checkpoints
+            job.roles,
+            job.attempt * LIVES_PER_ATTEMPT,
+            max_restarts,
+            goes_back=job.config.saves_checkpoints,
+            # one replica that computes ahead of its pushes would begin to do so once more, at another step
+            takes_over=job.num_workers > 0 or job.config.pipeline_depth == 0,
         )
+        self._changed = threading.Condition(self._supervisor.lock)
+        self._losses = LossReports(client, self._futures.topic, job.roles, self._supervisor, on_event)
         self._cause: RoleFailedError | None = None
-        self._presence = Presence(client)
+        self._lookout = Lookout(client, self._futures.topic, self._supervisor, self._changed, probe_timeout_secs)
         self._ps_addresses: dict[RoleId, Address] = {}
-        self._num_told = Counter[RoleId]()
-        """Losses that were handed on."""
         self._hosts: set[str | None] = set()
         """Of the slots that the roles began on."""
         self._restarting: Restarting | None = None
-        self._told_missing: set[tuple[RoleId, int, Address]] = set()
+        self._min_workers = min_workers
 
     def __enter__(self) -> Self:
         self._client.subscribe_topic(self._futures.topic, self._take_event)
@@ -117,15 +131,19 @@ class ClusterJob:
         try:
             with self._changed:
                 timeout_secs = min(END_TIMEOUT_SECS, stop_clock.left(ROLES_SECS))
-                if not self._changed.wait_for(lambda: not self._running(), timeout_secs):
+                is_heard = self._client.status == "running"  # without the scheduler nobody tells that a role has ended
+                if is_heard and not self._changed.wait_for(lambda: not self._running(), timeout_secs):
                     logger.warning("%s did not end within %.1f s", ", ".join(self._running()), timeout_secs)
         finally:  # somebody may not want to wait
-            self._presence.close()
+            self._lookout.close()
+            self._losses.close()
             self._client.unsubscribe_topic(self._futures.topic)
             self._client.unsubscribe_topic("all")
 
     def start(self, policy: AdmissionPolicy, check: Callable[[], None] = never_stop) -> None:
-        """Find a slot for each role and start them all: the ps first, the others once every ps listens. Blocks.
+        """Find slots and start the roles: the ps first, the others once every ps listens. Blocks.
+
+        Without a slot for each role the job begins with fewer workers, if they are `min_workers` at least.
 
         Parameters
         ----------
@@ -141,16 +159,18 @@ class ClusterJob:
         WaitTimeoutError
             If another job does not start, or a role does not report.
         """
-        with admission(self._client, len(self.job.roles), policy, check) as slots:
-            self.start_at(dict(zip(self.job.roles, slots, strict=True)), None, check)
+        roles = self.job.roles
+        with admission(self._client, slots_needed(roles, self._min_workers), policy, check, most=len(roles)) as slots:
+            self.start_at(dict(zip(roles_to_begin(roles, len(slots)), slots, strict=True)), None, check)
 
     def start_at(self, slots: Mapping[RoleId, str], slot_of: SlotOf | None, check: Callable[[], None]) -> None:
-        """Start each role on a slot that it has already, as `start` does. Blocks; WaitTimeoutError likewise.
+        """Start roles on slots that they have already, as `start` does. Blocks; WaitTimeoutError likewise.
 
         Parameters
         ----------
         slots : mapping of RoleId to str
-            The Dask worker of each role of the job; nothing else may use these threads.
+            The Dask worker of each role of the job, but for workers that are missed; nothing else may use these
+            threads.
         slot_of : callable or None
             Returns where a lost role begins again, or None while it has no place; None: on any free slot.
         check : callable
@@ -159,16 +179,22 @@ class ClusterJob:
         self._hosts = {urlsplit(slot).hostname for slot in slots.values()}
         # a ps that is alone on its host with all others listens to no other one
         host = next(iter(self._hosts)) if len(self._hosts) == 1 else None
-        self._restarting = Restarting(self._client, self._supervisor, self._submit, host, slot_of)
+        too_few = partial(shortage, self._supervisor, self.job.num_workers, self._min_workers)
+        self._restarting = Restarting(self._client, self._supervisor, self._submit, host, slot_of, too_few)
         listens, has_started = self._supervisor.is_listening, self._supervisor.has_started
-        servers = [role for role in self.job.roles if role.role is Role.PS]
+        servers = [role for role in slots if role.role is Role.PS]
+        others = [role for role in slots if role.role is not Role.PS]
+        self._restarting.reserved = [slots[role] for role in others]
         for role in servers:
             self._submit(role, slots[role])
         self._await(lambda: [role for role in servers if not listens(role)], "start listening", check)
-        for role in self.job.roles:
-            if role.role is not Role.PS:
-                self._submit(role, slots[role])
-        self._await(lambda: [role for role in self.job.roles if not has_started(role)], "start", check)
+        self._restarting.reserved = ()
+        for role in others:
+            self._submit(role, slots[role])
+        self._await(lambda: [role for role in slots if not has_started(role)], "start", check)
+        with self._changed:
+            for role in set(self.job.roles) - slots.keys():
+                self._supervisor.miss(role)
 
     def wait(self, role: RoleId, timeout_secs: float, num_lost: int = 0) -> dict[str, Any] | None:
         """Wait for a role to end; return its report, or None if it is running still.
@@ -223,15 +249,16 @@ class ClusterJob:
         WaitTimeoutError
             If the scheduler is silent for minutes, or a lost role finds no slot though nobody trains without it.
         """
-        supervisor = self._supervisor
-        while not supervisor.all_ended():
+        has_ended = False
+        while not has_ended:
             check()
             self._begin_again(check)
             with self._changed:
                 self._changed.wait_for(self._has_news, SLICE_SECS)
+                has_ended = self._supervisor.all_ended()
             self._raise_failure(check)
-        self._raise_failure(check)  # they may all have failed before the first look
-        return {str(role): report for role, report in supervisor.reports().items()}
+        with self._changed:
+            return {str(role): report for role, report in self._supervisor.reports().items()}
 
     def root_cause(self) -> RoleFailedError:
         """Return what the job fails of, once a role has failed: the same each time. Blocks for a second at most.
@@ -247,7 +274,9 @@ class ClusterJob:
 
     def _raise_failure(self, check: Callable[[], None]) -> None:
         """Raise what a role has failed with, unless `check` knows better: a signal may have ended the roles as well."""
-        if self._any_error():
+        with self._changed:
+            has_failed = self._any_error()
+        if has_failed:
             cause = self.root_cause()
             check()
             raise cause
@@ -255,19 +284,22 @@ class ClusterJob:
     def _submit(self, role: RoleId, slot: str) -> None:
         """Have a life of a role begin."""
         with self._changed:
+            if self._supervisor.has_ended(role):  # meanwhile nobody needs it any more
+                return
             incarnation = self._supervisor.place(role, slot)
             servers = [RoleId(Role.PS, i) for i in range(self.job.num_ps)] if role.role is not Role.PS else []
             addresses = [self._ps_addresses[server] for server in servers]
         self._futures.submit(role, incarnation, slot, addresses, is_alone=len(self._hosts) == 1)
 
-    def _begin_again(self, check: Callable[[], None]) -> None:
+    def _begin_again(self, check: Callable[[], None], *, has_turn: bool = False) -> None:
         """Find out what is lost and tell of it, end what is to end, and place what may begin again."""
         assert self._restarting is not None
-        self._look()
-        self._tell_losses()
-        self._futures.cancel(self._supervisor.to_end())  # or Dask runs them once more if their addresses come back
-        self._restarting.place(check)
-        self._tell_missing()
+        self._lookout.look()
+        self._losses.tell()
+        with self._changed:
+            over = self._supervisor.to_end()
+        self._futures.cancel(over)  # or Dask runs them once more if their addresses come back
+        self._restarting.place(check, has_turn=has_turn)
 
     def _take_event(self, stamped: tuple[float, Any]) -> None:
         """Note what an event says of the roles, and hand it on; the job fails of data that is no event of a role."""
@@ -301,11 +333,13 @@ class ClusterJob:
                 if is_current:
                     self._ps_addresses[role] = event.address
                     self._supervisor.listen(role, event.incarnation)
-            case Restored() | FirstStep() | Metrics() | SummaryFile() | Checkpoint() | Evaluation() | Export():
+            case FirstStep():
+                self._supervisor.step(role, event.incarnation)
+            case Restored() | Metrics() | SummaryFile() | Checkpoint() | Evaluation() | Export():
                 pass
             case LogMessage():
                 return True
-            case RoleLost():
+            case RoleLost() | WorkersMissing():
                 raise ProtocolError(event.role, "no role says of itself that it is lost")
             case _:
                 assert_never(event)
@@ -314,69 +348,25 @@ class ClusterJob:
     def _take_cluster_event(self, stamped: tuple[float, Any]) -> None:
         event = stamped[1]
         if isinstance(event, Mapping) and event.get("action") == "remove-worker":
-            self._lose({event["worker"]}, in_order=event["expected"])
-
-    def _look(self) -> None:
-        """Find out about Dask workers that have left and of which nobody has told."""
-        with self._changed:
-            self._supervisor.lose_late(START_TIMEOUT_SECS)
-            if late := self._supervisor.late_to_leave(LEAVE_TIMEOUT_SECS):
-                names = ", ".join(map(str, late))
-                raise WaitTimeoutError(names, "end, so that training goes back to a checkpoint", LEAVE_TIMEOUT_SECS)
-            slots = set(self._supervisor.slots().values())
-        self._lose(self._presence.missing(slots))
-
-    def _lose(self, addresses: Collection[str], *, in_order: bool = False) -> None:
-        with self._changed:
-            self._supervisor.lose_slots(addresses, in_order=in_order)
-            self._changed.notify_all()
-
-    def _tell_losses(self) -> None:
-        """Hand on what is lost and may begin again; what may not is let go, or what the job fails of."""
-        for role in self.job.roles:
-            if self._supervisor.error(role) is not None:
-                continue
-            for loss in self._supervisor.losses(role)[self._num_told[role] :]:
-                self._num_told[role] += 1
-                if not loss.is_recall:
-                    self._tell_loss(role, loss)
-
-    def _tell_missing(self) -> None:
-        """Tell a new ps-0 of workers that find no slot, or do not end: it would wait for them with updates of all."""
-        for role, incarnation in self._supervisor.missing_workers():
-            told = (role, incarnation, self._ps_addresses[PS_0])
-            if told not in self._told_missing:
-                self._told_missing.add(told)
-                self._send_loss(role, incarnation)
-
-    def _send_loss(self, role: RoleId, incarnation: int) -> None:
-        if (slot := self._supervisor.slots().get(PS_0)) is not None:
-            send_loss(self._client, self._futures.topic, slot, (role.replica, incarnation))
-
-    def _tell_loss(self, role: RoleId, loss: Loss) -> None:
-        if role.role is Role.WORKER:  # one that left in order may not have come to say so
-            self._send_loss(role, loss.incarnation)
-        if not self._supervisor.has_ended(role):
-            goes_back = role.role in SAVING
-            self._on_event(RoleLost(loss.error.error, goes_back, role=str(role), incarnation=loss.incarnation))
+            with self._changed:
+                self._supervisor.lose_slots({event["worker"]}, in_order=event["expected"])
+                self._changed.notify_all()
 
     def _await(self, missing: Callable[[], list[RoleId]], action: str, check: Callable[[], None]) -> None:
         """Wait until `missing` returns no role that still has to do `action`; raise the failure of one that ends."""
-        deadline = Deadline(START_TIMEOUT_SECS)
-        while not deadline.has_passed:
-            self._begin_again(check)
+        while True:
+            self._begin_again(check, has_turn=True)
             with self._changed:
                 if self._changed.wait_for(lambda: not missing() or self._any_error(), SLICE_SECS) and not missing():
                     return
+                late = self._supervisor.late(missing(), START_TIMEOUT_SECS)  # who has no slot may wait for one
             check()
             self._raise_failure(check)
-        if late := missing():
-            raise WaitTimeoutError(", ".join(map(str, late)), action, START_TIMEOUT_SECS)
+            if late:
+                raise WaitTimeoutError(", ".join(map(str, late)), action, START_TIMEOUT_SECS)
 
     def _has_news(self) -> bool:
-        supervisor = self._supervisor
-        is_lost = any(len(supervisor.losses(role)) > self._num_told[role] for role in self.job.roles)
-        return is_lost or supervisor.all_ended() or self._any_error()
+        return self._losses.has_news() or self._supervisor.all_ended() or self._any_error()
 
     def _any_error(self) -> bool:
         return self._cause is not None or bool(self._supervisor.errors())
@@ -397,4 +387,4 @@ class ClusterJob:
             self._changed.notify_all()
 
     def _running(self) -> list[str]:
-        return sorted(map(str, self._supervisor.running()))
+        return sorted(str(life.role) for life in self._supervisor.running())

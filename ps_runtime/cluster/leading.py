@@ -13,13 +13,13 @@ from distributed import Client, SpecCluster
 
 from psflow.ps_runtime.cluster.admission import free_slots
 from psflow.ps_runtime.cluster.certificate_file import kept_certificate
-from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs
-from psflow.ps_runtime.cluster.host_addresses import check_can_listen
+from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs, shown_warnings
+from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_host
 from psflow.ps_runtime.cluster.own_security import new_pem, security_of
-from psflow.ps_runtime.cluster.role_worker import LeadingScheduler, RoleWorker
+from psflow.ps_runtime.cluster.role_worker import LeadingScheduler, Refusal, RoleWorker
 from psflow.ps_runtime.cluster.scratch import scratch_directory
 from psflow.ps_runtime.deadline import Deadline, stop_clock
-from psflow.ps_runtime.errors import PsflowError, WaitTimeoutError
+from psflow.ps_runtime.errors import PsflowError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.roles.events import Event
 from psflow.ps_runtime.roles.trainer import Drive, train
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
@@ -99,6 +99,7 @@ def lead(
     own = {"nthreads": len(processes[CHIEF]), "on_event": on_event, "drive": drive}
     with (
         quiet_logs(),
+        shown_warnings(),
         scratch_directory() as scratch,
         dask.config.set(QUIET | {"temporary-directory": scratch}),  # else Dask leaves one behind
         _nodes(pem, host, port, describe(cluster, model_dir, program), own) as nodes,
@@ -107,7 +108,7 @@ def lead(
     ):
         scheduler: Any = nodes.scheduler
         try:
-            yield Led(client, cluster, processes)
+            yield Led(client, cluster, processes, scheduler.refusals)
         except BaseException as error:
             scheduler.note_end(str(error) if isinstance(error, PsflowError) else repr(error))
             raise
@@ -125,12 +126,21 @@ class Led:
         Where its processes are.
     processes : mapping of str to sequence of RoleId
         The roles of each process, by its name.
+    refusals : mapping of str to Refusal
+        Of processes that do not join, by name; others may be added at any time.
     """
 
-    def __init__(self, client: Client, cluster: ClusterAddresses, processes: Mapping[str, tuple[RoleId, ...]]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        cluster: ClusterAddresses,
+        processes: Mapping[str, tuple[RoleId, ...]],
+        refusals: Mapping[str, Refusal],
+    ) -> None:
         self.client = client
         self._cluster = cluster
         self._processes = processes
+        self._refusals = refusals
 
     def await_processes(self, timeout_secs: float, check: Callable[[], None]) -> dict[RoleId, str]:
         """Wait until all processes have joined; return the address of the Dask worker of each role. Blocks.
@@ -144,27 +154,53 @@ class Led:
 
         Raises
         ------
+        UsageError
+            If one of them has found that it cannot join, and no other one of its role does.
         WaitTimeoutError
             If one of them does not come.
         """
         deadline, say = Deadline(timeout_secs), Deadline(SAY_AFTER_SECS)
         while missing := self._processes.keys() - (joined := self._joined()).keys():
             check()
+            self._raise_refusals(missing)
             if deadline.has_passed:
                 remedy = f"start {'it' if len(missing) == 1 else 'each of them'}, with the TF_CONFIG of this process"
                 raise WaitTimeoutError(self._named(missing), "join the chief", timeout_secs, remedy)
             if say.has_passed:
-                logger.warning("waiting up to %.0f s more for %s", deadline.remaining_secs, self._named(missing))
+                logger.warning(
+                    "waiting up to %.0f s more for %s; a process that does not find this model_dir has ended with an "
+                    "error after 60 s",
+                    deadline.remaining_secs,
+                    self._named(missing),
+                )
                 say = Deadline(SAY_AGAIN_SECS)
             time.sleep(POLL_SECS)
         return {role: joined[name] for name, roles in self._processes.items() for role in roles}
 
     def slot_of(self, role: RoleId) -> str | None:
         """Return the Dask worker of the process that carries `role`; None while that is not there, or is busy."""
-        [name] = [name for name, roles in self._processes.items() if role in roles]
-        address = self._joined().get(name)
+        address = self._joined().get(self._process_of(role))
         workers = self.client.scheduler_info(n_workers=-1)["workers"]
         return address if address in free_slots(workers, self.client.processing()) else None
+
+    def has_joined(self, role: RoleId) -> bool:
+        """Return whether the process that carries `role` is there, busy or not."""
+        return self._process_of(role) in self._joined()
+
+    def _process_of(self, role: RoleId) -> str:
+        [name] = [name for name, roles in self._processes.items() if role in roles]
+        return name
+
+    def _raise_refusals(self, missing: set[str]) -> None:
+        refused = {name: refusal for name, refusal in self._refusals.items() if name in missing}
+        faults = [
+            f"{name} does not join: {fault}"
+            for name, refusal in refused.items()
+            if refusal.deadline.has_passed
+            for fault in refusal.faults
+        ]
+        if faults:
+            raise UsageError(tuple(faults))
 
     def _joined(self) -> dict[str, str]:
         workers = self.client.scheduler_info(n_workers=-1)["workers"]
@@ -181,7 +217,7 @@ class Led:
 def _nodes(pem: str, host: str, port: int, description: dict[str, str], own: dict[str, Any]) -> Iterator[SpecCluster]:
     """Start the scheduler and the worker of this process, with options of its `own`, in a thread; close them."""
     security = security_of(pem)
-    common = {"host": host, "protocol": "tls://", "security": security}
+    common = {"host": dask_host(host), "protocol": "tls://", "security": security}
     nodes = SpecCluster(
         scheduler={"cls": LeadingScheduler, "options": {**common, "port": port, "description": description}},
         workers={CHIEF: {"cls": RoleWorker, "options": {**common, "memory_limit": 0, **own}}},

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
+from typing import Any
 
 from distributed import Client
 
 from psflow.ps_runtime.protocol.message import Life
 
-__all__ = ["receiving", "send_loss", "take_loss"]
+__all__ = ["LossMessages", "receiving", "take_loss"]
 
 _inboxes: dict[str, SimpleQueue[Life]] = {}
 """Of the ps that run in this process, by the topic of their job's events."""
 
 
-def send_loss(client: Client, topic: str, slot: str, life: Life) -> None:
-    """Tell a ps that a replica is lost. Returns before it has heard; a ps that is not there any more hears nothing.
+class LossMessages:
+    """Sends messages to the ps of a job, and waits for none: Dask tries for half a minute to reach one that is lost.
 
     Parameters
     ----------
@@ -25,12 +28,36 @@ def send_loss(client: Client, topic: str, slot: str, life: Life) -> None:
         Of the cluster.
     topic : str
         Of the events of the job, which tells it from others.
-    slot : str
-        The Dask worker of the ps.
-    life : Life
-        Replica and incarnation.
     """
-    client.run(take_loss, topic, life, workers=[slot], wait=False, on_error="ignore")
+
+    def __init__(self, client: Client, topic: str) -> None:
+        self._client = client
+        self._topic = topic
+        self._under_way: set[Future[None]] = set()
+
+    def send(self, slot: str, life: Life) -> None:
+        """Tell a ps that a replica is lost. Does not block; a ps that is not there any more hears nothing.
+
+        Parameters
+        ----------
+        slot : str
+            The Dask worker of the ps.
+        life : Life
+            Replica and incarnation.
+        """
+        loop: Any = self._client.loop
+        message = asyncio.run_coroutine_threadsafe(self._send(slot, life), loop.asyncio_loop)
+        self._under_way.add(message)
+        message.add_done_callback(self._under_way.discard)
+
+    def close(self) -> None:
+        """Give up what is still under way. Idempotent."""
+        for message in list(self._under_way):
+            message.cancel()
+
+    async def _send(self, slot: str, life: Life) -> None:
+        with suppress(OSError):  # the connection to the scheduler breaks: the owner hears of that from others
+            await self._client._run(take_loss, self._topic, life, workers=[slot], wait=False, on_error="ignore")
 
 
 async def take_loss(topic: str, life: Life) -> None:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from distributed import Security
 
-__all__ = ["new_pem", "own_security", "security_of"]
+__all__ = ["is_pem", "new_pem", "own_security", "security_of"]
 
 ROLES = ("client", "scheduler", "worker")
 NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "psflow-cluster")])
@@ -51,6 +51,12 @@ def new_pem() -> str:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return (key_bytes + certificate.public_bytes(serialization.Encoding.PEM)).decode()
+
+
+def is_pem(text: str) -> bool:
+    """Return whether a text has the parts of what `new_pem` returned."""
+    key, _, certificate = text.partition(CERTIFICATE)
+    return "-----BEGIN " in key and "-----END CERTIFICATE-----" in certificate
 
 
 def security_of(pem: str) -> Security:

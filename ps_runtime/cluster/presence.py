@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
@@ -30,17 +30,24 @@ class Presence:
         Connected to the scheduler to ask.
     clock : callable
         In seconds.
+    look_secs : float, optional
+        Between two questions.
 
     Notes
     -----
     Not thread-safe.
     """
 
-    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, client: Client, clock: Callable[[], float] = time.monotonic, look_secs: float = LOOK_SECS
+    ) -> None:
+        self.workers: Mapping[str, Mapping[str, Any]] = {}
+        """All Dask workers by address, as the last answer describes them; a new mapping for each answer."""
         self._client = client
         self._clock = clock
+        self._look_secs = look_secs
         self._asked: Collection[str] = ()
-        self._answer: Future[dict[str, int]] | None = None
+        self._answer: Future[Mapping[str, Mapping[str, Any]]] | None = None
         self._next_question = Deadline(0.0, clock)
         self._silence: Deadline | None = None
         """Since the first question that has had no answer."""
@@ -57,11 +64,14 @@ class Presence:
             present = self._taken()
             if present is not None:
                 self._silence = None
+                self.workers = present
                 return set(self._asked) - present.keys()
         elif self._answer is None and self._next_question.has_passed:
             self._ask(addresses)
         if self._silence is not None and self._silence.has_passed:
-            raise WaitTimeoutError("the Dask scheduler", "list its workers", SILENCE_SECS)
+            scheduler: Any = self._client.scheduler
+            remedy = "look at its log and its host, start it again if need be, then run the same command again"
+            raise WaitTimeoutError(f"the Dask scheduler at {scheduler.address}", "answer", SILENCE_SECS, remedy)
         return set()
 
     def close(self) -> None:
@@ -70,7 +80,7 @@ class Presence:
             self._answer.cancel()
             self._answer = None
 
-    def _taken(self) -> dict[str, int] | None:
+    def _taken(self) -> Mapping[str, Mapping[str, Any]] | None:
         """Return what was answered; None if the connection broke, and the next question may come through."""
         assert self._answer is not None
         answer, self._answer = self._answer, None
@@ -80,13 +90,14 @@ class Presence:
             return None
 
     def _ask(self, addresses: Collection[str]) -> None:
-        self._asked, self._next_question = tuple(addresses), Deadline(LOOK_SECS, self._clock)
+        self._asked, self._next_question = tuple(addresses), Deadline(self._look_secs, self._clock)
         if self._silence is None:
             self._silence = Deadline(SILENCE_SECS, self._clock)
         loop: Any = self._client.loop
-        self._answer = asyncio.run_coroutine_threadsafe(self._threads_by_address(), loop.asyncio_loop)
+        self._answer = asyncio.run_coroutine_threadsafe(self._described(), loop.asyncio_loop)
 
-    async def _threads_by_address(self) -> dict[str, int]:
+    async def _described(self) -> Mapping[str, Mapping[str, Any]]:
         scheduler: Any = self._client.scheduler
-        threads: dict[str, int] = await scheduler.ncores(workers=list(self._asked))
-        return threads
+        identity = await scheduler.identity(n_workers=-1)
+        workers: Mapping[str, Mapping[str, Any]] = identity["workers"]
+        return workers

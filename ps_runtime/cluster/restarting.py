@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from distributed import Client
 
@@ -26,13 +27,13 @@ NO_SLOT_SECS = 300.0
 SAY_AGAIN_SECS = 30.0
 """Until somebody reads whom the job misses, and between two such lines."""
 BY_HAND = "start the process of each of them again by its command"
-ANYWHERE = "add a Dask worker to the cluster, or end what takes its threads"
+ANYWHERE = "add a Dask worker to the cluster, or end what takes its threads or kills its processes"
 
 logger = logging.getLogger(__name__)
 
 
 class Restarting:
-    """Gives each role that waits for a new life a free slot of the cluster; never waits for one itself.
+    """Gives each role that waits for a life a free slot of the cluster; never waits for one itself.
 
     Parameters
     ----------
@@ -46,6 +47,13 @@ class Restarting:
         Where the slots have to be; None: anywhere.
     slot_of : callable, optional
         Where roles have places of their own; else any free slot will do.
+    shortage : callable, optional
+        Returns that too few workers are there for the job to go on, as a clause; "" if they are enough.
+
+    Attributes
+    ----------
+    reserved : sequence of str
+        Dask workers with a slot that a role is about to take, one for each.
     """
 
     def __init__(
@@ -55,11 +63,14 @@ class Restarting:
         submit: Callable[[RoleId, str], None],
         host: str | None,
         slot_of: SlotOf | None = None,
+        shortage: Callable[[], str] = str,
     ) -> None:
+        self.reserved: Sequence[str] = ()
         self._client = client
         self._supervisor = supervisor
         self._submit = submit
         self._slot_of = slot_of
+        self._shortage = shortage
         self._policy = AdmissionPolicy(0, waits_for_slots=False, host=host)
         self._next_look = Deadline(0)
         self._has_placed_all = False
@@ -68,38 +79,37 @@ class Restarting:
         self._say: Deadline | None = None
         """Until the next line on who waits; None while nobody does."""
 
-    def place(self, check: Callable[[], None]) -> None:
+    def place(self, check: Callable[[], None], *, has_turn: bool = False) -> None:
         """Look for free slots, once a second, if somebody waits; the others train on meanwhile.
 
         Parameters
         ----------
         check : callable
             Called now and then; raises to end the search.
+        has_turn : bool, optional
+            Whether this job is being admitted, so that no other one chooses slots.
 
         Raises
         ------
         WaitTimeoutError
-            If nobody trains, or nobody is left at all, and no slot was free for five minutes.
+            If nobody trains, too few workers do, or nobody is left at all, and no slot was free for five minutes.
         """
-        due = self._supervisor.due()
+        with self._supervisor.lock:
+            due, all_started = self._supervisor.due(), self._supervisor.all_started()
         if not due:
             self._say = None
-        if not due or not self._may_look:
+        # a slot that this job was given is not given once more: the scheduler knows by then that it is taken
+        if not due or not (self._next_look.has_passed or (self._has_placed_all and all_started)):
             return
         self._next_look = Deadline(LOOK_SECS)
-        self._has_placed_all = self._place(due, check) == len(due)
+        self._has_placed_all = self._place(due, replace(self._policy, has_turn=has_turn), check) == len(due)
         if self._has_placed_all:
             self._no_slot = self._say = None
         else:
             self._give_up_late()
             self._say_late()
 
-    @property
-    def _may_look(self) -> bool:
-        """Whether a slot that this job was given would not be given once more: the scheduler knows that it is taken."""
-        return self._next_look.has_passed or (self._has_placed_all and self._supervisor.all_started())
-
-    def _place(self, due: Sequence[RoleId], check: Callable[[], None]) -> int:
+    def _place(self, due: Sequence[RoleId], policy: AdmissionPolicy, check: Callable[[], None]) -> int:
         """Have roles begin as far as there are slots for them, the first ones first; return how many do."""
         if self._slot_of is not None:
             places = [(role, slot) for role in due if (slot := self._slot_of(role)) is not None]
@@ -107,8 +117,10 @@ class Restarting:
                 self._submit(role, slot)
             return len(places)
         try:
-            busy = self._supervisor.busy_slots()  # of cancelled lives, so that the scheduler takes them for free
-            with admission(self._client, 1, self._policy, check, most=len(due) + len(busy)) as slots:
+            with self._supervisor.lock:
+                # of cancelled lives, and of those to come: the scheduler takes their slots for free
+                busy = [*self._supervisor.busy_slots(), *self.reserved]
+            with admission(self._client, 1, policy, check, most=len(due) + len(busy)) as slots:
                 free = list((Counter(slots) - Counter(busy)).elements())[: len(due)]
                 for role, slot in zip(due, free, strict=False):
                     self._submit(role, slot)
@@ -117,7 +129,9 @@ class Restarting:
             return 0
 
     def _give_up_late(self) -> None:
-        if self._supervisor.is_training and self._supervisor.slots():
+        with self._supervisor.lock:
+            others_train = self._supervisor.is_training and self._supervisor.slots() and not self._shortage()
+        if others_train:
             self._no_slot = None
         elif self._no_slot is None:
             self._no_slot = Deadline(NO_SLOT_SECS)
@@ -126,9 +140,11 @@ class Restarting:
 
     def _too_late(self) -> WaitTimeoutError:
         state = ""
-        if self._supervisor.is_trained:  # only the evaluator is missed then: the others are let go
+        with self._supervisor.lock:
+            is_trained = self._supervisor.is_trained
+        if is_trained:  # only the evaluator is missed then: the others are let go
             state = "training is complete, and its checkpoints are kept; to evaluate the rest, "
-        detail = f"{state}resume the job, and {self._remedy}"
+        detail = f"{self._too_few}{state}resume the job, and {self._remedy}"
         return WaitTimeoutError(self._names, f"begin {self._where}", NO_SLOT_SECS, detail)
 
     def _say_late(self) -> None:
@@ -137,15 +153,23 @@ class Restarting:
             self._say = Deadline(SAY_AGAIN_SECS)
         elif self._say.has_passed:
             self._say = Deadline(SAY_AGAIN_SECS)
-            logger.warning("%s: lost, and waiting to begin %s; %s", self._names, self._where, self._remedy)
+            line = "%s: missing, and waiting to begin %s; %s%s"
+            logger.warning(line, self._names, self._where, self._too_few, self._remedy)
+
+    @property
+    def _too_few(self) -> str:
+        with self._supervisor.lock:
+            said = self._shortage()
+        return f"{said}; " if said else ""
 
     @property
     def _names(self) -> str:
-        return ", ".join(map(str, self._supervisor.waiting()))
+        with self._supervisor.lock:
+            return ", ".join(map(str, self._supervisor.waiting()))
 
     @property
     def _where(self) -> str:
-        return "again on a free slot" if self._slot_of is None else "again in a process of its own"
+        return "on a free slot" if self._slot_of is None else "in a process of its own"
 
     @property
     def _remedy(self) -> str:

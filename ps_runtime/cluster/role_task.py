@@ -14,6 +14,8 @@ from distributed.core import Status
 
 from psflow.ps_runtime.client.shard_client import Dial
 from psflow.ps_runtime.cluster.departure import Departure, departure_of
+from psflow.ps_runtime.cluster.fencing import SchedulerFence
+from psflow.ps_runtime.cluster.heartbeats import pulse_shown
 from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.cluster.loss_messages import receiving
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
@@ -69,6 +71,7 @@ def run_role(
             liveness.check,
             lambda event: worker.log_event(topic, encode_event(event)),
             liveness.is_leaving,
+            fence=SchedulerFence(worker, worker.get_current_task(), str(role), liveness.check),
         )
         context.emit(RoleStarted())
         try:
@@ -86,7 +89,10 @@ def _run(
     match context.role.role:
         case Role.PS:
             # of the ps ps-0 alone is told of losses; another one may run in the same process
-            with receiving(topic, context.lost_replicas) if context.role.index == 0 else nullcontext():
+            with (
+                receiving(topic, context.lost_replicas) if context.role.index == 0 else nullcontext(),
+                pulse_shown(worker, topic, context.role, context.incarnation, context.pulse),
+            ):
                 return run_ps(job, context, str(urlsplit(worker.contact_address).hostname), is_alone=is_alone)
         case Role.CHIEF:
             return run_chief(job, context, dials, drive)

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from psflow.ps_runtime.cluster.closed_nodes import ClosedScheduler, ClosedWorker
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.roles.event_codec import decode_event
 from psflow.ps_runtime.roles.events import Event
 from psflow.ps_runtime.roles.trainer import Drive, train
 
-__all__ = ["FINISHED", "LeadingScheduler", "RoleWorker"]
+__all__ = ["FINISHED", "LeadingScheduler", "Refusal", "RoleWorker"]
 
 FINISHED = "psflow-finished"
 FAILED = "psflow-failed: "
 TOPICS = "psflow-"
 """How the topics of the events of roles begin."""
+REFUSAL_SECS = 10.0
+"""For another process of the same role to join, which may have been started twice."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a process does not join.
+
+    Parameters
+    ----------
+    faults : tuple of str
+        What it has found wrong.
+    deadline : Deadline
+        For another process of its role to join.
+    """
+
+    faults: tuple[str, ...]
+    deadline: Deadline
 
 
 class LeadingScheduler(ClosedScheduler):
@@ -27,17 +50,28 @@ class LeadingScheduler(ClosedScheduler):
         Plain data that `describe_cluster` returns to a process that joins.
     options
         As a Scheduler has them.
+
+    Attributes
+    ----------
+    refusals : dict of str to Refusal
+        The last one of each process, by its name.
     """
 
     def __init__(self, *, description: dict[str, Any], **options: Any) -> None:
         super().__init__(**options)
         self._description = description
         self._reason = ""
-        self.handlers["describe_cluster"] = self.describe_cluster
+        self.refusals: dict[str, Refusal] = {}
+        self.handlers |= {"describe_cluster": self.describe_cluster, "note_refusal": self.note_refusal}
 
     def describe_cluster(self) -> dict[str, Any]:
         """Return the description."""
         return self._description
+
+    def note_refusal(self, name: str, faults: Sequence[str]) -> None:
+        """Remember why the process `name` does not join."""
+        logger.warning("%s does not join: %s", name, "; ".join(faults))
+        self.refusals[name] = Refusal(tuple(faults), Deadline(REFUSAL_SECS))
 
     def note_end(self, failure: str | None) -> None:
         """Remember how the job has ended: what it failed of, or None."""

@@ -8,92 +8,36 @@ the job fails of. There is no Dask in it.
 
     placed ──▶ started ──▶ returned            it has ended
        │          │ ├────▶ failed              it has ended, and the job fails of it
-       │          │ └────▶ recalled ──┐        a ps or the chief is lost: training goes back
+       │          │ └────▶ recalled ──┐        training goes back to a checkpoint
        └──────────┴─────▶ lost ───────┴──▶ placed     a new life
                             └────────────▶ failed     too many times within an hour
 
-A ps has values, and the chief the order of cuts, that nobody else has. Once one of them is lost, all roles that train
-are recalled, and begin again from the last checkpoint: the ps first, the others once every ps listens. A checkpoint is
-written by the ps and the chief together, so the new ones begin only after the old ones have ended.
+A ps has values that nobody else has. Once one is lost, all roles that train are recalled, and begin again from the last
+checkpoint: the ps first, the others once every ps listens. A checkpoint is written by the ps and the chief together, so
+the new ones begin only after the old ones have ended.
+
+A lost chief begins again alone, as a worker does, and takes over: the ps hold all that it must know. Training goes back
+with it only where that cannot be: no step was made yet, so the variables may have no values; a ps has come to its end;
+or nobody else trains, and it would not make the same steps.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, assert_never
 
+from psflow.ps_runtime.cluster.lives import Loss, RoleLife, RoleState
+from psflow.ps_runtime.cluster.silence import RunningLife
 from psflow.ps_runtime.errors import LifeOverError, RoleFailedError, RoleLostError, StoppedError, TransportError
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
-__all__ = ["SAVING", "Loss", "Supervisor"]
+__all__ = ["SAVING", "Supervisor"]
 
 SAVING = (Role.PS, Role.CHIEF)
 """The roles that make checkpoints: no training goes on without one of them."""
 HOUR_SECS = 3600.0
-
-
-class Loss(NamedTuple):
-    """A life that is over though its role goes on, and why."""
-
-    incarnation: int
-    error: RoleLostError
-    is_recall: bool
-    """It ended because another role was lost."""
-    in_order: bool
-    """Its Dask worker was closed, and waited for it; it gives back what it has."""
-
-
-@dataclass(slots=True)
-class _Life:
-    """A life of a role, on one Dask worker."""
-
-    incarnation: int
-    slot: str
-    placed_at: float
-    has_started: bool = False
-    is_listening: bool = False
-    has_left: bool = False
-    has_outcome: bool = False
-    is_leaving: bool = False
-    recalled_at: float | None = None
-
-    @property
-    def can_be_reached(self) -> bool:
-        return self.is_listening and self.recalled_at is None
-
-
-@dataclass(slots=True)
-class _State:
-    """What is known of a role; it waits to be placed if it has neither a life nor an end."""
-
-    num_placed: int = 0
-    life: _Life | None = None
-    report: dict[str, Any] | None = None
-    error: BaseException | None = None
-    losses: list[Loss] = field(default_factory=list)
-    lost_at: deque[float] = field(default_factory=deque)
-    """Within the last hour."""
-    is_let_go: bool = False
-    """It was lost when nobody needed it any more."""
-
-    @property
-    def is_waiting(self) -> bool:
-        return self.num_placed > 0 and self.life is None and not self.has_ended
-
-    @property
-    def is_recalled(self) -> bool:
-        return self.life is not None and self.life.recalled_at is not None
-
-    @property
-    def is_to_end(self) -> bool:
-        return self.life is not None and self.life.recalled_at is not None and not self.life.has_left
-
-    @property
-    def has_ended(self) -> bool:
-        return self.report is not None or self.error is not None or self.is_let_go
 
 
 class Supervisor:
@@ -108,13 +52,20 @@ class Supervisor:
     max_restarts : int
         New lives of one role within an hour, from 0. Lives that were recalled, left in order or hung do not count.
     goes_back : bool
-        Whether there are checkpoints to go back to; else a lost ps or chief ends the job.
+        Whether there are checkpoints to go back to; else the loss that calls for it ends the job.
+    takes_over : bool
+        Whether the steps that a new life of the chief makes do not depend on where the last one was lost.
     clock : callable, optional
         Returns seconds that never go back.
 
+    Attributes
+    ----------
+    lock : RLock
+        To be held for each call, and for what several of them have to agree on, by threads that share a supervisor.
+
     Notes
     -----
-    Not thread-safe. Events of a life that is over, or not yet placed, do nothing.
+    Not thread-safe by itself. Events of a life that is over, or not yet placed, do nothing.
     """
 
     def __init__(
@@ -124,13 +75,18 @@ class Supervisor:
         max_restarts: int,
         *,
         goes_back: bool = True,
+        takes_over: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._states = {role: _State() for role in roles}
+        self._states = {role: RoleState() for role in roles}
         self._first_incarnation = first_incarnation
         self._max_restarts = max_restarts
         self._goes_back = goes_back
+        self._takes_over = takes_over
         self._clock = clock
+        self._is_open = False
+        """A step was made since training began, or went back: the variables have values, and ps-0 gives tickets."""
+        self.lock = threading.RLock()
 
     # Events
 
@@ -139,10 +95,14 @@ class Supervisor:
         state = self._states[role]
         incarnation = self._first_incarnation + state.num_placed
         state.num_placed += 1
-        state.life = _Life(incarnation, slot, self._clock())
+        state.life = RoleLife(incarnation, slot, self._clock())
         if role.role is not Role.PS and not self._all_listen():
             state.life.recalled_at = self._clock()  # a ps was lost meanwhile
         return incarnation
+
+    def miss(self, role: RoleId) -> None:
+        """Take note that the others have begun without a worker, for want of a Dask worker."""
+        self._states[role].was_missed = True
 
     def start(self, role: RoleId, incarnation: int) -> None:
         """Take note that a life has started; if it does so again, Dask has begun a lost one anew, which counts not."""
@@ -157,6 +117,11 @@ class Supervisor:
         if (life := self._life(role, incarnation)) is not None:
             life.is_listening = True
 
+    def step(self, role: RoleId, incarnation: int) -> None:
+        """Take note that a life has made a step."""
+        if (life := self._life(role, incarnation)) is not None and life.recalled_at is None:
+            self._is_open = True
+
     def leave(self, role: RoleId, incarnation: int) -> None:
         """Take note that a life runs no longer; `finish` or `fail` says how it has ended."""
         if (life := self._life(role, incarnation)) is not None:
@@ -170,6 +135,11 @@ class Supervisor:
         if (life := self._life(role, incarnation)) is not None:
             life.is_leaving = True
 
+    def hang(self, role: RoleId, incarnation: int, reason: str) -> None:
+        """Take note that a life hangs, so that its Dask worker is about to be lost; it is lost for that `reason`."""
+        if (life := self._life(role, incarnation)) is not None:
+            life.hang = reason
+
     def finish(self, role: RoleId, incarnation: int, report: dict[str, Any]) -> None:
         """Take note that a life came to its end, and what it says of itself."""
         state = self._states[role]
@@ -181,25 +151,29 @@ class Supervisor:
         if role.role is Role.CHIEF:
             for other, state in self._states.items():
                 state.is_let_go |= other.role is not Role.EVALUATOR and (state.is_waiting or state.is_recalled)
+        if role.role is Role.PS:
+            for chief in self.waiting():
+                if chief.role is Role.CHIEF:  # which was lost as it ended the job, and finds no ps any more
+                    self._recall(chief)
 
     def fail(self, role: RoleId, incarnation: int, error: BaseException) -> None:
         """Take note that a life ended with an error.
 
-        It counts as lost if the others go on without it, or if it leaves in order. So does a life that cannot reach the
-        ps, if it is a later one, or nobody needs it any more.
+        It counts as lost if the others go on without it, or if it leaves in order, or hangs. So does a life that cannot
+        reach the ps, if it is a later one, or nobody needs it any more.
         """
         state = self._states[role]
         life = self._life(role, incarnation)
         if life is None or self.has_ended(role):
             return
-        is_left = life.is_leaving and isinstance(error, StoppedError)
-        is_late = bool(state.losses) or (role.role is Role.WORKER and self.is_trained)
+        is_left = life.hang is not None or (life.is_leaving and isinstance(error, StoppedError))
+        is_late = state.is_later or (role.role is Role.WORKER and self.is_trained)
         is_cut_off = is_late and isinstance(error, TransportError)
         if life.recalled_at is not None:
             life.has_outcome = True
             state.life = life if life.has_started and not life.has_left else None  # who has started leaves
         elif isinstance(error, LifeOverError) or is_left or is_cut_off:
-            self._lose(role, str(error), counts=not isinstance(error, LifeOverError))
+            self._lose(role, life.hang or str(error), counts=not isinstance(error, LifeOverError))
         else:
             state.error = error
 
@@ -212,13 +186,14 @@ class Supervisor:
                 state.life = None if state.is_recalled else life
             elif life is not None and life.slot in addresses:
                 life.is_leaving |= in_order
-                self._lose(role, f"its Dask worker {life.slot} was {'closed' if life.is_leaving else 'lost'}")
+                what = f"its Dask worker {life.slot} was {'closed' if life.is_leaving else 'lost'}"
+                self._lose(role, life.hang or what)
 
     def lose_late(self, timeout_secs: float) -> None:
         """Take note of the time: a later life that has not started so long after it was placed is lost."""
         for role, state in self._states.items():
             life = state.life
-            if life is None or life.has_started or not state.losses or state.has_ended:
+            if life is None or life.has_started or not state.is_later or state.has_ended:
                 continue
             if self._clock() - life.placed_at >= timeout_secs:
                 self._lose(role, f"it did not start on {life.slot} within {timeout_secs:g} s")
@@ -242,6 +217,11 @@ class Supervisor:
             return servers
         return self.waiting() if self._all_listen() else []
 
+    def late(self, roles: Iterable[RoleId], timeout_secs: float) -> list[RoleId]:
+        """Return those of `roles` whose present life was placed so long ago."""
+        lives = [(role, self._states[role].life) for role in roles]
+        return [role for role, life in lives if life is not None and self._clock() - life.placed_at >= timeout_secs]
+
     def late_to_leave(self, timeout_secs: float) -> list[RoleId]:
         """Return the ps and the chief if they were recalled so long ago, and have not left."""
         saving = {role: state for role, state in self._states.items() if role.role in SAVING}
@@ -256,8 +236,10 @@ class Supervisor:
         """Return the workers without a life that trains, while the others do, each with its last life that is over."""
         if not self.is_training or not self._all_listen():
             return []
-        states = [(role, state) for role, state in self._states.items() if role.role is Role.WORKER and state.losses]
-        return [(role, state.losses[-1].incarnation) for role, state in states if state.is_waiting or state.is_recalled]
+        states = [(role, state) for role, state in self._states.items() if role.role is Role.WORKER]
+        missing = [(role, state) for role, state in states if state.is_waiting or state.is_recalled]
+        before = self._first_incarnation - 1  # of one that had none yet
+        return [(role, state.losses[-1].incarnation if state.losses else before) for role, state in missing]
 
     def losses(self, role: RoleId) -> list[Loss]:
         """Return the lives of a role that were lost or recalled, one after the other."""
@@ -286,8 +268,8 @@ class Supervisor:
         return self._states[role].has_ended
 
     def all_ended(self) -> bool:
-        """Return whether all roles have ended that were ever placed."""
-        return all(state.has_ended for state in self._states.values() if state.num_placed)
+        """Return whether all roles have ended that were ever placed, or missed."""
+        return all(state.has_ended for state in self._states.values() if state.num_placed or state.was_missed)
 
     def error(self, role: RoleId) -> BaseException | None:
         """Return what a role has failed with."""
@@ -321,14 +303,15 @@ class Supervisor:
         lives = [state.life for state in self._states.values()]
         return [life.slot for life in lives if life is not None and life.recalled_at is not None]
 
-    def running(self) -> list[RoleId]:
-        """Return the roles whose present life has started and runs still, ended or not as far as is told."""
-        lives = {role: state.life for role, state in self._states.items()}
-        return [role for role, life in lives.items() if life is not None and life.has_started and not life.has_left]
+    def running(self) -> list[RunningLife]:
+        """Return the lives that have started and run still, ended or not as far as is told."""
+        lives = [(role, state.life) for role, state in self._states.items() if state.life is not None]
+        running = [(role, life) for role, life in lives if life.has_started and not life.has_left]
+        return [RunningLife(role, life.incarnation, life.slot) for role, life in running]
 
     # Inside
 
-    def _life(self, role: RoleId, incarnation: int) -> _Life | None:
+    def _life(self, role: RoleId, incarnation: int) -> RoleLife | None:
         """Return a life, if it is the present one of its role."""
         life = self._states[role].life
         return life if life is not None and life.incarnation == incarnation else None
@@ -341,11 +324,13 @@ class Supervisor:
     def _lose(self, role: RoleId, reason: str, *, counts: bool = True) -> None:
         """End a life; `counts` says whether too many such ends within an hour end the job."""
         state = self._states[role]
-        assert state.life is not None
-        is_recalled, in_order = state.is_recalled, state.life.is_leaving
+        life = state.life
+        assert life is not None
+        is_recalled, in_order = state.is_recalled, life.is_leaving and life.hang is None
         loss = RoleLostError(str(role), reason)
+        goes_back = not self.is_trained and self._must_go_back(role)
         if not is_recalled:
-            state.losses.append(Loss(state.life.incarnation, loss, is_recall=False, in_order=in_order))
+            state.losses.append(Loss(life.incarnation, loss, is_recall=False, goes_back=goes_back, in_order=in_order))
         state.life = None
         if is_recalled:  # it was over already
             return
@@ -356,24 +341,42 @@ class Supervisor:
             state.lost_at.popleft()
         if role.role is not Role.EVALUATOR and self.is_trained:
             state.is_let_go = True
-        elif role.role in SAVING and not self._goes_back:
-            state.error = loss
         elif len(state.lost_at) > self._max_restarts:
             state.error = self._too_many(role, reason)
-        elif role.role in SAVING:
+        elif goes_back:
             self._recall(role)
 
+    def _must_go_back(self, lost: RoleId) -> bool:
+        """Return whether nobody can take up what a lost role of a job in training leaves."""
+        match lost.role:
+            case Role.PS:
+                return True
+            case Role.CHIEF:
+                servers = [state for role, state in self._states.items() if role.role is Role.PS]
+                all_serve = all(s.life is not None and s.life.can_be_reached and not s.has_ended for s in servers)
+                return not (self._takes_over and self._is_open and all_serve)
+            case Role.WORKER | Role.EVALUATOR:
+                return False
+            case unknown:
+                assert_never(unknown)
+
     def _recall(self, lost: RoleId) -> None:
-        """Have the roles that train begin again, also those that have ended: their work since the cut is lost."""
+        """Have the roles that train begin again, also those that have ended: their work since the cut is lost.
+
+        Where there is no checkpoint to go back to, the job fails of the loss.
+        """
+        self._is_open = False
+        if not self._goes_back:
+            self._states[lost].error = self._states[lost].losses[-1].error
+            return
         for role, state in self._states.items():
             life = state.life
             if role.role is Role.EVALUATOR or life is None or state.error is not None or state.is_recalled:
                 continue
             report, state.report = state.report, None
             reason = f"training goes back to the last checkpoint, as {lost} was lost"
-            state.losses.append(
-                Loss(life.incarnation, RoleLostError(str(role), reason), is_recall=True, in_order=False)
-            )
+            recall = RoleLostError(str(role), reason)
+            state.losses.append(Loss(life.incarnation, recall, is_recall=True, goes_back=False, in_order=False))
             life.recalled_at = self._clock()
             has_ended = life.has_left and (role.role is not Role.CHIEF or report is not None)
             if has_ended or not life.has_started:

@@ -111,6 +111,7 @@ def run_distribute_coordinator(
     check_not_within()
     place = find_place(cluster_spec, task_type, task_id, rpc_layer)
     program = Program(worker_fn, strategy, eval_fn, eval_strategy, session_config or {})
+    program.check_copied()
     if client is not None:
         check_client(client)
     if not place.cluster_spec:

@@ -45,6 +45,16 @@ class Program:
     eval_strategy: Strategy | None
     session_config: Mapping[str, Any]
 
+    def check_copied(self) -> None:
+        """Refuse settings and strategies of which a task cannot be given a copy of its own.
+
+        Raises
+        ------
+        UsageError
+            With every fault, by the name of its argument.
+        """
+        self._check(copy.deepcopy, ("session_config", "strategy", "eval_strategy"), "copied for each task")
+
     def check_pickled(self) -> None:
         """Refuse what cannot be sent to a task.
 
@@ -53,12 +63,15 @@ class Program:
         UsageError
             With every fault, by the name of its argument.
         """
+        self._check(cloudpickle.dumps, tuple(vars(self)), "pickled for the tasks of the cluster")
+
+    def _check(self, treat: Callable[[Any], Any], names: tuple[str, ...], purpose: str) -> None:
         faults = []
-        for name, value in vars(self).items():
+        for name in names:
             try:
-                cloudpickle.dumps(value)
-            except Exception as error:  # what an object raises that is pickled is its own
-                why = f"{name} cannot be pickled for the tasks of the cluster: {error!r}"
+                treat(getattr(self, name))
+            except Exception as error:  # what an object raises that is copied or pickled is its own
+                why = f"{name} cannot be {purpose}: {error!r}"
                 faults.append(f"run_distribute_coordinator: {why}; make within worker_fn what it holds")
         if faults:
             raise UsageError(tuple(faults))

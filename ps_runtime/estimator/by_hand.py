@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
@@ -100,7 +101,7 @@ def run_by_hand(
         return {}
     if (refusal := JobFile(model_dir).refusal()) is not None:  # before its certificate is replaced
         raise ModelDirError((refusal,))
-    of_own, of_all = (_log_own, _log_loss) if on_event is None else (_ignore, on_event)
+    of_own = _log_own if on_event is None else _ignore
     leading = lead(task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=of_own, drive=drive)
     with leading as led, make_attempt() as attempt:
 
@@ -110,7 +111,7 @@ def run_by_hand(
 
         job = attempt.job(writer)
         slots = led.await_processes(job.config.session_creation_timeout_secs, check)
-        with ClusterJob(led.client, job, of_all) as run:
+        with ClusterJob(led.client, job, on_event or partial(_log_loss, led.has_joined)) as run:
             run.start_at(slots, led.slot_of, check)
             return run.join(check)
 
@@ -158,9 +159,13 @@ def _log_own(event: Event) -> None:
         Attempt.log_event(event)
 
 
-def _log_loss(event: Event) -> None:
+def _log_loss(has_joined: Callable[[RoleId], bool], event: Event) -> None:
     """Log what no role can tell of itself; the rest is in the log of the process that it came from."""
-    if isinstance(event, RoleLost):
+    if not isinstance(event, RoleLost):
+        return
+    if has_joined(RoleId.parse(event.role)):
+        logger.warning("%s begins again in its process: %s", event.role, event.reason)
+    else:
         logger.warning("%s is lost: %s; start its process again by the same command", event.role, event.reason)
 
 

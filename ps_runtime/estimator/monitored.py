@@ -17,7 +17,7 @@ from psflow.ps_runtime.estimator.local import open_local
 from psflow.ps_runtime.model.hooks import Fetches, SessionRunHook, as_hooks
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.model.training import TrainSpec
-from psflow.ps_runtime.roles.lent_session import LentSession
+from psflow.ps_runtime.roles.lent_session import BREAKS, LentSession, NextSession
 from psflow.ps_runtime.roles.session import MonitoredSession
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
@@ -25,6 +25,10 @@ from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, Session
 from psflow.ps_runtime.specs.worker_context import get_current_worker_context, within
 
 __all__ = ["MonitoredTrainingSession"]
+
+
+class _Ended(StopIteration):
+    """Leaves the loop of a session that went back when there was no further step to make, and its ``with`` block."""
 
 
 class MonitoredTrainingSession:
@@ -70,7 +74,8 @@ class MonitoredTrainingSession:
 
     On a cluster, model_fn, params and hooks are those of the chief's process, and each replica has a copy of them. An
     exception in the loop of one replica ends the job; Ctrl-C in that of a worker lets the others train on. What a loop
-    does between two steps holds back the next checkpoint. To enter and to leave raise what `train_and_evaluate` does:
+    does between two steps holds back the next checkpoint. With a lost ps the session goes back to the last checkpoint
+    within `run`, and ``global_step`` with it. To enter and to leave, and `run`, raise what `train_and_evaluate` does:
     RoleFailedError, StoppedError, WaitTimeoutError or ConfigError.
 
     Examples
@@ -109,6 +114,7 @@ class MonitoredTrainingSession:
         )
         self._open = _opening(estimator, spec)
         self._stack = ExitStack()
+        self._next_session: NextSession | None = None
         self._entered: MonitoredSession | None = None
 
     def __enter__(self) -> Self:
@@ -117,16 +123,21 @@ class MonitoredTrainingSession:
             raise UsageError(("this MonitoredTrainingSession is entered already; leave it first, or make another one",))
         with ExitStack() as stack:
             stack.callback(self._close)
-            session = self._entered = stack.enter_context(self._open())
-            stack.enter_context(session)
+            self._next_session = stack.enter_context(self._open())
+            self._begin(None)
+            stack.push(lambda kind, error, trace: self._session.__exit__(kind, error, trace))
             self._stack = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    ) -> bool:
         """Tell the hooks of the end, and wait for the final checkpoint; after an exception do neither. Blocks."""
+        if isinstance(error, _Ended):
+            self._stack.__exit__(None, None, None)
+            return True
         self._stack.__exit__(kind, error, trace)
+        return False
 
     @property
     def global_step(self) -> int:
@@ -144,6 +155,9 @@ class MonitoredTrainingSession:
     def run(self, fetches: Fetches = "loss") -> Any:
         """Make one step; return what is fetched of it, in the structure of `fetches`. Blocks.
 
+        On a cluster training may go back to the last checkpoint, as a ps was lost: the step is made from there. If the
+        others have ended training by then, StopIteration leaves the ``with`` block, which is no error.
+
         Parameters
         ----------
         fetches : str, or sequence or mapping of them, or None
@@ -156,7 +170,25 @@ class MonitoredTrainingSession:
         NanLossError, NanGradientError
             If the step computed something that is not finite, unless a NanTensorHook asks to stop instead.
         """
-        return self._session.run(fetches)
+        while True:
+            try:
+                return self._session.run(fetches)
+            except BREAKS as error:
+                self._begin(error)
+                if self._session.should_stop():
+                    raise _Ended("the others have made all steps since the last checkpoint") from error
+
+    def _begin(self, error: Exception | None) -> None:
+        """Enter a session: the first one, or the next one after what the last one broke of, until one has begun."""
+        assert self._next_session is not None
+        while True:
+            self._entered = self._next_session(error)
+            try:
+                self._entered.__enter__()
+            except BREAKS as broken:
+                error = broken
+            else:
+                return
 
     @property
     def _session(self) -> MonitoredSession:
@@ -165,10 +197,10 @@ class MonitoredTrainingSession:
         return self._entered
 
     def _close(self) -> None:
-        self._entered = None
+        self._entered = self._next_session = None
 
 
-def _opening(estimator: Estimator, spec: TrainSpec) -> Callable[[], AbstractContextManager[MonitoredSession]]:
+def _opening(estimator: Estimator, spec: TrainSpec) -> Callable[[], AbstractContextManager[NextSession]]:
     """Return what opens the session of this process, once it is known that it may have one."""
     task = estimator.config.cluster
     if task is None:
@@ -180,14 +212,20 @@ def _opening(estimator: Estimator, spec: TrainSpec) -> Callable[[], AbstractCont
 
 
 @contextmanager
-def _opened_here(attempt: Attempt) -> Iterator[MonitoredSession]:
+def _opened_here(attempt: Attempt) -> Iterator[NextSession]:
     with attempt, open_local(attempt.job(), attempt.log_event, attempt.check) as local:
-        yield local.chief.session
+
+        def only(error: Exception | None) -> MonitoredSession:
+            if error is not None:
+                raise error
+            return local.chief.session
+
+        yield only
         local.finish()
 
 
 @contextmanager
-def _opened_by_hand(estimator: Estimator, spec: TrainSpec, task: ClusterTask, role: str) -> Iterator[MonitoredSession]:
+def _opened_by_hand(estimator: Estimator, spec: TrainSpec, task: ClusterTask, role: str) -> Iterator[NextSession]:
     cluster, lent = task.cluster, LentSession(role)
     num_ps, num_workers = len(cluster.ps), len(cluster.workers)
     plan = partial(Attempt, estimator, spec, None, num_ps=num_ps, num_workers=num_workers, reads_again=True)
@@ -198,8 +236,8 @@ def _opened_by_hand(estimator: Estimator, spec: TrainSpec, task: ClusterTask, ro
         with nullcontext() if context is None else within(context):  # in the thread of the role, too
             run_by_hand(task, estimator, spec, (), make_attempt, None, None, lent)
 
-    with lent.borrowed(run) as session:
-        yield session
+    with lent.borrowed(run) as next_session:
+        yield next_session
 
 
 def _check_creator(given: SessionCreator, estimator: Estimator, faults: ArgumentFaults) -> None:

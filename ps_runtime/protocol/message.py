@@ -93,6 +93,7 @@ class Kind(IntEnum):
     SHARE = 20
     PULL_ROWS = 21
     INPUT_ENDED = 22
+    JOB_STATE = 23
     # replies, from a ps to a role
     DONE = 128
     PARAMETERS = 129

@@ -19,6 +19,7 @@ from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.errors import InputError, StoppedError
 from psflow.ps_runtime.model.caller import BuiltModel
 from psflow.ps_runtime.model.session_start import first_values
+from psflow.ps_runtime.protocol.job_state import JobState
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.batches import BatchReader
 from psflow.ps_runtime.roles.context import RoleContext
@@ -90,7 +91,8 @@ def open_chief(
 ) -> Iterator[Chief]:
     """Give the variables their values, begin to save, and open the job. Blocks.
 
-    The parameters are `run_chief`'s, and `built`: what the first call of model_fn has given, if it is made already.
+    Where an earlier life of the chief has done that, go on with what it did: the others train meanwhile. The parameters
+    are `run_chief`'s, and `built`: what the first call of model_fn has given, if it is made already.
     """
     with ExitStack() as stack:
         is_over = threading.Event()
@@ -102,7 +104,7 @@ def open_chief(
 
         saving_shards = stack.enter_context(open_shards(job, context, dials, Purpose.SAVE, check_saver))
         saving = SavingClient(saving_shards, job.model, RESTORE_TIMEOUT_SECS)
-        store = CheckpointStore(job.model_dir)
+        store = CheckpointStore(job.model_dir, fence=context.fence)
         saver = ChiefSaver(job, saving, context, store)
         stack.callback(saver.await_end)  # its connections are in use until then
         stack.callback(is_over.set)
@@ -118,11 +120,15 @@ def open_chief(
         client = open_client(job, shards)
         session = open_session(job, context, client, _ChiefWork(context, saver, timed))
         session.built = built
-        last_checkpoint = _give_values(job, context, saving, session, store)
+        state = saving.job_state()
+        if state.is_open:
+            last_checkpoint = _take_over(store, state)
+        else:
+            last_checkpoint = _give_values(job, context, saving, session, store)
         start = saving.statistics()["job"]
         saving.open()
         chief = Chief(session, context, client, shards, saver, start)
-        saver.start(last_checkpoint)
+        saver.start(last_checkpoint, state)
         timed.open()
         context.watch(lambda: sample_of(session, shards))
         yield chief
@@ -139,6 +145,18 @@ def _cut_request(stack: ExitStack, job: JobSpec, context: RoleContext, dials: Se
         opened[0].request_cut()
 
     return request
+
+
+def _take_over(store: CheckpointStore, state: JobState) -> int:
+    """Return the step of the last checkpoint of a job that an earlier life of the chief has opened, -1 without one."""
+    latest = store.latest()
+    cut = state.uncommitted
+    logger.info(
+        "the chief takes over a job that is open, and goes back to no checkpoint; %s%s",
+        "it has none yet" if latest is None else f"the last one is of step {latest}",
+        "" if cut is None or cut.step == latest else f", that of step {cut.step} is under way",
+    )
+    return -1 if latest is None else latest
 
 
 def _give_values(

@@ -11,8 +11,10 @@ from typing import Any
 
 import psutil
 
+from psflow.ps_runtime.checkpoint.files import Fence, open_fence
 from psflow.ps_runtime.protocol.message import Life
 from psflow.ps_runtime.roles.events import Event, Metrics
+from psflow.ps_runtime.roles.pulse import Pulse
 from psflow.ps_runtime.roles.role_metrics import RoleMetrics, Sample
 from psflow.ps_runtime.specs.roles import RoleId
 
@@ -37,6 +39,11 @@ class RoleContext:
         Returns whether a role that trains is to leave before its next step.
     lost_replicas : queue
         Replicas of which the owner of the job says that they are lost; for ps-0.
+    fence : callable
+        Raises StoppedError unless this life goes on, as the cluster answers now. Blocks meanwhile; called right before
+        what the role has written counts.
+    pulse : Pulse
+        Of the thread that serves, where the role has one.
     """
 
     role: RoleId
@@ -45,6 +52,8 @@ class RoleContext:
     send: Callable[[Event], None]
     is_leaving: Callable[[], bool] = lambda: False
     lost_replicas: SimpleQueue[Life] = field(default_factory=SimpleQueue)
+    fence: Fence = open_fence
+    pulse: Pulse = field(default_factory=Pulse)
     _number: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _role_metrics: RoleMetrics | None = field(default=None, init=False)

@@ -98,7 +98,7 @@ class _Evaluator:
         self._job = job
         self._context = context
         self._store = CheckpointStore(job.model_dir)
-        self._log = EvaluationLog(job.model_dir)
+        self._log = EvaluationLog(job.model_dir, context.fence)
         assert job.model.schema is not None  # which the plan of a job sets
         self._schema = job.model.schema
         self._caller = ModelCaller(job.model_fn, job.params, job.config, self._schema)
@@ -184,6 +184,7 @@ class _Evaluator:
         metrics = opened.measure(values, step)
         secs = round(time.monotonic() - started, 6)
         if self._job.writer is not None and opened.spec.all_exporters:
+            self._context.fence()
             self._export(self._job.writer, opened, step, saved_at, values, metrics, is_final=is_final)
         self._log.add(EvaluationRecord(opened.name, step, saved_at, metrics, time.time(), opened.digest))
         scheduled.done[step] = saved_at

@@ -15,7 +15,8 @@
     ├── LogMessage       the process of a role logged something
     ├── RoleLeaving      a role leaves in order
     ├── RoleEnded        a role runs no longer
-    └── RoleLost         the process of a role is gone
+    ├── RoleLost         a life of a role is over, and the role goes on
+    └── WorkersMissing   so many workers have no slot
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ __all__ = [
     "RoleLost",
     "RoleStarted",
     "SummaryFile",
+    "WorkersMissing",
 ]
 
 
@@ -156,9 +158,10 @@ class Checkpoint(RoleEvent):
     path : str
         Its directory: a path or a URL.
     stall_secs : float or None
-        How long training waited for it, in seconds; None if an earlier attempt wrote it.
+        How long training waited for it, in seconds; None if an earlier attempt, or an earlier life of the chief, made
+        the cut.
     secs : float or None
-        From the cut until it was complete, in seconds; None if an earlier attempt wrote it.
+        From the cut until it was complete, in seconds; None as above.
     """
 
     step: int
@@ -251,18 +254,37 @@ class RoleEnded(RoleEvent):
 
 @dataclass(frozen=True, slots=True)
 class RoleLost(RoleEvent):
-    """The process of a role is gone, and the role begins again as soon as a slot is free. No role sends this of itself.
+    """A life of a role is over, and the role begins again as soon as a slot is free. No role sends this of itself.
+
+    Its process is gone, or closes, or others did not wait for it any longer.
 
     Parameters
     ----------
     reason : str
         What has become of it, as far as is known.
     goes_back : bool
-        Whether it is a ps or the chief, so that all training goes back to the last checkpoint.
+        Whether all training goes back to the last checkpoint, as with each ps, and with a chief that nobody can take
+        over from; else no step is lost.
     """
 
     reason: str
     goes_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersMissing(RoleEvent):
+    """So many workers have no slot now, and begin as soon as some are free. No role sends this.
+
+    Parameters
+    ----------
+    num_missing : int
+        From 0.
+    num_workers : int
+        That the job is to have besides the chief.
+    """
+
+    num_missing: int
+    num_workers: int
 
 
 RecordedEvent: TypeAlias = Metrics | Checkpoint | Evaluation | Export
@@ -278,5 +300,6 @@ Event: TypeAlias = (
     | RoleLeaving
     | RoleEnded
     | RoleLost
+    | WorkersMissing
 )
 """Any event; a `match` over it handles every type and ends in ``assert_never``."""

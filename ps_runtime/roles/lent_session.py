@@ -1,20 +1,40 @@
-"""The session of a replica in the hands of a loop of the user's own, in another thread than that of its role."""
+"""The sessions of a replica in the hands of a loop of the user's own, in another thread than that of its role."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Lock
 from typing import Any
 
 from psflow.ps_runtime.errors import StoppedError, TransportError
 from psflow.ps_runtime.roles.session import MonitoredSession
 
-__all__ = ["LentSession"]
+__all__ = ["BREAKS", "LentSession", "NextSession"]
+
+BREAKS = (StoppedError, TransportError)
+"""What a session raises whose life is over; its role may begin another one."""
+
+NextSession = Callable[[Exception | None], MonitoredSession]
+"""Returns the first session, for None; the next one, for what the last one broke of. Blocks."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Loan:
+    """The session of one life."""
+
+    session: MonitoredSession
+    returned: Future[None] = field(default_factory=Future)
 
 
 class LentSession:
-    """Lends the session of one life of a role to the thread of a user, who makes its steps and gives it back.
+    """Lends the session of each life of a role to the thread of a user, who makes its steps and gives it back.
 
     Parameters
     ----------
@@ -28,23 +48,28 @@ class LentSession:
 
     def __init__(self, role: str) -> None:
         self._role = role
-        self._lent: Future[MonitoredSession] = Future()
-        self._returned: Future[None] = Future()
+        self._lock = Lock()
+        """Of the next two: a session that is lent is given back."""
+        self._loan: _Loan | None = None
+        self._is_over = False
+        self._next: Future[_Loan] = Future()
+        """The loan that the user's thread has not taken yet."""
         self._interruption: StoppedError | None = None
 
     def lend(self, session: MonitoredSession) -> None:
-        """Lend the session, in the thread of the role, and wait until it is given back. Blocks.
+        """Lend the session of a life, in the thread of the role, and wait until it is given back. Blocks.
 
         Raises
         ------
         Exception
-            What the user's loop has ended with; a StoppedError if it was interrupted, or had an earlier session.
+            What the user's loop has ended with; a StoppedError if it was interrupted, or had ended before this life.
         """
-        if self._lent.done():
-            why = "the loop of this process was in its last life, and does not go back to a checkpoint"
-            raise StoppedError(self._role, f"{why}; start all processes again to resume")
-        self._lent.set_result(session)
-        self._returned.result()
+        with self._lock:
+            if self._is_over:
+                raise self._interruption or self._ended()
+            loan = self._loan = _Loan(session)
+            self._next.set_result(loan)
+        loan.returned.result()
 
     def check(self) -> None:
         """Raise StoppedError once the user's loop was interrupted, as by Ctrl-C: nobody waits for the role then."""
@@ -52,8 +77,8 @@ class LentSession:
             raise self._interruption
 
     @contextmanager
-    def borrowed(self, run: Callable[[], Any]) -> Iterator[MonitoredSession]:
-        """Give the session of the role that `run` is, for the time of a block; then wait until `run` has ended. Blocks.
+    def borrowed(self, run: Callable[[], Any]) -> Iterator[NextSession]:
+        """Give the sessions of the role that `run` is, for a block; then wait until `run` has ended. Blocks.
 
         Parameters
         ----------
@@ -71,29 +96,48 @@ class LentSession:
             with ThreadPoolExecutor(1, "psflow-role") as threads:
                 try:
                     role = threads.submit(run)
-                    yield self._session_of(role)
-                    self._returned.set_result(None)
+                    yield partial(self._following, role)
+                    self._give_back(None)
                     role.result()
                 except BaseException as error:
                     self._give_back(error)
-                    if isinstance(error, StoppedError | TransportError):
+                    if isinstance(error, BREAKS):
                         failure = role.exception()  # once it has ended
                         if failure not in (None, error):
                             raise failure from error
                     raise
         finally:
             # a Dask worker may keep this object for long, and so the memory that the session has mapped
-            self._lent, self._returned = Future(), Future()
+            self._next, self._loan = Future(), None
 
-    def _session_of(self, role: Future[Any]) -> MonitoredSession:
-        wait({self._lent, role}, return_when=FIRST_COMPLETED)
-        if self._lent.done():
-            return self._lent.result()
+    def _following(self, role: Future[Any], error: Exception | None) -> MonitoredSession:
+        """Give back the session that broke of `error`, if there was one, and wait for that of the next life. Blocks."""
+        if error is not None:
+            assert self._loan is not None
+            logger.warning("%s goes back to the last checkpoint, if it may: %s", self._role, str(error))
+            self._loan.returned.set_exception(error)
+        wait({self._next, role}, return_when=FIRST_COMPLETED)
+        if self._next.done():
+            loan, self._next = self._next.result(), Future()
+            return loan.session
         role.result()
-        raise StoppedError(self._role, "the job was over before it had begun")
+        when = "it had begun" if error is None else "its loop had gone back to the last checkpoint"
+        raise StoppedError(self._role, f"the job was over before {when}")
 
-    def _give_back(self, error: BaseException) -> None:
-        if not isinstance(error, Exception):
+    def _give_back(self, error: BaseException | None) -> None:
+        """End the loop; `error` is what it has raised."""
+        if error is not None and not isinstance(error, Exception):
             self._interruption = StoppedError(self._role, f"its loop was interrupted: {error!r}")
-        if not self._returned.done():
-            self._returned.set_exception(self._interruption or error)
+        with self._lock:
+            self._is_over = True
+            returned = None if self._loan is None else self._loan.returned
+        if returned is None or returned.done():
+            return
+        if error is None:
+            returned.set_result(None)
+        else:
+            returned.set_exception(self._interruption or error)
+
+    def _ended(self) -> StoppedError:
+        why = "its loop had ended when training went back to the last checkpoint"
+        return StoppedError(self._role, f"{why}; start all processes again to resume")

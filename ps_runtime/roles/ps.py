@@ -11,12 +11,14 @@ from typing import Any
 
 import scipy.linalg.blas  # noqa: F401  (updates use it: who holds the threads of BLAS must find it loaded)
 
+from psflow.ps_runtime.checkpoint.files import Fence, open_fence
 from psflow.ps_runtime.checkpoint.lost_end import take_up_end
 from psflow.ps_runtime.protocol.handler import Reply
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.copying import copy_arrays
 from psflow.ps_runtime.roles.events import PsListening
 from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.roles.pulse import Pulse
 from psflow.ps_runtime.roles.role_metrics import Sample
 from psflow.ps_runtime.roles.shard_storage import ShardStorage
 from psflow.ps_runtime.roles.stream_reader import StreamReader
@@ -41,6 +43,8 @@ LOST_AFTER_SECS = 15.0
 """A replica whose connection broke may come back within this time; longer than replicas try to."""
 LINGER_SECS = 10.0
 """How long a finished ps waits for all replicas to say good-bye, also those that started too late to train."""
+LOST_LINGER_SECS = 1.0
+"""How long it waits for those that were lost, which may begin again just now."""
 
 Post = Callable[[Callable[[], Iterable[Reply]]], None]
 """Runs an event in the server's thread; thread-safe."""
@@ -59,9 +63,21 @@ class PsParts:
         The server's; it is called only once the server runs.
     allocate : callable
         Makes the arena of so many bytes.
+    fence : callable, optional
+        Called right before a file of a checkpoint has its name; if it raises, that is not written.
+    pulse : Pulse, optional
+        Of the thread that serves.
     """
 
-    def __init__(self, job: JobSpec, index: int, post: Post, allocate: Callable[[int], Arena] = Arena.private) -> None:
+    def __init__(
+        self,
+        job: JobSpec,
+        index: int,
+        post: Post,
+        allocate: Callable[[int], Arena] = Arena.private,
+        fence: Fence = open_fence,
+        pulse: Pulse | None = None,
+    ) -> None:
         layout = place(job.model, job.num_ps)[index]
         shard = Shard(
             layout,
@@ -72,7 +88,7 @@ class PsParts:
             staleness_aware=job.config.consistency.staleness_aware,
             copy_arrays=copy_arrays,
         )
-        self._storage = ShardStorage(job, index, lambda *news: post(lambda: self.handler.written(*news)))
+        self._storage = ShardStorage(job, index, lambda *news: post(lambda: self.handler.written(*news)), fence, pulse)
         self._stream: StreamReader | None = None
         job_requests = None
         if index == 0:
@@ -122,7 +138,8 @@ def run_ps(job: JobSpec, context: RoleContext, host: str, *, is_alone: bool) -> 
         Whether all roles of the job run on this host.
     """
     transport = transport_named(job.transport)
-    parts = PsParts(job, context.role.index, lambda event: server.post(event), _arena_for(transport))
+    index, allocate = context.role.index, _arena_for(transport)
+    parts = PsParts(job, index, lambda event: server.post(event), allocate, context.fence, context.pulse)
     arena = parts.handler.shard.arena
     server = SocketServer(
         parts.handler,
@@ -135,7 +152,8 @@ def run_ps(job: JobSpec, context: RoleContext, host: str, *, is_alone: bool) -> 
     try:
         context.emit(PsListening(server.address))
         context.watch(lambda: _sample_of(server, parts.handler.shard))
-        _serve(server, parts.handler, context, num_replicas=job.num_workers + 1)
+        with context.pulse.rounds():
+            _serve(server, parts.handler, context, num_replicas=job.num_workers + 1)
         return context.report("+".join(sorted(server.transports)), server.statistics() | parts.handler.statistics())
     finally:
         parts.close()
@@ -177,16 +195,17 @@ def _arena_for(transport: Transport) -> Callable[[int], Arena]:
 def _serve(server: SocketServer, handler: PsHandler, context: RoleContext, num_replicas: int) -> None:
     """Serve until the job is over; look around now and then, and not for each message."""
     absent_since: dict[int, float] = {}
-    looked_at, look_at, leave_at = time.monotonic(), 0.0, math.inf
+    looked_at, look_at, finished_at = time.monotonic(), 0.0, math.inf
     while True:
         server.run_once(SLICE_SECS)
         now = time.monotonic()
         if handler.is_finished:
-            leave_at = min(leave_at, now + LINGER_SECS)
-            if len(handler.left) >= num_replicas or now >= leave_at:
+            finished_at = min(finished_at, now)
+            if now - finished_at >= _linger_secs(handler, num_replicas):
                 return
         if now >= look_at:
             look_at = now + SLICE_SECS
+            context.pulse.beat()
             context.check()
             if handler.job_requests is not None:
                 # of a longer time this ps has not seen what its peers did: it was stopped, or busy itself
@@ -195,6 +214,13 @@ def _serve(server: SocketServer, handler: PsHandler, context: RoleContext, num_r
                 _declare_lost(server, handler.job_requests, absent_since)
                 while not context.lost_replicas.empty():
                     server.post(partial(handler.job_requests.lost, *context.lost_replicas.get()))
+
+
+def _linger_secs(handler: PsHandler, num_replicas: int) -> float:
+    """Return how long a finished ps waits for the replicas that have not said good-bye."""
+    if len(handler.left) >= num_replicas:
+        return 0.0
+    return LOST_LINGER_SECS if len(handler.left.union(handler.gone)) >= num_replicas else LINGER_SECS
 
 
 def _declare_lost(server: SocketServer, job_requests: JobRequests, absent_since: dict[int, float]) -> None:

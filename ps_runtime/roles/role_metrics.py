@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import psutil
 
 from psflow.ps_runtime.errors import TransportError
+from psflow.ps_runtime.latencies import Latencies
 
 __all__ = ["RoleMetrics", "Sample"]
 
@@ -32,6 +33,8 @@ class Sample:
         Of a replica: its pushes; of a ps: updates of its shard, None before it has values.
     staleness_sum : int or None
         Over the pushes of a replica.
+    pulls, pushes : sequence of int or None
+        Of a replica: how long they have taken, as `Latencies.counts`.
     """
 
     global_step: int
@@ -39,6 +42,8 @@ class Sample:
     bytes_received: int | None = None
     num_steps: int | None = None
     staleness_sum: int | None = None
+    pulls: Sequence[int] | None = None
+    pushes: Sequence[int] | None = None
 
 
 class RoleMetrics:
@@ -59,7 +64,8 @@ class RoleMetrics:
     -----
     The names are ``cpu_percent`` (100: one processor) and ``rss_mb`` of the process, which several roles may share;
     where bytes are counted ``sent_bytes_per_sec`` and ``received_bytes_per_sec``; for a role that takes steps
-    ``steps_per_sec``, and for a replica ``staleness``, the mean over its pushes; all since the last report.
+    ``steps_per_sec``, and for a replica ``staleness``, the mean over its pushes, ``pull_p95_ms`` and ``push_p95_ms``,
+    which 95 % of its pulls and pushes take at most; all since the last report.
     """
 
     def __init__(
@@ -119,7 +125,15 @@ class RoleMetrics:
         staleness = _grown(last.staleness_sum, now.staleness_sum)
         if staleness is not None and num_steps:
             values["staleness"] = staleness / num_steps
-        return values
+        return values | _percentile("pull", last.pulls, now.pulls) | _percentile("push", last.pushes, now.pushes)
+
+
+def _percentile(name: str, last: Sequence[int] | None, now: Sequence[int] | None) -> dict[str, float]:
+    """Return what 95 % of the durations since the last report take at most; nothing where there were none."""
+    if last is None or now is None:
+        return {}
+    latencies = Latencies(now).since(last)
+    return {f"{name}_p95_ms": latencies.percentile_ms(95)} if latencies.num_added else {}
 
 
 def _grown(last: int | None, now: int | None) -> int | None:

@@ -15,6 +15,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.saving import SavingClient
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.protocol.job_state import JobState
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import Checkpoint
 from psflow.ps_runtime.roles.job_spec import JobSpec
@@ -50,17 +51,29 @@ class ChiefSaver:
         self._listeners: Sequence[CheckpointSaverListener] = job.train_spec.saving_listeners
         self._last_step = -1
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="psflow-saver", daemon=True)
+        self._thread: threading.Thread | None = None
         self.stop_reason: str | None = None
         """Set when a listener wants training to end."""
         self.last_cut_at = time.monotonic()
         self.statistics: dict[str, Any] = {}
 
-    def start(self, last_step: int) -> None:
-        """Begin to save; `last_step` is that of the newest checkpoint, -1 if there is none."""
+    def start(self, last_step: int, state: JobState) -> None:
+        """Begin to save, or go on with it.
+
+        Parameters
+        ----------
+        last_step : int
+            That of the newest checkpoint, -1 if there is none.
+        state : JobState
+            Where the job stood as this life of the chief began.
+        """
         self._last_step = last_step
+        if state.is_open and state.uncommitted is None and last_step >= 0:
+            age_secs = time.time() - self._store.saved_at()[last_step]
+            self.last_cut_at -= max(0.0, age_secs)  # clocks of two hosts may differ
         for listener in self._listeners:
             listener.begin()
+        self._thread = threading.Thread(target=self._run, args=(state,), name="psflow-saver", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
@@ -70,6 +83,7 @@ class ChiefSaver:
 
     def join(self) -> None:
         """Wait until the final checkpoint is committed and the job is finished."""
+        assert self._thread is not None, "it was not started"
         while self._thread.is_alive():
             self._thread.join(timeout=0.25)
             self._context.check()
@@ -77,46 +91,75 @@ class ChiefSaver:
 
     def await_end(self) -> None:
         """Wait, not for long, until the thread has ended, if it was ever started. Idempotent."""
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join(END_SECS)
 
-    def _run(self) -> None:
+    def _run(self, state: JobState) -> None:
         try:
-            is_final = False
-            while not is_final:
-                cut, is_final = self._client.await_cut(math.inf)  # as long as training takes
-                if is_final:
-                    self._announce_end(cut)
-                self._save(cut)
+            if state.uncommitted is not None:
+                self._take_up(state.uncommitted)
+            final_step = self._count()["global_step"] if state.is_finished else self._make_cuts()
             self._client.finish()
-            session = SavingSession(self._store, cut.step, is_saved=self._last_step == cut.step)
+            session = SavingSession(self._store, final_step, is_saved=self._last_step == final_step)
             for listener in self._listeners:
-                listener.end(session, cut.step)
+                listener.end(session, final_step)
         except BaseException as error:
             self._error = error
+
+    def _make_cuts(self) -> int:
+        """Save each cut up to the final one; return the step of that."""
+        while True:
+            cut, is_final = self._client.await_cut(math.inf)  # as long as training takes
+            if is_final:
+                self._announce_end(cut)
+            self._save(cut)
+            if is_final:
+                return cut.step
+
+    def _take_up(self, cut: Cut) -> None:
+        """Make a checkpoint of what the shards have copied for an earlier life of the chief, if it did not."""
+        if cut.step == self._last_step:
+            self._client.committed(cut.step)
+            return
+        self._tell_before(cut.step)
+        self._commit(cut)
+        self._tell(Checkpoint(cut.step, self._store.path(cut.step)))
 
     def _save(self, cut: Cut) -> None:
         if cut.step == self._last_step or not self._job.config.saves_checkpoints:
             self._client.resume(cut)
             return
         started = time.monotonic()
-        session = SavingSession(self._store, cut.step, is_saved=False)
-        for listener in self._listeners:
-            listener.before_save(session, cut.step)
+        self._tell_before(cut.step)
         self._client.snapshot(cut)
         self.last_cut_at = time.monotonic()
+        self._commit(cut)
+        stall_secs, secs = round(self.last_cut_at - started, 6), round(time.monotonic() - started, 6)
+        self._tell(Checkpoint(cut.step, self._store.path(cut.step), stall_secs, secs))
+
+    def _commit(self, cut: Cut) -> None:
+        """Make a checkpoint of the copies of the shards."""
         records = [ShardRecord.from_facts(facts) for facts in self._client.write(cut.step)]
         self._context.check()  # who was recalled meanwhile commits nothing: others may write by then
         self._store.commit(Manifest.of(cut.step, self._job.model, cut.to_facts(), records))
         self._last_step = cut.step
         self._client.committed(cut.step)
-        stall_secs, secs = round(self.last_cut_at - started, 6), round(time.monotonic() - started, 6)
-        self._context.emit(Checkpoint(cut.step, self._store.path(cut.step), stall_secs, secs))
-        self._collect_garbage()
-        session = SavingSession(self._store, cut.step, is_saved=True)
+
+    def _tell_before(self, step: int) -> None:
+        """Tell the listeners of a checkpoint that is about to be written."""
+        session = SavingSession(self._store, step, is_saved=False)
         for listener in self._listeners:
-            if listener.after_save(session, cut.step):
-                self.stop_reason = self.stop_reason or f"{type(listener).__name__} asked to stop after step {cut.step}"
+            listener.before_save(session, step)
+
+    def _tell(self, checkpoint: Checkpoint) -> None:
+        """Tell of a new checkpoint, and remove old ones."""
+        self._context.emit(checkpoint)
+        self._collect_garbage()
+        step = checkpoint.step
+        session = SavingSession(self._store, step, is_saved=True)
+        for listener in self._listeners:
+            if listener.after_save(session, step):
+                self.stop_reason = self.stop_reason or f"{type(listener).__name__} asked to stop after step {step}"
 
     def _collect_garbage(self) -> None:
         config = self._job.config
@@ -131,5 +174,10 @@ class ChiefSaver:
 
     def _announce_end(self, cut: Cut) -> None:
         """Mark the end before the final checkpoint is there, so that whoever finds that one knows that it is final."""
+        reason = self._count()["stop_reason"] or "all steps are done"
+        write_finished(self._job.model_dir, cut.step, reason, self._context.fence)
+
+    def _count(self) -> dict[str, Any]:
+        """Take the last counters of the job."""
         self.statistics = self._client.statistics()["job"]
-        write_finished(self._job.model_dir, cut.step, self.statistics["stop_reason"] or "all steps are done")
+        return self.statistics

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from psflow.ps_runtime.checkpoint.files import Fence, open_fence
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.shards import load_shard, save_shard
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import PsflowError
 from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.roles.pulse import Pulse
 from psflow.ps_runtime.server.shard import Shard
 
 __all__ = ["ShardStorage"]
@@ -30,19 +32,26 @@ class ShardStorage:
         Which shard.
     written : callable
         Called in the writer's thread when the files of a step are there.
+    fence : callable, optional
+        Called in the writer's thread right before a file has its name; if it raises, that is not written.
+    pulse : Pulse, optional
+        Of the ps's own thread, which takes as long as it likes to restore.
     """
 
-    def __init__(self, job: JobSpec, index: int, written: Written) -> None:
+    def __init__(
+        self, job: JobSpec, index: int, written: Written, fence: Fence = open_fence, pulse: Pulse | None = None
+    ) -> None:
         self._job = job
         self._index = index
         self._written = written
-        self._store = CheckpointStore(job.model_dir)
+        self._pulse = pulse or Pulse()
+        self._store = CheckpointStore(job.model_dir, fence=fence)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="psflow-writer")
 
     def load(self, step: int, shard: Shard) -> Mapping[str, Any]:
         """Fill the shard's snapshot from the checkpoint of `step`; return the facts of its cut. Blocks."""
         arrays = shard.snapshot_arrays
-        with CheckpointReader.pinned(self._store, step, f"ps-{self._index}") as reader:
+        with self._pulse.long_call(), CheckpointReader.pinned(self._store, step, f"ps-{self._index}") as reader:
             load_shard(reader, shard.layout, self._job.model, arrays.arena, arrays.slots, shard.snapshot_tables)
             return reader.manifest.job
 

@@ -191,7 +191,16 @@ def sample_of(session: MonitoredSession, shards: ShardClients) -> Sample:
     """Return what this replica has done so far."""
     sent, received = shards.bytes_moved()
     steps = session.step_session
-    return Sample(steps.global_step, sent, received, steps.num_steps, steps.staleness_sum)
+    client = steps.client
+    return Sample(
+        steps.global_step,
+        sent,
+        received,
+        steps.num_steps,
+        steps.staleness_sum,
+        client.pulls.counts,
+        client.pushes.counts,
+    )
 
 
 def _hooks(job: JobSpec, context: RoleContext, built: BuiltModel) -> list[SessionRunHook]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.server.instructions import Phase, Refusal
 
 __all__ = ["TRANSITIONS", "CutEvent", "CutProtocol"]
@@ -131,12 +132,14 @@ class CutProtocol:
     """No ticket is given for an update after this step."""
     num_heard: int = field(default=0, init=False)
     """How many entries of the log every shard has heard of with the cuts that it copied."""
+    uncommitted: Cut | None = field(default=None, init=False)
+    """What every shard has copied, and of which no checkpoint is there yet, as far as the chief has told."""
 
     def __post_init__(self) -> None:
         self._cut_at: int | None = None
         self._resumed_step: int | None = None
-        self._log_end = 0
-        """Where the log ended in the cut that was announced last; a late push may be dropped after that."""
+        self._announced: Cut | None = None
+        """The last one; a late push may be dropped after it."""
         self._plan_next(0)
 
     # Messages of the chief
@@ -169,10 +172,16 @@ class CutProtocol:
         is_copied = self.phase in (Phase.CUT_COPIED, Phase.FINAL_CUT_COPIED)
         self._move(CutEvent.RESUME, step, global_step)
         self._resumed_step = step
-        if is_copied:
-            self.num_heard = self._log_end
+        if is_copied and (cut := self._announced) is not None:
+            self.num_heard = cut.log_start + len(cut.log)
+            self.uncommitted = cut
         self._plan_next(step)
         return True
+
+    def committed(self, step: int) -> None:
+        """Take note that the checkpoint of `step` is there."""
+        if self.uncommitted is not None and self.uncommitted.step <= step:
+            self.uncommitted = None
 
     def finish(self) -> None:
         """Take note that the final checkpoint is committed; the job is over."""
@@ -185,10 +194,10 @@ class CutProtocol:
         if is_done or global_step == self._cut_at or self.phase is Phase.CUT_REQUESTED:
             self._move(CutEvent.TICKETS_USED)
 
-    def announce(self, log_end: int, *, is_final: bool) -> None:
-        """Take note that the saver hears of the cut, in which the log ends at `log_end`."""
+    def announce(self, cut: Cut, *, is_final: bool) -> None:
+        """Take note that the saver hears of `cut`."""
         self._move(CutEvent.ANNOUNCE_FINAL if is_final else CutEvent.ANNOUNCE)
-        self._log_end = log_end
+        self._announced = cut
 
     # Inside
 

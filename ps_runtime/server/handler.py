@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -82,7 +82,8 @@ class PsHandler:
         """Training replicas that have said good-bye."""
         self._storage = storage
         self._peers: dict[int, Peer] = {}
-        self._newest: dict[int, int] = {}
+        self._newest: dict[tuple[Purpose, int], int] = {}
+        """The last life of each replica that has come, to train or to save."""
         self._training: dict[int, int] = {}
         """The connection of each training replica: the one that it came by last."""
         self._pushes: dict[int, tuple[PushBuffer, ...]] = {}
@@ -120,6 +121,8 @@ class PsHandler:
                 raise ProtocolError(
                     who.name, f"a newer connection of {replica_name(who.replica)} has replaced this one"
                 )
+            if who.purpose is Purpose.SAVE:
+                self._must_not_be_over(who)
             method = self._kinds.get(message.kind)
             if method is None:
                 raise ProtocolError(who.name, f"this ps does not accept {message.kind.name}")
@@ -162,6 +165,13 @@ class PsHandler:
             return []
         return [(peer, refusal("storage", str(error)) if facts is None else Message.of(Kind.DONE, facts))]
 
+    @property
+    def gone(self) -> Collection[int]:
+        """The training replicas of which nothing is heard any more unless they begin again, or come back."""
+        if self.job_requests is not None:
+            return self.job_requests.gone
+        return {replica for replica, peer in self._training.items() if peer not in self._peers}
+
     def statistics(self) -> dict[str, Any]:
         """Return counters of the shard and, on ps-0, of the job."""
         job = {} if self.job_requests is None else {"job": self.job_requests.job.statistics()}
@@ -191,14 +201,22 @@ class PsHandler:
         return [(peer, Message(Kind.DONE, sequence=sequence)), *replies]
 
     def _admit(self, peer: int, who: Peer) -> tuple[int, list[Reply]]:
-        if who.purpose is not Purpose.TRAIN:
+        if who.purpose is Purpose.WATCH:
             return 0, []
-        if self.job_requests is not None:
-            return self.job_requests.admit(peer, who)
-        if who.incarnation < self._newest.get(who.replica, 0):
-            raise Refusal("incarnation", f"incarnation {who.incarnation} of {who.name} is over")
-        self._newest[who.replica] = who.incarnation
-        return 0, []
+        self._must_not_be_over(who)
+        sequence, replies = 0, list[Reply]()
+        if who.purpose is Purpose.TRAIN and self.job_requests is not None:
+            sequence, replies = self.job_requests.admit(peer, who)
+        self._newest[who.purpose, who.replica] = who.incarnation
+        return sequence, replies
+
+    def _must_not_be_over(self, who: Peer) -> None:
+        """Refuse a life of a replica of which a later one has come to this ps, for the same purpose."""
+        if who.incarnation < (newest := self._newest.get((who.purpose, who.replica), 0)):
+            name = replica_name(who.replica)
+            raise Refusal(
+                "incarnation", f"incarnation {who.incarnation} of {name} has ended; expected {newest} or later"
+            )
 
     def _pull(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         if not self.shard.is_ready:

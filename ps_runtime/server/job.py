@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.protocol.job_state import JobState
 from psflow.ps_runtime.server.cut_protocol import CutProtocol
 from psflow.ps_runtime.server.deadlines import Deadlines
 from psflow.ps_runtime.server.input_positions import InputPositions
@@ -21,14 +22,13 @@ from psflow.ps_runtime.server.instructions import (
     CutReady,
     Decided,
     Expired,
-    Granted,
     Instruction,
     JobFinished,
-    NoTicket,
     Phase,
 )
 from psflow.ps_runtime.server.peers import CHIEF
-from psflow.ps_runtime.server.replicas import Replica, Replicas
+from psflow.ps_runtime.server.replicas import Replicas
+from psflow.ps_runtime.server.ticket_queue import TicketQueue
 from psflow.ps_runtime.server.updates import BatchTicket, Updates
 from psflow.ps_runtime.specs.consistency import Async, Consistency
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
@@ -76,8 +76,8 @@ class Job:
         self._updates = Updates(self.consistency, self.num_replicas, self.num_shards)
         self._replicas = Replicas()
         self._deadlines = Deadlines(self.step_deadline, own_queues=self.input_spec.each_worker_reads_all)
-        self._waiting: dict[int, None] = {}
         self._cuts = CutProtocol(self.max_steps, self.save_steps)
+        self._queue = TicketQueue(self._replicas, self._updates, self._cuts, self.num_shards)
 
     # Events
 
@@ -91,7 +91,8 @@ class Job:
         self._updates.global_step = cut.step
         self.num_examples = cut.num_examples
         self._replicas.restore(cut.lives)
-        self._waiting = {replica: None for replica in self._waiting if replica in self._replicas.living}
+        for replica in self._queue.waiting.keys() - self._replicas.living.keys():
+            self._queue.forget(replica)
 
     def open(self) -> None:
         """Let training begin: the variables have their values. Repeats do nothing."""
@@ -119,13 +120,12 @@ class Job:
 
         While it holds another it is answered at once; else it waits.
         """
-        self._replicas.get(replica, incarnation).num_known = num_known
-        self._waiting[replica] = None
+        self._queue.ask(replica, incarnation, num_known)
 
     def away(self, replica: int, incarnation: int) -> None:
         """Take note that `replica` cannot be answered: it gets no new ticket before it asks again."""
         if self.replicas.get(replica) == incarnation:
-            self._waiting.pop(replica, None)
+            self._queue.forget(replica)
 
     def push(
         self,
@@ -180,7 +180,7 @@ class Job:
             return
         life.return_all(replica, self._updates, self.input.of(replica))
         self._replicas.bury(replica, why)
-        self._waiting.pop(replica, None)
+        self._queue.forget(replica)
         self._tell_living()
 
     def tick(self, secs: float, fetching: Collection[int] = ()) -> list[Expired]:
@@ -195,8 +195,9 @@ class Job:
         """
         if self.phase not in (Phase.TRAINING, Phase.CUT_REQUESTED):
             return []
-        gains = self.phase is Phase.CUT_REQUESTED or not all(map(self.input.has_used_up_own, self._waiting))
-        expired = self._deadlines.tick(secs, self._replicas.living, self._waiting, fetching, gains=gains)
+        waiting = self._queue.waiting
+        gains = self.phase is Phase.CUT_REQUESTED or not all(map(self.input.has_used_up_own, waiting))
+        expired = self._deadlines.tick(secs, self._replicas.living, waiting, fetching, gains=gains)
         for end in expired:
             self.lost(end.replica, end.incarnation, f"it made no push within {end.secs:g} s, and others waited for it")
         return expired
@@ -246,6 +247,10 @@ class Job:
         """Take note that the saver has not heard of a cut under way: it will be announced again."""
         self._cuts.await_cut()
 
+    def committed(self, step: int) -> None:
+        """Take note that the checkpoint of `step` is there. Repeats do nothing."""
+        self._cuts.committed(step)
+
     def finish(self) -> None:
         """Take note that the final checkpoint is committed; the job is over. Repeats do nothing."""
         self._cuts.finish()
@@ -268,17 +273,23 @@ class Job:
                 cuts.tickets_used(self.global_step, is_done=self._is_done)
         if cuts.phase is Phase.CUT_DUE and saver_waits:
             is_final = self._is_done
-            cuts.announce(self._updates.log.end, is_final=is_final)
-            instructions.append(CutReady(self.cut(), is_final))
+            cut = self.cut()
+            cuts.announce(cut, is_final=is_final)
+            instructions.append(CutReady(cut, is_final))
         if cuts.phase is Phase.FINISHED:
-            instructions += [JobFinished(replica, self.global_step) for replica in self._waiting]
-            self._waiting.clear()
+            instructions += [JobFinished(replica, self.global_step) for replica in self._queue.waiting]
+            self._queue.waiting.clear()
         return instructions
 
     def cut(self) -> Cut:
         """Return what a cut made now holds of the job."""
         log, position = self._updates.log, self.input.to_facts()
         return Cut(self.global_step, self._replicas.lives(), position, self.num_examples, log.start, (*log.entries,))
+
+    def state(self) -> JobState:
+        """Return where the job stands, for a new life of the chief."""
+        is_open = self.phase not in (Phase.OPENING, Phase.OPENING_CUT_REQUESTED)
+        return JobState(is_open, self.is_finished, self._cuts.uncommitted)
 
     @property
     def phase(self) -> Phase:
@@ -334,7 +345,7 @@ class Job:
         """Give tickets; where that cannot go on, make the best of what is in hand, and try again."""
         instructions: list[Instruction] = []
         while True:
-            answers, is_starved = self._answers()
+            answers, is_starved = self._queue.answers(self.input, is_stopped=self.stop_reason is not None)
             instructions += answers
             is_ended = self.stop_reason is not None or self.input.is_exhausted  # all replicas may be away by then
             no_more = is_starved or is_ended or self._cuts.phase is Phase.CUT_REQUESTED
@@ -344,55 +355,6 @@ class Job:
             if not closed:
                 return instructions
             instructions += closed
-
-    def _answers(self) -> tuple[list[Instruction], bool]:
-        """Return the answers to those who wait, and whether someone could not be answered for want of input."""
-        answers: list[Instruction] = []
-        is_starved = False
-        for replica in list(self._waiting):
-            life = self._replicas.living[replica]
-            tickets, num_known = life.tickets, life.num_known
-            while len(tickets) > num_known and tickets[-1].is_void:
-                tickets.pop()
-            if self._updates.holds_push_of(replica):
-                continue
-            if len(tickets) == num_known:
-                is_starved |= not self._give_ticket(replica, life)
-            if len(tickets) > num_known:
-                answers.append(self._granted(replica, life))
-            elif num_known:
-                answers.append(NoTicket(replica, self.global_step, self._log_for(life)))
-            else:
-                continue
-            del self._waiting[replica]
-        return answers, is_starved
-
-    def _give_ticket(self, replica: int, life: Replica) -> bool:
-        """Give a ticket if that may be; return False if only the input has nothing to give."""
-        if self.stop_reason is not None or self._cuts.phase is Phase.CUT_REQUESTED:
-            return True
-        if not self._updates.has_room(replica, self._cuts.last_ticket_step):
-            return True
-        records = self.input.of(replica).take(replica)
-        if records is None:
-            return False
-        ticket = BatchTicket(replica, self.global_step, records)
-        self._updates.give(ticket)
-        if not life.tickets:
-            life.step_secs = 0.0
-        life.tickets.append(ticket)
-        return True
-
-    def _granted(self, replica: int, life: Replica) -> Granted:
-        ticket = life.tickets[life.num_known]
-        staleness = self._updates.staleness.get(replica, 0)
-        return Granted(replica, ticket.step, ticket.records, staleness, self._log_for(life))
-
-    def _log_for(self, life: Replica) -> bytes:
-        """Return what a replica is to hand on to the other shards before its next push."""
-        log = self._updates.log
-        life.log_told = log.end
-        return log.encode() if self.num_shards > 1 else b""
 
     @property
     def _is_done(self) -> bool:

@@ -51,6 +51,8 @@ class JobRequests:
         self.checkpoint_step = -1
         self.absent: dict[int, Life] = {}
         """Replicas whose connection broke, by its number; the role declares them lost after a while."""
+        self.gone: set[int] = set()
+        """Replicas whose last life is over."""
         self._stream = stream
         self._stream_error: str | None = None
         self._stream_end: int | None = None
@@ -65,6 +67,7 @@ class JobRequests:
             Kind.STOP: self._stop,
             Kind.FETCH: self._fetch,
             Kind.INPUT_ENDED: self._input_ended,
+            Kind.JOB_STATE: self._state,
             Kind.OPEN: self._open,
             Kind.AWAIT_CUT: self._await_cut,
             Kind.REQUEST_CUT: self._request_cut,
@@ -87,6 +90,7 @@ class JobRequests:
         """
         sequence = self.job.join(who.replica, who.incarnation)
         self._connections[who.replica] = peer
+        self.gone.discard(who.replica)
         self._come_back(who.replica)
         self.job.away(who.replica, who.incarnation)
         former = self._waiting.pop(who.replica, None)
@@ -225,6 +229,10 @@ class JobRequests:
         self.job.end_own_stream(who.replica, who.incarnation, message.step)
         return [(peer, Message(Kind.DONE)), *self.due()]
 
+    def _state(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        who.must_be_chief(message)
+        return [(peer, Message.of(Kind.DONE, self.job.state().to_facts()))]
+
     def _open(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)
         self.job.open()
@@ -249,6 +257,7 @@ class JobRequests:
     def _committed(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)
         self.checkpoint_step = max(self.checkpoint_step, message.step)
+        self.job.committed(message.step)
         return [(peer, Message(Kind.DONE)), *self.due()]
 
     def _watch(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
@@ -259,8 +268,10 @@ class JobRequests:
 
     def _over(self, replica: int, incarnation: int) -> list[Reply]:
         self.absent = {peer: life for peer, life in self.absent.items() if life != (replica, incarnation)}
-        former = None if replica in self.job.replicas else self._waiting.pop(replica, None)
-        if former is None:
+        if replica in self.job.replicas:
+            return self.due()
+        self.gone.add(replica)
+        if (former := self._waiting.pop(replica, None)) is None:
             return self.due()
         reason = f"incarnation {incarnation} of {replica_name(replica)} is over"
         return [(former, refusal("incarnation", reason)), *self.due()]

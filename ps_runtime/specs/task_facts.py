@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
+from psflow.ps_runtime.specs.cluster_faults import index_fault, num_addresses
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 __all__ = ["ClusterSpec", "TaskFacts"]
@@ -31,6 +33,8 @@ class ClusterSpec:
     >>> cluster = ClusterSpec({"chief": ["chief-0"], "worker": ["worker-0", "worker-1"]})
     >>> cluster.jobs, cluster.num_tasks("worker"), bool(cluster)
     (['chief', 'worker'], 2, True)
+    >>> cluster.job_tasks("worker"), cluster.task_indices("worker"), cluster.task_address("worker", 1)
+    (['worker-0', 'worker-1'], [0, 1], 'worker-1')
     """
 
     tasks: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -59,6 +63,28 @@ class ClusterSpec:
     def num_tasks(self, job_name: str) -> int:
         """Return how many tasks of a type there are: 0 if there is no such type."""
         return len(self.tasks.get(job_name, ()))
+
+    def job_tasks(self, job_name: str) -> list[str]:
+        """Return the names, or addresses, of the tasks of a type; UsageError if there is no such type."""
+        if job_name not in self.tasks:
+            near = did_you_mean(job_name, self.tasks) if isinstance(job_name, str) else ""
+            there = ", ".join(self.tasks) or "none"
+            raise UsageError(
+                (f"ClusterSpec: job_name should be a type of its tasks, got {job_name!r}; there are {there}{near}",)
+            )
+        return list(self.tasks[job_name])
+
+    def task_indices(self, job_name: str) -> list[int]:
+        """Return the indices of the tasks of a type; UsageError if there is no such type."""
+        return list(range(len(self.job_tasks(job_name))))
+
+    def task_address(self, job_name: str, task_index: int) -> str:
+        """Return the name, or address, of one task; UsageError if there is no such one."""
+        tasks = self.job_tasks(job_name)
+        fault = index_fault("ClusterSpec: task_index", task_index, len(tasks), num_addresses(job_name, len(tasks)))
+        if fault is not None:
+            raise UsageError((fault,))
+        return tasks[task_index]
 
     def as_dict(self) -> dict[str, list[str]]:
         """Return the names, or addresses, of the tasks by type."""

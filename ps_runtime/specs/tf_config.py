@@ -90,7 +90,8 @@ def tf_config_of(content: Mapping[str, Any], where: str = "TF_CONFIG") -> TfConf
     cluster, task = _mapping(content, "cluster", faults), _mapping(content, "task", faults)
     _check_keys("task.", task, TASK_KEYS, faults)
     if not cluster:
-        _check_alone(task, faults)
+        if not content.get("cluster"):  # else there is one, of another type
+            _check_alone(task, faults)
         _raise(faults, where)
         return TfConfig(None, content.get("model_dir"))
     addresses = _addresses(cluster, faults)
@@ -130,7 +131,8 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _check_keys(where: str, content: Mapping[str, Any], known: tuple[str, ...], faults: list[str]) -> None:
     for key in content:
         if key not in (*known, *OF_PLATFORMS):
-            faults.append(f"{where}{key}: expected one of {', '.join(known)}{did_you_mean(key, known)}")
+            near = did_you_mean(key, known) or "; leave out what is none of them"
+            faults.append(f"{where}{key}: expected one of {', '.join(known)}{near}")
 
 
 def _check_text(name: str, content: Mapping[str, Any], faults: list[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from distributed import Client
 
-from psflow.ps_runtime.cluster.launch import MAX_RESTARTS
+from psflow.ps_runtime.cluster.launch import MAX_RESTARTS, PROBE_TIMEOUT_SECS
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.export_bundle import ModelWriter
@@ -30,6 +30,8 @@ def train_and_evaluate(
     num_workers: int = 0,
     transport: str = "auto",
     max_restarts: int = MAX_RESTARTS,
+    min_workers: int | None = None,
+    probe_timeout_secs: float = PROBE_TIMEOUT_SECS,
     writer: ModelWriter | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> dict[str, dict[str, Any]]:
@@ -59,6 +61,12 @@ def train_and_evaluate(
         How replicas reach the ps: ``auto``, ``shm``, ``unix`` or ``tcp``.
     max_restarts : int
         With `client`: how often within an hour a role begins again whose Dask worker is lost; from 0.
+    min_workers : int, optional
+        With `client`: workers without which the job does not begin, nor goes on for longer than five minutes; at most
+        `num_workers`. Default: all to begin, none to go on.
+    probe_timeout_secs : float
+        With `client`: how many seconds a ps, the chief or the evaluator may be silent before its Dask worker is ended,
+        so that it begins again; more than 0. One whose process computes is waited for.
     writer : ModelWriter, optional
         Writes what the exporters choose, as ``model_dir/export/<exporter>/<version>/``. Default: an MLflow model, which
         holds the code of model_fn.
@@ -88,16 +96,28 @@ def train_and_evaluate(
     """
     who = "train_and_evaluate"
     eval_specs = checked_eval_specs(who, estimator, train_spec, eval_spec, writer, on_event, may_be_none=False)
-    check_cluster(who, client, num_ps, num_workers, max_restarts, may_be_none=True)
+    check_cluster(who, client, num_ps, num_workers, max_restarts, min_workers, probe_timeout_secs, may_be_none=True)
     _check_sizes(client, estimator.config.cluster, num_ps, num_workers)
-    if client is None and max_restarts != MAX_RESTARTS:
-        raise UsageError((f"max_restarts={max_restarts} needs a cluster: pass client=distributed.Client(...)",))
+    for name, given, default in (
+        ("max_restarts", max_restarts, MAX_RESTARTS),
+        ("min_workers", min_workers, None),
+        ("probe_timeout_secs", probe_timeout_secs, PROBE_TIMEOUT_SECS),
+    ):
+        if client is None and given != default:
+            raise UsageError((f"{name}={given} needs a cluster: pass client=distributed.Client(...)",))
     executor = TrainingExecutor(
         estimator, train_spec, eval_specs, transport=transport, writer=writer, on_event=on_event
     )
     if client is None:
         return executor.run()
-    return executor.run_on(client, num_ps=num_ps, num_workers=num_workers, max_restarts=max_restarts)
+    return executor.run_on(
+        client,
+        num_ps=num_ps,
+        num_workers=num_workers,
+        max_restarts=max_restarts,
+        min_workers=min_workers,
+        probe_timeout_secs=probe_timeout_secs,
+    )
 
 
 def _check_sizes(client: Client | None, task: ClusterTask | None, num_ps: int, num_workers: int) -> None:

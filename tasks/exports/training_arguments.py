@@ -6,6 +6,7 @@ from typing import Any
 
 from distributed import Client
 
+from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.export_bundle import check_writer
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
@@ -45,9 +46,19 @@ def checked_eval_specs(
 
 
 def check_cluster(
-    who: str, client: Any, num_ps: Any, num_workers: Any, max_restarts: Any, *, may_be_none: bool
+    who: str,
+    client: Any,
+    num_ps: Any,
+    num_workers: Any,
+    max_restarts: Any,
+    min_workers: Any,
+    probe_timeout_secs: Any,
+    *,
+    may_be_none: bool,
 ) -> None:
-    """Refuse what is no Dask cluster, or no number of roles or restarts; `may_be_none`: whether there may be no client.
+    """Refuse what is no Dask cluster, or no number of roles, restarts or seconds.
+
+    `may_be_none` says whether there may be no client; `min_workers` may be None.
 
     Raises
     ------
@@ -57,10 +68,15 @@ def check_cluster(
     faults = ArgumentFaults(f"{who}: ")
     if not isinstance(client, Client) and not (client is None and may_be_none):
         faults.add_type("client", "a distributed.Client" + (" or None" if may_be_none else ""), client)
-    numbers = (("num_ps", num_ps, 1), ("num_workers", num_workers, 0), ("max_restarts", max_restarts, 0))
+    numbers = [("num_ps", num_ps, 1), ("num_workers", num_workers, 0), ("max_restarts", max_restarts, 0)]
+    if min_workers is not None:
+        numbers.append(("min_workers", min_workers, 0))
     for name, given, least in numbers:
         if not isinstance(given, int) or isinstance(given, bool):
             faults.add_type(name, "an int", given)
         elif given < least:
             faults.add(f"{who}: {name} should be {least} or more, got {given}")
+    faults.number("probe_timeout_secs", probe_timeout_secs, above_zero=True)
     faults.raise_any()
+    if min_workers is not None and min_workers > num_workers:
+        raise UsageError((f"{who}: min_workers should be at most num_workers, {num_workers}, got {min_workers}",))

@@ -11,7 +11,7 @@ from distributed import Client
 
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.connecting import tls_fault
-from psflow.ps_runtime.cluster.launch import MAX_RESTARTS, ClusterJob
+from psflow.ps_runtime.cluster.launch import MAX_RESTARTS, PROBE_TIMEOUT_SECS, ClusterJob
 from psflow.ps_runtime.errors import ArgumentTypeError, NoClusterError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.by_hand import run_by_hand
@@ -138,7 +138,16 @@ class TrainingExecutor:
         with self._make_attempt() as attempt:
             return attempt.run_here(self._on_event_here, self._writer)
 
-    def run_on(self, client: Client, *, num_ps: int, num_workers: int, max_restarts: int = MAX_RESTARTS) -> Reports:
+    def run_on(
+        self,
+        client: Client,
+        *,
+        num_ps: int,
+        num_workers: int,
+        max_restarts: int = MAX_RESTARTS,
+        min_workers: int | None = None,
+        probe_timeout_secs: float = PROBE_TIMEOUT_SECS,
+    ) -> Reports:
         """Run all roles on a Dask cluster, a thread for each, where this process is none of a cluster.
 
         Parameters
@@ -149,13 +158,20 @@ class TrainingExecutor:
             Parameter servers, at least 1, and workers beside the chief.
         max_restarts : int
             How often within an hour a role begins again whose Dask worker is lost; from 0.
+        min_workers : int, optional
+            Workers without which the job does not begin, nor goes on for longer than five minutes; at most
+            `num_workers`. Default: all to begin, none to go on.
+        probe_timeout_secs : float
+            How long a ps, the chief or the evaluator may be silent; more than 0.
         """
-        check_cluster("run_on", client, num_ps, num_workers, max_restarts, may_be_none=False)
+        check_cluster(
+            "run_on", client, num_ps, num_workers, max_restarts, min_workers, probe_timeout_secs, may_be_none=False
+        )
         with self._make_attempt(num_ps=num_ps, num_workers=num_workers) as attempt:
             job = attempt.job(self._writer)
             if (fault := tls_fault(client)) is not None:
                 _log.warning(fault)
-            with ClusterJob(client, job, self._on_event_here, max_restarts) as run:
+            with ClusterJob(client, job, self._on_event_here, max_restarts, min_workers, probe_timeout_secs) as run:
                 run.start(AdmissionPolicy(ADMISSION_TIMEOUT_SECS))
                 return run.join(attempt.check)
 

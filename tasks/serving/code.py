@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import inspect
 import sys
@@ -35,6 +36,9 @@ ENTRY_POINTS = (
     "psflow.ps_runtime.tables.table",
 )
 """What the script of an export imports."""
+
+_distributions: dict[str, str] = {}
+"""Of libraries, as `_find_distributions` has found them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,7 @@ class RequiredCode:
     has_engine: bool = True
     files: dict[Path, Path] = field(default_factory=dict, init=False)
     libraries: set[str] = field(default_factory=set, init=False)
+    _followed: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         for name in (*(ENTRY_POINTS if self.has_engine else ()), self.source.module, *self.modules):
@@ -156,12 +161,15 @@ class RequiredCode:
 
     def requirements(self) -> list[str]:
         """Return the distributions of the libraries with their versions, such as ``scipy==1.17.1``."""
-        known = metadata.packages_distributions()
-        names = {known[library][0] for library in self.libraries if library in known}
+        _find_distributions(self.libraries)
+        names = {_distributions[library] for library in self.libraries if library in _distributions}
         return sorted(f"{name}=={metadata.version(name)}" for name in names)
 
     def _add(self, name: str) -> None:
         """Add a module with the packages around it, and what they import."""
+        if name in self._followed:
+            return
+        self._followed.add(name)
         top = name.partition(".")[0]
         if top in sys.stdlib_module_names or (top == ENGINE and not self.has_engine):
             return
@@ -176,7 +184,10 @@ class RequiredCode:
                 continue
             self.files[path.relative_to(root)] = path
             package = parts[:length] if path.name == "__init__.py" else parts[: length - 1]
-            for imported in _imports(path, ".".join(package), is_of_user=top != ENGINE):
+            around = ".".join(package)
+            is_ours = top == ENGINE
+            found = _engine_imports(path, around, path.stat().st_mtime_ns) if is_ours else _imports(path, around)
+            for imported in found:
                 self._add(imported)
 
     def _root_of(self, top: str) -> Path | None:
@@ -202,12 +213,24 @@ def _file_of(root: Path, parts: list[str]) -> Path | None:
     return next((path for path in (package, module) if path.is_file()), None)
 
 
-def _imports(path: Path, package: str, *, is_of_user: bool) -> set[str]:
-    """Return the modules that a file may import; of psflow's own files only those that it imports at once."""
+def _find_distributions(libraries: set[str]) -> None:
+    """Note the distribution of each library; for new ones only, as all that is installed is searched for it."""
+    if not libraries <= _distributions.keys():
+        _distributions.update((library, names[0]) for library, names in metadata.packages_distributions().items())
+
+
+@functools.cache
+def _engine_imports(path: Path, package: str, changed_at_ns: int) -> frozenset[str]:
+    """Return the modules that a file of psflow imports at once, as of a time: psflow may be upgraded under a worker."""
+    return frozenset(_imports(path, package, into_functions=False))
+
+
+def _imports(path: Path, package: str, *, into_functions: bool = True) -> set[str]:
+    """Return the modules that a file may import; those that it imports at once, or in its functions, too."""
     tree = ast.parse(path.read_bytes(), str(path))
     found: set[str] = set()
     engine_names = set()
-    for node in _statements(tree, into_functions=is_of_user):
+    for node in _statements(tree, into_functions=into_functions):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
             engine_names |= {a.asname or a.name for a in node.names if a.name == ENGINE}

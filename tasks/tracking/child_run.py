@@ -126,7 +126,9 @@ def open_child_run(
         points = Points.of_run(client, run.info.run_id)
     except (MlflowException, OSError) as error:
         raise _unanswered(uri, error) from None
-    return Tracker(client, run.info.run_id, points, models, run_page(uri, run.info.experiment_id, run.info.run_id))
+    return Tracker(
+        client, run.info.run_id, points, models, run.data.tags, run_page(uri, run.info.experiment_id, run.info.run_id)
+    )
 
 
 def child_run_lacks(

@@ -53,6 +53,8 @@ class Tracker:
     ----------
     run_id : str
         Of the MLflow run.
+    tags : mapping of str to str
+        Those that the run had as it was opened.
     page : str or None
         Address of the run in the MLflow UI, if there is a server.
 
@@ -64,9 +66,16 @@ class Tracker:
     """
 
     def __init__(
-        self, client: MlflowClient, run_id: str, points: Points, models: RecordedModels, page: str | None = None
+        self,
+        client: MlflowClient,
+        run_id: str,
+        points: Points,
+        models: RecordedModels,
+        tags: Mapping[str, str],
+        page: str | None = None,
     ) -> None:
         self.run_id = run_id
+        self.tags = tags
         self.page = page
         self._client = client
         self._points = points
@@ -146,7 +155,7 @@ class Tracker:
             where = without_secrets(uri)
             raise ConfigError((f"cannot open an MLflow run in {where}: {reason_of(error)}",)) from None
         page = run_page(uri, run.info.experiment_id, run.info.run_id)
-        return cls(client, run.info.run_id, points, models, page)
+        return cls(client, run.info.run_id, points, models, run.data.tags, page)
 
     @property
     def best(self) -> BestModel | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 from contextlib import nullcontext
@@ -357,16 +358,32 @@ def test_of_a_cluster_that_is_none_nothing_is_said_of_a_task_that_nobody_wrote(m
     assert caught.value.faults == ("TF_CONFIG: cluster should be an object, got [1]",)
 
 
-@pytest.mark.parametrize("name", ["worker_fn", "eval_fn", "session_config"])
+@pytest.mark.parametrize("name", ["session_config", "strategy", "eval_strategy"])
+@pytest.mark.parametrize("mode", [None, *CoordinatorMode])
+def test_what_cannot_be_copied_is_refused_in_every_mode_and_task(mode, name, here, monkeypatch):
+    if mode is not None:
+        monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": FULL, "task": {"type": "ps", "index": 0}}))
+    strategy = copy.deepcopy(STRATEGY)
+    strategy.lock = threading.Lock()
+    wrong = {"session_config": {"a": threading.Lock()}}.get(name, strategy)
+    words = rf"^run_distribute_coordinator: {name} cannot be copied for each task: .*'_thread\.lock' .*; make within"
+    with pytest.raises(UsageError, match=words) as caught:
+        run_distribute_coordinator(
+            **{"worker_fn": pytest.fail, "strategy": STRATEGY, "mode": mode or CLIENT, name: wrong}
+        )
+    assert len(caught.value.faults) == 1
+    assert here.calls == here.served == []
+
+
+@pytest.mark.parametrize("name", ["worker_fn", "eval_fn"])
 def test_what_cannot_be_pickled_is_refused_before_a_cluster_starts(name, monkeypatch):
     started = []
     monkeypatch.setattr(standalone, "open_cluster", lambda *given: started.append(given))
     lock = threading.Lock()
     options = {"worker_fn": print, "cluster_spec": FULL}
-    wrong = {"session_config": {"a": lock}}.get(name, lambda own: lock)
     words = rf"^run_distribute_coordinator: {name} cannot be pickled for .*'_thread\.lock' object.*; make within"
     with pytest.raises(UsageError, match=words) as caught:
-        run_distribute_coordinator(**{**options, name: wrong}, strategy=STRATEGY)
+        run_distribute_coordinator(**{**options, name: lambda own: lock}, strategy=STRATEGY)
     assert len(caught.value.faults) == 1
     assert started == []
 

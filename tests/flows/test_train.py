@@ -1,8 +1,10 @@
-"""The training flow as a person runs it: a command, real servers and stores, real processes."""
+"""The training flow as a person runs it: a command, real servers and stores, real processes.
+
+Tests in tests/acceptance interrupt it, resume it, and begin where there is no database yet.
+"""
 
 from __future__ import annotations
 
-import signal
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,7 @@ from mlflow import MlflowClient
 
 from tests.flows import planted_secrets
 from tests.flows.conftest import Project
-from tests.flows.interrupting import (
-    LINE,
-    interrupted,
-    metric_points,
-    prefect_states,
-    resumed_without_a_doubled_point,
-    write_line,
-)
+from tests.flows.interrupting import LINE, metric_points, prefect_states, write_line
 
 pytestmark = pytest.mark.cluster
 
@@ -47,8 +42,7 @@ def assert_shows_what_it_did(project: Project, answer: dict[str, Any], points: d
     assert answer["run_id"] in labels
 
 
-def test_digits_end_to_end_where_nothing_was_made_before(tmp_path: Path, digits: str) -> None:
-    project = Project(tmp_path)
+def test_digits_end_to_end(project: Project, digits: str) -> None:
     answer = project.run("train", digits)
 
     assert answer["final_step"] == answer["max_steps"] == 1500
@@ -75,12 +69,6 @@ def test_digits_end_to_end_where_nothing_was_made_before(tmp_path: Path, digits:
     states = prefect_states(project, "task_run")
     assert states == dict.fromkeys(answer["roles"], "COMPLETED")
     assert set(prefect_states(project, "flow_run").values()) == {"COMPLETED"}
-
-    resumed = project.run("train", digits)  # there is nothing left to do, and it says so
-    assert resumed["run_id"] == answer["run_id"]
-    assert resumed["final_step"] == 1500
-    assert resumed["train"]["steps"] == 0
-    assert metric_points(project, answer["run_id"]) == points
 
 
 def assert_no_secret_is_told(project: Project, told: str) -> None:
@@ -115,8 +103,3 @@ def test_a_users_own_model_and_generator_train_over_tcp_until_the_data_end(proje
     loaded = mlflow.pyfunc.load_model(str(project.path / answer["best"]["export_path"]))
     predicted = loaded.predict({"x": np.float32([0, 1])})
     assert predicted["y"] == pytest.approx([1, 3], abs=0.3)
-
-
-def test_ctrl_c_ends_everything_and_the_same_command_resumes(project: Project, digits: str) -> None:
-    interrupted(project, signal.SIGINT, digits, group=True)
-    resumed_without_a_doubled_point(project, digits, "plots=false")

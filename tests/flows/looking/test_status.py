@@ -46,6 +46,7 @@ def record(job: str, owner: str) -> str:
     now = int(1000 * time.time())
     figures = {"chief-0": 100.0, "worker-0": 20.0}
     metrics = [Metric(f"role/{role}/steps_per_sec", value, now - 2000, 600) for role, value in figures.items()]
+    metrics += [Metric("role/chief-0/push_p95_ms", 1.25, now - 2000, 600)]
     metrics += [Metric("role/chief-0/sent_bytes_per_sec", 12.5e6, now, 600), Metric("role/ps-0/rss_mb", 74.0, now, 600)]
     client.log_batch(run.info.run_id, metrics)
     return str(run.info.run_id)
@@ -82,7 +83,7 @@ def test_running_jobs_are_told_with_their_roles_and_the_straggler(directory: Pat
         "it lacks: checkpoints, evaluations, the best export, and the training metrics that were kept"
     ]
     assert answer.lines is not None
-    assert ["chief-0", "100", "-", "12.5", "-", "-", "-"] in [line.split()[:7] for line in answer.lines]
+    assert ["chief-0", "100", "-", "-", "1.25", "12.5", "-", "-", "-"] in [line.split()[:9] for line in answer.lines]
     assert "  ! worker-0 makes 20 steps/s, the median of the replicas is 60" in answer.lines
 
 

@@ -199,6 +199,7 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
         ("train.max_steps=0", r"train\.max_steps: expected a number >= 1, got 0"),
         ("train.save_checkpoints_secs=5", r"train: expected save_checkpoints_steps or save_checkpoints_secs, got both"),
         ("eval.throttle_secs=.inf", r"eval\.throttle_secs: expected a finite number, got inf"),
+        ("cluster.min_workers=2", r"cluster: min_workers should be at most workers, 1, got 2"),
         ("cluster=3", r"cluster: expected a mapping, got 3"),
         ("cluster.address=3", r"cluster\.address: expected a string, got 3"),
         ("seed=-1", r"seed: expected a number >= 0, got -1"),

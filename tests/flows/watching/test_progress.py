@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from psflow.flows.watching.progress import Progress, Rate
-from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, FirstStep, Metrics
+from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, FirstStep, Metrics, WorkersMissing
 
 
 class Clock:
@@ -118,3 +118,14 @@ def test_first_step_is_that_of_the_first_replica() -> None:
     for at in (5.0, 3.0, 4.0):
         progress.handle(FirstStep(role="worker-0", time=at))
     assert progress.first_step_at == 3.0
+
+
+def test_line_says_how_many_workers_are_missing(clock: Clock) -> None:
+    progress = Progress(1000, "loss", clock)
+    progress.handle(WorkersMissing(2, 4))
+    assert progress.line() == "no step yet, 2 of 4 workers missing"
+    progress.handle(metrics(100, loss=0.5))
+    progress.handle(WorkersMissing(1, 4))
+    assert progress.line() == "step 100/1000 (10 %), loss 0.5, 1 of 4 workers missing"
+    progress.handle(WorkersMissing(0, 4))
+    assert progress.line() == "step 100/1000 (10 %), loss 0.5"

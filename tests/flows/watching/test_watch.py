@@ -50,6 +50,8 @@ class Seen:
     def __init__(self) -> None:
         self.tracked: list[RecordedEvent] = []
         self.tags: list[dict[str, str]] = []
+        self.known_tags: dict[str, str] = {}
+        """Of the MLflow run, before this attempt."""
         self.artifacts: list[tuple[str, Any]] = []
         self.files: dict[str, bytes] = {}
         self.closed: dict[str, Any] = {}
@@ -60,6 +62,7 @@ class Seen:
             put_tags=self.tags.append,
             put_file=self.files.__setitem__,
             run_id="r1",
+            tags=self.known_tags,
             page="http://host/r1",
         )
 
@@ -157,7 +160,7 @@ def test_steps_that_training_has_gone_back_behind_are_told_of(
         "ps-0 is lost, and is to begin again: its Dask worker tcp://h:1 was lost; all training goes back to the last "
         "checkpoint",
         "training goes on from step 300; steps 301-400 are lost, and made again",
-        "worker-0 is lost, and is to begin again: its Dask worker tcp://h:2 was lost",
+        "worker-0 is lost, and is to begin again: its Dask worker tcp://h:2 was lost; no step is lost",
         "training goes on from step 300; steps 301-320 are lost, and made again",
         "step 300/600 (50 %), loss 0.25, restarts 2, lost steps 120",
     ]
@@ -167,6 +170,30 @@ def test_steps_that_training_has_gone_back_behind_are_told_of(
     ]
     [figures] = [event.values for event in seen.tracked if isinstance(event, Metrics) and "restarts" in event.values]
     assert (figures["restarts"], figures["lost_steps"]) == (2, 120)
+
+
+def test_the_lost_steps_of_a_resumed_attempt_are_named_beside_those_of_the_ones_before(
+    seen: Seen, tmp_path: Path
+) -> None:
+    seen.known_tags["psflow.lost_steps"] = "101-120, 101-110"
+    with watch(seen, tmp_path) as watching:
+        watching.handle(METRICS)
+        watching.handle(Restored(300, 0.5, role="chief-0"))
+    told = [tags["psflow.lost_steps"] for tags in seen.tags if "psflow.lost_steps" in tags]
+    assert told == ["101-120, 101-110, 301-400"]
+
+
+def test_a_chief_that_is_taken_over_from_costs_no_step(
+    seen: Seen, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with watch(seen, tmp_path) as watching:
+        watching.handle(METRICS)
+        watching.handle(RoleLost("its Dask worker tcp://h:1 was lost", role="chief-0"))
+        watching.handle(Metrics(420, {}))
+    said = messages(caplog)
+    lost = "chief-0 is lost, and is to begin again: its Dask worker tcp://h:1 was lost; no step is lost"
+    assert said == [lost, "step 420/600 (70 %), loss 0.25, restarts 1"]
+    assert not any("psflow.lost_steps" in tags for tags in seen.tags)
 
 
 def test_the_past_is_recorded_again_but_no_news(seen: Seen, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -75,6 +75,40 @@ def test_append_cuts_off_a_torn_line(url: str) -> None:
     assert files.read("log") == b"one\ntwo\n"
 
 
+def test_behind_a_fence_that_is_closed_nothing_changes(url: str) -> None:
+    files = FileStore(url)
+    files.put("log", b"one\n")
+    files.write("large", [b"before"])
+    names = files.names("")
+
+    def closed() -> None:
+        raise ZeroDivisionError
+
+    late = FileStore(url, closed)
+    for write in (
+        lambda: late.put("log", b"two\n"),
+        lambda: late.append("log", b"two\n"),
+        lambda: late.write("large", [b"after"]),
+        lambda: late.put("new", b"two\n"),
+    ):
+        with pytest.raises(ZeroDivisionError):
+            write()
+    assert (files.read("log"), files.read("large"), files.names("")) == (b"one\n", b"before", names)
+
+
+def test_a_local_fence_is_asked_last_of_all(tmp_path: Any) -> None:
+    seen: list[list[bytes]] = []
+
+    def fence() -> None:
+        seen.append(sorted(path.read_bytes() for path in tmp_path.iterdir()))
+
+    files = FileStore(str(tmp_path), fence)
+    files.write("file", [b"al", b"l"])
+    files.put("file", b"new")
+    assert seen == [[b"all"], [b"all", b"new"]]
+    assert files.read("file") == b"new"
+
+
 def test_a_store_lists_measures_and_removes(url: str) -> None:
     files = FileStore(url)
     assert files.names("d") == []

@@ -17,7 +17,7 @@ from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 SECS = 200.0
-NUM_STEPS = 200
+NUM_STEPS = 60
 NUM_IDS = 12
 
 

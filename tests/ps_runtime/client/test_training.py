@@ -68,6 +68,9 @@ def test_grants_name_the_records_and_the_staleness_of_the_last_push(chief):
     assert chief.client.next_grant() == grant
     assert chief.client.push({}, [1.0, 1.0], 1) == Grant(1, RecordRange(0, 1, 2), 0)
     assert chief.client.statistics()["pushes"] == 1
+    chief.client.pull()
+    latency = chief.client.statistics()["latency"]
+    assert {what: facts["count"] for what, facts in latency.items()} == {"pull": 1, "push": 1}
 
 
 def test_a_variable_without_a_gradient_is_left_alone_and_so_are_its_slots(chief):

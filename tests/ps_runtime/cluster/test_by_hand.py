@@ -6,10 +6,8 @@ import copy
 import errno
 import logging
 import math
-import os
 import re
 import socket
-import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,8 +20,9 @@ from distributed import Client, Event, wait
 
 from psflow.ps_runtime.checkpoint.records import write_finished
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster import leading
-from psflow.ps_runtime.cluster.certificate_file import kept_certificate, read_certificate
+from psflow.ps_runtime.cluster import leading, role_worker
+from psflow.ps_runtime.cluster.certificate_file import kept_certificate
+from psflow.ps_runtime.cluster.closed_nodes import shown_warnings
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address
 from psflow.ps_runtime.cluster.joining import OwnProgram, _Joining, join
 from psflow.ps_runtime.cluster.leading import Led, _nodes, describe, lead
@@ -80,6 +79,26 @@ def beside() -> Iterator[Any]:
         yield pool.submit
 
 
+def has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(not has_ipv6(), reason="this host has no IPv6")
+def test_addresses_of_ipv6(tmp_path: Path, beside: Any) -> None:
+    addresses = [free_address().replace("localhost", "[::1]") for _ in range(2)]
+    cluster = ClusterAddresses(addresses[0], ps=(addresses[1],))
+    with led(cluster, tmp_path, evaluator=True) as one:
+        ends = [beside(joined, cluster, role, tmp_path) for role in (PS, EVALUATOR)]
+        slots = one.await_processes(60, never_stop)
+    assert (slots[PS], slots[EVALUATOR].rpartition(":")[0]) == (dask_address(addresses[1]), "tls://[::1]")
+    assert [end.result(30) for end in ends] == [None, None]
+
+
 @pytest.mark.cluster
 def test_all_join_and_end_as_the_chief_says(cluster: ClusterAddresses, tmp_path: Path, beside: Any) -> None:
     with led(cluster, tmp_path, evaluator=True) as one:
@@ -125,7 +144,7 @@ def test_a_chief_that_is_gone_without_a_word_is_no_end(cluster: ClusterAddresses
     ):
         end = beside(joined, cluster, PS, tmp_path)
         with Client(nodes) as client:
-            Led(client, cluster, cluster.processes(evaluator=False)).await_processes(60, never_stop)
+            Led(client, cluster, cluster.processes(evaluator=False), {}).await_processes(60, never_stop)
     with pytest.raises(
         StoppedError, match=r"^ps-0 was stopped: the chief at .* is gone; look at its output, then start"
     ):
@@ -146,6 +165,21 @@ def test_other_clusters_and_directories_are_refused(cluster: ClusterAddresses, t
         f"TrainSpec.max_steps is 41, but 40 {who}",
         f"params['x'] is {'1' * 300}... (999 characters), but not there {who}",
     )
+
+
+def test_warnings_reach_the_terminal_of_a_process_that_configures_no_logging(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    with shown_warnings():
+        root.addHandler(of_role := logging.NullHandler())
+        logging.getLogger("psflow").warning("ps-0 is lost")
+        root.removeHandler(of_role)
+    assert (capsys.readouterr().err, root.handlers) == ("ps-0 is lost\n", [])
+    monkeypatch.setattr(root, "handlers", [of_role])
+    with shown_warnings():
+        assert root.handlers == [of_role]
 
 
 @pytest.mark.cluster
@@ -180,8 +214,50 @@ def test_a_process_that_does_not_come_is_named(
     with led(cluster, tmp_path, evaluator=True) as one, pytest.raises(WaitTimeoutError, match=words):
         one.await_processes(0.2, never_stop)
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert re.fullmatch(rf"waiting up to 0 s more for {who}", said[0])
+    assert re.fullmatch(rf"waiting up to 0 s more for {who}; a process that does not find this model_dir.*", said[0])
     assert len(said) == 1
+
+
+@pytest.mark.cluster
+def test_the_chief_hears_of_a_process_that_is_refused(
+    cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(role_worker, "REFUSAL_SECS", 0.0)
+    with led(cluster, tmp_path) as one:
+        with pytest.raises(ConfigError) as refused:
+            joined(cluster, PS, tmp_path, program={"TrainSpec.max_steps": "41"})
+        with pytest.raises(UsageError) as heard:
+            one.await_processes(60, never_stop)
+    assert heard.value.faults == tuple(f"ps-0 does not join: {fault}" for fault in refused.value.faults)
+
+
+@pytest.mark.cluster
+def test_a_process_that_cannot_listen_tells_the_chief_that_begins_later(
+    cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: Any
+) -> None:
+    monkeypatch.setattr(role_worker, "REFUSAL_SECS", 0.0)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", int(cluster.ps[0].partition(":")[2])))
+        taken.listen()
+        end = beside(joined, cluster, PS, tmp_path)
+        words = r"^ps-0 does not join: ps-0 cannot listen at localhost:\d+: another process listens there; end it"
+        with led(cluster, tmp_path) as one, pytest.raises(UsageError, match=words):
+            one.await_processes(60, never_stop)
+    with pytest.raises(UsageError, match=r"^ps-0 cannot listen at"):
+        end.result(30)
+
+
+@pytest.mark.cluster
+def test_who_was_refused_ends_nothing_where_another_process_of_its_role_joins(
+    cluster: ClusterAddresses, tmp_path: Path, beside: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with led(cluster, tmp_path) as one:
+        with pytest.raises(ConfigError):
+            joined(cluster, PS, tmp_path, program={"TrainSpec.max_steps": "41"})
+        end = beside(joined, cluster, PS, tmp_path)
+        assert PS in one.await_processes(60, never_stop)
+    assert end.result(30) is None
+    assert "ps-0 does not join: TrainSpec.max_steps is 41, but 40 for the chief" in caplog.text
 
 
 @pytest.mark.cluster
@@ -205,16 +281,33 @@ def test_the_wait_ends_as_check_says(cluster: ClusterAddresses, tmp_path: Path) 
 @pytest.mark.cluster
 def test_a_process_that_is_not_there_or_busy_has_no_slot(cluster: ClusterAddresses, tmp_path: Path) -> None:
     with led(cluster, tmp_path) as one:
-        assert one.slot_of(PS) is None
+        assert (one.slot_of(PS), one.has_joined(PS)) == (None, False)
         with one.client.as_current():
             let_go = Event("let-go")
         busy = one.client.submit(Event.wait, let_go, timeout=60, pure=False)
         while not any(one.client.processing().values()):
             pass
-        assert one.slot_of(CHIEF) is None
+        assert (one.slot_of(CHIEF), one.has_joined(CHIEF)) == (None, True)
         let_go.set()
         wait([busy])
         assert one.slot_of(CHIEF) is not None
+
+
+@pytest.mark.cluster
+def test_a_file_that_an_earlier_cluster_has_left_is_refused_only_once_no_chief_replaces_it(
+    cluster: ClusterAddresses, tmp_path: Path, beside: Any
+) -> None:
+    (tmp_path / "tls").mkdir()
+    (tmp_path / "tls" / "cluster.pem").write_text("old")
+    (tmp_path / "tls" / "cluster.pem").chmod(0o644)
+    with pytest.raises(
+        UsageError, match=r"cluster\.pem holds a key, and others may read it \(mode 0644\); set its mode"
+    ):
+        joined(cluster, PS, tmp_path, 0.0)
+    end = beside(joined, cluster, PS, tmp_path)
+    with led(cluster, tmp_path) as one:
+        assert PS in one.await_processes(60, never_stop)
+    assert end.result(30) is None
 
 
 def test_without_a_chief_nothing_joins(cluster: ClusterAddresses, tmp_path: Path) -> None:
@@ -231,95 +324,6 @@ def test_what_a_killed_chief_has_left_leads_nowhere(cluster: ClusterAddresses, t
     with kept_certificate(str(tmp_path), new_pem()), pytest.raises(WaitTimeoutError, match=words) as caught:
         joined(cluster, PS, tmp_path, 0.0)
     assert "there is no certificate" not in str(caught.value)
-
-
-def test_the_certificate_is_for_its_owner_alone_and_for_the_time_of_the_cluster(tmp_path: Path) -> None:
-    folder = tmp_path / "runs" / "a" / "tls"
-    assert read_certificate(str(folder.parent)) is None
-    with kept_certificate(str(folder.parent), "new"):
-        file = folder / "cluster.pem"
-        assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, file)] == [0o700, 0o600]
-        assert read_certificate(str(folder.parent)) == "new"
-    assert not folder.exists()
-
-
-def test_what_a_killed_chief_has_left_is_replaced(tmp_path: Path) -> None:
-    folder = tmp_path / "tls"
-    folder.mkdir(mode=0o755)
-    (folder / "cluster.pem").write_text("old")
-    with kept_certificate(str(tmp_path), "new"):
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        assert read_certificate(str(tmp_path)) == "new"
-        (folder / "cluster.pem").write_text("of the next chief")
-    assert (folder / "cluster.pem").read_text() == "of the next chief"
-
-
-def test_a_certificate_that_others_may_read_is_refused(tmp_path: Path) -> None:
-    with kept_certificate(str(tmp_path), "new"):
-        (tmp_path / "tls" / "cluster.pem").chmod(0o640)
-        with pytest.raises(UsageError, match=r"cluster\.pem holds a key, and others may read it \(mode 0640\)"):
-            read_certificate(str(tmp_path))
-
-
-@pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
-def test_a_certificate_that_this_user_may_not_read_is_refused(tmp_path: Path) -> None:
-    with kept_certificate(str(tmp_path), "new"):
-        (tmp_path / "tls" / "cluster.pem").chmod(0)
-        with pytest.raises(UsageError, match=r"cluster\.pem cannot be read: Permission denied; start all processes as"):
-            read_certificate(str(tmp_path))
-
-
-def test_two_chiefs_do_not_take_away_the_certificate_of_each_other(tmp_path: Path) -> None:
-    with kept_certificate(str(tmp_path), "first"):
-        with (
-            pytest.raises(UsageError, match=rf"^another chief begins in the model_dir {tmp_path}; end it first$"),
-            kept_certificate(str(tmp_path), "second"),
-        ):
-            pass
-        assert read_certificate(str(tmp_path)) == "first"
-    with kept_certificate(str(tmp_path), "second"):
-        assert read_certificate(str(tmp_path)) == "second"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_no_link_is_followed(tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir(mode=0o755)
-    (tmp_path / "tls").symlink_to(elsewhere)
-    with (
-        pytest.raises(UsageError, match=r"tls should be a directory of this user, and no link"),
-        kept_certificate(str(tmp_path), "new"),
-    ):
-        pass
-    assert (stat.S_IMODE(elsewhere.stat().st_mode), list(elsewhere.iterdir())) == (0o755, [])
-    (tmp_path / "tls").unlink()
-    (tmp_path / "tls").mkdir()
-    (elsewhere / "key").touch(0o600)
-    (tmp_path / "tls" / "cluster.pem").symlink_to(elsewhere / "key")
-    with pytest.raises(UsageError, match=r"cluster\.pem cannot be read: it is a symbolic link; start all processes as"):
-        read_certificate(str(tmp_path))
-
-
-def test_a_certificate_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with kept_certificate(str(tmp_path), "new"):
-        other = os.geteuid() + 1
-        monkeypatch.setattr(os, "geteuid", lambda: other)
-        with pytest.raises(
-            UsageError, match=rf"cluster\.pem is of user {other - 1}, and this process of {other}; start"
-        ):
-            read_certificate(str(tmp_path))
-        with (
-            pytest.raises(UsageError, match=r"tls should be a directory of this user"),
-            kept_certificate(str(tmp_path), "of another"),
-        ):
-            pass
-
-
-def test_a_certificate_is_a_file(tmp_path: Path) -> None:
-    (tmp_path / "tls").mkdir()
-    os.mkfifo(tmp_path / "tls" / "cluster.pem", 0o600)
-    with pytest.raises(UsageError, match=r"cluster\.pem should be a file that the chief has written; remove it, and"):
-        read_certificate(str(tmp_path))
 
 
 def test_of_two_processes_of_one_role_the_later_one_hears_why(cluster: ClusterAddresses, tmp_path: Path) -> None:

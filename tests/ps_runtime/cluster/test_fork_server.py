@@ -22,7 +22,7 @@ import pytest
 from distributed import Client
 from threadpoolctl import threadpool_info
 
-from psflow.ps_runtime.cluster.connecting import QUIET_LOCAL_CLUSTER, open_cluster
+from psflow.ps_runtime.cluster.connecting import LOCAL_CLUSTER, open_cluster
 from psflow.ps_runtime.cluster.own_security import own_security
 from tests.leak_guard import no_leaks
 
@@ -46,7 +46,7 @@ def test_workers_have_imported_what_roles_need(client: Client) -> None:
 
 
 def test_settings_reach_the_workers(client: Client) -> None:
-    settings = {name: value for name, value in QUIET_LOCAL_CLUSTER.items() if value is not None}
+    settings = {name: value for name, value in LOCAL_CLUSTER.items() if value is not None}
     assert list(client.run(lambda: {name: dask.config.get(name) for name in settings}).values()) == [settings] * 2
     assert set(client.run(os.environ.get, "MALLOC_TRIM_THRESHOLD_").values()) == {None}
     assert all(info["num_threads"] == 1 for infos in client.run(threadpool_info).values() for info in infos)
@@ -108,10 +108,11 @@ import os, signal, sys
 if __name__ == "__main__":
     import multiprocessing.forkserver
     from psflow.ps_runtime.cluster.connecting import open_cluster
+    from psflow.ps_runtime.cluster.fork_server import scratch_directory
 
     with open_cluster(None, 2, 300) as client:
         pids = [multiprocessing.forkserver._forkserver._forkserver_pid, *client.run(os.getpid).values()]
-        print(*pids, flush=True)
+        print(scratch_directory(), *pids, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -158,13 +159,21 @@ def test_workers_import_the_program_of_their_owner_unless_it_is_ours(
     assert json.loads(done.stdout) is is_imported
 
 
-def test_all_of_them_end_when_their_owner_is_killed_and_leave_no_file(tmp_path: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+@pytest.mark.parametrize("is_long", [False, True])
+def test_all_of_them_end_when_their_owner_is_killed_and_leave_no_file(
+    tmp_path_factory: pytest.TempPathFactory, is_long: bool
+) -> None:
+    """A directory may have a longer name than a socket can have."""
+    directory = tmp_path_factory.mktemp("long" * 20 if is_long else "tmp")
+    environment = {**os.environ, "TMPDIR": str(directory)}
     owner = subprocess.run(
         [sys.executable, "-c", OWNER], env=environment, stdout=subprocess.PIPE, text=True, check=False
     )
-    pids = [int(word) for word in owner.stdout.split()]
+    scratch, *numbers = owner.stdout.split()
+    pids = [int(number) for number in numbers]
     assert len(pids) == 3
+    assert Path(scratch).parent == (Path("/tmp") if is_long else directory)
     left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     assert psutil.wait_procs(left, timeout=200)[1] == []
-    assert list(tmp_path.iterdir()) == []
+    assert not Path(scratch).exists()
+    assert list(directory.iterdir()) == []

@@ -11,18 +11,31 @@ import pytest
 from distributed.client import FutureCancelledError
 
 from psflow.ps_runtime.cluster import launch as module
+from psflow.ps_runtime.cluster import loss_reports
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 from psflow.ps_runtime.roles.event_codec import encode_event
-from psflow.ps_runtime.roles.events import Event, FirstStep, Metrics, PsListening, RoleLost, RoleStarted
+from psflow.ps_runtime.roles.events import (
+    Event,
+    FirstStep,
+    Metrics,
+    PsListening,
+    RoleLost,
+    RoleStarted,
+    WorkersMissing,
+)
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 from psflow.ps_runtime.transport.address import Address
 
 PS = RoleId(Role.PS, 0)
 LIFE = module.LIVES_PER_ATTEMPT
 """The first of each role in attempt 1."""
+CHIEF = RoleId(Role.CHIEF, 0)
+PS_SLOT, CHIEF_SLOT = str(PS), str(CHIEF)
+SENT: list[tuple[tuple[int, int], list[str]]] = []
+"""The lives of which ps-0 was told that they are over, and on which Dask worker it was."""
 
 
 @pytest.fixture
@@ -32,14 +45,31 @@ def seen() -> list[Event]:
 
 @pytest.fixture
 def run(seen: list[Event], monkeypatch: pytest.MonkeyPatch) -> ClusterJob:
-    monkeypatch.setattr(module, "Presence", lambda client: SimpleNamespace(missing=lambda slots: set()))
-    config = SimpleNamespace(saves_checkpoints=True)
-    job: Any = SimpleNamespace(job_id="j", attempt=1, num_ps=1, roles=job_roles(1, 0, evaluator=False), config=config)
-    run = ClusterJob(SimpleNamespace(run=lambda *given, **options: None), job, seen.append)  # type: ignore[arg-type]
-    run._restarting = SimpleNamespace(place=lambda check: None)  # type: ignore[assignment]
-    for role in job.roles:
-        run._supervisor.place(role, "tcp://h:1")
+    run = run_of(seen, monkeypatch)
+    for role in run.job.roles:
+        run._supervisor.place(role, str(role))
         run._supervisor.listen(PS, LIFE)
+    return run
+
+
+def run_of(
+    seen: list[Event], monkeypatch: pytest.MonkeyPatch, num_workers: int = 0, pipeline_depth: int = 0
+) -> ClusterJob:
+    """Return the owner of a job of which nothing is placed yet."""
+    monkeypatch.setattr(module, "Lookout", lambda *given: SimpleNamespace(look=lambda: None))
+    job: Any = SimpleNamespace(
+        job_id="j",
+        attempt=1,
+        num_ps=1,
+        num_workers=num_workers,
+        roles=job_roles(1, num_workers, evaluator=False),
+        config=SimpleNamespace(saves_checkpoints=True, pipeline_depth=pipeline_depth),
+    )
+    messages = SimpleNamespace(send=lambda slot, life: SENT.append((life, [slot])))
+    monkeypatch.setattr(loss_reports, "LossMessages", lambda client, topic: messages)
+    SENT.clear()
+    run = ClusterJob(SimpleNamespace(), job, seen.append)  # type: ignore[arg-type]
+    run._restarting = SimpleNamespace(place=lambda check, has_turn: None)  # type: ignore[assignment]
     return run
 
 
@@ -57,10 +87,11 @@ def test_events_are_handed_on_in_their_order(run: ClusterJob, seen: list[Event])
 
 
 @pytest.mark.parametrize("is_over", [False, True])
-def test_a_loss_is_told_of_who_is_to_begin_again(run: ClusterJob, seen: list[Event], is_over: bool) -> None:
+def test_a_loss_is_told_of_who_is_to_begin_again(
+    seen: list[Event], monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:
+    run = run_of(seen, monkeypatch, num_workers=1)
     worker = RoleId(Role.WORKER, 0)
-    run.job = SimpleNamespace(roles=job_roles(1, 1, evaluator=False))  # type: ignore[assignment]
-    run._supervisor = Supervisor(run.job.roles, LIFE, 3)
     run._supervisor.listen(PS, run._supervisor.place(PS, str(PS)))
     for role in run.job.roles[1:]:
         run._supervisor.place(role, str(role))
@@ -68,9 +99,65 @@ def test_a_loss_is_told_of_who_is_to_begin_again(run: ClusterJob, seen: list[Eve
         for role in (RoleId(Role.CHIEF, 0), PS):
             run._supervisor.finish(role, LIFE, {})
     run._supervisor.lose_slots({str(worker)})
-    run._tell_losses()
-    assert [event.role for event in seen] == ([] if is_over else ["worker-0"])
+    assert run._has_news()
+    run._losses.tell()
+    run._losses.tell()
+    assert [event.role for event in seen if isinstance(event, RoleLost)] == ([] if is_over else ["worker-0"])
+    assert [event.num_missing for event in seen if isinstance(event, WorkersMissing)] == ([] if is_over else [1])
+    assert ([1, LIFE] in [[*life] for life, _ in SENT]) == (not is_over)
     assert run._has_news() == is_over
+
+
+@pytest.mark.parametrize("has_stepped", [True, False])
+def test_ps_0_hears_of_a_chief_that_is_taken_over_from_and_of_none_with_which_training_goes_back(
+    run: ClusterJob, seen: list[Event], has_stepped: bool
+) -> None:
+    if has_stepped:
+        run._take_event((0.0, encode_event(FirstStep(role="chief-0", incarnation=LIFE, number=1))))
+        seen.clear()
+    run._supervisor.lose_slots({CHIEF_SLOT})
+    run._losses.tell()
+    [event] = seen
+    assert isinstance(event, RoleLost)
+    assert (event.role, event.incarnation, event.goes_back) == ("chief-0", LIFE, not has_stepped)
+    assert [(tuple(life), workers) for life, workers in SENT] == ([((0, LIFE), ["ps-0"])] if has_stepped else [])
+    assert run._supervisor.to_end() == ([CHIEF] if has_stepped else [PS, CHIEF])
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "pipeline_depth", "takes_over"), [(0, 0, True), (0, 1, False), (1, 0, True), (1, 1, True)]
+)
+def test_a_chief_that_trains_alone_and_ahead_of_its_pushes_is_not_taken_over_from(
+    seen: list[Event], monkeypatch: pytest.MonkeyPatch, num_workers: int, pipeline_depth: int, takes_over: bool
+) -> None:
+    run = run_of(seen, monkeypatch, num_workers, pipeline_depth)
+    for role in (PS, CHIEF):
+        run._supervisor.place(role, str(role))
+        run._supervisor.listen(role, LIFE)
+    run._supervisor.step(CHIEF, LIFE)
+    run._supervisor.lose_slots({CHIEF_SLOT})
+    assert [loss.goes_back for loss in run._supervisor.losses(CHIEF)] == [not takes_over]
+
+
+def test_a_ps_that_was_lost_at_the_start_and_waits_for_a_slot_is_not_late(
+    run: ClusterJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who looks for its slot gives up in time."""
+    monkeypatch.setattr(module, "START_TIMEOUT_SECS", 0.0)
+    monkeypatch.setattr(module, "SLICE_SECS", 0.0)
+    run._supervisor.lose_slots({PS_SLOT})
+    looks: list[int] = []
+
+    def place(check: Any, *, has_turn: bool) -> None:
+        assert has_turn
+        looks.append(len(looks))
+        if len(looks) == 3:
+            run._supervisor.place(PS, "elsewhere")
+
+    run._restarting = SimpleNamespace(place=place)  # type: ignore[assignment]
+    with pytest.raises(WaitTimeoutError, match=r"^ps-0 did not start listening within 0 s$"):
+        run._await(lambda: [PS], "start listening", lambda: None)
+    assert len(looks) == 3
 
 
 @pytest.mark.parametrize(
@@ -108,7 +195,7 @@ def test_a_role_that_is_late_is_named_with_what_it_did_not_do(
     run: ClusterJob, monkeypatch: pytest.MonkeyPatch, events: list[Event], words: str
 ) -> None:
     monkeypatch.setattr(module, "START_TIMEOUT_SECS", 0.0)
-    monkeypatch.setattr(module, "admission", lambda *given: nullcontext(["tcp://h:1", "tcp://h:2"]))
+    monkeypatch.setattr(module, "admission", lambda *given, most: nullcontext(["tcp://h:1", "tcp://h:2"]))
     submit_nothing(run, monkeypatch, events)
     with pytest.raises(WaitTimeoutError, match=words):
         run.start(AdmissionPolicy(0))
@@ -144,7 +231,7 @@ def test_a_ps_knows_whether_all_roles_run_on_its_host(
     run: ClusterJob, monkeypatch: pytest.MonkeyPatch, slots: list[str], is_alone: bool
 ) -> None:
     monkeypatch.setattr(module, "START_TIMEOUT_SECS", 0.0)
-    monkeypatch.setattr(module, "admission", lambda *given: nullcontext(slots))
+    monkeypatch.setattr(module, "admission", lambda *given, most: nullcontext(slots))
     submitted = submit_nothing(run, monkeypatch)
     with pytest.raises(WaitTimeoutError):
         run.start(AdmissionPolicy(0))

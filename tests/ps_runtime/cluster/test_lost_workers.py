@@ -197,7 +197,7 @@ def test_a_lost_worker_and_a_lost_evaluator_begin_again_while_the_others_train_o
     assert evaluated[-1] == final_step
 
 
-def test_one_training_replica_that_went_back_has_the_bits_of_one_that_did_not(tmp_path: Path) -> None:
+def test_one_training_replica_whose_ps_and_chief_were_lost_has_the_bits_of_an_undisturbed_one(tmp_path: Path) -> None:
     events: list[Event] = []
     killed: list[str] = []
     job_dir, local_dir = tmp_path / "job", tmp_path / "local"
@@ -218,8 +218,8 @@ def test_one_training_replica_that_went_back_has_the_bits_of_one_that_did_not(tm
         run.start(AdmissionPolicy(10))
         reports = run.join(check)
     losses = [event for event in events if isinstance(event, RoleLost)]
-    assert [(event.role, event.goes_back) for event in losses] == [("ps-1", True), ("chief-0", True)]
-    assert sum(isinstance(event, Restored) for event in events) == 2
+    assert [(event.role, event.goes_back) for event in losses] == [("ps-1", True), ("chief-0", False)]
+    assert sum(isinstance(event, Restored) for event in events) == 1
     assert reports["chief-0"]["statistics"]["job"]["global_step"] == 1000
     for name in ("w", "b"):
         values = [estimator(directory).get_variable_value(name) for directory in (job_dir, local_dir)]
@@ -239,7 +239,10 @@ def test_a_scheduler_that_is_silent_for_minutes_is_given_up() -> None:
             now = SILENCE_SECS - 1
             assert asked.missing([address]) == set()
             now += 1
-            with pytest.raises(WaitTimeoutError, match=r"^the Dask scheduler did not list its workers within 300 s$"):
+            with pytest.raises(
+                WaitTimeoutError,
+                match=r"^the Dask scheduler at tls://127\.0\.0\.1:\d+ did not answer within 300 s: look at",
+            ):
                 asked.missing([address])
         finally:
             goes_on.set()

@@ -143,9 +143,9 @@ def test_a_slot_is_waited_for_as_long_as_others_are_there_and_five_minutes_longe
     for _ in range(int(NO_SLOT_SECS)):
         scene.look()
     words = (
-        "evaluator-0 did not begin again on a free slot within 300 s: training is complete, and its checkpoints are "
+        "evaluator-0 did not begin on a free slot within 300 s: training is complete, and its checkpoints are "
         "kept; to evaluate the rest, resume the job, and add a Dask worker to the cluster, or end what takes its "
-        "threads"
+        "threads or kills its processes"
     )
     with pytest.raises(WaitTimeoutError, match=f"^{words}$"):
         scene.look()
@@ -159,8 +159,41 @@ def test_without_a_ps_a_slot_is_waited_for_only_five_minutes_though_others_are_t
     end_chief(scene.supervisor)
     for _ in range(int(NO_SLOT_SECS)):
         scene.look()
-    with pytest.raises(WaitTimeoutError, match=r"^ps-0, chief-0, worker-0, evaluator-0 did not begin again on a free"):
+    with pytest.raises(WaitTimeoutError, match=r"^ps-0, chief-0, worker-0, evaluator-0 did not begin on a free"):
         scene.look()
+
+
+def test_with_too_few_workers_a_slot_is_waited_for_only_five_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    words = ["0 of at least 1 workers (cluster.min_workers) are there"]
+    scene.restarting = Restarting(
+        None,  # type: ignore[arg-type]
+        scene.supervisor,
+        scene.submit,
+        None,
+        shortage=lambda: words[0],
+    )
+    for _ in range(int(NO_SLOT_SECS)):
+        scene.look()
+    words[0], there_again = "", words[0]
+    scene.look()
+    words[0] = there_again
+    for _ in range(int(NO_SLOT_SECS)):
+        scene.look()
+    found = r"worker-0, evaluator-0 did not begin on a free slot within 300 s: 0 of at least 1 workers \(cluster.min_wo"
+    with pytest.raises(WaitTimeoutError, match=f"^{found}"):
+        scene.look()
+
+
+def test_slots_that_roles_are_about_to_take_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.free = ["a", "b"]
+    scene.restarting.reserved = ["a"]
+    scene.look()
+    assert scene.submitted == [(WORKER, "b")]
+    scene.restarting.reserved = ()
+    scene.look()
+    assert scene.submitted == [(WORKER, "b"), (EVALUATOR, "a")]
 
 
 def test_it_is_said_now_and_then_whom_the_job_misses(
@@ -171,5 +204,5 @@ def test_it_is_said_now_and_then_whom_the_job_misses(
     for _ in range(2 * int(SAY_AGAIN_SECS) + 1):
         scene.look()
     said = [record.getMessage() for record in caplog.records]
-    who = "worker-0, evaluator-0: lost, and waiting to begin again in a process of its own"
+    who = "worker-0, evaluator-0: missing, and waiting to begin in a process of its own"
     assert said == [f"{who}; start the process of each of them again by its command"] * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -223,7 +224,7 @@ def test_what_a_past_life_says_does_nothing() -> None:
     assert (scene.errors(), supervisor.reports(), supervisor.waiting()) == ({}, {}, [WORKER])
     scene.begin(WORKER, "elsewhere")
     supervisor.leave(WORKER, FIRST)
-    assert WORKER in supervisor.running()
+    assert WORKER in [life.role for life in supervisor.running()]
     assert not supervisor.is_current(WORKER, FIRST)
     assert supervisor.is_current(WORKER, FIRST + 1)
 
@@ -389,7 +390,9 @@ def test_a_later_life_that_does_not_start_in_time_is_lost_and_a_first_one_is_wai
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["place", "start", "listen", "leave", "finish", "fail", "break", "lose", "hang", "depart"]),
+        st.sampled_from(
+            ["place", "start", "listen", "step", "leave", "finish", "fail", "break", "lose", "hang", "depart"]
+        ),
         st.integers(0, 4),
         st.integers(0, 3),
     ),
@@ -403,15 +406,19 @@ def test_whatever_happens_no_role_has_two_ends_or_two_lives(events: Sequence[tup
     supervisor = scene.supervisor
     roles = [PS, CHIEF, WORKER, OTHER, EVALUATOR]
     ended: set[RoleId] = set()
+    num_placed = Counter(roles)
     for what, index, life in events:
         role, incarnation = roles[index], FIRST + life
         match what:
             case "place" if role in supervisor.waiting():
-                assert supervisor.place(role, f"{role} {life}") == FIRST + len(supervisor.losses(role))
+                assert supervisor.place(role, f"{role} {life}") == FIRST + num_placed[role]
+                num_placed[role] += 1  # of a life that is placed while a ps is missing there is no loss
             case "start":
                 supervisor.start(role, incarnation)
             case "listen":
                 supervisor.listen(role, incarnation)
+            case "step":
+                supervisor.step(role, incarnation)
             case "leave":
                 supervisor.leave(role, incarnation)
             case "finish":
@@ -439,3 +446,50 @@ def test_whatever_happens_no_role_has_two_ends_or_two_lives(events: Sequence[tup
                 {loss.incarnation for loss in supervisor.losses(one)}
             )
         ended = {r for r in roles if supervisor.has_ended(r)}
+
+
+@pytest.mark.parametrize("role", [PS, CHIEF, EVALUATOR])
+def test_a_life_that_hangs_is_lost_with_its_dask_worker_for_that_reason(role: RoleId) -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.hang(role, FIRST - 1, "of a past life")
+    supervisor.hang(role, FIRST, "it did not answer for 30 s")
+    assert (supervisor.waiting(), supervisor.losses(role)) == ([], [])
+    supervisor.lose_slots({str(role)})
+    [loss] = supervisor.losses(role)
+    assert (str(loss.error), loss.in_order) == (f"{role} failed: it did not answer for 30 s", False)
+    assert (supervisor.waiting(), scene.errors()) == ([role], {})
+
+
+def closes_its_worker(scene: Scene) -> None:
+    """Have the Dask worker of a ps close as that of a role that leaves, which its nanny asks it for first."""
+    scene.supervisor.depart(PS, FIRST)
+    scene.supervisor.lose_slots({str(PS)})
+
+
+def retires_its_worker(scene: Scene) -> None:
+    """Have somebody retire the Dask worker of a ps."""
+    scene.supervisor.lose_slots({str(PS)}, in_order=True)
+
+
+def fails(scene: Scene) -> None:
+    """Have a ps that goes on find that it is to end, or that its peers are gone."""
+    scene.supervisor.fail(PS, FIRST, ClosedError("ps-0"))
+
+
+@pytest.mark.parametrize("ends", [closes_its_worker, retires_its_worker, fails])
+def test_a_life_that_hangs_counts_as_lost_however_it_ends(ends: Callable[[Scene], None]) -> None:
+    scene = Scene(max_restarts=0)
+    scene.supervisor.hang(PS, FIRST, "it did not serve for 30 s")
+    ends(scene)
+    assert scene.errors() == {PS: "ps-0 failed: it did not serve for 30 s"}
+
+
+def test_a_recalled_life_that_hangs_is_not_waited_for_once_its_dask_worker_is_gone() -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.lose_slots({str(PS)})
+    assert [life.role for life in supervisor.running()] == [CHIEF, WORKER, OTHER, EVALUATOR]
+    supervisor.hang(CHIEF, FIRST, "it did not answer for 30 s")
+    assert supervisor.due() == []
+    supervisor.lose_slots({str(CHIEF)})
+    assert (supervisor.due(), scene.errors()) == ([PS], {})
+    assert [loss.is_recall for loss in supervisor.losses(CHIEF)] == [True]

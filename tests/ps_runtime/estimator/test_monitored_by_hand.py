@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from threading import Event
 from typing import Any, cast
 
 import dask
@@ -16,10 +17,13 @@ import pytest
 
 import psflow
 from psflow import MonitoredTrainingSession, Server
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.errors import RoleFailedError, StoppedError, UsageError
+from psflow.ps_runtime.errors import BrokenPeerError, RoleFailedError, StoppedError, UsageError
 from psflow.ps_runtime.estimator import monitored
+from psflow.ps_runtime.estimator.by_hand import serve_by_hand
+from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.specs.consistency import Consistency
 from psflow.ps_runtime.specs.worker_context import WorkerContext, get_current_worker_context, within
 
@@ -77,6 +81,18 @@ class Processes:
 
     def ps(self) -> None:
         Server(self.cluster, "ps", 0).join(self.model_dir)
+
+    def ps_that_is_lost(self, lost: Event, gone: Event) -> None:
+        """Be a ps whose process ends once `lost` is set, and then one that is started again."""
+
+        def check() -> None:
+            if lost.is_set():
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            serve_by_hand(Server(self.cluster, "ps", 0).target, self.model_dir, 60.0, check)
+        gone.set()
+        self.ps()
 
     def replica(
         self,
@@ -138,6 +154,68 @@ def test_a_worker_that_leaves_lets_the_others_train_on_and_the_chief_ends_traini
     finished = read_finished(processes.model_dir)
     assert finished is not None
     assert (finished.final_step, finished.reason) == (global_step, "its session was closed")
+
+
+@pytest.mark.cluster
+def test_with_a_lost_ps_each_loop_goes_back_to_the_last_checkpoint_and_on(
+    tmp_path: Path, beside: Callable[..., Future[Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    lost, gone = Event(), Event()
+
+    def chief(session: MonitoredTrainingSession) -> None:
+        while not session.should_stop():
+            if session.run("global_step") >= 5 and not lost.is_set():
+                lost.set()
+                assert gone.wait(60)  # with a ticket in its hands, so the others do not come to the end
+
+    processes = Processes(tmp_path, 2)
+    ps = beside(processes.ps_that_is_lost, lost, gone)
+    worker = beside(processes.replica, 1, losses_of, batches(10**6), max_steps=20)
+    processes.replica(0, chief, batches(10**6), max_steps=20)
+    assert (worker.exception(30), ps.result(30)) == (None, None)
+    back = [text.partition(" goes back to")[0] for text in caplog.messages if "goes back to the last" in text]
+    assert sorted(back) == ["chief-0", "worker-0"]
+    store = CheckpointStore(processes.model_dir)
+    first, last = (float(read_values(CheckpointReader(store, step)).variables["w"]) for step in (0, 20))
+    assert last - first == pytest.approx(20)  # each update of 1 counts once
+
+
+class OneLife:
+    """A session that is lost in its first step, or has no step to make."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error, self.ends = error, list[Any]()
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.ends.append(kind)
+
+    def should_stop(self) -> bool:
+        return self.error is None
+
+    def run(self, fetches: Any) -> None:
+        assert self.error is not None
+        raise self.error
+
+
+def test_a_loop_that_goes_back_when_the_others_have_ended_training_ends_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives = [OneLife(BrokenPeerError("ps-0", "gone")), OneLife(None)]
+    nexts, seen = iter(lives), list[Any]()
+
+    def next_session(error: Exception | None) -> Any:
+        seen.append(error)
+        return next(nexts)
+
+    monkeypatch.setattr(monitored, "_opening", lambda *given: lambda: nullcontext(next_session))
+    with MonitoredTrainingSession(psflow.Estimator(model_fn, tmp_path), batches(1)) as session:
+        session.run()
+        raise AssertionError("there was no step")
+    assert seen == [None, lives[0].error]
+    assert [life.ends for life in lives] == [[], [None]]
 
 
 @pytest.mark.cluster

@@ -29,6 +29,7 @@ from psflow.ps_runtime.roles.events import (
     RoleLost,
     RoleStarted,
     SummaryFile,
+    WorkersMissing,
 )
 from psflow.ps_runtime.transport.address import Address
 
@@ -49,6 +50,7 @@ EVENTS: list[Event] = [
     RoleLeaving(**SENT),
     RoleEnded(**SENT),
     RoleLost("its Dask worker tcp://h:1 was lost", **SENT),
+    WorkersMissing(1, 2, **SENT),
 ]
 METRICS = encode_event(Metrics(300, {"loss": 0.5}, **SENT))[1]
 SUMMARY = encode_event(SummaryFile(300, "summaries/w.json", "e30=", **SENT))[1]

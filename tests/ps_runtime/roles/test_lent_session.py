@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
@@ -14,6 +15,7 @@ from psflow.ps_runtime.roles.lent_session import LentSession
 from psflow.ps_runtime.roles.session import MonitoredSession
 
 SESSION = cast(MonitoredSession, object())
+LOST = BrokenPeerError("ps-0", "it ended the connection")
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +41,13 @@ def a_role(lent: LentSession, seen: list[Any], then: Callable[[], None] = lambda
     return run
 
 
+@contextmanager
+def taken(lent: LentSession, run: Callable[[], Any]) -> Iterator[MonitoredSession]:
+    """Give the first session."""
+    with lent.borrowed(run) as next_session:
+        yield next_session(None)
+
+
 def until_interrupted(lent: LentSession) -> None:
     while True:
         lent.check()
@@ -46,7 +55,7 @@ def until_interrupted(lent: LentSession) -> None:
 
 def test_the_role_waits_for_the_loop_and_the_loop_for_the_end_of_the_role() -> None:
     lent, seen = LentSession("worker-0"), list[Any]()
-    with lent.borrowed(a_role(lent, seen)) as session:
+    with taken(lent, a_role(lent, seen)) as session:
         seen.append("in the loop")
     assert session is SESSION
     assert seen == ["in the loop", "ended"]
@@ -55,7 +64,7 @@ def test_the_role_waits_for_the_loop_and_the_loop_for_the_end_of_the_role() -> N
 
 def test_an_error_of_the_loop_is_that_of_the_role() -> None:
     lent, seen, error = LentSession("worker-0"), list[Any](), ZeroDivisionError("as planned")
-    with pytest.raises(ZeroDivisionError) as caught, lent.borrowed(a_role(lent, seen)):
+    with pytest.raises(ZeroDivisionError) as caught, taken(lent, a_role(lent, seen)):
         raise error
     assert caught.value is error
     assert seen == [error]
@@ -65,7 +74,7 @@ def test_an_error_of_the_loop_is_that_of_the_role() -> None:
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_an_interrupted_loop_is_no_error_of_the_role_but_nobody_waits_for_it(kind: type[BaseException]) -> None:
     lent, seen = LentSession("worker-0"), list[Any]()
-    with pytest.raises(kind), lent.borrowed(a_role(lent, seen)):
+    with pytest.raises(kind), taken(lent, a_role(lent, seen)):
         raise kind
     words = f"^worker-0 was stopped: its loop was interrupted: {kind.__name__}\\(\\)$"
     assert [type(error) for error in seen] == [StoppedError]
@@ -80,7 +89,7 @@ def test_a_wait_for_the_end_may_be_interrupted() -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         until_interrupted(lent)
 
-    with pytest.raises(KeyboardInterrupt), lent.borrowed(a_role(lent, seen, then)):
+    with pytest.raises(KeyboardInterrupt), taken(lent, a_role(lent, seen, then)):
         pass
     assert seen == []
 
@@ -92,7 +101,7 @@ def test_a_wait_for_the_session_may_be_interrupted() -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         until_interrupted(lent)
 
-    with pytest.raises(KeyboardInterrupt), lent.borrowed(run):
+    with pytest.raises(KeyboardInterrupt), taken(lent, run):
         raise AssertionError("there is no session")
 
 
@@ -105,12 +114,12 @@ def test_the_loop_hears_why_the_job_has_ended(seen_by_the_loop: PsflowError) -> 
             lent.lend(SESSION)
         raise cause
 
-    with pytest.raises(RoleFailedError) as caught, lent.borrowed(run):
+    with pytest.raises(RoleFailedError) as caught, taken(lent, run):
         raise seen_by_the_loop
     assert (caught.value, caught.value.__cause__) == (cause, seen_by_the_loop)
 
 
-def test_a_loop_does_not_go_on_in_another_life_of_its_role() -> None:
+def test_a_loop_that_has_broken_off_does_not_go_back() -> None:
     lent = LentSession("worker-0")
 
     def run() -> None:
@@ -118,14 +127,16 @@ def test_a_loop_does_not_go_on_in_another_life_of_its_role() -> None:
             lent.lend(SESSION)
         lent.lend(SESSION)
 
-    words = "^worker-0 was stopped: the loop .* does not go back to a checkpoint; start all processes again to resume$"
-    with pytest.raises(StoppedError, match=words), lent.borrowed(run):
+    words = (
+        "^worker-0 was stopped: its loop had ended when training went back to .*; start all processes again to resume$"
+    )
+    with pytest.raises(StoppedError, match=words), taken(lent, run):
         raise StoppedError("worker-0", "its Dask task was cancelled")
 
 
 def test_where_nothing_else_has_failed_a_stop_comes_out_as_it_is() -> None:
     lent, error = LentSession("worker-0"), StoppedError("worker-0", "as planned")
-    with pytest.raises(StoppedError) as caught, lent.borrowed(a_role(lent, [])):
+    with pytest.raises(StoppedError) as caught, taken(lent, a_role(lent, [])):
         raise error
     assert (caught.value, caught.value.__cause__) == (error, None)
 
@@ -135,17 +146,92 @@ def fail() -> None:
 
 
 def test_a_role_that_fails_before_it_has_a_session_says_why() -> None:
-    with pytest.raises(RoleFailedError, match=r"^ps-0 failed: it broke"), LentSession("chief-0").borrowed(fail):
+    with pytest.raises(RoleFailedError, match=r"^ps-0 failed: it broke"), taken(LentSession("chief-0"), fail):
         raise AssertionError("there is no session")
 
 
 def test_a_role_that_fails_after_the_loop_says_why() -> None:
     lent = LentSession("chief-0")
-    with pytest.raises(RoleFailedError, match=r"^ps-0 failed: it broke"), lent.borrowed(a_role(lent, [], fail)):
+    with pytest.raises(RoleFailedError, match=r"^ps-0 failed: it broke"), taken(lent, a_role(lent, [], fail)):
         pass
 
 
 def test_a_role_that_never_had_a_session() -> None:
     words = "^worker-0 was stopped: the job was over before it had begun$"
-    with pytest.raises(StoppedError, match=words), LentSession("worker-0").borrowed(lambda: None):
+    with pytest.raises(StoppedError, match=words), taken(LentSession("worker-0"), lambda: None):
         raise AssertionError("there is no session")
+
+
+def go_back(next_session: Any) -> None:
+    next_session(None)
+    next_session(LOST)
+
+
+def test_each_life_lends_its_session(caplog):
+    lent, ends = LentSession("worker-0"), []
+
+    def run():
+        for session in ("first", "second"):
+            try:
+                lent.lend(session)
+            except BrokenPeerError as error:
+                ends.append(error)
+
+    with lent.borrowed(run) as next_session:
+        assert next_session(None) == "first"
+        assert next_session(LOST) == "second"
+    assert ends == [LOST]
+    assert caplog.messages == [f"worker-0 goes back to the last checkpoint, if it may: {LOST}"]
+    assert all(isinstance(value, str) for record in caplog.records for value in record.args)  # no error, and its memory
+
+
+def test_what_the_job_has_failed_of_is_raised_in_place_of_what_broke():
+    lent = LentSession("worker-0")
+
+    def run():
+        with pytest.raises(BrokenPeerError):
+            lent.lend("first")
+        raise ValueError("the cause")
+
+    with pytest.raises(ValueError, match="the cause"), lent.borrowed(run) as next_session:
+        go_back(next_session)
+
+
+def test_a_job_that_ends_without_a_further_life():
+    lent = LentSession("worker-0")
+
+    def run():
+        with pytest.raises(BrokenPeerError):
+            lent.lend("first")
+
+    words = r"^worker-0 was stopped: the job was over before its loop had gone back to the last checkpoint$"
+    with pytest.raises(StoppedError, match=words), lent.borrowed(run) as next_session:
+        go_back(next_session)
+
+
+def test_a_loop_that_has_ended_does_not_go_back():
+    lent = LentSession("chief-0")
+
+    def run():
+        lent.lend("first")
+        lent.lend("second")
+
+    words = (
+        r"^chief-0 was stopped: its loop had ended when training went back to the last .*; start all processes again"
+    )
+    with pytest.raises(StoppedError, match=words), lent.borrowed(run) as next_session:
+        next_session(None)
+
+
+def test_a_session_that_nobody_has_taken_is_given_back() -> None:
+    lent, seen = LentSession("worker-0"), list[Any]()
+    is_lent = threading.Event()
+    lent._next.add_done_callback(lambda future: is_lent.set())
+
+    def interrupt() -> None:
+        assert is_lent.wait(60)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), lent.borrowed(a_role(lent, seen)):
+        interrupt()
+    assert [str(error) for error in seen] == ["worker-0 was stopped: its loop was interrupted: KeyboardInterrupt()"]

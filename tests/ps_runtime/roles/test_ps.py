@@ -12,7 +12,7 @@ from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles import ps as module
 from psflow.ps_runtime.roles.context import RoleContext
-from psflow.ps_runtime.roles.ps import LINGER_SECS, LOST_AFTER_SECS, MAX_TICK_SECS, SLICE_SECS
+from psflow.ps_runtime.roles.ps import LINGER_SECS, LOST_AFTER_SECS, LOST_LINGER_SECS, MAX_TICK_SECS, SLICE_SECS
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.job_requests import JobRequests
@@ -63,9 +63,9 @@ def handler():
     return PsHandler(JobKey("job", "token", MODEL.digest, 8), shard, None, JobRequests(job, None, shard))
 
 
-def join(handler, connection, replica=1):
+def join(handler, connection, replica=1, incarnation=3):
     facts = {"job_id": "job", "token": "token", "name": f"worker-{replica}", "purpose": Purpose.TRAIN}
-    hello = Message.of(Kind.HELLO, facts, replica=replica, incarnation=3, digest=MODEL.digest)
+    hello = Message.of(Kind.HELLO, facts, replica=replica, incarnation=incarnation, digest=MODEL.digest)
     assert [reply.kind for _, reply in handler.handle(connection, hello)] == [Kind.DONE]
 
 
@@ -152,6 +152,56 @@ def test_a_finished_ps_leaves_with_the_last_good_bye(server, handler):
     assert serve(server, handler, until=100.0, num_replicas=2) == pytest.approx(2.0, abs=2 * SLICE_SECS)
 
 
-def test_a_finished_ps_does_not_wait_for_the_lost(server, handler):
+def test_a_finished_ps_waits_for_replicas_that_start_late(server, handler):
     handler.is_finished = True
     assert serve(server, handler, until=100.0) == pytest.approx(LINGER_SECS, abs=3 * SLICE_SECS)
+
+
+def test_a_finished_ps_waits_for_a_replica_whose_connection_broke(server, handler):
+    handler.is_finished = True
+    join(handler, 1, 0)
+    handler.disconnected(1)
+    assert serve(server, handler, until=100.0) == pytest.approx(LINGER_SECS, abs=3 * SLICE_SECS)
+
+
+def test_a_finished_ps_waits_a_moment_for_the_lost(server, handler):
+    handler.is_finished = True
+    join(handler, 1, 0)
+    leave(handler, 1, 0)
+    server.plan = [(2.0, lambda: handler.job_requests.lost(1, 3))]  # one that never came
+    assert serve(server, handler, until=100.0, num_replicas=2) == pytest.approx(2.0, abs=2 * SLICE_SECS)
+
+
+def test_a_finished_ps_waits_for_a_lost_replica_that_began_again(server, handler):
+    handler.is_finished = True
+    join(handler, 1, 0)
+    handler.job_requests.lost(0, 3)
+    join(handler, 2, 0, incarnation=4)
+    assert serve(server, handler, until=100.0) == pytest.approx(LINGER_SECS, abs=3 * SLICE_SECS)
+
+
+def test_another_finished_ps_waits_a_moment_for_those_that_have_gone(server):
+    handler = PsHandler(JobKey("job", "token", MODEL.digest, 8), Shard(place(MODEL, 1)[0], [SGD]), None, None)
+    handler.is_finished = True
+    join(handler, 1, 0)
+    leave(handler, 1, 0)
+    join(handler, 2, 1)
+    server.plan = [(0.5, lambda: handler.disconnected(2))]
+    left_at = serve(server, handler, until=100.0, num_replicas=2)
+    assert left_at == pytest.approx(LOST_LINGER_SECS, abs=2 * SLICE_SECS)
+
+
+def test_a_ps_shows_that_it_serves_five_times_a_second(server, handler):
+    context = RoleContext(RoleId(Role.PS, 0), 1, lambda: None, print)
+    seen = []
+
+    def look():
+        with context.pulse.rounds():
+            seen.append(context.pulse.read())
+        if server.now >= 11:
+            raise StoppedError("ps-0", "the time is over")
+
+    server.plan = [(1.0, look), (11.0, look)]
+    with pytest.raises(StoppedError):
+        module._serve(server, handler, context, 1)
+    assert seen[1] - seen[0] == pytest.approx(10 / SLICE_SECS, abs=1)

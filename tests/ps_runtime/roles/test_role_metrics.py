@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.errors import ClosedError
+from psflow.ps_runtime.latencies import Latencies
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import Metrics
 from psflow.ps_runtime.roles.role_metrics import MAX_SECS, RoleMetrics, Sample
@@ -20,7 +21,8 @@ class Scene:
 
     def __init__(self) -> None:
         self.now = 50.0
-        self.sample = Sample(0, 0, 0, 0, 0)
+        none = Latencies().counts
+        self.sample = Sample(0, 0, 0, 0, 0, none, none)
         self.told: list[tuple[int, dict[str, float]]] = []
         self.role_metrics = RoleMetrics("worker-0", self.take, lambda: self.sample, lambda: self.now)
 
@@ -47,6 +49,21 @@ def test_rates_are_of_the_time_since_the_last_report(scene: Scene) -> None:
     assert [second[name] for name in rates] == [25, 3, 0, 100]
     assert first["rss_mb"] > 10
     assert first["cpu_percent"] >= 0
+
+
+def test_percentiles_are_of_the_pulls_and_pushes_since_the_last_report(scene: Scene) -> None:
+    pulls, pushes = Latencies(), Latencies()
+    for pull_secs, push_secs in [(1.0, 0.001), (0.001, None)]:
+        scene.now += 1
+        pulls.add(pull_secs)
+        if push_secs is not None:
+            pushes.add(push_secs)
+        scene.sample = Sample(0, pulls=pulls.counts, pushes=pushes.counts)
+        scene.role_metrics.tell()
+    (_, first), (_, second) = scene.told
+    assert first["push_p95_ms"] == second["pull_p95_ms"] == pytest.approx(1, rel=0.1)
+    assert first["pull_p95_ms"] == pytest.approx(1000, rel=0.1)
+    assert "push_p95_ms" not in second, "there were none"
 
 
 def test_reports_become_rarer(scene: Scene) -> None:

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.protocol.decisions import Entry
 from psflow.ps_runtime.server.cut_protocol import TRANSITIONS, CutEvent, CutProtocol
 from psflow.ps_runtime.server.instructions import Phase, Refusal
 
 STEP = 4
+CUT = Cut(STEP, {}, {}, 0)
 DOCS = Path(__file__).parents[3] / "docs" / "protocol.md"
 
 # "same" is an event that changes nothing, "-" one that is refused
@@ -75,7 +78,7 @@ for _block in TABLE.strip().split("\n\n"):
     CELLS += [(Phase[row[0]], event, cell) for row in _rows for event, cell in zip(_events, row[1:], strict=True)]
 
 
-def say(cuts, event, step=STEP, global_step=STEP, log_end=0):
+def say(cuts, event, step=STEP, global_step=STEP, cut=CUT):
     match CutEvent[event]:
         case CutEvent.RESTORE:
             cuts.restore(step)
@@ -88,9 +91,9 @@ def say(cuts, event, step=STEP, global_step=STEP, log_end=0):
         case CutEvent.AWAIT_CUT:
             cuts.await_cut()
         case CutEvent.ANNOUNCE:
-            cuts.announce(log_end, is_final=False)
+            cuts.announce(cut, is_final=False)
         case CutEvent.ANNOUNCE_FINAL:
-            cuts.announce(log_end, is_final=True)
+            cuts.announce(cut, is_final=True)
         case CutEvent.SNAPSHOT:
             cuts.snapshot(step, global_step)
         case CutEvent.RESUME:
@@ -236,5 +239,32 @@ def test_the_final_cut_is_resumed_from_once():
 def test_every_shard_has_heard_the_log_of_a_cut_that_it_copied(way, num_heard):
     cuts = cuts_in(Phase.CUT_DUE)
     for event in way.split():
-        say(cuts, event, log_end=5)
+        say(cuts, event, cut=Cut(STEP, {}, {}, 0, log_start=2, log=[Entry.close(1)] * 3))
     assert cuts.num_heard == num_heard
+
+
+# what a new life of the chief goes on with
+
+
+@pytest.mark.parametrize(
+    ("way", "is_copied"),
+    [
+        ("ANNOUNCE SNAPSHOT", False),
+        ("ANNOUNCE SNAPSHOT RESUME", True),
+        ("ANNOUNCE_FINAL SNAPSHOT RESUME", True),
+        ("ANNOUNCE_FINAL SNAPSHOT RESUME AWAIT_CUT ANNOUNCE_FINAL", True),
+        ("ANNOUNCE RESUME", False),
+        ("ANNOUNCE SNAPSHOT AWAIT_CUT ANNOUNCE RESUME", False),
+    ],
+)
+def test_a_cut_that_every_shard_has_copied_is_kept_until_it_is_committed(way, is_copied):
+    cuts = cuts_in(Phase.CUT_DUE)
+    for event in way.split():
+        say(cuts, event)
+    assert cuts.uncommitted is (CUT if is_copied else None)
+    cuts.committed(STEP - 1)
+    assert cuts.uncommitted is (CUT if is_copied else None)
+    cuts.committed(STEP)
+    assert cuts.uncommitted is None
+    cuts.committed(STEP)
+    assert cuts.uncommitted is None

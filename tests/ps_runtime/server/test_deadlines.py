@@ -250,7 +250,7 @@ def test_a_worker_whose_push_waits_for_others_is_not_late_with_its_next_ticket()
         job.due()
     training.push(OTHER)
     assert life.tickets
-    assert {WORKER, OTHER} <= job._waiting.keys()
+    assert {WORKER, OTHER} <= job._queue.waiting.keys()
     assert training.tick(1e9) == []
 
 

@@ -171,10 +171,11 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule(secs=st.sampled_from([0.2, 0.8, 700.0, 1e9]), fetching=st.sets(REPLICAS))
     def tick(self, secs, fetching):
-        """Let time pass: whom others wait for is lost, but neither the chief nor who waits for a batch itself."""
+        """Let time pass: whom others wait for, and gain by it, is lost, but not the chief, or who waits for a batch."""
         world, phase = self.world, self.job.phase
-        is_training = phase in (Phase.TRAINING, Phase.CUT_REQUESTED)
-        late = {m for m in world.tickets if m and m not in fetching and world.asking - {m}} if is_training else set()
+        can_gain = not all(map(self.job.input.has_used_up_own, world.asking))
+        matters = phase is Phase.CUT_REQUESTED or (phase is Phase.TRAINING and can_gain)
+        late = {m for m in world.tickets if m and m not in fetching and world.asking - {m}} if matters else set()
         expired = self.job.tick(secs, fetching)
         assert {end.replica for end in expired} <= late
         assert secs < 1e9 or len(expired) == len(late)

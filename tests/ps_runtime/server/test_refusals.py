@@ -125,6 +125,7 @@ def test_another_model_breaks_the_protocol(job, difference):
 
 
 CHIEF_ONLY = [
+    Kind.JOB_STATE,
     Kind.OPEN,
     Kind.INITIALIZE,
     Kind.RESTORE,
@@ -149,6 +150,7 @@ def test_some_things_only_who_trains_may_say(job, kind):
 
 
 ASKED_OF_PS_0 = [
+    Kind.JOB_STATE,
     Kind.NEXT,
     Kind.STOP,
     Kind.FETCH,

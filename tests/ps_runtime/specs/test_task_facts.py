@@ -86,3 +86,29 @@ def test_the_facts_stay_through_replace_and_pickling_and_make_no_other_config():
 def test_the_facts_are_no_setting(name):
     with pytest.raises(UsageError, match=f"RunConfig has no '{name}'"):
         RunConfig().replace(**{name: 1})
+
+
+def test_a_cluster_tells_of_its_tasks():
+    cluster = ClusterSpec({"worker": ("w:1", "w:2"), "ps": ["p:1"]})
+    assert [cluster.job_tasks(job) for job in cluster.jobs] == [["w:1", "w:2"], ["p:1"]]
+    assert [cluster.task_indices(job) for job in cluster.jobs] == [[0, 1], [0]]
+    assert [cluster.task_address("worker", index) for index in (0, 1)] == ["w:1", "w:2"]
+
+
+@pytest.mark.parametrize(
+    ("job", "index", "words"),
+    [
+        (
+            "wroker",
+            0,
+            "job_name should be a type of its tasks, got 'wroker'; there are worker, ps; did you mean 'worker'",
+        ),
+        (None, 0, "job_name should be a type of its tasks, got None; there are worker, ps$"),
+        ("worker", 2, "task_index should be from 0 to 1, as worker has 2 addresses, got 2"),
+        ("worker", -1, "task_index should be from 0 to 1, as worker has 2 addresses, got -1"),
+        ("worker", "0", "task_index should be a whole number, got '0'"),
+    ],
+)
+def test_a_task_that_is_not_there_has_no_address(job, index, words):
+    with pytest.raises(UsageError, match=f"^ClusterSpec: {words}"):
+        ClusterSpec({"worker": ["w:1", "w:2"], "ps": ["p:1"]}).task_address(job, index)

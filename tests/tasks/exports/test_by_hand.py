@@ -32,9 +32,7 @@ from psflow import (
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.errors import ModelDirError, RoleFailedError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.estimator.by_hand import _log_loss
 from psflow.ps_runtime.model.hooks import Coordinator
-from psflow.ps_runtime.roles.events import RoleLost
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType
 
 
@@ -226,10 +224,3 @@ def test_roles_need_a_directory_that_all_see() -> None:
     remote = Estimator(line, "memory://by-hand", config)
     with pytest.raises(UsageError, match=r"^model_dir memory://by-hand: these processes meet in a directory; choose"):
         train_and_evaluate(remote, TrainSpec(records, 8), EVAL)
-
-
-def test_who_is_lost_is_said_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
-    _log_loss(RoleLost("its Dask worker tls://a:2 was lost", role="worker-0", incarnation=1, number=1))
-    (record,) = caplog.records
-    words = "worker-0 is lost: its Dask worker tls://a:2 was lost; start its process again by the same command"
-    assert (record.levelname, record.getMessage()) == ("WARNING", words)

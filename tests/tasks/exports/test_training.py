@@ -33,6 +33,11 @@ def test_an_export_is_an_mlflow_model(tmp_path: Path) -> None:
         ({"num_ps": 0}, ValueError, "num_ps should be 1 or more, got 0"),
         ({"num_workers": 0.5}, TypeError, "num_workers should be an int, got float 0.5"),
         ({"num_workers": -1}, ValueError, "num_workers should be 0 or more, got -1"),
+        ({"min_workers": 1.5}, TypeError, "min_workers should be an int, got float 1.5"),
+        ({"min_workers": -1}, ValueError, "min_workers should be 0 or more, got -1"),
+        ({"num_workers": 2, "min_workers": 3}, ValueError, "min_workers should be at most num_workers, 2, got 3"),
+        ({"probe_timeout_secs": 0}, ValueError, "probe_timeout_secs should be greater than 0, got 0"),
+        ({"probe_timeout_secs": "30"}, TypeError, "probe_timeout_secs should be a number, got str '30'"),
         ({"writer": "mlflow"}, TypeError, "writer should be a ModelWriter, with a method write.* got str 'mlflow'"),
         ({"on_event": "print"}, TypeError, "on_event should be callable, got str 'print'"),
     ],
@@ -45,3 +50,10 @@ def test_a_wrong_argument_is_refused_before_anything_starts(
         train_and_evaluate(estimator, TrainSpec(rows, 1), EvalSpec(rows), **options)
     assert isinstance(caught.value, UsageError)
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("options", [{"max_restarts": 0}, {"max_restarts": 1}, {"probe_timeout_secs": 5.0}])
+def test_what_is_of_a_cluster_is_refused_without_one(tmp_path: Path, options: Any) -> None:
+    estimator, [(name, given)] = estimator_in(tmp_path / "model"), options.items()
+    with pytest.raises(ValueError, match=rf"^{name}={given} needs a cluster: pass client=distributed\.Client"):
+        train_and_evaluate(estimator, TrainSpec(rows), EvalSpec(rows), **options)

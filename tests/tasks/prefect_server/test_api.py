@@ -7,9 +7,10 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -65,52 +66,45 @@ def test_every_state_is_final_when_the_server_has_ended() -> None:
     assert ("the last word",) in words
 
 
-@pytest.mark.cluster
-@pytest.mark.usefixtures("prefect_database")
-def test_server_ends_when_the_process_is_killed() -> None:
-    done = run(
-        """
-        import os, signal
-        from psflow.tasks.prefect_server.api import LocalPrefectServer
+OWNER = """
+from psflow.tasks.prefect_server.api import LocalPrefectServer
 
-        server = LocalPrefectServer()
-        server.wait()
-        print(server.pid, flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-        """
-    )
-    assert done.returncode == -9, done.stderr
-    with suppress(psutil.NoSuchProcess):
-        psutil.Process(int(done.stdout)).wait(timeout=200)
+server = LocalPrefectServer()
+print(server.wait(), server.auth_string, server.pid, flush=True)
+input()
+"""
 
 
-def refused(server: LocalPrefectServer) -> bool:
+def refused(url: str, auth_string: str, pid: int) -> bool:
     """Return whether a server tells nobody else anything, and its process nothing of the password."""
-    password = server.auth_string.partition(":")[2]
+    password = auth_string.partition(":")[2]
     answers = set()
     for path, headers in (("/api/health", {}), ("/api/admin/version", {}), ("/", {"Authorization": "Basic cDpw"})):
-        with closing(http.client.HTTPConnection(*server._address)) as connection:
+        with closing(http.client.HTTPConnection(urlsplit(url).netloc)) as connection:
             connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
             answers.add((answer.status, answer.read()))
-    return answers == {(401, b"")} and password not in " ".join(psutil.Process(server.pid).cmdline())
+    return answers == {(401, b"")} and password not in " ".join(psutil.Process(pid).cmdline())
 
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("prefect_database")
-def test_named_api_is_used_and_left_running() -> None:
-    server = LocalPrefectServer()
-    try:
-        with temporary_settings({PREFECT_API_URL: server.wait(), PREFECT_API_AUTH_STRING: server.auth_string}):
-            assert named_api_url() == server.url
-            with prefect_api() as url:
-                assert url == server.url
-            assert psutil.Process(server.pid).is_running()
-        assert refused(server)
-    finally:
-        server.close()
-        server.close()
-    assert not psutil.pid_exists(server.pid)
+def test_named_api_is_used_and_left_running_and_ends_when_its_owner_is_killed() -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdin=pipe, stdout=pipe, text=True, cwd=ROOT) as owner:
+        try:
+            assert owner.stdout is not None
+            url, auth_string, pid = owner.stdout.readline().split()
+            server = psutil.Process(int(pid))
+            with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: auth_string}):
+                assert named_api_url() == url
+                with prefect_api() as used:
+                    assert used == url
+                assert server.is_running()
+            assert refused(url, auth_string, server.pid)
+        finally:
+            owner.kill()
+    server.wait(timeout=200)
 
 
 def test_named_api_that_does_not_answer() -> None:
@@ -138,6 +132,7 @@ def test_server_that_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     server = LocalPrefectServer()
     with pytest.raises(WaitTimeoutError, match=r"^the local Prefect server at http\S+ did not answer within 0.05 s$"):
         server.wait(timeout_secs=0.05)
+    server.close()
     server.close()
     assert not psutil.pid_exists(server.pid)
 

@@ -1,0 +1,84 @@
+"""Whether a role may still write: asked of the scheduler, for the role may have been stopped and replaced meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable
+from typing import Any
+
+from distributed import Worker
+
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
+
+__all__ = ["SchedulerFence"]
+
+SLICE_SECS = 0.25
+SILENCE_SECS = 300.0
+"""For the scheduler to answer; as long as the owner of the job waits for it."""
+
+
+class SchedulerFence:
+    """Lets a role write as long as the scheduler knows its task, on its Dask worker.
+
+    A process that is stopped does not notice. When it goes on, its Dask worker may be gone for the scheduler and its
+    role be another's, though it has not heard so yet.
+
+    Parameters
+    ----------
+    worker : Worker
+        That the role runs on.
+    key : object
+        Of its task.
+    role : str
+        What error texts call it.
+    check : callable
+        Called several times a second; raises to end the role.
+
+    Notes
+    -----
+    Thread-safe.
+    """
+
+    def __init__(self, worker: Worker, key: Any, role: str, check: Callable[[], None]) -> None:
+        self._worker = worker
+        self._key = key
+        self._role = role
+        self._check = check
+
+    def __call__(self) -> None:
+        """Ask the scheduler. Blocks for a message there and back.
+
+        Raises
+        ------
+        StoppedError
+            If the role is another's by now, or is to end, or the connection to the scheduler breaks.
+        WaitTimeoutError
+            If the scheduler does not answer for minutes.
+        """
+        self._check()
+        loop: Any = self._worker.loop
+        answer = asyncio.run_coroutine_threadsafe(self._keys_here(), loop.asyncio_loop)
+        deadline = Deadline(SILENCE_SECS)
+        try:
+            while not concurrent.futures.wait([answer], SLICE_SECS).done:
+                self._check()
+                if deadline.has_passed:
+                    raise WaitTimeoutError("the Dask scheduler", f"say that {self._role} goes on", SILENCE_SECS)
+        finally:
+            answer.cancel()
+        try:
+            is_known = self._key in answer.result()
+        except KeyError:  # the scheduler knows no such Dask worker
+            is_known = False
+        except OSError as error:
+            raise StoppedError(self._role, f"the Dask scheduler is gone: {error}") from error
+        if not is_known:
+            raise StoppedError(self._role, "it was lost meanwhile, and begins again elsewhere; it writes nothing more")
+
+    async def _keys_here(self) -> list[Any]:
+        scheduler: Any = self._worker.scheduler
+        address: Any = self._worker.contact_address
+        processing: dict[str, list[Any]] = await scheduler.processing(workers=[address])
+        return processing[address]

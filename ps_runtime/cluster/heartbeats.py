@@ -1,0 +1,66 @@
+"""What a scheduler knows of a role by the heartbeats of its Dask worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from distributed import Worker
+
+from psflow.ps_runtime.cluster.silence import Heartbeat, RunningLife
+from psflow.ps_runtime.roles.pulse import Pulse
+from psflow.ps_runtime.specs.roles import RoleId
+
+__all__ = ["heartbeat_of", "pulse_shown"]
+
+
+def heartbeat_of(worker: Mapping[str, Any], topic: str, life: RunningLife) -> Heartbeat:
+    """Return the last heartbeat of a Dask worker for a life on it.
+
+    Parameters
+    ----------
+    worker : mapping of str to object
+        What the scheduler says of the Dask worker (``identity``).
+    topic : str
+        Of the events of the job.
+    life : RunningLife
+        Which life.
+    """
+    return Heartbeat(worker["last_seen"], worker["metrics"].get(_metric(topic, life.role, life.incarnation)))
+
+
+@contextmanager
+def pulse_shown(worker: Worker, topic: str, role: RoleId, incarnation: int, pulse: Pulse) -> Iterator[None]:
+    """Have the heartbeats of a Dask worker tell the pulse of a role as long as the block lasts.
+
+    Parameters
+    ----------
+    worker : Worker
+        That the role runs on.
+    topic : str
+        Of the events of the job, which tells it from others.
+    role : RoleId
+        Whose pulse it is.
+    incarnation : int
+        Which life of the role this is.
+    pulse : Pulse
+        Of the thread of the role.
+    """
+    name = _metric(topic, role, incarnation)
+
+    def show() -> None:  # in a new dict: the worker may be in the middle of the present one
+        worker.metrics = {**worker.metrics, name: lambda worker: pulse.read()}
+
+    def hide() -> None:
+        worker.metrics = {key: metric for key, metric in worker.metrics.items() if key != name}
+
+    worker.loop.add_callback(show)
+    try:
+        yield
+    finally:
+        worker.loop.add_callback(hide)
+
+
+def _metric(topic: str, role: RoleId, incarnation: int) -> str:
+    return f"{topic}-{role}-{incarnation}-pulse"

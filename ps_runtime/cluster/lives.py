@@ -1,0 +1,88 @@
+"""What is known of a role of a job: its present life, how it ended, and the lives that were lost."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from psflow.ps_runtime.errors import RoleLostError
+
+__all__ = ["Loss", "RoleLife", "RoleState"]
+
+
+class Loss(NamedTuple):
+    """A life that is over though its role goes on, and why."""
+
+    incarnation: int
+    error: RoleLostError
+    is_recall: bool
+    """It ended because another role was lost."""
+    goes_back: bool
+    """Training goes back to the last checkpoint because of it."""
+    in_order: bool
+    """Its Dask worker was closed, and waited for it; it gives back what it has."""
+
+
+@dataclass(slots=True)
+class RoleLife:
+    """A life of a role, on one Dask worker."""
+
+    incarnation: int
+    slot: str
+    placed_at: float
+    has_started: bool = False
+    is_listening: bool = False
+    has_left: bool = False
+    has_outcome: bool = False
+    is_leaving: bool = False
+    hang: str | None = None
+    """How it hangs, if its Dask worker is ended for that."""
+    recalled_at: float | None = None
+
+    @property
+    def can_be_reached(self) -> bool:
+        """Whether this is a ps that listens, and goes on."""
+        return self.is_listening and self.recalled_at is None
+
+
+@dataclass(slots=True)
+class RoleState:
+    """What is known of a role; it waits to be placed if it has neither a life nor an end."""
+
+    num_placed: int = 0
+    life: RoleLife | None = None
+    report: dict[str, Any] | None = None
+    error: BaseException | None = None
+    losses: list[Loss] = field(default_factory=list)
+    lost_at: deque[float] = field(default_factory=deque)
+    """Within the last hour."""
+    is_let_go: bool = False
+    """It was lost when nobody needed it any more."""
+    was_missed: bool = False
+    """It had no Dask worker when the others began."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the role is to be placed, after the others or once more."""
+        return (self.num_placed > 0 or self.was_missed) and self.life is None and not self.has_ended
+
+    @property
+    def is_later(self) -> bool:
+        """Whether the others do without it: its present life is not one of those that the job began with."""
+        return bool(self.losses) or self.was_missed
+
+    @property
+    def is_recalled(self) -> bool:
+        """Whether its life is over because training goes back."""
+        return self.life is not None and self.life.recalled_at is not None
+
+    @property
+    def is_to_end(self) -> bool:
+        """Whether that life runs still."""
+        return self.life is not None and self.life.recalled_at is not None and not self.life.has_left
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the role has ended for good, well or not."""
+        return self.report is not None or self.error is not None or self.is_let_go

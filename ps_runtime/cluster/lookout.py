@@ -1,0 +1,82 @@
+"""What no event tells of the lives of roles: who is late, whose Dask worker is gone, and who hangs."""
+
+from __future__ import annotations
+
+import threading
+
+from distributed import Client
+
+from psflow.ps_runtime.cluster.presence import LOOK_SECS, Presence
+from psflow.ps_runtime.cluster.probe import LOOKS, Probe
+from psflow.ps_runtime.cluster.silence import RunningLife
+from psflow.ps_runtime.cluster.supervisor import Supervisor
+from psflow.ps_runtime.errors import WaitTimeoutError
+from psflow.ps_runtime.specs.roles import Role
+
+__all__ = ["START_TIMEOUT_SECS", "Lookout"]
+
+START_TIMEOUT_SECS = 60.0
+"""For a submitted role to report; its process runs already."""
+LEAVE_TIMEOUT_SECS = 300.0
+"""For a ps, or the chief, that is recalled and may have a step of the user's to finish."""
+
+
+class Lookout:
+    """Looks at the cluster now and then, and takes note of what became of its roles.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    topic : str
+        Of the events of the job.
+    supervisor : Supervisor
+        Takes the notes.
+    changed : Condition
+        Held for each use of the supervisor, and notified after each note.
+    probe_timeout_secs : float
+        How long a ps, the chief or the evaluator may be silent; more than 0.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        supervisor: Supervisor,
+        changed: threading.Condition,
+        probe_timeout_secs: float,
+    ) -> None:
+        self._supervisor = supervisor
+        self._changed = changed
+        self._presence = Presence(client, look_secs=min(LOOK_SECS, probe_timeout_secs / LOOKS))
+        self._probe = Probe(client, topic, probe_timeout_secs, self._note_hang)
+
+    def look(self) -> None:
+        """Take note of what is new. Does not block.
+
+        Raises
+        ------
+        WaitTimeoutError
+            If the scheduler is silent for minutes, or a ps or the chief does not end that was told to.
+        """
+        with self._changed:
+            self._supervisor.lose_late(START_TIMEOUT_SECS)
+            if late := self._supervisor.late_to_leave(LEAVE_TIMEOUT_SECS):
+                names = ", ".join(map(str, late))
+                raise WaitTimeoutError(names, "end, so that training goes back to a checkpoint", LEAVE_TIMEOUT_SECS)
+            slots = set(self._supervisor.slots().values())
+            lives = [life for life in self._supervisor.running() if life.role.role is not Role.WORKER]
+        missing = self._presence.missing(slots)
+        with self._changed:
+            self._supervisor.lose_slots(missing)
+            self._changed.notify_all()
+        self._probe.look(lives, self._presence.workers)
+
+    def close(self) -> None:
+        """Wait for no answer any more. Idempotent."""
+        self._presence.close()
+        self._probe.close()
+
+    def _note_hang(self, life: RunningLife, reason: str) -> None:
+        with self._changed:
+            self._supervisor.hang(life.role, life.incarnation, reason)

@@ -1,0 +1,106 @@
+"""Who hears of roles that are lost or missing: ps-0, which then waits for them no more, and the owner of the job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from distributed import Client
+
+from psflow.ps_runtime.cluster.lives import Loss
+from psflow.ps_runtime.cluster.loss_messages import LossMessages
+from psflow.ps_runtime.cluster.missing_workers import num_missing
+from psflow.ps_runtime.cluster.supervisor import Supervisor
+from psflow.ps_runtime.protocol.message import Life
+from psflow.ps_runtime.roles.events import RoleLost, WorkersMissing
+from psflow.ps_runtime.specs.roles import Role, RoleId
+
+__all__ = ["LossReports"]
+
+PS_0 = RoleId(Role.PS, 0)
+
+
+class LossReports:
+    """Tells each loss once, how many workers are missing, and a new ps-0 of those that it would wait for.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    topic : str
+        Of the events of the job.
+    roles : sequence of RoleId
+        Of the job.
+    supervisor : Supervisor
+        Knows who is lost.
+    on_event : callable
+        Takes the losses after which a role begins again, and how many workers are missing; must not block.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        roles: Sequence[RoleId],
+        supervisor: Supervisor,
+        on_event: Callable[[RoleLost | WorkersMissing], None],
+    ) -> None:
+        self._messages = LossMessages(client, topic)
+        self._roles = roles
+        self._num_workers = sum(role.role is Role.WORKER for role in roles)
+        self._supervisor = supervisor
+        self._on_event = on_event
+        self._num_told = Counter[RoleId]()
+        self._told_missing: set[tuple[RoleId, int, int]] = set()
+        self._num_missing = 0
+
+    def has_news(self) -> bool:
+        """Return whether there is a loss of which nobody has been told."""
+        return any(len(self._supervisor.losses(role)) > self._num_told[role] for role in self._roles)
+
+    def tell(self) -> None:
+        """Tell what is new. Does not block."""
+        with self._supervisor.lock:
+            lives, events = list[Life](), list[RoleLost | WorkersMissing]()
+            for role, loss in self._untold():
+                if _is_ps_0_to_hear(role, loss):  # one that left in order may not have come to say so
+                    lives.append((role.replica, loss.incarnation))
+                if not self._supervisor.has_ended(role):
+                    reason = loss.error.error
+                    events.append(RoleLost(reason, loss.goes_back, role=str(role), incarnation=loss.incarnation))
+            lives += self._missing()
+            if (now := num_missing(self._supervisor)) != self._num_missing:
+                self._num_missing = now
+                events.append(WorkersMissing(now, self._num_workers))
+            slot = self._supervisor.slots().get(PS_0)
+        if slot is not None:
+            for life in lives:
+                self._messages.send(slot, life)
+        for event in events:
+            self._on_event(event)
+
+    def close(self) -> None:
+        """Give up messages that are under way. Idempotent."""
+        self._messages.close()
+
+    def _untold(self) -> Iterator[tuple[RoleId, Loss]]:
+        for role in self._roles:
+            if self._supervisor.error(role) is not None:
+                continue
+            for loss in self._supervisor.losses(role)[self._num_told[role] :]:
+                self._num_told[role] += 1
+                if not loss.is_recall:
+                    yield role, loss
+
+    def _missing(self) -> Iterator[Life]:
+        """Yield workers that find no slot, or do not end: a new ps-0 would wait for them with updates of all."""
+        for role, incarnation in self._supervisor.missing_workers():
+            told = (role, incarnation, len(self._supervisor.losses(PS_0)))
+            if told not in self._told_missing:
+                self._told_missing.add(told)
+                yield role.replica, incarnation
+
+
+def _is_ps_0_to_hear(role: RoleId, loss: Loss) -> bool:
+    """Return whether ps-0 goes on, and has given a lost role tickets."""
+    return role.trains and not loss.goes_back

@@ -1,0 +1,61 @@
+"""The workers without which a job trains: how many may be missing as it begins, and as it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psflow.ps_runtime.cluster.supervisor import Supervisor
+from psflow.ps_runtime.specs.roles import Role, RoleId
+
+__all__ = ["num_missing", "roles_to_begin", "shortage", "slots_needed"]
+
+
+def slots_needed(roles: Sequence[RoleId], min_workers: int | None) -> int:
+    """Return how many slots a job needs to begin.
+
+    Parameters
+    ----------
+    roles : sequence of RoleId
+        Of the job.
+    min_workers : int or None
+        Workers without which it does not begin; None: all.
+
+    Examples
+    --------
+    >>> from psflow.ps_runtime.specs.roles import job_roles
+    >>> roles = job_roles(num_ps=1, num_workers=4, evaluator=True)
+    >>> slots_needed(roles, min_workers=1), slots_needed(roles, min_workers=None)
+    (4, 7)
+    """
+    num_workers = sum(role.role is Role.WORKER for role in roles)
+    return len(roles) if min_workers is None else len(roles) - num_workers + min_workers
+
+
+def roles_to_begin(roles: Sequence[RoleId], num_slots: int) -> list[RoleId]:
+    """Return the roles that begin on so many slots: the last workers are missed."""
+    workers = [role for role in roles if role.role is Role.WORKER]
+    num_there = len(workers) - (len(roles) - num_slots)
+    return [role for role in roles if role.role is not Role.WORKER or role in workers[:num_there]]
+
+
+def num_missing(supervisor: Supervisor) -> int:
+    """Return how many workers are to begin, and have no slot yet."""
+    return sum(role.role is Role.WORKER for role in supervisor.waiting())
+
+
+def shortage(supervisor: Supervisor, num_workers: int, min_workers: int | None) -> str:
+    """Return that too few workers are there; "" if they are enough to go on.
+
+    Parameters
+    ----------
+    supervisor : Supervisor
+        Of the job.
+    num_workers : int
+        Workers of the job; one that has come to its end counts as there.
+    min_workers : int or None
+        Workers without which it does not go on; None: none.
+    """
+    num_there = num_workers - num_missing(supervisor)
+    if min_workers is None or num_there >= min_workers:
+        return ""
+    return f"{num_there} of at least {min_workers} workers (cluster.min_workers) are there"

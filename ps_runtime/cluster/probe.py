@@ -1,0 +1,194 @@
+"""Roles that hang are found and ended: a ps, the chief or the evaluator whose process, or thread, does nothing more.
+
+Nobody else finds them: others wait for a worker only, and with a deadline. Dask waits for five minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+from distributed import Client, Nanny
+from distributed.scheduler import heartbeat_interval
+
+from psflow.ps_runtime.cluster.heartbeats import heartbeat_of
+from psflow.ps_runtime.cluster.silence import Action, Hang, RunningLife, Silence
+
+__all__ = ["LOOKS", "Probe"]
+
+LOOKS = 6
+"""At the heartbeats of a role within the timeout, at least."""
+MISSED = 4
+"""Heartbeats, at least: in a cluster of thousands of Dask workers they come seconds apart."""
+WATCH_SECS = 2.0
+"""For how long a nanny watches the process that it has started."""
+LEAST_SECS: dict[Action, float] = {"answer": 0.02, "serve": 0.2}
+"""Of a processor, that a process uses meanwhile which computes, by what its role does not do. A process that does not
+answer does nothing at all if it hangs; the event loop of one that does not serve takes a few hundredths."""
+NANNY_SECS = 5.0
+"""For a nanny to say what its process does."""
+END_SECS = 15.0
+"""For a nanny to end its process; a stopped one it kills after 4 s."""
+
+logger = logging.getLogger(__name__)
+
+
+class Probe:
+    """Finds lives that hang, and has their Dask workers ended.
+
+    What is silent is not always dead: a library that computes for long without letting go of Python's lock silences a
+    process, too. So its nanny looks whether it uses a processor. Where it does, it is waited for.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    topic : str
+        Of the events of the job.
+    timeout_secs : float
+        How long a role may be silent; more than 0.
+    note : callable
+        Told of a life that hangs, and how, before its Dask worker is ended; in a thread of the Dask client.
+    clock : callable, optional
+        In seconds.
+
+    Notes
+    -----
+    Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        timeout_secs: float,
+        note: Callable[[RunningLife, str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._timeout_secs = timeout_secs
+        self._note = note
+        self._clock = clock
+        self._silence = Silence()
+        self._workers: Mapping[str, Any] = {}
+        self._looked_at = clock()
+        self._under_way: dict[str, Future[None]] = {}
+        """By the address of the Dask worker."""
+
+    def look(self, lives: Collection[RunningLife], workers: Mapping[str, Any]) -> None:
+        """Look at the heartbeats of lives, if there are newer ones. Does not block.
+
+        Parameters
+        ----------
+        lives : collection of RunningLife
+            That may hang.
+        workers : mapping of str to mapping
+            All Dask workers by address, as the scheduler has described them last; a new mapping each time.
+        """
+        for slot in [slot for slot, under_way in self._under_way.items() if under_way.done()]:
+            _take(self._under_way.pop(slot))
+        if workers is self._workers:
+            return
+        # of a longer time the owner has not seen what became of them: it, or the scheduler, was stopped itself
+        secs = min(self._clock() - self._looked_at, 2 * self._timeout_secs / LOOKS)
+        self._workers, self._looked_at = workers, self._clock()
+        known = {life: workers[life.slot] for life in lives if life.slot in workers}
+        heartbeats = {life: heartbeat_of(worker, self._topic, life) for life, worker in known.items()}
+        timeout_secs = max(self._timeout_secs, MISSED * heartbeat_interval(len(workers)))
+        for hang in self._silence.look(secs, heartbeats, timeout_secs):
+            if hang.life.slot not in self._under_way:
+                self._under_way[hang.life.slot] = self._run(hang, timeout_secs)
+
+    def close(self) -> None:
+        """Wait for no answer any more. Idempotent."""
+        for under_way in self._under_way.values():
+            under_way.cancel()
+        self._under_way = {}
+
+    def _run(self, hang: Hang, timeout_secs: float) -> Future[None]:
+        loop: Any = self._client.loop
+        return asyncio.run_coroutine_threadsafe(self._end_unless_busy(hang, timeout_secs), loop.asyncio_loop)
+
+    async def _end_unless_busy(self, hang: Hang, timeout_secs: float) -> None:
+        role, slot = hang.life.role, hang.life.slot
+        what = f"it did not {hang.what} for {timeout_secs:g} s"
+        if await self._is_busy(hang):
+            logger.warning("%s: %s, but its process computes, so it is waited for", role, what)
+            return
+        self._note(hang.life, f"{what}, so its Dask worker {slot} was ended")
+        scheduler: Any = self._client.scheduler
+        # as the scheduler does after worker-ttl: one without a nanny, or whose nanny is silent, it forgets
+        await scheduler.restart_workers(
+            workers=[slot],
+            timeout=END_SECS,
+            wait_for_workers=False,
+            on_error="return",
+            stimulus_id=f"psflow-probe-{role}-{hang.life.incarnation}",
+        )
+
+    async def _is_busy(self, hang: Hang) -> bool:
+        """Return whether the nanny of a Dask worker says that its process computes; without a nanny nobody says so."""
+        slot = hang.life.slot
+        asked: Any = self._client.run(is_busy, hang.what, workers=[slot], nanny=True, on_error="ignore")
+        try:
+            answers: dict[str, bool] = await asyncio.wait_for(asked, NANNY_SECS + WATCH_SECS)
+        except (OSError, KeyError):  # KeyError: the Dask worker is gone by now
+            return False
+        return answers.get(slot, False)
+
+
+async def is_busy(what: Action, dask_worker: Nanny) -> bool:
+    """Return whether the process that a nanny has started uses a processor, or would. Watches it for two seconds.
+
+    Parameters
+    ----------
+    what : str
+        Its role does not do. While a process does not answer, also one that waits for a processor, or for a disk, is
+        busy: there may be far too many others.
+    dask_worker : Nanny
+        Dask gives it under this name to what it runs there.
+    """
+    if dask_worker.pid is None:
+        return False
+    try:
+        process = psutil.Process(dask_worker.pid)
+        before = _processor_secs(process)
+        await asyncio.sleep(WATCH_SECS)
+        is_used = _processor_secs(process) - before >= LEAST_SECS[what]
+        return is_used or (what == "answer" and is_runnable(dask_worker.pid))
+    except psutil.NoSuchProcess:
+        return False
+
+
+def is_runnable(pid: int) -> bool:
+    """Return whether a thread of a process runs, or would if there was a processor, or has a disk to wait for.
+
+    It is False where the system does not tell (Linux does, in ``/proc``).
+    """
+    states = []
+    for stat in glob.glob(f"/proc/{pid}/task/*/stat"):
+        with suppress(OSError):  # the thread has ended
+            states.append(Path(stat).read_text().rpartition(") ")[2][:1])
+    return bool({"R", "D"} & set(states))
+
+
+def _processor_secs(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _take(under_way: Future[None]) -> None:
+    """Take the end of an inquiry; if it has failed, a role that still hangs is found again."""
+    try:
+        under_way.result()
+    except Exception as error:  # whatever a nanny raises
+        logger.warning("a Dask worker whose role hangs could not be ended, which is tried again: %s", error)

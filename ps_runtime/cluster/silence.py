@@ -1,0 +1,107 @@
+"""For how long the Dask workers of roles have said nothing, as a state machine: there is no clock, and no Dask.
+
+Told of the last heartbeat of each life and of the seconds since they were last looked at, it returns the lives that
+have been silent for too long. Only two heartbeats of one scheduler are compared with each other. So it is nobody's
+silence if the scheduler answers late, if the owner was stopped itself, or if the clocks of a machine jump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from psflow.ps_runtime.specs.roles import RoleId
+
+__all__ = ["Action", "Hang", "Heartbeat", "RunningLife", "Silence"]
+
+
+Action = Literal["answer", "serve"]
+"""What a role does not do that hangs: its process is silent, or only the thread that serves."""
+
+
+class RunningLife(NamedTuple):
+    """A life of a role that has started, and has not ended."""
+
+    role: RoleId
+    incarnation: int
+    slot: str
+    """The address of its Dask worker."""
+
+
+class Heartbeat(NamedTuple):
+    """The last heartbeat of a Dask worker, as far as it says something of one life.
+
+    Parameters
+    ----------
+    at : float
+        When it came, by the clock of the scheduler; to be compared with another one of the same scheduler only.
+    pulse : int or None
+        Of the thread that serves, if the role has one, and it serves.
+    """
+
+    at: float
+    pulse: int | None
+
+
+class Hang(NamedTuple):
+    """A life that has been silent for too long."""
+
+    life: RunningLife
+    what: Action
+    """It did not do."""
+
+
+@dataclass(slots=True)
+class _Silent:
+    """A life, and for how many seconds it has shown no sign."""
+
+    last: Heartbeat
+    process_secs: float = 0.0
+    thread_secs: float = 0.0
+
+    def take(self, heartbeat: Heartbeat, secs: float) -> None:
+        """Take note of the newest heartbeat, `secs` after the last look."""
+        has_news = heartbeat.at != self.last.at
+        self.process_secs = 0.0 if has_news else self.process_secs + secs
+        if heartbeat.pulse is None or heartbeat.pulse != self.last.pulse:
+            self.thread_secs = 0.0
+        elif has_news:  # else nobody knows of the thread
+            self.thread_secs += secs
+        self.last = heartbeat
+
+
+class Silence:
+    """Decides which lives have been silent for too long."""
+
+    def __init__(self) -> None:
+        self._silent: dict[RunningLife, _Silent] = {}
+
+    def look(self, secs: float, heartbeats: Mapping[RunningLife, Heartbeat], timeout_secs: float) -> list[Hang]:
+        """Take note of the newest heartbeats; return the lives that hang. For each of these time begins anew.
+
+        Parameters
+        ----------
+        secs : float
+            Since the last look, as far as somebody could look.
+        heartbeats : mapping of RunningLife to Heartbeat
+            Of all lives that may hang; another one is forgotten.
+        timeout_secs : float
+            How long the process of a life, or the thread that serves, may be silent; more than 0.
+        """
+        self._silent = {life: silent for life, silent in self._silent.items() if life in heartbeats}
+        hangs = []
+        for life, heartbeat in heartbeats.items():
+            if life not in self._silent:
+                self._silent[life] = _Silent(heartbeat)
+                continue
+            silent = self._silent[life]
+            silent.take(heartbeat, secs)
+            if silent.process_secs >= timeout_secs:
+                hangs.append(Hang(life, "answer"))
+            elif silent.thread_secs >= timeout_secs:
+                hangs.append(Hang(life, "serve"))
+            else:
+                continue
+            del self._silent[life]
+        return hangs

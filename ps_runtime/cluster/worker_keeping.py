@@ -1,0 +1,54 @@
+"""The worker processes of a cluster of our own, kept at their number whatever ends them.
+
+A nanny starts its worker process again; one that cannot do so within its time closes for good, and so does one whose
+process is away at the moment at which Dask looks, some seconds after a loss. Nobody replaces it then.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from distributed import SpecCluster, Status
+from tornado.ioloop import PeriodicCallback
+
+__all__ = ["KEEPS_NANNIES", "keep_workers", "want_no_workers"]
+
+KEEPS_NANNIES = {"distributed.deploy.lost-worker-timeout": "1 day"}
+"""As Dask's configuration: no nanny that is just starting its process again is taken for one that has given up."""
+LOOK_SECS = 1.0
+"""Between two looks for nannies that have."""
+
+_log = logging.getLogger(__name__)
+
+
+def keep_workers(cluster: SpecCluster) -> None:
+    """Have a cluster replace each nanny that has given up, as long as it wants workers and is not closed.
+
+    Parameters
+    ----------
+    cluster : SpecCluster
+        Its loop runs in another thread.
+    """
+    assert cluster.loop is not None, "it runs in a thread of its own"
+    callback = PeriodicCallback(partial(replace_closed, cluster), LOOK_SECS * 1000)
+    cluster.periodic_callbacks["psflow-keep-workers"] = callback  # the cluster stops it as it closes
+    cluster.loop.add_callback(callback.start)
+
+
+def want_no_workers(cluster: SpecCluster) -> None:
+    """Have a cluster replace nobody any more."""
+    cluster.worker_spec.clear()
+
+
+async def replace_closed(cluster: SpecCluster) -> None:
+    """Replace the nannies of a cluster that have given up; what does not start is left to the next look."""
+    for name, nanny in list(cluster.workers.items()):
+        if nanny.status in (Status.closed, Status.failed):
+            del cluster.workers[name]
+    if cluster.worker_spec.keys() <= cluster.workers.keys():
+        return
+    try:
+        await cluster._correct_state()
+    except Exception as error:  # whatever ended a worker, its nanny says that it failed to start
+        _log.warning("a worker process did not start, and is started again: %s: %s", type(error).__name__, error)

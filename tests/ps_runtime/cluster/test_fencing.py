@@ -1,0 +1,94 @@
+"""Whether a role may still write, as the scheduler says; without a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from psflow.ps_runtime.cluster import fencing as module
+from psflow.ps_runtime.cluster.fencing import SchedulerFence
+from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
+
+KEY = "psflow-j-1-ps-0-0"
+SLOT = "tcp://h:1"
+
+
+class Scheduler:
+    """Says what runs where, or what it is told to say."""
+
+    def __init__(self) -> None:
+        self.answer: Any = {SLOT: [KEY]}
+
+    async def processing(self, workers: list[str]) -> Any:
+        assert workers == [SLOT]
+        if self.answer is None:
+            await asyncio.Event().wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def fence_of(loop: asyncio.AbstractEventLoop, answer: Any, check: Any = lambda: None) -> SchedulerFence:
+    scheduler = Scheduler()
+    scheduler.answer = answer
+    worker: Any = SimpleNamespace(scheduler=scheduler, contact_address=SLOT, loop=SimpleNamespace(asyncio_loop=loop))
+    return SchedulerFence(worker, KEY, "ps-0", check)
+
+
+def test_a_role_whose_task_is_known_may_write(loop: asyncio.AbstractEventLoop) -> None:
+    fence_of(loop, {SLOT: ["another", KEY]})()
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            {SLOT: ["another"]},
+            r"^ps-0 was stopped: it was lost meanwhile, and begins again elsewhere; it writes nothing",
+        ),
+        (KeyError(SLOT), r"^ps-0 was stopped: it was lost meanwhile, and begins again elsewhere; it writes nothing"),
+        (OSError("it broke"), r"^ps-0 was stopped: the Dask scheduler is gone: it broke$"),
+    ],
+)
+def test_a_role_that_is_anothers_by_now_may_not(loop: asyncio.AbstractEventLoop, answer: Any, words: str) -> None:
+    with pytest.raises(StoppedError, match=words):
+        fence_of(loop, answer)()
+
+
+def test_a_scheduler_that_is_silent_lets_nothing_through(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SLICE_SECS", 0.001)
+    monkeypatch.setattr(module, "SILENCE_SECS", 0.002)
+    with pytest.raises(WaitTimeoutError, match=r"^the Dask scheduler did not say that ps-0 goes on within 0.002 s$"):
+        fence_of(loop, None)()
+
+
+def test_a_role_that_is_to_end_waits_for_no_scheduler(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SLICE_SECS", 0.001)
+    checks = iter([None, None, StoppedError("ps-0", "its Dask task was cancelled")])
+
+    def check() -> None:
+        if (error := next(checks)) is not None:
+            raise error
+
+    with pytest.raises(StoppedError, match="its Dask task was cancelled"):
+        fence_of(loop, None, check)()

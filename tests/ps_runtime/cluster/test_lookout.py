@@ -1,0 +1,87 @@
+"""What is noted of roles of which no event tells, without a cluster."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from psflow.ps_runtime.cluster import lookout as module
+from psflow.ps_runtime.cluster.lookout import LEAVE_TIMEOUT_SECS, Lookout
+from psflow.ps_runtime.cluster.silence import RunningLife
+from psflow.ps_runtime.cluster.supervisor import Supervisor
+from psflow.ps_runtime.errors import WaitTimeoutError
+from psflow.ps_runtime.specs.roles import job_roles
+
+PS, CHIEF, WORKER, EVALUATOR = job_roles(1, 1, evaluator=True)
+LIFE = 65536
+
+
+class Scene:
+    """Roles that run, and a scheduler that lacks the Dask workers in `missing`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.missing: set[str] = set()
+        self.looks: list[float] = []
+        self.probed: list[RunningLife] = []
+        monkeypatch.setattr(module, "Presence", self.presence)
+        monkeypatch.setattr(module, "Probe", lambda *given: SimpleNamespace(look=self.probe))
+        self.supervisor = Supervisor([PS, CHIEF, WORKER, EVALUATOR], LIFE, 3, clock=lambda: self.now)
+        for role in (PS, CHIEF, WORKER, EVALUATOR):
+            self.supervisor.place(role, str(role))
+            self.supervisor.start(role, LIFE)
+            self.supervisor.listen(role, LIFE)
+        self.lookout = self.new(30.0)
+
+    def new(self, probe_timeout_secs: float) -> Lookout:
+        client: Any = None
+        return Lookout(client, "topic", self.supervisor, threading.Condition(), probe_timeout_secs)
+
+    def presence(self, client: Any, look_secs: float) -> Any:
+        self.looks.append(look_secs)
+        return SimpleNamespace(missing=lambda slots: self.missing & slots, workers={})
+
+    def probe(self, lives: list[RunningLife], workers: Any) -> None:
+        self.probed = lives
+
+
+def test_all_who_run_but_workers_are_probed_and_who_is_missing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.lookout.look()
+    assert scene.probed == [RunningLife(role, LIFE, str(role)) for role in (PS, CHIEF, EVALUATOR)]
+    scene.missing = {str(EVALUATOR)}
+    scene.lookout.look()
+    assert scene.supervisor.waiting() == [EVALUATOR]
+    scene.lookout.look()
+    assert [life.role for life in scene.probed] == [PS, CHIEF]
+
+
+@pytest.mark.parametrize(("timeout_secs", "look_secs"), [(30.0, 5.0), (3000.0, 5.0), (6.0, 1.0)])
+def test_there_are_six_looks_within_the_timeout(
+    monkeypatch: pytest.MonkeyPatch, timeout_secs: float, look_secs: float
+) -> None:
+    scene = Scene(monkeypatch)
+    scene.new(timeout_secs)
+    assert scene.looks[-1] == look_secs
+
+
+def test_a_hang_is_why_a_life_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.lookout._note_hang(RunningLife(PS, LIFE, str(PS)), "it did not answer for 30 s")
+    assert scene.supervisor.waiting() == []
+    scene.missing = {str(PS)}
+    scene.lookout.look()
+    [loss] = scene.supervisor.losses(PS)
+    assert str(loss.error) == "ps-0 failed: it did not answer for 30 s"
+
+
+def test_a_chief_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.supervisor.lose_slots({str(PS)})
+    scene.lookout.look()
+    scene.now = LEAVE_TIMEOUT_SECS
+    with pytest.raises(WaitTimeoutError, match=r"^chief-0 did not end, so that training goes back to a checkpoint wit"):
+        scene.lookout.look()

@@ -1,0 +1,130 @@
+"""A job that begins, and goes on, with fewer workers than it is to have, without a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import pytest
+
+from psflow.ps_runtime.cluster import loss_reports
+from psflow.ps_runtime.cluster.loss_reports import LossReports
+from psflow.ps_runtime.cluster.missing_workers import num_missing, roles_to_begin, shortage
+from psflow.ps_runtime.cluster.supervisor import Supervisor
+from psflow.ps_runtime.errors import StoppedError
+from psflow.ps_runtime.protocol.message import Life
+from psflow.ps_runtime.roles.events import RoleLost, WorkersMissing
+from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
+
+ROLES = PS, CHIEF, FIRST, SECOND, EVALUATOR = job_roles(1, 2, evaluator=True)
+LIFE = 65536
+
+
+def begin(supervisor: Supervisor, role: RoleId) -> int:
+    incarnation = supervisor.place(role, str(role))
+    supervisor.start(role, incarnation)
+    if role.role is Role.PS:
+        supervisor.listen(role, incarnation)
+    return incarnation
+
+
+def begun(*missed: RoleId) -> Supervisor:
+    supervisor = Supervisor(ROLES, LIFE, 3)
+    for role in ROLES:
+        if role in missed:
+            supervisor.miss(role)
+        else:
+            begin(supervisor, role)
+    return supervisor
+
+
+@pytest.mark.parametrize(
+    ("num_slots", "roles"),
+    [
+        (5, ROLES),
+        (4, [PS, CHIEF, FIRST, EVALUATOR]),
+        (3, [PS, CHIEF, EVALUATOR]),
+    ],
+)
+def test_the_last_workers_are_missed(num_slots: int, roles: Sequence[RoleId]) -> None:
+    assert roles_to_begin(ROLES, num_slots) == list(roles)
+
+
+def test_a_missed_worker_begins_its_first_life_once_there_is_a_slot() -> None:
+    supervisor = begun(SECOND)
+    assert (supervisor.waiting(), supervisor.due(), supervisor.all_ended()) == ([SECOND], [SECOND], False)
+    assert supervisor.missing_workers() == [(SECOND, LIFE - 1)]
+    assert begin(supervisor, SECOND) == LIFE
+    assert (supervisor.waiting(), supervisor.missing_workers(), num_missing(supervisor)) == ([], [], 0)
+
+
+def test_a_first_life_of_a_missed_worker_that_does_not_start_is_lost() -> None:
+    supervisor = begun(SECOND)
+    supervisor.place(SECOND, "slow")
+    supervisor.lose_late(0.0)
+    assert (supervisor.waiting(), supervisor.errors()) == ([SECOND], [])
+
+
+def test_a_missed_worker_is_let_go_with_the_chief() -> None:
+    supervisor = begun(SECOND)
+    supervisor.finish(CHIEF, LIFE, {})
+    assert (supervisor.waiting(), supervisor.has_ended(SECOND)) == ([], True)
+
+
+def test_a_missed_worker_begins_after_the_others_have_gone_back() -> None:
+    supervisor = begun(SECOND)
+    supervisor.lose_slots({str(PS)})
+    for role in (CHIEF, FIRST):
+        supervisor.fail(role, LIFE, StoppedError(str(role), "it was cancelled"))
+        supervisor.leave(role, LIFE)
+    assert supervisor.due() == [PS]
+    begin(supervisor, PS)
+    assert supervisor.due() == [CHIEF, FIRST, SECOND]
+
+
+@pytest.mark.parametrize(
+    ("lost", "min_workers", "words"),
+    [
+        ((), 2, ""),
+        ((FIRST,), None, ""),
+        ((FIRST,), 0, ""),
+        ((FIRST,), 1, ""),
+        ((FIRST,), 2, "1 of at least 2 workers (cluster.min_workers) are there"),
+        ((FIRST, SECOND), 1, "0 of at least 1 workers (cluster.min_workers) are there"),
+        ((PS, CHIEF, EVALUATOR), 2, ""),
+    ],
+)
+def test_too_few_workers_are_said(lost: Sequence[RoleId], min_workers: int | None, words: str) -> None:
+    supervisor = begun()
+    supervisor.lose_slots({str(role) for role in lost})
+    assert shortage(supervisor, 2, min_workers) == words
+
+
+def test_a_worker_that_has_come_to_its_end_is_not_missing() -> None:
+    supervisor = begun()
+    supervisor.finish(FIRST, LIFE, {})
+    supervisor.lose_slots({str(FIRST)})
+    assert shortage(supervisor, 2, 2) == ""
+
+
+def test_ps_0_and_the_listener_hear_once_who_is_missing_and_a_new_ps_0_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[str, Life]] = []
+    heard: list[RoleLost | WorkersMissing] = []
+    messages = SimpleNamespace(send=lambda slot, life: sent.append((slot, life)))
+    monkeypatch.setattr(loss_reports, "LossMessages", lambda *given: messages)
+    supervisor = begun(SECOND)
+    reports = LossReports(None, "t", ROLES, supervisor, heard.append)  # type: ignore[arg-type]
+    for _ in range(2):
+        reports.tell()
+    assert sent == [(str(PS), (SECOND.replica, LIFE - 1))]
+    supervisor.lose_slots({str(PS)})
+    reports.tell()
+    begin(supervisor, PS)
+    reports.tell()
+    assert sent[1:] == [(str(PS), (FIRST.replica, LIFE)), (str(PS), (SECOND.replica, LIFE - 1))]
+    supervisor.leave(FIRST, LIFE)
+    begin(supervisor, SECOND)
+    begin(supervisor, FIRST)
+    reports.tell()
+    told = [event.num_missing if isinstance(event, WorkersMissing) else event.role for event in heard]
+    assert told == [1, "ps-0", 0]

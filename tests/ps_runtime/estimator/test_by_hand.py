@@ -1,0 +1,30 @@
+"""What the process of the chief says of other processes that are started by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from psflow.ps_runtime.estimator.by_hand import _log_loss
+from psflow.ps_runtime.roles.events import RoleLost, RoleStarted
+from psflow.ps_runtime.specs.roles import RoleId
+
+WORKER = RoleId.parse("worker-1")
+
+
+@pytest.mark.parametrize(
+    ("is_there", "words"),
+    [
+        (False, "worker-1 is lost: it is gone; start its process again by the same command"),
+        (True, "worker-1 begins again in its process: it is gone"),
+    ],
+)
+def test_only_a_process_that_is_gone_is_to_be_started_again(
+    is_there: bool, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def has_joined(role: RoleId) -> bool:
+        assert role == WORKER
+        return is_there
+
+    _log_loss(has_joined, RoleLost("it is gone", role="worker-1", incarnation=1))
+    _log_loss(has_joined, RoleStarted(role="worker-1", incarnation=2))
+    assert caplog.messages == [words]
