@@ -8,13 +8,20 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
+from psflow.ps_runtime.config.environment import telemetry_off
+from psflow.ps_runtime.errors import PsflowError
+from tests.chaos.around import run_around
+from tests.chaos.disk import begin_with_own_mounts
+from tests.chaos.outcome import Outcome
 from tests.chaos.report import report
-from tests.chaos.running import Outcome, run_trial
+from tests.chaos.running import run_roles
 from tests.chaos.schedule import schedule, trial_at
 from tests.chaos.trials import Trial
 from tests.leak_guard import no_leaks
@@ -29,6 +36,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if (arguments.minutes is None) == (arguments.trial is None):
         parser.error("expected either --minutes or --trial")
+    begin_with_own_mounts("tests.chaos", sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="psflow-chaos-") as own:
         os.environ["TMPDIR"] = tempfile.tempdir = own  # so that what is left there is of these trials
         start_fork_server()
@@ -55,14 +63,34 @@ def _run(number: int, trial: Trial) -> Outcome:
     directory = Path(tempfile.mkdtemp())
     outcome = Outcome(trial)
     try:
+        runner = _runner_of(trial)
         with no_leaks():
-            outcome = run_trial(trial, directory)
+            outcome = runner(trial, directory)
     except pytest.fail.Exception as leak:
         outcome.violations.append(str(leak))
+    except (PsflowError, OSError) as error:  # a scene that does not come up: the other trials go on
+        outcome.violations.append(f"{type(error).__name__}: {error}")
     shutil.rmtree(directory)
     found = "; ".join(outcome.violations) or ("held" if outcome.has_hit else "missed its phase")
     print(f"{number}: {trial}: {found}, {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
     return outcome
+
+
+def _runner_of(trial: Trial) -> Callable[[Trial, Path], Outcome]:
+    if trial.target.is_server:
+        return _beside()
+    return run_around if trial.target.is_around else run_roles
+
+
+@cache
+def _beside() -> Callable[[Trial, Path], Outcome]:
+    """Return what runs trials of servers. It loads MLflow and Prefect, which takes seconds, and makes new databases."""
+    telemetry_off()
+    from tests.chaos.servers import run_beside
+    from tests.new_databases import share_among_workers
+
+    share_among_workers(Path(tempfile.gettempdir()) / "new")
+    return run_beside
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.trials import Phase
+from tests.chaos.trials import Phase, Trial
 
 POLL_SECS = 0.01
 
@@ -28,9 +28,19 @@ class Gates:
     directory: Path
     phase: Phase
 
+    @classmethod
+    def of(cls, trial: Trial, directory: Path) -> Gates:
+        """Return those of a trial, in a directory that it makes below `directory`."""
+        gates = cls(directory / "gates", trial.phase)
+        gates.directory.mkdir()
+        if trial.phase is Phase.FINISH:
+            gates.note_recovery()  # else training would wait, and never come to its end
+        return gates
+
     def begin(self, role: str) -> None:
         """Take note that a life of a replica computes its first gradient. Idempotent."""
-        (self.directory / f"begun {role} {os.getpid()}").touch()
+        if not (path := self.directory / f"begun {role} {os.getpid()}").exists():  # its time is when it began
+            path.touch()
 
     def begun(self, role: str) -> dict[int, float]:
         """Return the processes that have been `role`, and when each began, in Unix time."""
@@ -43,9 +53,18 @@ class Gates:
         """Wait until some life of a replica has begun."""
         wait_until(lambda: bool(self.begun(role)))
 
+    def meet(self, role: str, roles: Collection[str]) -> None:
+        """Wait between two steps until the fault has happened, if that is its phase; all `roles` come here."""
+        if self.phase is not Phase.IDLE or self.is_open:
+            return
+        (self.directory / f"met {role}").touch()
+        if all((self.directory / f"met {other}").exists() for other in roles):
+            self._reached.touch()
+        wait_until(self._opened.exists)
+
     def pass_through(self, phase: Phase) -> None:
         """Wait until the fault has happened, if this is its phase."""
-        if phase is self.phase and not self._opened.exists():
+        if phase is self.phase and not self.is_open:
             self._reached.touch()
             wait_until(self._opened.exists)
 
@@ -57,6 +76,20 @@ class Gates:
     def open(self) -> None:
         """Let pass who waits: the fault has happened."""
         self._opened.touch()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the fault has happened."""
+        return self._opened.exists()
+
+    def note_message(self) -> None:
+        """Take note that a message of this process was late, or repeated."""
+        (self.directory / f"message {os.getpid()}").touch()
+
+    @property
+    def num_messages(self) -> int:
+        """How many processes have had a message that was late, or repeated."""
+        return len(list(self.directory.glob("message *")))
 
     def await_recovery(self) -> None:
         """Wait until the roles that the fault has hit are back: training must not be over before."""

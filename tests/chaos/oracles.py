@@ -14,20 +14,22 @@ from psflow.ps_runtime.checkpoint.records import EVALUATIONS, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.model.best import BestRecord
 from psflow.ps_runtime.model.evaluation import read_values
-from psflow.ps_runtime.roles.events import Checkpoint, Event, Export, RoleLost
+from psflow.ps_runtime.roles.events import Checkpoint, Event, Export, Metrics, Restored, RoleLost
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from tests.chaos.program import (
     BATCH_SIZE,
     BEST_STEP,
     EXPORTER,
+    LOG_STEPS,
     MAX_STEPS,
     NUM_BATCHES,
     NUM_RECORDS,
     SAVE_STEPS,
+    STEP_FILE,
     TABLE,
     counters,
 )
-from tests.chaos.trials import Fault, Input, Parameters, Phase, Trial, Update
+from tests.chaos.trials import STOPPED_SECS, Fault, Input, Parameters, Phase, Trial, Update
 
 STEPS = list(range(0, MAX_STEPS + 1, SAVE_STEPS))
 """Of all checkpoints."""
@@ -40,8 +42,7 @@ def violations(trial: Trial, model_dir: Path, events: Sequence[Event]) -> list[s
     found = [
         *_final_step(model_dir),
         *_evaluations(model_dir, store),
-        *_best(model_dir, events),
-        *wrong_losses(trial, events),
+        *_best(trial, model_dir, events),
     ]
     told = {event.step for event in events if isinstance(event, Checkpoint)}
     if steps != STEPS or not told <= set(steps):
@@ -126,10 +127,11 @@ def _evaluations(model_dir: Path, store: CheckpointStore) -> list[str]:
     return wrong_evaluations([json.loads(line) for line in text.splitlines()], store.saved_at())
 
 
-def _best(model_dir: Path, events: Sequence[Event]) -> Iterator[str]:
+def _best(trial: Trial, model_dir: Path, events: Sequence[Event]) -> Iterator[str]:
     """Yield what is wrong with the best export: it is of the best step, and each one before was worse."""
     best = BestRecord.read(str(model_dir / "export" / EXPORTER))
-    if best is None or best.step != BEST_STEP or Path(best.path, "step").read_text() != str(BEST_STEP):
+    file = "MLmodel" if trial.target.is_server else STEP_FILE
+    if best is None or best.step != BEST_STEP or not Path(best.path, file).exists():
         yield f"the best export is {best}, expected step {BEST_STEP}"
     losses = [event.metrics["loss"] for event in events if isinstance(event, Export)]
     if losses != sorted(losses, reverse=True):
@@ -137,18 +139,68 @@ def _best(model_dir: Path, events: Sequence[Event]) -> Iterator[str]:
 
 
 def wrong_losses(trial: Trial, events: Sequence[Event]) -> Iterator[str]:
+    """Yield what is wrong with the roles that an attempt has lost: those of the target, and nobody else.
+
+    Which roles a loss takes with it is a matter of `Trial.goes_back`.
+    """
     lost = sorted(event.role for event in events if isinstance(event, RoleLost))
-    if trial.fault is Fault.STOP:
+    targets = sorted(map(str, trial.target.roles))
+    if trial.fault in STOPPED_SECS:
         # a worker is, if others wait for it too long; a stopped ps, and gates, hold up those that were not hit, too
-        if others := {role for role in lost if RoleId.parse(role).role is not Role.WORKER}:
+        allowed = targets if trial.fault is Fault.LONG_STOP else ()
+        if others := {role for role in lost if RoleId.parse(role).role is not Role.WORKER and role not in allowed}:
             yield f"lost {lost}, expected no {', '.join(sorted(others))}"
         return
-    expected = sorted(map(str, trial.target.roles)) if trial.loses_roles else []
+    expected = targets if trial.loses_roles else []
     may_be_over = trial.phase is Phase.FINISH  # then nobody needs them
-    may_be_recalled = trial.target.goes_back and bool(lost)  # one of two, as the other was lost
+    may_be_recalled = trial.goes_back and bool(lost)  # one of two, as the other was lost
     is_part = set(lost) <= set(expected) and len(set(lost)) == len(lost)
     if lost != expected and not (is_part and (may_be_over or may_be_recalled)):
         yield f"lost {lost}, expected {expected}"
+
+
+def wrong_ways_back(trial: Trial, events: Sequence[Event]) -> Iterator[str]:
+    """Yield what is wrong where training has gone back, or is told to have: a lost chief alone takes it nowhere."""
+    if trial.goes_back and trial.fault is Fault.LONG_STOP:
+        return  # it may be lost, or not
+    told = sorted(event.role for event in events if isinstance(event, RoleLost) and event.goes_back)
+    if trial.loses_roles and trial.goes_back:
+        if not told and any(isinstance(event, RoleLost) for event in events):
+            yield "a loss is told of, but not that training goes back with it"
+        return
+    if told:
+        yield f"training is told to go back with {told}, expected that it goes on"
+    if restored := [event.step for event in events if isinstance(event, Restored)]:
+        yield f"the checkpoints of steps {restored} were restored, expected none"
+
+
+def wrong_points(curves: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    """Yield what is wrong with the curves of an MLflow run: the chief alone has trained, so their steps are known.
+
+    Parameters
+    ----------
+    curves : mapping of str to sequence of int
+        The steps of the points of each curve, in the order in which they were written.
+    """
+    expected = {"loss": list(range(LOG_STEPS, MAX_STEPS + 1, LOG_STEPS)), "eval/loss": STEPS}
+    for name, steps in expected.items():
+        if (found := list(curves.get(name, ()))) != steps:
+            yield f"the curve {name} has points of steps {found}, expected {steps}"
+    for name, found in curves.items():
+        if len(set(found)) != len(found):
+            yield f"the curve {name} has a point twice: {list(found)}"
+
+
+def num_lost_steps(events: Sequence[Event]) -> int:
+    """Return how many steps were made, and lost, where training went back to a checkpoint, as far as events tell."""
+    step = num_lost = 0
+    for event in events:
+        if isinstance(event, Restored):
+            num_lost += max(0, step - event.step)
+            step = event.step
+        elif isinstance(event, Metrics | Checkpoint):
+            step = max(step, event.step)
+    return num_lost
 
 
 def _rows(values: Any) -> Any:

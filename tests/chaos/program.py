@@ -12,7 +12,6 @@ from psflow import (
     Async,
     BestExporter,
     BoundedStaleness,
-    CheckpointSaverListener,
     Dataset,
     Estimator,
     EstimatorSpec,
@@ -20,6 +19,7 @@ from psflow import (
     GradientDescent,
     ModeKeys,
     RunConfig,
+    SessionRunHook,
     SparseGradient,
     StepDeadline,
     Sync,
@@ -27,24 +27,23 @@ from psflow import (
     embedding_lookup,
     get_variable,
 )
-from psflow.ps_runtime.checkpoint.manifest import Manifest
-from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.client.shard_client import ShardClient
-from psflow.ps_runtime.protocol.message import Kind, Message
+from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.specs.consistency import Consistency
 from tests.chaos.gates import Gates
-from tests.chaos.trials import NUM_WORKERS, Fault, Input, Parameters, Phase, Trial, Update
+from tests.chaos.gating import gate_checkpoints, gate_messages
+from tests.chaos.trials import STOPPED_SECS, Fault, Input, Parameters, Phase, Trial, Update
 
 MAX_STEPS = 200
 SAVE_STEPS = 40
 BEST_STEP = 120
 """The loss is least here, so that not every checkpoint is the best so far."""
+LOG_STEPS = 5
 FAULT_STEP = 40
 """The first checkpoint that a gate is for; the one of step 0 is written before training."""
 HOLD_STEP = 160
 """Where training waits for lost roles."""
-MID_STEP = (Phase.TRAINING, Phase.PUSH, Phase.ANSWER)
-"""The phases in which a replica waits for the fault."""
+MID_STEP = (Phase.IDLE, Phase.PULL, Phase.TRAINING, Phase.PUSH, Phase.ANSWER)
+"""The phases in which replicas wait for the fault after their first steps."""
 HELD_STEPS = 3
 """The step of its own in which a replica waits for the fault, after all have made a first one."""
 NUM_RECORDS = 100
@@ -54,13 +53,26 @@ TABLE = "records"
 NUM_ROWS = NUM_RECORDS + 2
 """A row of the table counts each record, and the last two, one of each ps, count the updates."""
 EXPORTER = "best"
+STEP_FILE = f"of_step_{BEST_STEP}"
+"""In an export that is of that step."""
 BRIEF = StepDeadline(min_secs=0.5)
 """Where a worker that is stopped is to be found out."""
 AMPLE = StepDeadline(min_secs=600.0, max_secs=600.0)
 """Where the gates alone make steps long."""
 
+NUM_OTHER_ROLES = 2
+"""The chief and the evaluator."""
 CHIEF = "chief-0"
-TRAINERS = (CHIEF, *(f"worker-{i}" for i in range(NUM_WORKERS)))
+
+
+def trainers_of(trial: Trial) -> list[str]:
+    """Return the replicas of a trial."""
+    return [CHIEF, *(f"worker-{i}" for i in range(trial.num_workers))]
+
+
+def num_slots(trial: Trial) -> int:
+    """Return how many roles the job of a trial has."""
+    return trial.num_ps + trial.num_workers + NUM_OTHER_ROLES
 
 
 def counters(num_ps: int) -> list[str]:
@@ -74,7 +86,9 @@ class Program:
     def __init__(self, trial: Trial, gates: Gates) -> None:
         self.trial = trial
         self.gates = gates
-        self._num_steps = 0
+        self.trainers = trainers_of(trial)
+        self.num_steps = 0
+        """Of this process."""
 
     def model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
         """Count the updates, and wait where the trial wants it."""
@@ -86,30 +100,32 @@ class Program:
             gradients[TABLE] = SparseGradient(ids, np.full((len(ids), 1), -1, np.float32))
         if mode == ModeKeys.PREDICT:
             return EstimatorSpec(mode, predictions={"num_updates": values[0] + 0 * features["record"]})
-        num_updates = float(values[0])
+        num_updates, role = float(values[0]), f"{config.task_type}-{config.task_id}"
         if config.task_type == "evaluator":
             if num_updates >= FAULT_STEP:
                 self.gates.pass_through(Phase.EVALUATION)
         elif config.num_ps_replicas:
-            self._wait(f"{config.task_type}-{config.task_id}", num_updates)
+            self._wait(role, num_updates)
         return EstimatorSpec(
             mode,
             loss=np.abs(values[0] - BEST_STEP),
             train_op=GradientDescent(1.0).apply_gradients(gradients),
+            training_hooks=[BetweenSteps(self, role)],
         )
 
     def _wait(self, role: str, num_updates: float) -> None:
         """Wait in a replica, in the middle of a step."""
-        self._num_steps += 1
-        if role == CHIEF and self._num_steps == 1:
+        self.num_steps += 1
+        if role == CHIEF and self.num_steps == 1:
             self.gates.pass_through(Phase.START)
+            gate_checkpoints(self.gates, FAULT_STEP, MAX_STEPS)
         self.gates.begin(role)
-        if self._num_steps == 2:
-            for other in TRAINERS:  # so that each takes part, before some use up the tickets
+        if self.num_steps == 2:
+            for other in self.trainers:  # so that each takes part, before some use up the tickets
                 self.gates.await_begin(other)
-        if self._num_steps == HELD_STEPS and role == self._holder:
+        if self.num_steps == HELD_STEPS and role == self._holder:
             self.gates.pass_through(Phase.TRAINING)
-            gate_pushes(self.gates)
+            gate_messages(self.gates, is_torn=self._is_torn)
         is_awaited = self.trial.phase in MID_STEP and role == self._holder and not self.gates.is_reached
         if num_updates >= HOLD_STEP and not is_awaited:
             self.gates.await_recovery()
@@ -117,51 +133,33 @@ class Program:
     @property
     def _holder(self) -> str:
         """The replica that waits in the middle of a step."""
-        return next((name for name in self.trial.target.value if name in TRAINERS), CHIEF)
+        return next((name for name in map(str, self.trial.target.roles) if name in self.trainers), CHIEF)
+
+    @property
+    def _is_torn(self) -> bool:
+        """Whether a connection breaks by which the holder has begun to push."""
+        targets = set(map(str, self.trial.target.roles))
+        return self.trial.fault is Fault.DISCONNECT and bool(targets & {self._holder, "ps-0"})
 
     def write(self, directory: str, bundle: Any) -> None:
         """Write an export: the program is its own ModelWriter."""
         if bundle.global_step >= FAULT_STEP:
             self.gates.pass_through(Phase.EXPORT)
         Path(directory).mkdir()
-        (Path(directory) / "step").write_text(str(bundle.global_step))
+        (Path(directory) / f"of_step_{bundle.global_step}").touch()
 
 
-def gate_pushes(gates: Gates) -> None:
-    """Have each push of this process, which is of one trial alone, wait before and after its way to ps-0."""
-    send = ShardClient.send
+class BetweenSteps(SessionRunHook):
+    """Waits in a replica after its `HELD_STEPS`th step."""
 
-    def gated(client: ShardClient, message: Message) -> None:
-        is_last_part = message.kind is Kind.PUSH and client.connection.peer.startswith("ps-0 ")
-        if is_last_part:
-            gates.pass_through(Phase.PUSH)
-        send(client, message)
-        if is_last_part:
-            gates.pass_through(Phase.ANSWER)
+    def __init__(self, program: Program, role: str) -> None:
+        self.program = program
+        self.role = role
 
-    ShardClient.send = gated  # type: ignore[method-assign]
-
-
-class CheckpointGates(CheckpointSaverListener):
-    """Waits in the chief: before the copy of a checkpoint, and before its manifest."""
-
-    def __init__(self, gates: Gates) -> None:
-        self.gates = gates
-
-    def before_save(self, session: Any, global_step: int) -> None:
-        """Wait while all replicas do, and have the commit wait, too."""
-        store = session._store  # no listener is called between the files and the manifest
-
-        def commit(manifest: Manifest) -> Manifest:
-            if manifest.step >= FAULT_STEP:
-                self.gates.pass_through(Phase.COMMIT)
-            if manifest.step == MAX_STEPS:
-                self.gates.pass_through(Phase.FINISH)
-            return CheckpointStore.commit(store, manifest)
-
-        store.commit = commit
-        if global_step >= FAULT_STEP:
-            self.gates.pass_through(Phase.CUT)
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Wait, if all replicas are to do so."""
+        if self.program.num_steps == HELD_STEPS:
+            self.program.gates.meet(self.role, self.program.trainers)
 
 
 def records() -> Dataset:
@@ -183,8 +181,8 @@ def generator() -> Iterator[Any]:
             yield data.read(0, start, start + BATCH_SIZE)
 
 
-def job_of(trial: Trial, model_dir: Path, gates: Gates) -> tuple[Estimator, TrainSpec, EvalSpec, Program]:
-    """Return what an `Attempt` at the job of a trial takes; the program is the writer of its exports."""
+def attempt_of(trial: Trial, model_dir: Path, gates: Gates) -> tuple[Attempt, Program]:
+    """Return an attempt at the job of a trial, not begun yet; the program is the writer of its exports."""
     program = Program(trial, gates)
     config = RunConfig(
         tf_random_seed=1,
@@ -192,16 +190,21 @@ def job_of(trial: Trial, model_dir: Path, gates: Gates) -> tuple[Estimator, Trai
         keep_checkpoint_max=None,
         consistency=_consistency(trial.update),
         pipeline_depth=trial.pipeline_depth,
-        step_deadline=BRIEF if trial.fault is Fault.STOP else AMPLE,
+        log_step_count_steps=LOG_STEPS,
+        step_deadline=BRIEF if trial.fault in STOPPED_SECS else AMPLE,
     )
     train_spec = TrainSpec(
         _input_fn(trial.input),
         MAX_STEPS,
-        saving_listeners=[CheckpointGates(gates)],
         each_worker_reads_all=trial.input is Input.EACH_READS_ALL,
     )
     eval_spec = EvalSpec(records, None, exporters=[BestExporter(EXPORTER)], start_delay_secs=0, throttle_secs=0)
-    return Estimator(program.model_fn, str(model_dir), config), train_spec, eval_spec, program
+    estimator = Estimator(program.model_fn, str(model_dir), config)
+    transport = trial.transport.value
+    attempt = Attempt(
+        estimator, train_spec, eval_spec, num_ps=trial.num_ps, num_workers=trial.num_workers, transport=transport
+    )
+    return attempt, program
 
 
 def _consistency(update: Update) -> Consistency:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from statistics import median
 
-from tests.chaos.running import Outcome
-from tests.chaos.schedule import possible_cells, uncovered
-from tests.chaos.trials import Trial
+from tests.chaos.outcome import Outcome
+from tests.chaos.schedule import Cell, all_cells, by_axes, possible_cells, uncovered
 
-HEAD = """| seed | trials | kills | recoveries | seconds to recover, median | max | missed their phase | violations |
-|---|---|---|---|---|---|---|---|
+HEAD = """\
+| seed | trials | kills | recoveries | seconds to recover, median | max | steps lost | missed phase | violations |
+|---|---|---|---|---|---|---|---|---|
 """
 
 
 def report(seed: int, outcomes: Mapping[int, Outcome]) -> str:
-    """Return the table, the violations with what replays them, and the cells without a trial.
+    """Return the table, the violations with what replays them, the cells without a trial, and the impossible ones.
 
     Parameters
     ----------
@@ -34,16 +34,18 @@ def report(seed: int, outcomes: Mapping[int, Outcome]) -> str:
         len(secs),
         f"{median(secs):.2f}" if secs else "",
         f"{max(secs):.2f}" if secs else "",
+        sum(outcome.num_lost_steps for outcome in hit),
         len(outcomes) - len(hit),
         len(broken),
     )
     lines = [HEAD + f"| {' | '.join(map(str, figures))} |\n"]
     for number, found in broken.items():
         lines.append(f"- `make chaos SEED={seed} TRIAL={number}` ({outcomes[number].trial}): {'; '.join(found)}")
-    return "\n".join([*lines, *_without_trial([outcome.trial for outcome in hit])])
+    left, impossible = uncovered(outcome.trial for outcome in hit), all_cells() - possible_cells()
+    lines += [f"\nPairs of values without a trial: {len(left)} of {len(possible_cells())}.", *_listed(left)]
+    lines += [f"\nPairs of values that no trial can have: {len(impossible)}.", *_listed(impossible)]
+    return "\n".join(lines)
 
 
-def _without_trial(trials: Sequence[Trial]) -> list[str]:
-    left = uncovered(trials)
-    head = f"\nPairs of values without a trial: {sum(map(len, left.values()))} of {len(possible_cells())}."
-    return [head, *(f"- {axes}: {', '.join(names)}" for axes, names in left.items())]
+def _listed(found: Iterable[Cell]) -> list[str]:
+    return [f"- {axes}: {', '.join(names)}" for axes, names in by_axes(found).items()]

@@ -1,13 +1,14 @@
-"""Runs a trial: its job on a cluster of its own, and the fault in its phase."""
+"""Runs a trial whose fault hits roles: its job on a cluster that psflow starts, and the fault in its phase."""
 
 from __future__ import annotations
 
 import os
+import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import assert_never
 
 import psutil
 from distributed import Client
@@ -16,84 +17,44 @@ from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.errors import PsflowError
-from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles.events import Event, FirstStep, RoleEnded, RoleStarted
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from tests.chaos.gates import Gates
-from tests.chaos.oracles import violations, wrong_reports
-from tests.chaos.program import CHIEF, job_of
-from tests.chaos.trials import NUM_WORKERS, Fault, Phase, Trial
-
-LIMIT_SECS = 180.0
-"""For a job; one takes 2 s where the machine has nothing else to do."""
-STOPPED_SECS = 2.0
-NUM_OTHER_ROLES = 2
-"""The chief and the evaluator."""
+from tests.chaos.messages import delay_next_message, disconnect, repeat_next_message
+from tests.chaos.oracles import num_lost_steps, violations, wrong_losses, wrong_reports, wrong_ways_back
+from tests.chaos.outcome import LIMIT_SECS, LateError, Outcome, limited
+from tests.chaos.program import CHIEF, attempt_of, num_slots
+from tests.chaos.trials import MESSAGE_FAULTS, STOPPED_SECS, Fault, Phase, Trial
 
 
-@dataclass
-class Outcome:
-    """What came of a trial."""
-
-    trial: Trial
-    has_hit: bool = False
-    """Whether the fault hit its phase."""
-    num_kills: int = 0
-    recovery_secs: list[float] = field(default_factory=list)
-    """From the kill until a new life worked."""
-    violations: list[str] = field(default_factory=list)
-
-
-class LateError(Exception):
-    """A job does not come to its end."""
-
-
-def run_trial(trial: Trial, directory: Path) -> Outcome:
+def run_roles(trial: Trial, directory: Path) -> Outcome:
     """Run a trial and judge it. Blocks. `directory` is empty, and is not removed."""
-    (directory / "gates").mkdir()
-    outcome = Outcome(trial)
-    gates = Gates(directory / "gates", trial.phase)
-    if trial.phase is Phase.FINISH:
-        gates.note_recovery()  # else training would wait, and never come to its end
+    outcome, gates = Outcome(trial), Gates.of(trial, directory)
     model_dir, events = directory / "job", list[Event]()
     try:
-        with open_cluster(None, _num_slots(trial), LIMIT_SECS) as client:
+        with open_cluster(None, num_slots(trial), LIMIT_SECS) as client:
             with _started(trial, model_dir, gates, client, events) as run:
                 fault = _Fault(trial, gates, client, run, events, outcome)
-                reports = run.join(_limited(fault.look))
+                reports = run.join(limited(fault.look))
             fault.look()  # a last time
             outcome.violations += wrong_reports(reports)
+            outcome.violations += [*wrong_losses(trial, events), *wrong_ways_back(trial, events)]
     except (PsflowError, LateError) as error:
         outcome.violations.append(f"{type(error).__name__}: {error}")
+    outcome.num_lost_steps = num_lost_steps(events)
+    if trial.fault in MESSAGE_FAULTS:
+        outcome.has_hit &= gates.num_messages == len(trial.target.roles)
     if outcome.has_hit and not outcome.violations:
         outcome.violations += violations(trial, model_dir, events)
     return outcome
 
 
-def _num_slots(trial: Trial) -> int:
-    return trial.num_ps + NUM_WORKERS + NUM_OTHER_ROLES
-
-
 @contextmanager
 def _started(trial: Trial, model_dir: Path, gates: Gates, client: Client, events: list[Event]) -> Iterator[ClusterJob]:
-    estimator, train_spec, eval_spec, program = job_of(trial, model_dir, gates)
-    with (
-        Attempt(estimator, train_spec, eval_spec, num_ps=trial.num_ps, num_workers=NUM_WORKERS) as attempt,
-        ClusterJob(client, attempt.job(program), events.append) as run,
-    ):
+    attempt, program = attempt_of(trial, model_dir, gates)
+    with attempt, ClusterJob(client, attempt.job(program), events.append) as run:
         run.start(AdmissionPolicy(LIMIT_SECS))
         yield run
-
-
-def _limited(look: Callable[[], None]) -> Callable[[], None]:
-    deadline = time.monotonic() + LIMIT_SECS
-
-    def check() -> None:
-        if time.monotonic() >= deadline:
-            raise LateError(f"the job did not end within {LIMIT_SECS:g} s")
-        look()
-
-    return check
 
 
 class _Fault:
@@ -104,6 +65,7 @@ class _Fault:
     ) -> None:
         self._trial = trial
         self._gates = gates
+        self._client = client
         self._run = run
         self._events = events
         self._outcome = outcome
@@ -130,27 +92,47 @@ class _Fault:
     def _strike(self) -> None:
         slots = self._run._supervisor.slots()
         ended = {event.role for event in self._events if isinstance(event, RoleEnded)}
-        self._hit = {
-            role: psutil.Process(self._pids[slots[role]]) for role in self._trial.target.roles if role in slots
-        }
+        slots = {role: slots[role] for role in self._trial.target.roles if role in slots}
+        self._hit = {role: psutil.Process(self._pids[slot]) for role, slot in slots.items()}
         self._outcome.has_hit = len(self._hit) == len(self._trial.target.roles) and not ended & set(map(str, self._hit))
         self.happened_at = time.time()
-        for process in self._hit.values():
-            process.send_signal(self._trial.fault.value)
-        if self._trial.fault is Fault.KILL:
-            self._outcome.num_kills = len(self._hit)
-            psutil.wait_procs(self._hit.values(), timeout=LIMIT_SECS)
+        self._harm(list(slots.values()))
         self._gates.open()
+
+    def _harm(self, slots: list[str]) -> None:
+        match self._trial.fault:
+            case Fault.KILL:
+                self._signal(signal.SIGKILL)
+                self._outcome.num_kills = len(self._hit)
+                psutil.wait_procs(self._hit.values(), timeout=LIMIT_SECS)
+            case Fault.TERM:
+                self._signal(signal.SIGTERM)
+            case Fault.STOP | Fault.LONG_STOP:
+                self._signal(signal.SIGSTOP)
+            case Fault.DISCONNECT:
+                self._outcome.has_hit &= all(self._client.run(disconnect, workers=slots).values())
+            case Fault.REPEAT:
+                self._client.run(repeat_next_message, self._gates, workers=slots)
+            case Fault.DELAY:
+                self._client.run(delay_next_message, self._gates, workers=slots)
+            case Fault.FULL_DISK | Fault.READ_ONLY_DISK:
+                raise AssertionError("no role has a disk")
+            case unknown:
+                assert_never(unknown)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self._hit.values():
+            process.send_signal(number)
 
     def _look_back(self) -> None:
         now = time.time()
-        if self._trial.fault is Fault.STOP:
-            if now - self.happened_at < STOPPED_SECS:
+        if self._trial.fault in STOPPED_SECS:
+            if now - self.happened_at < STOPPED_SECS[self._trial.fault]:
                 return
             for process in self._hit.values():
                 process.resume()
         elif self._trial.loses_roles:
-            if self._trial.target.goes_back:
+            if self._trial.goes_back:
                 self._gates.note_recovery()  # nobody comes to the end before: and who waits for it does not leave
             returned = [self._returned(role) for role in self._hit]
             if None in returned:
@@ -161,10 +143,10 @@ class _Fault:
 
     def _returned(self, role: RoleId) -> float | None:
         """Return when a new life of a role began to work; None before."""
-        if self._trial.target.goes_back:
+        if self._trial.goes_back:
             steps = [event for event in self._events if isinstance(event, FirstStep) and event.time > self.happened_at]
             return min((event.time for event in steps if event.role == CHIEF), default=None)
-        if role.role is Role.WORKER:
+        if role.trains:
             lives = self._gates.begun(str(role))
             return min((at for pid, at in lives.items() if pid != self._hit[role].pid), default=None)
         starts = [event.time for event in self._events if isinstance(event, RoleStarted) and event.role == str(role)]

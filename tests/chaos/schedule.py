@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import cache
-from itertools import combinations, islice
+from itertools import combinations, islice, product
 
-from tests.chaos.trials import AXES, Fault, Input, Parameters, Phase, Target, Trial, Update, name_of
+from tests.chaos.trials import AXES, Trial, name_of
 
-PLAIN = Trial(Target.CHIEF, Phase.START, Fault.KILL, Update.ASYNC, 2, Parameters.DENSE, 0, Input.DEALT)
-"""A trial that forbids no value of any axis."""
 Cell = tuple[tuple[str, object], tuple[str, object]]
 """Two axes, and a value of each."""
+BINDING = ("target", "phase", "fault", "update", "num_ps", "pipeline_depth")
+"""The axes of which a value may be impossible beside one of another axis."""
 NUM_CANDIDATES = 30
 """Of which the one with the most new cells is the next trial."""
 
@@ -23,12 +22,23 @@ def cells(trial: Trial) -> frozenset[Cell]:
     return frozenset(combinations(((axis, getattr(trial, axis)) for axis in AXES), 2))
 
 
+def all_cells() -> frozenset[Cell]:
+    """Return the pairs of values of different axes."""
+    values = [(axis, value) for axis, known in AXES.items() for value in known]
+    return frozenset((one, other) for one, other in combinations(values, 2) if one[0] != other[0])
+
+
 @cache
 def possible_cells() -> frozenset[Cell]:
     """Return the pairs of values that some trial covers."""
-    values = [(axis, value) for axis, known in AXES.items() for value in known]
-    pairs = ((one, other) for one, other in combinations(values, 2) if one[0] != other[0])
-    return frozenset(pair for pair in pairs if replace(PLAIN, **dict(pair)).is_possible)
+    return frozenset(cell for cell in all_cells() if any(trial.is_possible for trial in _completed(cell)))
+
+
+def _completed(cell: Cell) -> Iterator[Trial]:
+    """Yield a trial with a cell for each choice of other values that may make it possible, or not."""
+    known = {axis: values if axis in BINDING else values[:1] for axis, values in AXES.items()}
+    known |= {axis: (value,) for axis, value in cell}
+    return (Trial(*values) for values in product(*known.values()))
 
 
 def schedule(seed: int) -> Iterator[Trial]:
@@ -43,21 +53,28 @@ def trial_at(seed: int, number: int) -> Trial:
     return next(islice(schedule(seed), number - 1, None))
 
 
-def uncovered(trials: Iterable[Trial]) -> dict[str, list[str]]:
-    """Return the cells that none of the trials covers, by their two axes."""
-    left: dict[str, list[str]] = {}
-    for (axis, value), (other_axis, other) in possible_cells().difference(*map(cells, trials)):
-        left.setdefault(f"{axis} x {other_axis}", []).append(f"{name_of(value)}/{name_of(other)}")
-    return {axes: sorted(names) for axes, names in sorted(left.items())}
+def uncovered(trials: Iterable[Trial]) -> frozenset[Cell]:
+    """Return the cells that none of the trials covers, though one could."""
+    return possible_cells().difference(*map(cells, trials))
+
+
+def by_axes(found: Iterable[Cell]) -> dict[str, list[str]]:
+    """Return cells as people read them: by their two axes."""
+    names: dict[str, list[str]] = {}
+    for (axis, value), (other_axis, other) in found:
+        names.setdefault(f"{axis} x {other_axis}", []).append(f"{name_of(value)}/{name_of(other)}")
+    return {axes: sorted(pairs) for axes, pairs in sorted(names.items())}
 
 
 def _round(draw: random.Random) -> Iterator[Trial]:
     left = set(possible_cells())
-    while left:
-        wanted = draw.choice(sorted(left, key=repr))
+    ordered = sorted(left, key=repr)
+    while ordered:
+        wanted = draw.choice(ordered)
         candidates = islice(_with_cell(draw, wanted), NUM_CANDIDATES)
         trial = max(candidates, key=lambda candidate: len(cells(candidate) & left))
         left -= cells(trial)
+        ordered = [cell for cell in ordered if cell in left]
         yield trial
 
 

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.roles.events import Event, RoleLost
-from tests.chaos.oracles import times_used, wrong_counts, wrong_evaluations, wrong_losses, wrong_reports
-from tests.chaos.program import MAX_STEPS, NUM_RECORDS
+from psflow.ps_runtime.roles.events import Checkpoint, Event, Metrics, Restored, RoleLost
+from tests.chaos.oracles import (
+    STEPS,
+    num_lost_steps,
+    times_used,
+    wrong_counts,
+    wrong_evaluations,
+    wrong_losses,
+    wrong_points,
+    wrong_reports,
+    wrong_ways_back,
+)
+from tests.chaos.outcome import Outcome
+from tests.chaos.program import LOG_STEPS, MAX_STEPS, NUM_RECORDS
 from tests.chaos.report import report
-from tests.chaos.running import Outcome
-from tests.chaos.trials import Fault, Input, Parameters, Phase, Target, Trial, Update
+from tests.chaos.trials import Fault, Input, Parameters, Phase, Target, Transport, Trial, Update
 
-TRIAL = Trial(Target.TWO_WORKERS, Phase.CUT, Fault.KILL, Update.ASYNC, 2, Parameters.ROWS, 0, Input.DEALT)
+TRIAL = Trial(
+    Target.TWO_WORKERS, Phase.CUT, Fault.KILL, Update.ASYNC, 2, Parameters.ROWS, 0, Input.DEALT, Transport.TCP
+)
 STEP = 40  # 160 records: one epoch, and 60 of the next one
 POSITION = {"num_repeats": 0, "epochs_completed": 1, "used": {"1": [[0, 40], [60, 80]]}}
 
@@ -95,7 +108,14 @@ def test_reports_of_another_end_are_found(changed: dict[str, int], exit_of_worke
         (replace(TRIAL, fault=Fault.STOP), [], True),
         (replace(TRIAL, fault=Fault.STOP), ["worker-0", "worker-0"], True),
         (replace(TRIAL, fault=Fault.STOP), ["chief-0", "worker-0"], False),
+        (replace(TRIAL, fault=Fault.LONG_STOP, target=Target.CHIEF), ["chief-0", "worker-0"], True),
+        (replace(TRIAL, fault=Fault.LONG_STOP), ["chief-0"], False),
         (replace(TRIAL, fault=Fault.TERM), ["worker-0"], False),
+        (replace(TRIAL, fault=Fault.DISCONNECT), [], True),
+        (replace(TRIAL, fault=Fault.REPEAT), ["worker-0"], False),
+        (replace(TRIAL, target=Target.NANNY, fault=Fault.TERM), ["worker-0"], True),
+        (replace(TRIAL, target=Target.FLOW), [], True),
+        (replace(TRIAL, target=Target.FLOW), ["worker-0"], False),
     ],
 )
 def test_a_killed_role_is_lost_once_and_nobody_else_is(trial: Trial, lost: list[str], is_right: bool) -> None:
@@ -103,12 +123,64 @@ def test_a_killed_role_is_lost_once_and_nobody_else_is(trial: Trial, lost: list[
     assert (list(wrong_losses(trial, events)) == []) is is_right
 
 
+CHIEF_LOST = RoleLost("its Dask worker was lost", goes_back=False, role="chief-0")
+
+
+@pytest.mark.parametrize(
+    ("target", "phase", "events", "found"),
+    [
+        (Target.CHIEF, Phase.CUT, [CHIEF_LOST], ""),
+        (Target.CHIEF, Phase.CUT, [CHIEF_LOST, Restored(40, 0.1)], r"steps \[40\] were restored, expected none"),
+        (Target.CHIEF, Phase.CUT, [replace(CHIEF_LOST, goes_back=True)], r"told to go back with \['chief-0'\]"),
+        (Target.CHIEF, Phase.START, [replace(CHIEF_LOST, goes_back=True)], ""),
+        (Target.CHIEF, Phase.START, [CHIEF_LOST], "a loss is told of, but not that training goes back with it"),
+        (Target.CHIEF, Phase.START, [], ""),  # which another oracle finds
+        (Target.PS_AND_CHIEF, Phase.CUT, [CHIEF_LOST, replace(CHIEF_LOST, role="ps-1", goes_back=True)], ""),
+    ],
+)
+def test_training_goes_back_where_it_must_and_nowhere_else(
+    target: Target, phase: Phase, events: list[Event], found: str
+) -> None:
+    trial = replace(TRIAL, target=target, phase=phase)
+    assert re.search(found or "^$", "; ".join(wrong_ways_back(trial, events)))
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({}, ""),
+        ({"loss": [20, 40]}, r"the curve loss has points of steps \[20, 40\], expected"),
+        ({"eval/loss": []}, "the curve eval/loss has points of steps"),
+        ({"restarts": [3, 3]}, r"the curve restarts has a point twice: \[3, 3\]"),
+    ],
+)
+def test_points_of_curves_are_neither_lost_nor_doubled(changed: dict[str, list[int]], found: str) -> None:
+    curves = {"loss": list(range(LOG_STEPS, MAX_STEPS + 1, LOG_STEPS)), "eval/loss": STEPS}
+    said = "; ".join(wrong_points(curves | changed))
+    assert re.match(found, said)
+    assert bool(said) is bool(found)
+
+
+def test_lost_steps_are_those_that_were_made_before_training_went_back() -> None:
+    events = [
+        Restored(0, 0.1),
+        Metrics(35, {}),
+        Checkpoint(40, ""),
+        Metrics(55, {}),
+        Restored(40, 0.1),
+        Metrics(60, {}),
+    ]
+    assert num_lost_steps(events) == 15
+    assert num_lost_steps([*events, Restored(60, 0.1)]) == 15
+
+
 def test_a_report_counts_the_trials_that_hit_and_says_how_to_replay_a_violation() -> None:
-    held = Outcome(TRIAL, has_hit=True, num_kills=2, recovery_secs=[1.0, 3.0])
+    held = Outcome(TRIAL, has_hit=True, num_kills=2, recovery_secs=[1.0, 3.0], num_lost_steps=7)
     broken = Outcome(TRIAL, has_hit=True, num_kills=2, recovery_secs=[2.0], violations=["a push was lost"])
     missed = Outcome(replace(TRIAL, target=Target.CHIEF))
     text = report(7, {1: held, 2: broken, 3: missed})
-    assert "| 7 | 2 | 4 | 3 | 2.00 | 3.00 | 1 | 1 |" in text
+    assert "| 7 | 2 | 4 | 3 | 2.00 | 3.00 | 7 | 1 | 1 |" in text
     assert f"- `make chaos SEED=7 TRIAL=2` ({TRIAL}): a push was lost" in text
     assert "chief/cut" in text
     assert "two_workers/cut" not in text
+    assert "disk/kill" in text.partition("that no trial can have")[2]
