@@ -24,7 +24,19 @@ from psflow.ps_runtime.errors import PsflowError, UsageError
 
 __all__ = ["NAMES", "main", "run"]
 
-NAMES = ("mlp", "dense", "embedding", "clicks", "input", "predict", "checkpoint", "startup", "memory", "scaling")
+NAMES = (
+    "mlp",
+    "dense",
+    "embedding",
+    "clicks",
+    "input",
+    "predict",
+    "checkpoint",
+    "startup",
+    "memory",
+    "recovery",
+    "scaling",
+)
 FAILED, USAGE = 1, 2
 WIDTH = 120
 """Of a table that goes to a file."""
