@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from distributed import Client
 
+from tests.acceptance.conftest import wait_for
 from tests.flows.conftest import TIMEOUT_SECS, Project
 from tests.flows.interrupting import LINE, interrupted, resumed_without_a_doubled_point, write_line
 
@@ -65,3 +66,17 @@ def test_on_a_cluster_of_others_a_signal_ends_the_roles_alone(project: Project, 
         assert not any(client.processing().values())
     answer = resumed_without_a_doubled_point(project, conf, address)
     assert answer["best"]["model_uri"].startswith("models:/psflow-line/")
+
+
+def test_a_flow_that_is_killed_leaves_a_cluster_of_others_free_and_the_same_command_resumes(
+    project: Project, scheduler: str
+) -> None:
+    conf = write_line(project, LINE.replace("num_batches: 200", f"num_batches: {10**9}"))
+    address = f"cluster.address={scheduler}"
+    process = project.start("train", conf, address, "train.max_steps=200000", "train.save_checkpoints_steps=1000")
+    wait_for(lambda: list(project.path.glob("runs/*/checkpoints/step_*")), TIMEOUT_SECS, "a checkpoint")
+    process.kill()
+    process.communicate()
+    with Client(scheduler) as client:
+        wait_for(lambda: not any(client.processing().values()), 30.0, "no role is left")
+    resumed_without_a_doubled_point(project, conf, address)

@@ -1,4 +1,4 @@
-"""A training whose disk becomes full: it says so, leaves whole checkpoints, and goes on once there is room."""
+"""A training or an export whose disk becomes full: it says so, leaves what is whole, and goes on once there is room."""
 
 from __future__ import annotations
 
@@ -52,3 +52,49 @@ def test_a_training_says_that_its_disk_is_full_and_goes_on_later(tmp_path: Path)
     assert steps[0] == "step_00000000"
     assert left == [f"checkpoints/{step}{name}" for step in steps for name in names]
     assert final_step == 1500
+
+
+EXPORTED = """
+import json, shutil, sys
+from pathlib import Path
+import numpy as np
+from psflow.ps_runtime.data.enforcement import schema_of
+from psflow.ps_runtime.errors import StorageError
+from psflow.ps_runtime.model.export_bundle import ExportBundle
+from psflow.ps_runtime.model.exporters import LatestExporter
+from psflow.ps_runtime.model.values import ModelValues
+from psflow.tasks.exports.writer import MlflowModelWriter
+from tests.flows.user_models import line
+
+disk = Path(sys.argv[1])
+x = {"x": np.ones(3, np.float32)}
+bundle = ExportBundle(
+    name="model", global_step=7, values=ModelValues({"w": np.ones(100_000), "b": np.ones(())}), model_fn=line,
+    params={}, features=x, predictions={"y": x["x"]}, metrics={"loss": 0.1}, saved_at=0.5,
+    schema=schema_of(x, None),
+)
+
+def export():
+    return LatestExporter("latest").export(str(disk / "m"), bundle, MlflowModelWriter(), is_the_final_export=False)
+
+(disk / "ballast").write_bytes(bytes(shutil.disk_usage(disk).free - 30_000))
+try:
+    export()
+except StorageError as error:
+    said = str(error)
+left = sorted(path.relative_to(disk).as_posix() for path in disk.rglob("*") if path.is_file())
+(disk / "ballast").unlink()
+print(json.dumps([said, left, export().version]))
+"""
+
+
+def test_a_disk_that_is_full_at_an_export(tmp_path: Path) -> None:
+    said, left, version = json.loads(run_on_small_disk(EXPORTED, tmp_path, "3m").splitlines()[-1])
+    assert said.startswith(f"{tmp_path}/m/export/latest/1 could not be written: ")
+    assert "No space left on device" in said
+    assert said.endswith(
+        f"MB are free); free some space, or correct the permissions of {tmp_path}/m/export/latest/1, "
+        "then run the same command again"
+    )
+    assert left == ["ballast", "m/export/latest/.lock"]
+    assert str(version) == "1"

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from distributed import Client
 from mlflow import MlflowClient
@@ -39,8 +40,15 @@ import os, pathlib, time
 import numpy as np
 from psflow import Dataset, EstimatorSpec, GradientDescent, get_variable
 
+pathlib.Path("pids", f"loaded-{os.getpid()}").touch()
+calls = []
+
 def slope(features, labels, mode, config):
     pathlib.Path("pids", f"{config.task_type}-{config.task_id}").write_text(str(os.getpid()))
+    if config.task_type == "chief" and config.num_ps_replicas:
+        calls.append(mode)
+        while len(calls) > 1 and not pathlib.Path("go").exists():  # the first call builds the model
+            time.sleep(0.01)
     w = get_variable("w", initializer=0.0)
     if mode == "infer":
         return EstimatorSpec(mode, predictions={"y": w * features["x"]})
@@ -75,33 +83,61 @@ def is_in(path: Path, text: str) -> bool:
     return path.exists() and text in path.read_text()
 
 
+def pids_of_ps(directory: Path, flow: int) -> list[int]:
+    """Return the living processes that have the model, and are neither the flow nor a role that calls model_fn.
+
+    None are returned before each of these roles has called it in a life that goes on.
+    """
+    loaded = {int(path.name.removeprefix("loaded-")) for path in directory.glob("loaded-*")}
+    others = {int(path.read_text() or -1) for path in directory.glob("*-[0-9]") if "loaded" not in path.name}
+    if not all(map(psutil.pid_exists, others)):
+        return []
+    return [pid for pid in loaded - others - {flow} if psutil.pid_exists(pid)]
+
+
+def kill(pids: Path, role: str) -> None:
+    """Kill the process that is a role, once it has called model_fn."""
+    path = pids / role
+    pid = wait_for(lambda: path.exists() and path.read_text(), TIMEOUT_SECS, f"a first batch of {role}")
+    process = psutil.Process(int(pid))
+    process.kill()
+    process.wait(TIMEOUT_SECS)
+
+
 def test_killed_roles_are_retries_of_their_task_runs_and_no_point_stands_twice(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.write("slope_model.py", MODEL)
     (tmp_path / "pids").mkdir()
     process = project.start("train", project.write("slope.yaml", CONF))
-    evaluations = tmp_path / "runs/slope/evaluations.jsonl"
-    for role, step in (("worker-0", 500), ("evaluator-0", 1500), ("chief-0", 2500)):
-        wait_for(lambda step=step: is_in(evaluations, f'"global_step": {step},'), TIMEOUT_SECS, f"step {step}")
-        wait_for((tmp_path / "pids" / role).exists, TIMEOUT_SECS, f"a first batch of {role}")
-        os.kill(int((tmp_path / "pids" / role).read_text()), signal.SIGKILL)
+    run, pids, go = tmp_path / "runs/slope", tmp_path / "pids", tmp_path / "go"
+    wait_for(lambda: is_in(run / "evaluations.jsonl", '"global_step": 0,'), TIMEOUT_SECS, "an evaluation")
+    kill(pids, "evaluator-0")
+    kill(pids, "worker-0")
+    go.touch()
+    wait_for((run / "checkpoints/step_00001500/manifest.json").exists, TIMEOUT_SECS, "the checkpoint of step 1500")
+    go.unlink()  # so that training does not come to its end before all are killed
+    kill(pids, "chief-0")
+    wait_for(lambda: len(pids_of_ps(pids, process.pid)) == 1, TIMEOUT_SECS, "all roles but the ps to work again")
+    os.kill(pids_of_ps(pids, process.pid)[0], signal.SIGKILL)
+    go.touch()
     out, said = process.communicate(timeout=TIMEOUT_SECS)
     assert process.returncode == 0, said
-    assert said.count("is to begin again: its Dask worker tls://") == 3
+    assert said.count("is to begin again: its Dask worker tls://") == 4
+    assert said.count("no step is lost") == 3
     assert said.count("all training goes back to the last checkpoint") == 1
     [(step, reached)] = re.findall(r"training goes on from step (\d+); steps \d+-(\d+) are lost, and made again", said)
     num_lost = int(reached) - int(step)
-    assert f"restarts 3, lost steps {num_lost}" in said
+    assert f"restarts 4, lost steps {num_lost}" in said
     facts = json.loads(out)
     assert facts["final_step"] == 4000
     with sqlite3.connect(tmp_path / "prefect/prefect.db") as database:
         counts = dict(database.execute("select name, run_count from task_run").fetchall())
-    assert counts == {"ps-0": 2, "chief-0": 2, "worker-0": 3, "worker-1": 2, "evaluator-0": 2}
+    assert counts == {"ps-0": 2, "chief-0": 3, "worker-0": 3, "worker-1": 2, "evaluator-0": 2}
     curves = metric_points(project, facts["run_id"])
     assert curves["eval/loss"] == list(range(0, 4001, 500))
     assert all(sorted(set(steps)) == steps for steps in curves.values())
     data = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_run(facts["run_id"]).data
-    assert (data.metrics["restarts"], data.metrics["lost_steps"]) == (3, num_lost)
+    assert (data.metrics["restarts"], data.metrics["lost_steps"]) == (4, num_lost)
     assert data.tags["psflow.lost_steps"] == f"{int(step) + 1}-{reached}"
 
 
