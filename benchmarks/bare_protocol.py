@@ -16,12 +16,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.linalg.blas  # noqa: F401  (whoever holds the threads of BLAS must find it loaded)
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks.models import mlp
-from psflow.ps_runtime.optimizers.blas import add_scaled
 
 __all__ = ["main"]
 
@@ -56,7 +54,8 @@ def serve(memory: Memory, ends: list[socket.socket]) -> None:
             end, gradient = peers[number]
             end.recv(1)
             memory.counter[0] += 1
-            add_scaled(memory.arena, -mlp.LEARNING_RATE, gradient)
+            np.multiply(gradient, mlp.LEARNING_RATE, out=gradient)
+            np.subtract(memory.arena, gradient, out=memory.arena)
             memory.counter[0] += 1
             end.send(b"1")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from psflow.ps_runtime.optimizers.base import Optimizer, UpdateOperands
-from psflow.ps_runtime.optimizers.blas import add_scaled
 
 __all__ = ["GradientDescent"]
 
@@ -30,4 +31,5 @@ class GradientDescent(Optimizer):
 
     def update(self, operands: UpdateOperands) -> None:
         """Apply one gradient in place; see `Optimizer.update`."""
-        add_scaled(operands.parameters, -operands.learning_rate, operands.gradients)
+        np.multiply(operands.gradients, operands.learning_rate, out=operands.gradients)
+        np.subtract(operands.parameters, operands.gradients, out=operands.parameters)

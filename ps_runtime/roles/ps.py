@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-import scipy.linalg.blas  # noqa: F401  (updates use it: who holds the threads of BLAS must find it loaded)
-
 from psflow.ps_runtime.checkpoint.files import Fence, open_fence
 from psflow.ps_runtime.checkpoint.lost_end import take_up_end
 from psflow.ps_runtime.protocol.handler import Reply
