@@ -45,7 +45,7 @@ class Latencies:
     def add(self, secs: float) -> None:
         """Count a duration in seconds, from 0."""
         index = int(PER_OCTAVE * math.log2(secs / LEAST_SECS)) if secs > LEAST_SECS else 0
-        self._counts[min(index, NUM_BUCKETS - 1)] += 1
+        self._counts[index if index < NUM_BUCKETS else -1] += 1
 
     @property
     def counts(self) -> tuple[int, ...]:

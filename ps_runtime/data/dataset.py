@@ -278,14 +278,16 @@ class Dataset(Transformations, KnownInput):
         -----
         Deterministic given the seed; thread-safe.
         """
-        if epoch < 0 or not 0 <= start < stop <= self.num_records:
+        num_stored = self._num_rows
+        num_records = self.order.num_records(num_stored, self.batch_size)
+        if epoch < 0 or not 0 <= start < stop <= num_records:
             raise InputError(
                 (
-                    f"expected an epoch >= 0 and a range within the {self.num_records} records, "
+                    f"expected an epoch >= 0 and a range within the {num_records} records, "
                     f"got epoch {epoch}, records [{start}, {stop})",
                 )
             )
-        is_as_stored = self.shuffle_seed is None and stop <= self._num_rows
+        is_as_stored = self.shuffle_seed is None and stop <= num_stored
         rows = slice(start, stop) if is_as_stored else self._rows(epoch, start, stop)
         features = map_columns(lambda array: _read_only(array[rows]), self.features)
         labels = None if self.labels is None else map_columns(lambda array: _read_only(array[rows]), self.labels)

@@ -111,7 +111,8 @@ class ModelCaller:
         for op in spec.train_ops:
             if op.global_step is not None and op.global_step != scope.global_step:
                 raise _other_step(self.name, op.global_step, scope.global_step)
-        self._check_columns(scope)
+        if self._columns:
+            self._check_columns(scope)
         return spec
 
     def _check_columns(self, scope: ModelScope) -> None:

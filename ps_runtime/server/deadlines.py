@@ -51,7 +51,8 @@ class Deadlines:
             usual_secs = self._usual_secs.setdefault(ticket.replica, life.step_secs)
             self._usual_secs[ticket.replica] += WEIGHT * (life.step_secs - usual_secs)
         life.step_secs = 0.0
-        self._num_expired.pop(self._batch(ticket), None)
+        if self._num_expired:
+            self._num_expired.pop(self._batch(ticket), None)
 
     def tick(
         self,
