@@ -2,7 +2,7 @@
 
 Run as ``python examples/survive.py [--secs 120] [--every 10] [--seed 1] [--picture survive.png]``. It starts five Dask
 workers, one for each role, kills one of them now and then, and says what follows. At the end it trains as many steps
-once more without a kill, and shows both accuracies. The picture has the steps over time, and each kill.
+once more without a kill, and shows both accuracies. The picture has the rate and the restarts over time, and each kill.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class Record:
     started_at: float = math.inf
     has_started: threading.Event = field(default_factory=threading.Event)
     steps: list[tuple[float, int]] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
     kills: list[tuple[float, str]] = field(default_factory=list)
 
     def take(self, event: Event) -> None:
@@ -85,6 +86,7 @@ class Record:
             case Metrics() if "steps_per_sec" in event.values:
                 self.steps.append((at, event.step))
             case RoleLost():
+                self.losses.append(at)
                 print(f"{at:6.1f} s: {event.role} is lost{', and all training goes back' if event.goes_back else ''}")
             case Restored() if self.has_started.is_set():
                 print(f"{at:6.1f} s: training goes on from step {event.step}")
@@ -153,20 +155,25 @@ def kill_now_and_then(client: Client, record: Record, secs: float, every: float,
 
 
 def draw(record: Record, picture: str) -> None:
-    """Draw the steps over time, and each kill."""
+    """Draw the steps of each second, how many roles have begun again, and each kill."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(9, 4))
+    figure, (rates, restarts) = pyplot.subplots(2, sharex=True, figsize=(9, 5), height_ratios=[2, 1])
     times, steps = np.array(sorted(record.steps)).T
-    axes.plot(times, steps, color="black", linewidth=1)
+    seconds = np.arange(math.ceil(times[-1]) + 1)
+    made, _ = np.histogram(times[1:], seconds, weights=np.maximum(np.diff(steps), 0))  # none where training goes back
+    rates.stairs(made, seconds, color="black")
+    rates.set_ylabel("steps/s")
     for at, role in record.kills:
-        axes.axvline(at, color="tab:red", linewidth=0.8, alpha=0.6)
-        axes.text(at, axes.get_ylim()[1], f" {role}", rotation=90, va="top", ha="right", fontsize=8, color="tab:red")
-    axes.set_xlabel("seconds")
-    axes.set_ylabel("global step")
+        rates.axvline(at, color="tab:red", linewidth=0.8, alpha=0.6)
+        rates.text(at, rates.get_ylim()[1], f" {role}", rotation=90, va="top", ha="right", fontsize=8, color="tab:red")
+    losses = sorted(record.losses)
+    restarts.step([0.0, *losses, times[-1]], [*range(len(losses) + 1), len(losses)], where="post", color="tab:red")
+    restarts.set_ylabel("restarts")
+    restarts.set_xlabel("seconds")
     figure.tight_layout()
     figure.savefig(picture, dpi=120)
 
