@@ -78,7 +78,9 @@ class ClusterParameters(_Address):
         60.0, gt=0, description="Seconds to wait for enough free slots."
     )
     max_restarts: Annotated[int, OnResume.FREE] = Field(
-        3, ge=0, description="New lives of a lost role within an hour; beyond them the job ends."
+        3,
+        ge=0,
+        description="New lives of a role within an hour, after losses and first exceptions; beyond them the job ends.",
     )
     probe_timeout_secs: Annotated[float, OnResume.FREE] = Field(
         30.0, gt=0, description="Seconds that a ps, the chief or the evaluator may be silent."

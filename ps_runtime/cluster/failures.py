@@ -10,10 +10,11 @@ from types import TracebackType
 
 from distributed import Client
 
+from psflow.ps_runtime.cluster.lives import UserFault
 from psflow.ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError, UsageError
 from psflow.ps_runtime.specs.roles import RoleId
 
-__all__ = ["raised_at", "root_cause", "scheduler_loss", "trace_in_role"]
+__all__ = ["raised_at", "root_cause", "scheduler_loss", "trace_in_role", "user_fault"]
 
 ROLE_FILE, ROLE_FUNCTION = "role_task.py", "run_role"
 """Where the frames of a role begin; those before are of Dask and of the owner."""
@@ -51,9 +52,7 @@ def root_cause(errors: Sequence[tuple[RoleId, BaseException]]) -> RoleFailedErro
     role, error = min(errors, key=lambda item: isinstance(item[1], TransportError | StoppedError))
     if isinstance(error, RoleFailedError):
         return error
-    failure = RoleFailedError(
-        str(role), str(error) if isinstance(error, PsflowError) else f"{error!r}{raised_at(error)}"
-    )
+    failure = RoleFailedError(str(role), _sentence(error))
     failure.__cause__ = error
     return failure
 
@@ -71,6 +70,18 @@ def trace_in_role(failure: RoleFailedError) -> str:
         begin = begin.tb_next
     frames = error.__traceback__ if begin is None else begin.tb_next
     return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+
+
+def user_fault(error: BaseException) -> UserFault | None:
+    """Return what tells an exception of the user's code from others; None if an error is not of that code."""
+    if not _is_of_user(error):
+        return None
+    raised = next(behind for behind in _chain(error) if not isinstance(behind, PsflowError))
+    return UserFault(f"{type(raised).__qualname__}{raised_at(raised)}", _sentence(error))
+
+
+def _sentence(error: BaseException) -> str:
+    return str(error) if isinstance(error, PsflowError) else f"{error!r}{raised_at(error)}"
 
 
 def _is_of_user(error: BaseException) -> bool:

@@ -14,7 +14,7 @@ from distributed import Client
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
-from psflow.ps_runtime.cluster.failures import root_cause
+from psflow.ps_runtime.cluster.failures import root_cause, user_fault
 from psflow.ps_runtime.cluster.lookout import START_TIMEOUT_SECS, Lookout
 from psflow.ps_runtime.cluster.loss_reports import LossReports
 from psflow.ps_runtime.cluster.missing_workers import roles_to_begin, shortage, slots_needed
@@ -73,7 +73,8 @@ class ClusterJob:
         Takes the events of all roles, in the order of each role, in a thread of the Dask client or in that of `join`;
         must not block.
     max_restarts : int, optional
-        New lives of a role within an hour, where Dask workers are lost: the role begins again on another slot. While a
+        New lives of a role within an hour, where Dask workers are lost: the role begins again on another slot, and so
+        it does after a first exception of a kind in the code of the user. While a
         worker, the chief or the evaluator is lost the others train on; with a lost ps all training goes back to the
         last checkpoint, and a job that saves none ends. `Supervisor` says when it goes back with the chief, too.
     min_workers : int, optional
@@ -108,6 +109,7 @@ class ClusterJob:
             goes_back=job.config.saves_checkpoints,
             # one replica that computes ahead of its pushes would begin to do so once more, at another step
             takes_over=job.num_workers > 0 or job.config.pipeline_depth == 0,
+            forgives=job.config.cluster is None,  # a process of a role that somebody has started ends with its error
         )
         self._changed = threading.Condition(self._supervisor.lock)
         self._losses = LossReports(client, self._futures.topic, job.roles, self._supervisor, on_event)
@@ -381,7 +383,7 @@ class ClusterJob:
         with self._changed:
             self._cause = self._cause or scheduler_loss
             if isinstance(outcome, BaseException):
-                self._supervisor.fail(role, incarnation, outcome)
+                self._supervisor.fail(role, incarnation, outcome, user_fault(outcome))
             else:
                 self._supervisor.finish(role, incarnation, outcome)
             self._changed.notify_all()

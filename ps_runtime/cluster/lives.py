@@ -6,9 +6,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from psflow.ps_runtime.errors import RoleLostError
+from psflow.ps_runtime.errors import RoleFailedError, RoleLostError
+from psflow.ps_runtime.specs.roles import RoleId
 
-__all__ = ["Loss", "RoleLife", "RoleState"]
+__all__ = ["Loss", "RoleLife", "RoleState", "UserFault", "too_many_losses"]
 
 
 class Loss(NamedTuple):
@@ -22,6 +23,15 @@ class Loss(NamedTuple):
     """Training goes back to the last checkpoint because of it."""
     in_order: bool
     """Its Dask worker was closed, and waited for it; it gives back what it has."""
+
+
+class UserFault(NamedTuple):
+    """An exception of the user's code."""
+
+    kind: str
+    """Its type, and the line that raised it: the same for the same fault."""
+    sentence: str
+    """What it says, with that line."""
 
 
 @dataclass(slots=True)
@@ -57,6 +67,8 @@ class RoleState:
     losses: list[Loss] = field(default_factory=list)
     lost_at: deque[float] = field(default_factory=deque)
     """Within the last hour."""
+    faults: set[str] = field(default_factory=set)
+    """Kinds of those after which it began again."""
     is_let_go: bool = False
     """It was lost when nobody needed it any more."""
     was_missed: bool = False
@@ -86,3 +98,23 @@ class RoleState:
     def has_ended(self) -> bool:
         """Whether the role has ended for good, well or not."""
         return self.report is not None or self.error is not None or self.is_let_go
+
+
+def too_many_losses(role: RoleId, reason: str, num_losses: int, max_restarts: int) -> RoleFailedError:
+    """Return what a job fails of that allows no further life of a role.
+
+    Parameters
+    ----------
+    role : RoleId
+        Which was lost once more.
+    reason : str
+        For which.
+    num_losses : int
+        Within an hour, this one included.
+    max_restarts : int
+        How many of them are allowed, from 0.
+    """
+    if max_restarts == 0:
+        return RoleLostError(str(role), reason)
+    allowed = f"cluster.max_restarts allows {max_restarts}"
+    return RoleFailedError(str(role), f"{reason}; it was lost {num_losses} times within an hour, {allowed}")

@@ -7,7 +7,7 @@ the job fails of. There is no Dask in it.
 ::
 
     placed ──▶ started ──▶ returned            it has ended
-       │          │ ├────▶ failed              it has ended, and the job fails of it
+       │          │ ├────▶ failed              it has ended, and the job fails of it; or, the first time, it is lost
        │          │ └────▶ recalled ──┐        training goes back to a checkpoint
        └──────────┴─────▶ lost ───────┴──▶ placed     a new life
                             └────────────▶ failed     too many times within an hour
@@ -19,6 +19,9 @@ the new ones begin only after the old ones have ended.
 A lost chief begins again alone, as a worker does, and takes over: the ps hold all that it must know. Training goes back
 with it only where that cannot be: no step was made yet, so the variables may have no values; a ps has come to its end;
 or nobody else trains, and it would not make the same steps.
+
+Code of the user may fail of what lasts a moment, a disk on a network say. So a worker, the evaluator, and a chief that
+another one can follow, are lost with the first fault of a kind, and end the job with the second.
 """
 
 from __future__ import annotations
@@ -28,9 +31,9 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, assert_never
 
-from psflow.ps_runtime.cluster.lives import Loss, RoleLife, RoleState
+from psflow.ps_runtime.cluster.lives import Loss, RoleLife, RoleState, UserFault, too_many_losses
 from psflow.ps_runtime.cluster.silence import RunningLife
-from psflow.ps_runtime.errors import LifeOverError, RoleFailedError, RoleLostError, StoppedError, TransportError
+from psflow.ps_runtime.errors import LifeOverError, RoleLostError, StoppedError, TransportError
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 __all__ = ["SAVING", "Supervisor"]
@@ -55,6 +58,8 @@ class Supervisor:
         Whether there are checkpoints to go back to; else the loss that calls for it ends the job.
     takes_over : bool
         Whether the steps that a new life of the chief makes do not depend on where the last one was lost.
+    forgives : bool
+        Whether a role begins again after a first fault of the user's code.
     clock : callable, optional
         Returns seconds that never go back.
 
@@ -76,6 +81,7 @@ class Supervisor:
         *,
         goes_back: bool = True,
         takes_over: bool = True,
+        forgives: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._states = {role: RoleState() for role in roles}
@@ -83,6 +89,7 @@ class Supervisor:
         self._max_restarts = max_restarts
         self._goes_back = goes_back
         self._takes_over = takes_over
+        self._forgives = forgives
         self._clock = clock
         self._is_open = False
         """A step was made since training began, or went back: the variables have values, and ps-0 gives tickets."""
@@ -156,8 +163,8 @@ class Supervisor:
                 if chief.role is Role.CHIEF:  # which was lost as it ended the job, and finds no ps any more
                     self._recall(chief)
 
-    def fail(self, role: RoleId, incarnation: int, error: BaseException) -> None:
-        """Take note that a life ended with an error.
+    def fail(self, role: RoleId, incarnation: int, error: BaseException, fault: UserFault | None = None) -> None:
+        """Take note that a life ended with an error, and with which `fault` of the user's code, if it is one.
 
         It counts as lost if the others go on without it, or if it leaves in order, or hangs. So does a life that cannot
         reach the ps, if it is a later one, or nobody needs it any more.
@@ -174,6 +181,9 @@ class Supervisor:
             state.life = life if life.has_started and not life.has_left else None  # who has started leaves
         elif isinstance(error, LifeOverError) or is_left or is_cut_off:
             self._lose(role, life.hang or str(error), counts=not isinstance(error, LifeOverError))
+        elif fault is not None and self._is_forgiven(role, fault):
+            state.faults.add(fault.kind)
+            self._lose(role, fault.sentence)
         else:
             state.error = error
 
@@ -342,9 +352,16 @@ class Supervisor:
         if role.role is not Role.EVALUATOR and self.is_trained:
             state.is_let_go = True
         elif len(state.lost_at) > self._max_restarts:
-            state.error = self._too_many(role, reason)
+            state.error = too_many_losses(role, reason, len(state.lost_at), self._max_restarts)
         elif goes_back:
             self._recall(role)
+
+    def _is_forgiven(self, role: RoleId, fault: UserFault) -> bool:
+        """Return whether a role may begin again after a fault of the user's code, while the others go on."""
+        state = self._states[role]
+        may_begin_again = fault.kind not in state.faults and len(state.lost_at) < self._max_restarts
+        is_needed = role.role is Role.EVALUATOR or not self.is_trained
+        return self._forgives and may_begin_again and is_needed and not self._must_go_back(role)
 
     def _must_go_back(self, lost: RoleId) -> bool:
         """Return whether nobody can take up what a lost role of a job in training leaves."""
@@ -381,10 +398,3 @@ class Supervisor:
             has_ended = life.has_left and (role.role is not Role.CHIEF or report is not None)
             if has_ended or not life.has_started:
                 state.life = None
-
-    def _too_many(self, role: RoleId, reason: str) -> RoleFailedError:
-        if self._max_restarts == 0:
-            return RoleLostError(str(role), reason)
-        times = len(self._states[role].lost_at)
-        allowed = f"cluster.max_restarts allows {self._max_restarts}"
-        return RoleFailedError(str(role), f"{reason}; it was lost {times} times within an hour, {allowed}")

@@ -60,7 +60,8 @@ def train_and_evaluate(
     transport : str
         How replicas reach the ps: ``auto``, ``shm``, ``unix`` or ``tcp``.
     max_restarts : int
-        With `client`: how often within an hour a role begins again whose Dask worker is lost; from 0.
+        With `client`: how often within an hour a role begins again, after its Dask worker was lost or its code raised a
+        first exception of a kind; from 0.
     min_workers : int, optional
         With `client`: workers without which the job does not begin, nor goes on for longer than five minutes; at most
         `num_workers`. Default: all to begin, none to go on.

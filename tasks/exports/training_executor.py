@@ -157,7 +157,8 @@ class TrainingExecutor:
         num_ps, num_workers : int
             Parameter servers, at least 1, and workers beside the chief.
         max_restarts : int
-            How often within an hour a role begins again whose Dask worker is lost; from 0.
+            How often within an hour a role begins again, after its Dask worker was lost or its code raised a first
+            exception of a kind; from 0.
         min_workers : int, optional
             Workers without which the job does not begin, nor goes on for longer than five minutes; at most
             `num_workers`. Default: all to begin, none to go on.

@@ -16,6 +16,10 @@ class Killed(Exception):  # noqa: N818  (what ends a process, not an error in it
     """The process of the role is gone in the midst of what it does."""
 
 
+class OwnError(Exception):
+    """What code of the user raises; no two are the same fault."""
+
+
 class Process:
     """One life of a role, from its submission on.
 

@@ -10,7 +10,7 @@ from psflow.ps_runtime.protocol.message import Kind
 from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Sync
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.roles import Role
-from tests.simulation.processes import Process
+from tests.simulation.processes import OwnError, Process
 from tests.simulation.ps import Plan, PsProcess
 from tests.simulation.trainers import Chief, Trainer
 from tests.simulation.wires import Fault, Trap
@@ -57,6 +57,7 @@ class Survival(RuleBasedStateMachine):
         self.world = World(self.plan, num_spare, MANY)
         self.hanging: set[Process | None] = set()
         self.num_hung = 0
+        self.num_faults = 0
         self.is_stopped = False
         self.rounds(num_rounds)
 
@@ -137,6 +138,17 @@ class Survival(RuleBasedStateMachine):
         process = self.process(index)
         if process is not None:
             self.world.kill(process.slot, is_silent=is_silent)
+        self.rounds(num_rounds)
+
+    @rule(index=ROLES, num_rounds=ROUNDS)
+    def code_of_the_user_raises(self, index, num_rounds):
+        """In a replica that the others can do without; the owner hears of it at once."""
+        process, supervisor = self.process(index), self.world.supervisor
+        is_replica = isinstance(process, Trainer) and process.can_ask and not supervisor.is_trained
+        if is_replica and not (isinstance(process, Chief) and supervisor._must_go_back(process.role)):
+            self.num_faults += 1
+            process.fail(OwnError(self.num_faults))
+            self.world.hear_outcome(process)
         self.rounds(num_rounds)
 
     @rule(index=ROLES, kind=KINDS, fault=st.sampled_from(list(Fault)), num_before=st.integers(0, 2), num_rounds=ROUNDS)

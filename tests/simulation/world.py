@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 
+from psflow.ps_runtime.cluster.lives import UserFault
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
-from tests.simulation.processes import Evaluator, Process
+from tests.simulation.processes import Evaluator, OwnError, Process
 from tests.simulation.ps import Disk, Plan, PsProcess
 from tests.simulation.trainers import Chief, Surroundings, Trainer
 
@@ -96,7 +97,8 @@ class World:
         """Hear how a life has ended."""
         outcome, process.outcome = process.outcome, None
         if isinstance(outcome, BaseException):
-            self.supervisor.fail(process.role, process.incarnation, outcome)
+            fault = UserFault(str(outcome), str(outcome)) if isinstance(outcome, OwnError) else None
+            self.supervisor.fail(process.role, process.incarnation, outcome, fault)
         elif outcome is not None:
             self.supervisor.finish(process.role, process.incarnation, outcome)
         self._forget(process)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from psflow.ps_runtime.cluster.failures import root_cause, trace_in_role
+from psflow.ps_runtime.cluster.failures import root_cause, trace_in_role, user_fault
+from psflow.ps_runtime.cluster.lives import UserFault
 from psflow.ps_runtime.errors import (
     BrokenPeerError,
     CheckpointError,
@@ -93,3 +94,34 @@ def test_trace_begins_where_the_role_does() -> None:
 
 def raise_it() -> None:
     raise ValueError("no luck")
+
+
+def test_a_fault_of_the_user_is_the_same_at_the_same_line_whatever_it_says() -> None:
+    def fault(text: str, wraps: bool) -> UserFault | None:
+        try:
+            raise OSError(text)
+        except OSError as error:
+            wrapped = ModelFnError((f"model_fn raised OSError: {text}",))
+            wrapped.__cause__ = error
+            return user_fault(wrapped if wraps else error)
+
+    plain, other, wrapped = fault("a", False), fault("b", False), fault("c", True)
+    assert plain is not None
+    assert other is not None
+    assert wrapped is not None
+    assert plain.kind == other.kind == wrapped.kind
+    assert plain.kind.startswith("OSError at ")
+    assert HERE in plain.kind
+    assert (plain.sentence, wrapped.sentence) == (
+        f"OSError('a'){raised_at_of(plain)}",
+        "model_fn raised OSError: c",
+    )
+
+
+def raised_at_of(fault: UserFault) -> str:
+    return fault.kind.removeprefix("OSError")
+
+
+@pytest.mark.parametrize("error", [NanLossError(float("nan"), 7), StoppedError("x", "y"), ModelFnError(("no loss",))])
+def test_what_psflow_refuses_is_no_fault_of_the_user(error: Exception) -> None:
+    assert user_fault(error) is None

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from psflow.ps_runtime.cluster.lives import UserFault
 from psflow.ps_runtime.cluster.supervisor import HOUR_SECS, Supervisor
 from psflow.ps_runtime.errors import ClosedError, LifeOverError, RoleFailedError, RoleLostError, StoppedError
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
@@ -237,11 +238,61 @@ def test_a_life_that_starts_twice_was_lost_in_between() -> None:
     assert (supervisor.waiting(), scene.errors()) == ([PS, WORKER], {})
 
 
-def test_an_error_of_the_role_itself_ends_the_job() -> None:
+@pytest.mark.parametrize("role", [PS, CHIEF, WORKER, EVALUATOR])
+def test_an_error_of_psflow_ends_the_job(role: RoleId) -> None:
     supervisor = (scene := Scene()).supervisor
-    supervisor.fail(WORKER, FIRST, ValueError("of model_fn"))
-    supervisor.lose_slots({str(WORKER)})
-    assert (scene.errors(), supervisor.waiting()) == ({WORKER: "of model_fn"}, [])
+    supervisor.step(CHIEF, FIRST)
+    supervisor.fail(role, FIRST, ValueError("of model_fn"))
+    supervisor.lose_slots({str(role)})
+    assert (scene.errors(), supervisor.waiting()) == ({role: "of model_fn"}, [])
+
+
+FAULT = UserFault("OSError at input.py:7", "OSError('away') at input.py:7")
+
+
+@pytest.mark.parametrize("role", [CHIEF, WORKER, EVALUATOR])
+def test_the_second_fault_of_a_kind_ends_the_job(role: RoleId) -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.step(CHIEF, FIRST)
+    supervisor.fail(role, FIRST, OSError("away"), FAULT)
+    assert (scene.errors(), supervisor.waiting()) == ({}, [role])
+    assert supervisor.losses(role)[0].error.error == FAULT.sentence
+    supervisor.fail(role, scene.begin(role, "elsewhere"), ValueError("x"), UserFault("ValueError at input.py:9", "x"))
+    assert (scene.errors(), supervisor.waiting()) == ({}, [role])
+    supervisor.fail(role, scene.begin(role, "elsewhere"), OSError("gone"), FAULT._replace(sentence="gone"))
+    assert (scene.errors(), supervisor.waiting()) == ({role: "gone"}, [])
+
+
+def test_each_role_has_a_first_fault_of_a_kind() -> None:
+    supervisor = (scene := Scene()).supervisor
+    for role in (WORKER, OTHER, EVALUATOR):
+        supervisor.fail(role, FIRST, OSError("away"), FAULT)
+    assert (scene.errors(), supervisor.waiting()) == ({}, [WORKER, OTHER, EVALUATOR])
+
+
+def test_a_fault_that_leaves_nobody_to_go_on_ends_the_job() -> None:
+    for role, has_stepped, max_restarts in [(PS, True, 3), (CHIEF, False, 3), (WORKER, True, 0)]:
+        supervisor = (scene := Scene(max_restarts)).supervisor
+        if has_stepped:
+            supervisor.step(CHIEF, FIRST)
+        supervisor.fail(role, FIRST, OSError("away"), FAULT)
+        assert scene.errors() == {role: "away"}
+
+
+def test_after_training_the_evaluator_alone_begins_again_after_a_fault() -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.finish(CHIEF, FIRST, {})
+    supervisor.fail(EVALUATOR, FIRST, OSError("away"), FAULT)
+    assert (scene.errors(), supervisor.waiting()) == ({}, [EVALUATOR])
+    supervisor.fail(WORKER, FIRST, OSError("away"), FAULT)
+    assert scene.errors() == {WORKER: "away"}
+
+
+def test_a_fault_counts_as_a_loss() -> None:
+    supervisor = (scene := Scene(max_restarts=1)).supervisor
+    supervisor.fail(WORKER, FIRST, OSError("away"), FAULT)
+    supervisor.fail(WORKER, scene.begin(WORKER, "elsewhere"), ValueError("x"), UserFault("another", "x"))
+    assert scene.errors() == {WORKER: "x"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,76 @@
+"""Exceptions of the user's code on a cluster: the first one of a kind costs a life, the second one the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from psflow import Estimator, RunConfig, SessionRunHook, TrainSpec
+from psflow.ps_runtime.cluster.admission import AdmissionPolicy
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.errors import RoleFailedError
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.roles.events import Event, RoleLost
+from tests.ps_runtime.cluster.test_lost_workers import updates
+from tests.ps_runtime.cluster.test_training import endless
+
+pytestmark = pytest.mark.cluster
+
+
+class Fails(SessionRunHook):
+    """Raises in each life of some roles, until there are so many files of it."""
+
+    def __init__(self, directory: Path, *roles: str, times: int = 1) -> None:
+        self.directory, self.roles, self.times = directory, roles, times
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Raise in the fifth step of a life."""
+        session = run_context.session
+        role = "chief" if session.is_chief else "worker"
+        told = self.directory / role
+        number = len(told.read_text()) if told.exists() else 0
+        if role in self.roles and session.num_steps == 5 and number < self.times:
+            told.write_text("x" * (number + 1))
+            raise OSError(f"the disk is away, {number}")
+
+
+def test_a_first_fault_costs_a_life_and_no_update(tmp_path: Path) -> None:
+    counting = Estimator(updates, str(tmp_path / "job"), RunConfig(tf_random_seed=1, save_checkpoints_steps=50))
+    events: list[Event] = []
+    with (
+        open_cluster(None, 3, 60) as client,
+        Attempt(
+            counting, TrainSpec(endless, 400, hooks=[Fails(tmp_path, "worker", "chief")]), None, num_workers=1
+        ) as attempt,
+        ClusterJob(client, attempt.job(), events.append) as run,
+    ):
+        run.start(AdmissionPolicy(10))
+        reports = run.join()
+    lost = {event.role: event.reason for event in events if isinstance(event, RoleLost)}
+    assert set(lost) == {"chief-0", "worker-0"}
+    assert all(
+        "OSError('the disk is away, 0') at " in reason and "test_faults.py:" in reason for reason in lost.values()
+    )
+    assert reports["chief-0"]["statistics"]["job"]["global_step"] == 400
+    assert counting.get_variable_value("num_updates") == 400
+
+
+def test_the_second_fault_at_the_same_line_ends_the_job_with_it(tmp_path: Path) -> None:
+    counting = Estimator(updates, str(tmp_path / "job"), RunConfig(tf_random_seed=1, save_checkpoints_steps=50))
+    events: list[Event] = []
+    with (
+        open_cluster(None, 3, 60) as client,
+        Attempt(
+            counting, TrainSpec(endless, 10**8, hooks=[Fails(tmp_path, "worker", times=9)]), None, num_workers=1
+        ) as attempt,
+        ClusterJob(client, attempt.job(), events.append) as run,
+    ):
+        run.start(AdmissionPolicy(10))
+        with pytest.raises(
+            RoleFailedError, match=r"^worker-0 failed: OSError\('the disk is away, 1'\) at .*test_faults.py"
+        ):
+            run.join()
+    assert [event.role for event in events if isinstance(event, RoleLost)] == ["worker-0"]
