@@ -168,8 +168,7 @@ class Led:
                 raise WaitTimeoutError(self._named(missing), "join the chief", timeout_secs, remedy)
             if say.has_passed:
                 logger.warning(
-                    "waiting up to %.0f s more for %s; a process that does not find this model_dir has ended with an "
-                    "error after 60 s",
+                    "waiting up to %.0f s more for %s; a process that does not find this model_dir ends with an error",
                     deadline.remaining_secs,
                     self._named(missing),
                 )

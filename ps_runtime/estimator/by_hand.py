@@ -23,6 +23,7 @@ from psflow.ps_runtime.roles.lent_session import LentSession
 from psflow.ps_runtime.roles.trainer import train
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.specs.run_config import SESSION_CREATION_TIMEOUT_SECS, RunConfig
 from psflow.ps_runtime.specs.worker_context import check_task
 
 __all__ = ["JOIN_TIMEOUT_SECS", "run_by_hand", "serve_by_hand"]
@@ -92,12 +93,13 @@ def run_by_hand(
         check_lent()
         check_task()
 
+    timeout_secs = _meeting_secs(estimator.config)
     facts = program_facts(estimator.caller.params, estimator.config, train_spec, eval_specs)
     if role.role is not Role.CHIEF:
         own = OwnProgram(facts, train_spec.input_fn if train_spec.each_worker_reads_all else None, drive)
         logger.warning("%s: %s", role, SHARED if own.input_fn is None else OF_CHIEF)
         on_event = _log_own if on_event is None else on_event
-        join(task.cluster, role, model_dir, own, on_event, check=check_both)
+        join(task.cluster, role, model_dir, own, on_event, timeout_secs, check_both)
         return {}
     if (refusal := JobFile(model_dir).refusal()) is not None:  # before its certificate is replaced
         raise ModelDirError((refusal,))
@@ -110,10 +112,16 @@ def run_by_hand(
             attempt.check()
 
         job = attempt.job(writer)
-        slots = led.await_processes(job.config.session_creation_timeout_secs, check)
+        slots = led.await_processes(timeout_secs, check)
         with ClusterJob(led.client, job, on_event or partial(_log_loss, led.has_joined)) as run:
             run.start_at(slots, led.slot_of, check)
             return run.join(check)
+
+
+def _meeting_secs(config: RunConfig) -> float:
+    """Return how long processes wait for each other; in two hours, the default, nobody would hear of a typo."""
+    secs = config.session_creation_timeout_secs
+    return JOIN_TIMEOUT_SECS if secs == SESSION_CREATION_TIMEOUT_SECS else secs
 
 
 def serve_by_hand(task: ClusterTask, model_dir: str, timeout_secs: float, check: Callable[[], None]) -> None:

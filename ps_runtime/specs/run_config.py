@@ -19,10 +19,12 @@ from psflow.ps_runtime.specs.task_facts import ClusterSpec, TaskFacts
 from psflow.ps_runtime.specs.tf_config import parse_tf_config
 from psflow.ps_runtime.specs.worker_context import get_current_worker_context
 
-__all__ = ["RunConfig"]
+__all__ = ["SESSION_CREATION_TIMEOUT_SECS", "RunConfig"]
 
 _UNSET: Any = object()
 DEFAULT_SAVE_SECS = 600.0
+SESSION_CREATION_TIMEOUT_SECS = 7200
+"""The Estimator's default."""
 _TAKES_THE_PLACE_OF = {
     "save_checkpoints_steps": "save_checkpoints_secs",
     "save_checkpoints_secs": "save_checkpoints_steps",
@@ -51,7 +53,8 @@ class RunConfig:
     log_step_count_steps : int or None
         How often the chief logs loss and speed; None: never.
     session_creation_timeout_secs : float
-        How long a role waits for the others at the start.
+        How long a role waits for the others at the start. With a process for each role they wait 50 s for each other,
+        unless this is another number than its default.
     consistency : Consistency
         How the pushes of several replicas become updates.
     pipeline_depth : int
@@ -79,7 +82,7 @@ class RunConfig:
     keep_checkpoint_max: int | None = 5
     keep_checkpoint_every_n_hours: float = 10000
     log_step_count_steps: int | None = 100
-    session_creation_timeout_secs: float = 7200
+    session_creation_timeout_secs: float = SESSION_CREATION_TIMEOUT_SECS
     consistency: Consistency = field(default_factory=Async)
     pipeline_depth: int = 0
     step_deadline: StepDeadline = field(default_factory=StepDeadline)

@@ -43,8 +43,10 @@ def run_beside(trial: Trial, directory: Path) -> Outcome:
         with _training(directory, server.url) as process:
             _strike(trial, gates, server, process, outcome)
             exit_code = _awaited(process, lambda: False)
-        if exit_code and trial.target is Target.PREFECT and trial.fault not in STOPPED_SECS:
-            with _training(directory, server.url) as process:  # which has a new server
+        loses_prefect = trial.target is Target.PREFECT and trial.fault not in STOPPED_SECS
+        is_to_run_again = loses_prefect if exit_code else _lacks_points(directory)
+        if is_to_run_again:
+            with _training(directory, server.url) as process:  # which has a new Prefect server
                 exit_code = _awaited(process, lambda: False)
         if exit_code:
             outcome.violations.append(f"psflow train ended with {exit_code}")
@@ -152,6 +154,11 @@ def _prefect_of(process: psutil.Popen) -> psutil.Process:
     """Return the Prefect server that a command has started for itself."""
     [server] = [child for child in process.children() if "prefect_server/process.py" in " ".join(child.cmdline())]
     return server
+
+
+def _lacks_points(directory: Path) -> bool:
+    """Return whether the command says that MLflow was too slow, and that it is to be run again."""
+    return "MLflow lacks" in (directory / LOG).read_text()
 
 
 def _curves(mlflow_url: str) -> dict[str, list[int]]:

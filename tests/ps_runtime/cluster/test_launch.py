@@ -63,7 +63,7 @@ def run_of(
         num_ps=1,
         num_workers=num_workers,
         roles=job_roles(1, num_workers, evaluator=False),
-        config=SimpleNamespace(saves_checkpoints=True, pipeline_depth=pipeline_depth),
+        config=SimpleNamespace(saves_checkpoints=True, pipeline_depth=pipeline_depth, cluster=None),
     )
     messages = SimpleNamespace(send=lambda slot, life: SENT.append((life, [slot])))
     monkeypatch.setattr(loss_reports, "LossMessages", lambda client, topic: messages)
