@@ -60,9 +60,9 @@ check: venv
 	$(BIN)/python -m pytest --doctest-modules psflow benchmarks --ignore benchmarks/peers
 
 # Harms roles of real jobs, and what is around them, by a schedule that SEED decides, and prints what came of it (a line for
-# each trial on stderr): make chaos SEED=1 MINUTES=5. One trial of it again: make chaos SEED=1 TRIAL=7
+# each trial on stderr): make chaos SEED=1 MINUTES=5; or with one fault alone: FAULT=kill. One trial again: TRIAL=7
 chaos: venv
-	$(BIN)/python -m tests.chaos --seed $(SEED) $(if $(TRIAL),--trial $(TRIAL),--minutes $(MINUTES))
+	$(BIN)/python -m tests.chaos --seed $(SEED) $(if $(TRIAL),--trial $(TRIAL),--minutes $(MINUTES) $(if $(FAULT),--fault $(FAULT)))
 
 # Changes the code in one place after the other, and shows in docs/mutation.md which changes no test notices; or in some
 # rooms only: make mutate ROOMS="server placement"

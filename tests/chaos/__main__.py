@@ -23,7 +23,7 @@ from tests.chaos.outcome import Outcome
 from tests.chaos.report import report
 from tests.chaos.running import run_roles
 from tests.chaos.schedule import schedule, trial_at
-from tests.chaos.trials import Trial
+from tests.chaos.trials import Fault, Trial, name_of
 from tests.leak_guard import no_leaks
 
 
@@ -33,6 +33,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True, help="of the schedule")
     parser.add_argument("--minutes", type=float, help="no trial begins after that")
     parser.add_argument("--trial", type=int, help="run this trial of the schedule alone")
+    faults = [name_of(fault) for fault in Fault]
+    parser.add_argument("--fault", choices=faults, help="with --minutes: the trials with this fault alone")
     arguments = parser.parse_args()
     if (arguments.minutes is None) == (arguments.trial is None):
         parser.error("expected either --minutes or --trial")
@@ -43,17 +45,18 @@ def main() -> int:
         if arguments.trial is not None:
             outcomes = {arguments.trial: _run(arguments.trial, trial_at(arguments.seed, arguments.trial))}
         else:
-            outcomes = _run_all(arguments.seed, 60 * arguments.minutes)
+            outcomes = _run_all(arguments.seed, 60 * arguments.minutes, arguments.fault)
             print(report(arguments.seed, outcomes))
     return 1 if any(outcome.violations for outcome in outcomes.values()) else 0
 
 
-def _run_all(seed: int, secs: float) -> dict[int, Outcome]:
+def _run_all(seed: int, secs: float, fault: str | None) -> dict[int, Outcome]:
     ends, outcomes = time.monotonic() + secs, dict[int, Outcome]()
     for number, trial in enumerate(schedule(seed), start=1):
         if time.monotonic() >= ends:
             break
-        outcomes[number] = _run(number, trial)
+        if fault is None or name_of(trial.fault) == fault:
+            outcomes[number] = _run(number, trial)
     return outcomes
 
 
