@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, assert_never
 
-from tests.chaos.gates import wait_until
+from psflow.ps_runtime.deadline import Deadline
+from tests.chaos.gates import POLL_SECS
 from tests.chaos.trials import Fault
 from tests.full_disk import ALONE
 
 SIZE = "16m"
+OPEN_SECS = 10.0
+"""That a file of a checkpoint may be open for writing; a lock may be for as long as a phase lasts."""
 HAS_OWN_MOUNTS = "PSFLOW_CHAOS_HAS_OWN_MOUNTS"
 
 
@@ -38,13 +42,17 @@ class Disk:
         self._path = path
         self._filler = path / "filler"
 
-    def harm(self, fault: Any) -> None:
-        """Make it full, or read-only."""
+    def harm(self, fault: Any) -> bool:
+        """Make it full, or read-only; return False if it cannot be, as a file stays open for writing."""
         match fault:
             case Fault.FULL_DISK:
                 self._fill()
+                return True
             case Fault.READ_ONLY_DISK:
-                wait_until(lambda: self._remount("ro"))  # not while a file is open for writing
+                deadline, never = Deadline(OPEN_SECS), threading.Event()
+                while not (is_done := self._remount("ro")) and not deadline.has_passed:
+                    never.wait(POLL_SECS)
+                return is_done
             case unknown:
                 assert_never(unknown)
 

@@ -72,11 +72,9 @@ class Strike:
         return not is_needed or bool(self._gates.begun(ROLE))
 
     def _strike(self, processes: Sequence[psutil.Process]) -> None:
-        self._outcome.has_hit = True
         self._hit = processes
         self.happened_at = time.time()
-        if self._disk is not None:
-            self._disk.harm(self._trial.fault)
+        self._outcome.has_hit = self._disk is None or self._disk.harm(self._trial.fault)
         for process in self._hit:
             with suppress(psutil.NoSuchProcess):  # a Dask worker ends with its nanny
                 process.send_signal(SIGNALS[self._trial.fault])
