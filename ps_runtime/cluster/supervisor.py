@@ -50,7 +50,8 @@ class Supervisor:
     first_incarnation : int
         Of the first life of each role; higher than those of earlier attempts.
     max_restarts : int
-        New lives of one role within an hour, from 0. Lives that were recalled, left in order or hung do not count.
+        New lives of one role within an hour, from 0. Lives that were recalled, left in order, or took too long for the
+        other replicas do not count.
     goes_back : bool
         Whether there are checkpoints to go back to; else the loss that calls for it ends the job.
     takes_over : bool
@@ -231,6 +232,13 @@ class Supervisor:
             for role, life in lives.items()
             if life is not None and life.recalled_at is not None and self._clock() - life.recalled_at >= timeout_secs
         ]
+
+    def late_to_listen(self, timeout_secs: float) -> list[RoleId]:
+        """Return the ps whose present life was placed so long ago, has started, and cannot be reached yet."""
+        servers = [role for role, state in self._states.items() if role.role is Role.PS and not state.has_ended]
+        lives = [(role, self._states[role].life) for role in servers]
+        silent = [role for role, life in lives if life and life.has_started and not life.is_listening]
+        return self.late([role for role in silent if not self._states[role].is_recalled], timeout_secs)
 
     def missing_workers(self) -> list[tuple[RoleId, int]]:
         """Return the workers without a life that trains, while the others do, each with its last life that is over."""
