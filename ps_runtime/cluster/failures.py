@@ -13,7 +13,7 @@ from distributed import Client
 from psflow.ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError, UsageError
 from psflow.ps_runtime.specs.roles import RoleId
 
-__all__ = ["raised_at", "root_cause", "scheduler_loss", "trace_in_role"]
+__all__ = ["raised_at", "root_cause", "scheduler_loss", "trace_in_role", "with_causes"]
 
 ROLE_FILE, ROLE_FUNCTION = "role_task.py", "run_role"
 """Where the frames of a role begin; those before are of Dask and of the owner."""
@@ -71,6 +71,19 @@ def trace_in_role(failure: RoleFailedError) -> str:
         begin = begin.tb_next
     frames = error.__traceback__ if begin is None else begin.tb_next
     return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+
+
+def with_causes(error: BaseException) -> str:
+    """Return an error and those that it came from, in one line: that of a nanny says only that it failed to start.
+
+    Examples
+    --------
+    >>> error = RuntimeError("Nanny failed to start.")
+    >>> error.__cause__ = ValueError("name taken, 3")
+    >>> with_causes(error)
+    'RuntimeError: Nanny failed to start., caused by ValueError: name taken, 3'
+    """
+    return ", caused by ".join(f"{type(behind).__name__}: {behind}" for behind in _chain(error))
 
 
 def _is_of_user(error: BaseException) -> bool:
