@@ -71,7 +71,8 @@ class RoleFutures:
         )
         self._futures[role] = future
         # in the event loop: all futures of this process share the thread that this is called in
-        future.add_done_callback(partial(self._client.loop.add_callback, self._take_outcome, role, incarnation))
+        loop: Any = self._client.loop
+        future.add_done_callback(partial(loop.add_callback, self._take_outcome, role, incarnation))
 
     def cancel(self, roles: Iterable[RoleId]) -> None:
         """Cancel the lives of `roles`, as far as that was not done; they end within a quarter of a second or so."""
@@ -99,7 +100,7 @@ class RoleFutures:
     async def _fetched(self, role: RoleId, future: Future[Any]) -> dict[str, Any]:
         """Return the report of a role that has ended, or raise what it has raised."""
         gathered: Any = self._client.gather(future, asynchronous=True)
-        fetching = asyncio.ensure_future(gathered)
+        fetching: asyncio.Future[dict[str, Any]] = asyncio.ensure_future(gathered)
         await asyncio.wait([fetching], timeout=RESULT_TIMEOUT_SECS)
         if not fetching.done() or fetching.cancelled():  # with that of another role, which Dask fetches together
             fetching.cancel()
