@@ -170,7 +170,7 @@ class Watch:
             case RoleLost():
                 self._progress.handle(event)
                 also = "all training goes back to the last checkpoint" if event.goes_back else "no step is lost"
-                self._logger.warning("%s is lost, and is to begin again: %s; %s", event.role, event.reason, also)
+                self._logger.warning("%s was lost and begins again: %s; %s", event.role, event.reason, also)
                 self._has_lost.set()
             case Metrics() | Checkpoint() | Evaluation() | Export():
                 self._show(event)

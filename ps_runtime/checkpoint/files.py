@@ -8,10 +8,12 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from psflow.ps_runtime.errors import StorageError
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import StorageError, WaitTimeoutError
 
 __all__ = [
     "Chunk",
@@ -28,6 +30,10 @@ __all__ = [
     "replacing",
     "storing",
 ]
+
+LOCK_TIMEOUT_SECS = 600.0
+"""For another process to release a lock, which it may hold while it writes a large export."""
+LOCK_POLL_SECS = 0.01
 
 Chunk = bytes | bytearray | memoryview
 
@@ -116,7 +122,7 @@ def append_line(path: str, line: bytes, fence: Fence = open_fence) -> None:
     """Append `line`, which ends in a newline, to the file `path`, durably, unless `fence` raises.
 
     A torn last line, which an appender that was killed has left, is cut off first. Several processes may append
-    to one file at once. StorageError as in `replacing`.
+    to one file at once. StorageError as in `replacing`, WaitTimeoutError as in `locked`.
     """
     with storing(path):
         _append_line(path, line, fence)
@@ -125,7 +131,7 @@ def append_line(path: str, line: bytes, fence: Fence = open_fence) -> None:
 def _append_line(path: str, line: bytes, fence: Fence) -> None:
     make_directory(os.path.dirname(path))
     with open(path, "a+b") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+        _lock(stream.fileno(), path)
         stream.seek(0)
         content = stream.read()
         fence()
@@ -173,14 +179,33 @@ def locked(path: str) -> Iterator[None]:
     """Hold an exclusive lock on the file `path`, made if missing, against every other holder on this host.
 
     Blocks until the lock is free. It is free as soon as its holder ends, however that happens.
+
+    Raises
+    ------
+    WaitTimeoutError
+        If another process holds it for minutes: it is stopped, say.
     """
     make_directory(os.path.dirname(path))
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor, path)
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, path: str) -> None:
+    deadline = Deadline(LOCK_TIMEOUT_SECS)
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if deadline.has_passed:
+                holder = f"another process, which holds the lock of {path},"
+                remedy = "end that process if it hangs, then run the same command again"
+                raise WaitTimeoutError(holder, "release it", LOCK_TIMEOUT_SECS, remedy) from None
+        time.sleep(LOCK_POLL_SECS)
 
 
 def _is_elsewhere(error: OSError, path: str) -> bool:

@@ -74,7 +74,7 @@ class ShardClient:
     check : callable
         Called at least every `SLICE_SECS` of a wait; raises to end the role.
     reconnect_secs : float
-        How long to try to reach a ps again whose connection broke.
+        How long to try to reach a ps that nobody answers for, or whose connection broke.
 
     Notes
     -----
@@ -101,7 +101,8 @@ class ShardClient:
     def open(self, timeout_secs: float) -> None:
         """Connect, say HELLO and share memory if that can be; `sequence` is what the ps remembers of this life.
 
-        A ps that is full for a moment, or that this role kept waiting, is asked again.
+        A ps that is full for a moment, or that this role kept waiting, is asked again. So is one that does not listen,
+        or whose connection breaks before it answers: if it is lost, the owner of the job soon ends this role, too.
 
         Raises
         ------
@@ -110,9 +111,10 @@ class ShardClient:
         RefusedError
             If it does not let this role in.
         BrokenPeerError
-            If nobody listens there.
+            If nobody listens there, or each connection breaks, for `reconnect_secs`.
         """
         deadline = Deadline(timeout_secs)
+        away: Deadline | None = None
         while True:
             try:
                 self._connection = self._say_hello(deadline)
@@ -120,6 +122,10 @@ class ShardClient:
                 return
             except RefusedError as error:
                 if error.code not in FOR_A_MOMENT or deadline.has_passed:
+                    raise
+            except BrokenPeerError:
+                away = away or Deadline(self._reconnect_secs)
+                if away.has_passed or deadline.has_passed:
                     raise
             self._check()
             time.sleep(min(RETRY_SECS, deadline.remaining_secs))

@@ -27,7 +27,7 @@ class WatchingClient:
         self.transport = "none"
         try:
             shard.open(timeout_secs)
-        except BrokenPeerError:
+        except (BrokenPeerError, WaitTimeoutError):  # nobody is there, or its host is gone
             self._is_gone = True
         else:
             self.transport = shard.connection.transport

@@ -17,6 +17,7 @@ from distributed import Client, Nanny, SpecCluster
 from distributed.worker_memory import parse_memory_limit
 
 from psflow.ps_runtime.cluster.closed_nodes import QUIET, ClosedScheduler, ClosedWorker, quiet_logs
+from psflow.ps_runtime.cluster.failures import with_causes
 from psflow.ps_runtime.cluster.fork_server import scratch_directory, start_fork_server
 from psflow.ps_runtime.cluster.own_security import own_security
 from psflow.ps_runtime.cluster.worker_keeping import KEEPS_NANNIES, keep_workers, want_no_workers
@@ -141,7 +142,7 @@ def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Itera
             silence_logs=logging.CRITICAL,
         )
     except Exception as error:  # whatever ended a worker, its nanny says that it failed to start
-        why = f"a worker process ended before it was ready ({type(error).__name__}: {error})"
+        why = f"a worker process ended before it was ready ({with_causes(error)})"
         if deadline.has_passed:
             why = f"a worker process was not ready after {timeout_secs:g} s"
         raise ClusterError(num_workers, why) from None

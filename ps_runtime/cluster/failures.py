@@ -14,7 +14,7 @@ from psflow.ps_runtime.cluster.lives import UserFault
 from psflow.ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError, UsageError
 from psflow.ps_runtime.specs.roles import RoleId
 
-__all__ = ["raised_at", "root_cause", "scheduler_loss", "trace_in_role", "user_fault"]
+__all__ = ["raised_at", "root_cause", "scheduler_loss", "trace_in_role", "user_fault", "with_causes"]
 
 ROLE_FILE, ROLE_FUNCTION = "role_task.py", "run_role"
 """Where the frames of a role begin; those before are of Dask and of the owner."""
@@ -82,6 +82,19 @@ def user_fault(error: BaseException) -> UserFault | None:
 
 def _sentence(error: BaseException) -> str:
     return str(error) if isinstance(error, PsflowError) else f"{error!r}{raised_at(error)}"
+
+
+def with_causes(error: BaseException) -> str:
+    """Return an error and those that it came from, in one line: that of a nanny says only that it failed to start.
+
+    Examples
+    --------
+    >>> error = RuntimeError("Nanny failed to start.")
+    >>> error.__cause__ = ValueError("name taken, 3")
+    >>> with_causes(error)
+    'RuntimeError: Nanny failed to start., caused by ValueError: name taken, 3'
+    """
+    return ", caused by ".join(f"{type(behind).__name__}: {behind}" for behind in _chain(error))
 
 
 def _is_of_user(error: BaseException) -> bool:

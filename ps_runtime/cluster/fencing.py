@@ -65,7 +65,7 @@ class SchedulerFence:
             while not concurrent.futures.wait([answer], SLICE_SECS).done:
                 self._check()
                 if deadline.has_passed:
-                    raise WaitTimeoutError("the Dask scheduler", f"say that {self._role} goes on", SILENCE_SECS)
+                    raise WaitTimeoutError("the Dask scheduler", f"confirm that {self._role} still runs", SILENCE_SECS)
         finally:
             answer.cancel()
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 from distributed import Client
 
@@ -11,14 +12,18 @@ from psflow.ps_runtime.cluster.probe import LOOKS, Probe
 from psflow.ps_runtime.cluster.silence import RunningLife
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import WaitTimeoutError
-from psflow.ps_runtime.specs.roles import Role
+from psflow.ps_runtime.specs.roles import Role, RoleId
 
 __all__ = ["START_TIMEOUT_SECS", "Lookout"]
 
 START_TIMEOUT_SECS = 60.0
 """For a submitted role to report; its process runs already."""
+LISTEN_TIMEOUT_SECS = 300.0
+"""For the new life of a ps that has started to listen: it may import what a model_fn needs on a busy machine."""
 LEAVE_TIMEOUT_SECS = 300.0
 """For a ps, or the chief, that is recalled and may have a step of the user's to finish."""
+NO_WAY_BACK = "training goes back to the last checkpoint only after that"
+RESUME = "look at its log for what it waits for, then run the same command again"
 
 
 class Lookout:
@@ -57,13 +62,15 @@ class Lookout:
         Raises
         ------
         WaitTimeoutError
-            If the scheduler is silent for minutes, or a ps or the chief does not end that was told to.
+            If the scheduler is silent for minutes, a ps or the chief that was recalled does not end, or a new life of a
+            ps does not begin to listen.
         """
         with self._changed:
             self._supervisor.lose_late(START_TIMEOUT_SECS)
             if late := self._supervisor.late_to_leave(LEAVE_TIMEOUT_SECS):
-                names = ", ".join(map(str, late))
-                raise WaitTimeoutError(names, "end, so that training goes back to a checkpoint", LEAVE_TIMEOUT_SECS)
+                raise WaitTimeoutError(_names(late), "end", LEAVE_TIMEOUT_SECS, f"{NO_WAY_BACK}; {RESUME}")
+            if silent := self._supervisor.late_to_listen(LISTEN_TIMEOUT_SECS):
+                raise WaitTimeoutError(_names(silent), "start listening", LISTEN_TIMEOUT_SECS, RESUME)
             slots = set(self._supervisor.slots().values())
             lives = [life for life in self._supervisor.running() if life.role.role is not Role.WORKER]
         missing = self._presence.missing(slots)
@@ -77,6 +84,13 @@ class Lookout:
         self._presence.close()
         self._probe.close()
 
-    def _note_hang(self, life: RunningLife, reason: str) -> None:
+    def _note_hang(self, life: RunningLife, reason: str) -> bool:
         with self._changed:
-            self._supervisor.hang(life.role, life.incarnation, reason)
+            is_running = life in self._supervisor.running()
+            if is_running:
+                self._supervisor.hang(life.role, life.incarnation, reason)
+            return is_running
+
+
+def _names(roles: Iterable[RoleId]) -> str:
+    return ", ".join(map(str, roles))

@@ -58,4 +58,4 @@ def shortage(supervisor: Supervisor, num_workers: int, min_workers: int | None) 
     num_there = num_workers - num_missing(supervisor)
     if min_workers is None or num_there >= min_workers:
         return ""
-    return f"{num_there} of at least {min_workers} workers (cluster.min_workers) are there"
+    return f"the job has {num_there} of the {min_workers} workers that it needs (cluster.min_workers)"

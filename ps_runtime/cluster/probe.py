@@ -56,7 +56,8 @@ class Probe:
     timeout_secs : float
         How long a role may be silent; more than 0.
     note : callable
-        Told of a life that hangs, and how, before its Dask worker is ended; in a thread of the Dask client.
+        Told of a life that hangs, and how, before its Dask worker is ended; in a thread of the Dask client. Returns
+        whether it runs still: its nanny was asked meanwhile, and something else may run on the Dask worker by now.
     clock : callable, optional
         In seconds.
 
@@ -70,7 +71,7 @@ class Probe:
         client: Client,
         topic: str,
         timeout_secs: float,
-        note: Callable[[RunningLife, str], None],
+        note: Callable[[RunningLife, str], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
@@ -122,9 +123,10 @@ class Probe:
         role, slot = hang.life.role, hang.life.slot
         what = f"it did not {hang.what} for {timeout_secs:g} s"
         if await self._is_busy(hang):
-            logger.warning("%s: %s, but its process computes, so it is waited for", role, what)
+            logger.warning("%s: %s, but its process computes, so psflow waits for it", role, what)
             return
-        self._note(hang.life, f"{what}, so its Dask worker {slot} was ended")
+        if not self._note(hang.life, f"{what}, so its Dask worker {slot} was ended"):
+            return
         scheduler: Any = self._client.scheduler
         # as the scheduler does after worker-ttl: one without a nanny, or whose nanny is silent, it forgets
         await scheduler.restart_workers(
@@ -191,4 +193,4 @@ def _take(under_way: Future[None]) -> None:
     try:
         under_way.result()
     except Exception as error:  # whatever a nanny raises
-        logger.warning("a Dask worker whose role hangs could not be ended, which is tried again: %s", error)
+        logger.warning("a Dask worker whose role hangs could not be ended, psflow tries again: %r", error)

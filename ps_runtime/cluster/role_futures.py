@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
@@ -9,10 +10,11 @@ from typing import Any
 
 import cloudpickle
 from distributed import Client, Future
+from distributed.scheduler import KilledWorker
 
 from psflow.ps_runtime.cluster.failures import scheduler_loss
 from psflow.ps_runtime.cluster.role_task import run_role
-from psflow.ps_runtime.errors import RoleFailedError, StoppedError
+from psflow.ps_runtime.errors import RoleFailedError, StoppedError, WaitTimeoutError
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.specs.roles import RoleId
 from psflow.ps_runtime.transport.address import Address
@@ -37,7 +39,7 @@ class RoleFutures:
     job : JobSpec
         It is pickled once, for all roles.
     on_outcome : callable
-        Told how each life ended, in a thread of the Dask client that may block.
+        Told how each life ended, in the thread of the Dask client's event loop; must not block.
     """
 
     def __init__(self, client: Client, job: JobSpec, on_outcome: OnOutcome) -> None:
@@ -68,7 +70,9 @@ class RoleFutures:
             retries=0,
         )
         self._futures[role] = future
-        future.add_done_callback(partial(self._take_outcome, role, incarnation))
+        # in the event loop: all futures of this process share the thread that this is called in
+        loop: Any = self._client.loop
+        future.add_done_callback(partial(loop.add_callback, self._take_outcome, role, incarnation))
 
     def cancel(self, roles: Iterable[RoleId]) -> None:
         """Cancel the lives of `roles`, as far as that was not done; they end within a quarter of a second or so."""
@@ -80,13 +84,25 @@ class RoleFutures:
         """Cancel the lives of all roles."""
         self.cancel(list(self._futures))
 
-    def _take_outcome(self, role: RoleId, incarnation: int, future: Future[Any]) -> None:
+    async def _take_outcome(self, role: RoleId, incarnation: int, future: Future[Any]) -> None:
         outcome: dict[str, Any] | BaseException
         loss = None
         try:
-            outcome = future.result(timeout=RESULT_TIMEOUT_SECS)
+            outcome = await self._fetched(role, future)
+        except KilledWorker:  # Dask's allowed-failures is 0 here; the owner of the job hears of lost Dask workers
+            return
         except CancelledError as cancelled:
             outcome, loss = StoppedError(str(role), "it was cancelled"), scheduler_loss(self._client, cancelled)
         except Exception as failure:  # whatever the role, or user code in it, raised
             outcome = failure
         self._on_outcome(role, incarnation, outcome, loss)
+
+    async def _fetched(self, role: RoleId, future: Future[Any]) -> dict[str, Any]:
+        """Return the report of a role that has ended, or raise what it has raised."""
+        gathered: Any = self._client.gather(future, asynchronous=True)
+        fetching: asyncio.Future[dict[str, Any]] = asyncio.ensure_future(gathered)
+        await asyncio.wait([fetching], timeout=RESULT_TIMEOUT_SECS)
+        if not fetching.done() or fetching.cancelled():  # with that of another role, which Dask fetches together
+            fetching.cancel()
+            raise WaitTimeoutError(str(role), "hand over its report", RESULT_TIMEOUT_SECS)
+        return fetching.result()

@@ -60,9 +60,7 @@ def run_role(
         Whether all roles of the job run on one host.
     """
     leave_quickly()
-    job: JobSpec = cloudpickle.loads(pickled)
     worker = get_worker()
-    job = _as_seen_by(job, role, worker)
     with _departure(f"psflow-{topic}-{role}", worker, lambda: context.emit(RoleLeaving())) as departure:
         liveness = Liveness.of_this_task(str(role), departure, finishes_step=role.role is Role.WORKER)
         context = RoleContext(
@@ -75,6 +73,7 @@ def run_role(
         )
         context.emit(RoleStarted())
         try:
+            job = _as_seen_by(cloudpickle.loads(pickled), role, worker)  # which may import for long
             with one_thread(), told_logs(context):
                 return _run(job, context, addresses, worker, topic, is_alone=is_alone)
         finally:

@@ -53,7 +53,8 @@ class Supervisor:
     first_incarnation : int
         Of the first life of each role; higher than those of earlier attempts.
     max_restarts : int
-        New lives of one role within an hour, from 0. Lives that were recalled, left in order or hung do not count.
+        New lives of one role within an hour, from 0. Lives that were recalled, left in order, or took too long for the
+        other replicas do not count.
     goes_back : bool
         Whether there are checkpoints to go back to; else the loss that calls for it ends the job.
     takes_over : bool
@@ -234,13 +235,16 @@ class Supervisor:
 
     def late_to_leave(self, timeout_secs: float) -> list[RoleId]:
         """Return the ps and the chief if they were recalled so long ago, and have not left."""
-        saving = {role: state for role, state in self._states.items() if role.role in SAVING}
-        lives = {role: state.life for role, state in saving.items() if not state.has_ended}
-        return [
-            role
-            for role, life in lives.items()
-            if life is not None and life.recalled_at is not None and self._clock() - life.recalled_at >= timeout_secs
-        ]
+        saving = [(role, s.life) for role, s in self._states.items() if role.role in SAVING and not s.has_ended]
+        recalled = [(role, life.recalled_at) for role, life in saving if life and life.recalled_at is not None]
+        return [role for role, at in recalled if self._clock() - at >= timeout_secs]
+
+    def late_to_listen(self, timeout_secs: float) -> list[RoleId]:
+        """Return the ps whose present life was placed so long ago, has started, and cannot be reached yet."""
+        servers = [(role, s) for role, s in self._states.items() if role.role is Role.PS and not s.has_ended]
+        lives = [(role, s.life) for role, s in servers if not s.is_recalled]
+        silent = [role for role, life in lives if life and life.has_started and not life.is_listening]
+        return self.late(silent, timeout_secs)
 
     def missing_workers(self) -> list[tuple[RoleId, int]]:
         """Return the workers without a life that trains, while the others do, each with its last life that is over."""

@@ -12,6 +12,8 @@ from functools import partial
 from distributed import SpecCluster, Status
 from tornado.ioloop import PeriodicCallback
 
+from psflow.ps_runtime.cluster.failures import with_causes
+
 __all__ = ["KEEPS_NANNIES", "keep_workers", "want_no_workers"]
 
 KEEPS_NANNIES = {"distributed.deploy.lost-worker-timeout": "1 day"}
@@ -51,4 +53,4 @@ async def replace_closed(cluster: SpecCluster) -> None:
     try:
         await cluster._correct_state()
     except Exception as error:  # whatever ended a worker, its nanny says that it failed to start
-        _log.warning("a worker process did not start, and is started again: %s: %s", type(error).__name__, error)
+        _log.warning("a worker process did not start, psflow starts it again: %s", with_causes(error))

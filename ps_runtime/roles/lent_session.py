@@ -114,7 +114,7 @@ class LentSession:
         """Give back the session that broke of `error`, if there was one, and wait for that of the next life. Blocks."""
         if error is not None:
             assert self._loan is not None
-            logger.warning("%s goes back to the last checkpoint, if it may: %s", self._role, str(error))
+            logger.warning("%s: its session ended, and its loop waits for the next one: %s", self._role, str(error))
             self._loan.returned.set_exception(error)
         wait({self._next, role}, return_when=FIRST_COMPLETED)
         if self._next.done():

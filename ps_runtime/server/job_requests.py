@@ -320,7 +320,7 @@ def _tell(expired: Expired) -> None:
     name, records = replica_name(expired.replica), expired.records
     what = f"records {records.start} to {records.stop - 1} of epoch {records.epoch}"
     if expired.num_lives >= MAX_LIVES:
-        subject = f"{name}, as {expired.num_lives - 1} lives of replicas before it,"
+        subject = f"{name}, like {expired.num_lives - 1} lives of replicas before it,"
         remedy = "look at what input_fn and model_fn do with these, or allow a step more time (step_deadline.max_secs)"
         raise WaitTimeoutError(subject, f"push a gradient of {what}", expired.secs, remedy)
     logger.warning(

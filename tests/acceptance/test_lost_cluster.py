@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,8 @@ def close_all(cluster: SpecCluster) -> None:
 
     async def close() -> None:
         for nanny in list(cluster.workers.values()):
-            await nanny.close(timeout=0.1)
+            with suppress(TimeoutError):  # of a process that is just starting: it is killed, and gone a moment later
+                await nanny.close(timeout=0.1)
 
     kill_all(cluster)
     cluster.sync(close)

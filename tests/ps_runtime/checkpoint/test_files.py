@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import shutil
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from psflow.ps_runtime.checkpoint import files
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.files import (
     append_line,
@@ -17,7 +19,7 @@ from psflow.ps_runtime.checkpoint.files import (
     replacing,
     storing,
 )
-from psflow.ps_runtime.errors import StorageError
+from psflow.ps_runtime.errors import StorageError, WaitTimeoutError
 
 PowerCuts = Callable[[Callable[[], Any]], Iterator[bool]]
 
@@ -135,6 +137,21 @@ def test_a_local_path_is_a_copy_only_where_it_must_be(url: str) -> None:
     with files.local_path("a") as path, open(path, "rb") as stream:
         assert stream.read() == b"content"
     assert os.path.exists(path) == files.is_local
+
+
+def test_a_lock_that_another_process_does_not_release_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LOCK_TIMEOUT_SECS", 0.02)
+    path = tmp_path / "log"
+    words = rf"^another process, which holds the lock of {path}, did not release it within 0.02 s: end that process if "
+    with open(path, "wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(WaitTimeoutError, match=words), locked(str(path)):
+            pass
+        with pytest.raises(WaitTimeoutError, match=words):
+            append_line(str(path), b"x\n")
+    with locked(str(path)):
+        pass
+    append_line(str(path), b"x\n")
 
 
 def test_a_lock_is_free_when_its_holder_is_gone(tmp_path: Any) -> None:

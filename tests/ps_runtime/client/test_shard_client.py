@@ -230,6 +230,37 @@ def broken(clock: Clock) -> Line:
     return Line(clock, lambda m: welcome(m) if m.kind is Kind.HELLO else BrokenPeerError("ps-7", "the line went dead"))
 
 
+def breaks_at_hello(clock: Clock, delay_secs: float = 0.0) -> Line:
+    return Line(clock, lambda message: BrokenPeerError("ps-7", "the line went dead"), delay_secs)
+
+
+def test_a_ps_that_is_away_at_first_is_found(clock):
+    check = Check()
+    away, restoring = BrokenPeerError("ps-7", "connection refused"), breaks_at_hello(clock, delay_secs=300.0)
+    shard = ShardClient(lines(restoring, away, breaks_at_hello(clock), Line(clock, welcome)), IDENTITY, check)
+    shard.open(600.0)
+    assert restoring.is_closed
+    assert (shard.sequence, shard.num_reconnects) == (41, 0)
+    assert clock.elapsed == pytest.approx(300.0 + 3 * RETRY_SECS)
+
+
+@pytest.mark.parametrize(
+    ("timeout_secs", "reconnect_secs", "given_up_after_secs"),
+    [(600.0, RECONNECT_SECS, RECONNECT_SECS), (5.0, RECONNECT_SECS, 5.0), (600.0, 0.0, 0.0)],
+)
+def test_a_ps_that_is_never_found_is_given_up(clock, timeout_secs, reconnect_secs, given_up_after_secs):
+    shard = ShardClient(lines(BrokenPeerError("ps-7", "nobody")), IDENTITY, never_stop, reconnect_secs)
+    with pytest.raises(BrokenPeerError, match="no connection to ps-7: nobody"):
+        shard.open(timeout_secs)
+    assert clock.elapsed == pytest.approx(given_up_after_secs)
+
+
+def test_a_role_that_is_told_to_end_does_not_look_for_its_first_ps(clock):
+    with pytest.raises(StoppedError):
+        ShardClient(lines(BrokenPeerError("ps-7", "nobody")), IDENTITY, Check(raises_at=2)).open(600.0)
+    assert clock.elapsed <= RETRY_SECS
+
+
 def test_a_request_is_said_again_by_another_connection(clock):
     first, second = broken(clock), Line(clock, welcome)
     shard = ShardClient(lines(first, second), IDENTITY, never_stop)

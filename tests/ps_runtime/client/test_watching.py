@@ -4,7 +4,7 @@ import pytest
 
 from psflow.ps_runtime.client.shard_client import Identity, ShardClient, never_stop
 from psflow.ps_runtime.client.watching import WatchingClient
-from psflow.ps_runtime.errors import BrokenPeerError, RefusedError
+from psflow.ps_runtime.errors import BrokenPeerError, RefusedError, WaitTimeoutError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
@@ -47,12 +47,19 @@ def test_that_ps_0_leaves_is_no_error_and_told_at_once_from_then_on(ps_of):
     assert not watching.wait(-1, SECS)
 
 
-def test_that_ps_0_has_left_already_is_no_error():
+@pytest.mark.parametrize(
+    "away",
+    [
+        BrokenPeerError("ps-0", "connection refused"),
+        WaitTimeoutError("ps-0", "accept a connection", 10.0),  # its host is gone
+    ],
+)
+def test_that_ps_0_has_left_already_is_no_error(away):
     def dial(timeout_secs):
-        raise BrokenPeerError("ps-0", "connection refused")
+        raise away
 
     identity = Identity("job", "token", 0, "evaluator-0", Purpose.WATCH)
-    watching = WatchingClient(ShardClient(dial, identity, never_stop), SECS)
+    watching = WatchingClient(ShardClient(dial, identity, never_stop, reconnect_secs=0.0), SECS)
     assert not watching.wait(-1, SECS)
     assert watching.transport == "none"
     watching.close()

@@ -76,7 +76,8 @@ def test_a_scheduler_that_is_silent_lets_nothing_through(
 ) -> None:
     monkeypatch.setattr(module, "SLICE_SECS", 0.001)
     monkeypatch.setattr(module, "SILENCE_SECS", 0.002)
-    with pytest.raises(WaitTimeoutError, match=r"^the Dask scheduler did not say that ps-0 goes on within 0.002 s$"):
+    words = r"^the Dask scheduler did not confirm that ps-0 still runs within 0.002 s$"
+    with pytest.raises(WaitTimeoutError, match=words):
         fence_of(loop, None)()
 
 

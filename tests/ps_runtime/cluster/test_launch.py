@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -215,7 +216,10 @@ def submit_nothing(
             run._take_event((0.0, encode_event(event)))
         return future
 
-    monkeypatch.setattr(run._futures, "_client", SimpleNamespace(submit=submit, cancel=lambda futures, force: None))
+    client = SimpleNamespace(
+        submit=submit, cancel=lambda futures, force: None, loop=SimpleNamespace(add_callback=lambda *given: None)
+    )
+    monkeypatch.setattr(run._futures, "_client", client)
     return submitted
 
 
@@ -238,28 +242,26 @@ def test_a_ps_knows_whether_all_roles_run_on_its_host(
     assert [options["is_alone"] for options in submitted] == [is_alone]
 
 
-def cancelled(reason: str | None) -> Any:
-    """Stand for the future of a role that counts as cancelled."""
+def take_cancelled(run: ClusterJob, reason: str | None) -> None:
+    """Have the futures of all roles count as cancelled."""
 
-    def result(timeout: float) -> None:
+    async def gather(future: Any, asynchronous: bool) -> None:
         raise FutureCancelledError("psflow-j-1-ps-0", reason)
 
-    return SimpleNamespace(result=result)
-
-
-def test_a_scheduler_that_is_gone_is_named_and_not_a_role_that_was_cancelled(
-    run: ClusterJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run._futures, "_client", SimpleNamespace(scheduler=SimpleNamespace(address="tcp://h:8786")))
+    run._futures._client = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://h:8786"), gather=gather)  # type: ignore[assignment]
+    future: Any = None
     for role in run.job.roles:
-        run._futures._take_outcome(role, LIFE, cancelled("scheduler-connection-lost"))
+        asyncio.run(run._futures._take_outcome(role, LIFE, future))
+
+
+def test_a_scheduler_that_is_gone_is_named_and_not_a_role_that_was_cancelled(run: ClusterJob) -> None:
+    take_cancelled(run, "scheduler-connection-lost")
     words = r"^the Dask scheduler at tcp://h:8786 failed: the connection to it broke; .*run the same command again$"
     with pytest.raises(RoleFailedError, match=words):
         run.join()
 
 
 def test_a_role_that_somebody_has_cancelled_is_named(run: ClusterJob) -> None:
-    for role in run.job.roles:
-        run._futures._take_outcome(role, LIFE, cancelled(None))
+    take_cancelled(run, None)
     with pytest.raises(RoleFailedError, match=r"^ps-0 failed: ps-0 was stopped: it was cancelled$"):
         run.join()

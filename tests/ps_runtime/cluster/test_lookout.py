@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.cluster import lookout as module
-from psflow.ps_runtime.cluster.lookout import LEAVE_TIMEOUT_SECS, Lookout
+from psflow.ps_runtime.cluster.lookout import LEAVE_TIMEOUT_SECS, LISTEN_TIMEOUT_SECS, Lookout
 from psflow.ps_runtime.cluster.silence import RunningLife
 from psflow.ps_runtime.cluster.supervisor import Supervisor
-from psflow.ps_runtime.errors import WaitTimeoutError
+from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import job_roles
 
 PS, CHIEF, WORKER, EVALUATOR = job_roles(1, 1, evaluator=True)
@@ -70,7 +70,7 @@ def test_there_are_six_looks_within_the_timeout(
 
 def test_a_hang_is_why_a_life_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
-    scene.lookout._note_hang(RunningLife(PS, LIFE, str(PS)), "it did not answer for 30 s")
+    assert scene.lookout._note_hang(RunningLife(PS, LIFE, str(PS)), "it did not answer for 30 s")
     assert scene.supervisor.waiting() == []
     scene.missing = {str(PS)}
     scene.lookout.look()
@@ -78,10 +78,35 @@ def test_a_hang_is_why_a_life_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(loss.error) == "ps-0 failed: it did not answer for 30 s"
 
 
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_life_that_is_over_hangs_no_more(monkeypatch: pytest.MonkeyPatch, is_lost: bool) -> None:
+    scene = Scene(monkeypatch)
+    if is_lost:
+        scene.supervisor.lose_slots({str(PS)})
+    else:
+        scene.supervisor.leave(PS, LIFE)
+    assert not scene.lookout._note_hang(RunningLife(PS, LIFE, str(PS)), "it did not answer for 30 s")
+
+
+def test_a_later_ps_that_does_not_begin_to_listen_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.supervisor.lose_slots({str(PS)})
+    scene.supervisor.leave(CHIEF, LIFE)
+    scene.supervisor.fail(CHIEF, LIFE, StoppedError("chief-0", "it was cancelled"))
+    scene.supervisor.leave(WORKER, LIFE)
+    scene.supervisor.start(PS, scene.supervisor.place(PS, "new"))
+    scene.now = LISTEN_TIMEOUT_SECS - 1
+    scene.lookout.look()
+    assert scene.supervisor.due() == []  # who trains waits for it
+    scene.now = LISTEN_TIMEOUT_SECS
+    with pytest.raises(WaitTimeoutError, match=r"^ps-0 did not start listening within 300 s: look at its log "):
+        scene.lookout.look()
+
+
 def test_a_chief_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.supervisor.lose_slots({str(PS)})
     scene.lookout.look()
     scene.now = LEAVE_TIMEOUT_SECS
-    with pytest.raises(WaitTimeoutError, match=r"^chief-0 did not end, so that training goes back to a checkpoint wit"):
+    with pytest.raises(WaitTimeoutError, match=r"^chief-0 did not end within 300 s: training goes back to "):
         scene.lookout.look()

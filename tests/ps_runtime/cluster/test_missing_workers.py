@@ -89,8 +89,8 @@ def test_a_missed_worker_begins_after_the_others_have_gone_back() -> None:
         ((FIRST,), None, ""),
         ((FIRST,), 0, ""),
         ((FIRST,), 1, ""),
-        ((FIRST,), 2, "1 of at least 2 workers (cluster.min_workers) are there"),
-        ((FIRST, SECOND), 1, "0 of at least 1 workers (cluster.min_workers) are there"),
+        ((FIRST,), 2, "the job has 1 of the 2 workers that it needs (cluster.min_workers)"),
+        ((FIRST, SECOND), 1, "the job has 0 of the 1 workers that it needs (cluster.min_workers)"),
         ((PS, CHIEF, EVALUATOR), 2, ""),
     ],
 )

@@ -36,6 +36,7 @@ class Cluster:
         self.failure: Exception | None = None
         """Of the end of the worker."""
         self.now = 0.0
+        self.is_running = True
         self.done: list[Any] = []
         """What was noted and asked for, in its order."""
         self.probe = Probe(self, "topic", TIMEOUT_SECS, self.note, lambda: self.now)  # type: ignore[arg-type]
@@ -46,8 +47,9 @@ class Cluster:
             raise self.answer
         return self.answer
 
-    def note(self, life: RunningLife, reason: str) -> None:
+    def note(self, life: RunningLife, reason: str) -> bool:
         self.done.append((life, reason))
+        return self.is_running
 
     async def restart_workers(self, *, workers: list[str], timeout: float, **options: Any) -> None:
         assert (timeout, options["wait_for_workers"]) == (END_SECS, False)
@@ -85,12 +87,19 @@ def test_a_silent_life_is_noted_and_then_its_dask_worker_is_ended(cluster: Clust
     assert cluster.done == [(PS, ENDED), [SLOT]]
 
 
+def test_a_life_that_has_ended_meanwhile_takes_no_dask_worker_with_it(cluster: Cluster) -> None:
+    cluster.is_running = False
+    for _ in range(LOOKS + 1):
+        cluster.look()
+    assert cluster.done == [(PS, ENDED)]
+
+
 def test_one_whose_process_computes_is_waited_for(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     cluster.answer = {SLOT: True}
     for _ in range(LOOKS + 1):
         cluster.look()
     assert cluster.done == []
-    assert "ps-0: it did not answer for 30 s, but its process computes, so it is waited for" in caplog.text
+    assert "ps-0: it did not answer for 30 s, but its process computes, so psflow waits for it" in caplog.text
     cluster.answer = {SLOT: False}
     for _ in range(LOOKS + 1):
         cluster.look()
@@ -131,7 +140,7 @@ def test_an_end_that_fails_is_tried_again(cluster: Cluster, caplog: pytest.LogCa
     for _ in range(2 * (LOOKS + 1)):
         cluster.look()
     assert cluster.done == [(PS, ENDED), [SLOT]] * 2
-    assert "could not be ended, which is tried again: the connection broke" in caplog.text
+    assert "could not be ended, psflow tries again: OSError('the connection broke')" in caplog.text
 
 
 def test_a_slot_is_asked_about_once_at_a_time_and_a_lost_one_not_at_all(cluster: Cluster) -> None:

@@ -165,7 +165,7 @@ def test_without_a_ps_a_slot_is_waited_for_only_five_minutes_though_others_are_t
 
 def test_with_too_few_workers_a_slot_is_waited_for_only_five_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
-    words = ["0 of at least 1 workers (cluster.min_workers) are there"]
+    words = ["the job has 0 of the 1 workers that it needs (cluster.min_workers)"]
     scene.restarting = Restarting(
         None,  # type: ignore[arg-type]
         scene.supervisor,
@@ -180,7 +180,7 @@ def test_with_too_few_workers_a_slot_is_waited_for_only_five_minutes(monkeypatch
     words[0] = there_again
     for _ in range(int(NO_SLOT_SECS)):
         scene.look()
-    found = r"worker-0, evaluator-0 did not begin on a free slot within 300 s: 0 of at least 1 workers \(cluster.min_wo"
+    found = r"worker-0, evaluator-0 did not begin on a free slot within 300 s: the job has 0 of the 1 workers that it"
     with pytest.raises(WaitTimeoutError, match=f"^{found}"):
         scene.look()
 

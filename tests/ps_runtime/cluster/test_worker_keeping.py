@@ -30,7 +30,7 @@ class Cluster:
             self.opened.append(name)
             self.workers[name] = SimpleNamespace(status=Status.failed if self.fails else Status.running)
         if self.fails:
-            raise RuntimeError("Nanny failed to start.")
+            raise RuntimeError("Nanny failed to start.") from ValueError("name taken, 1")
 
     def look(self) -> list[int]:
         self.opened.clear()
@@ -59,10 +59,8 @@ def test_what_does_not_start_is_told_of_and_tried_again(caplog: pytest.LogCaptur
     cluster = Cluster(Status.running, Status.closed, fails=True)
     with caplog.at_level(logging.WARNING, module.__name__):
         assert cluster.look() == cluster.look() == [1]
-    assert (
-        caplog.messages
-        == ["a worker process did not start, and is started again: RuntimeError: Nanny failed to start."] * 2
-    )
+    why = "RuntimeError: Nanny failed to start., caused by ValueError: name taken, 1"
+    assert caplog.messages == [f"a worker process did not start, psflow starts it again: {why}"] * 2
 
 
 def test_a_cluster_that_is_killed_replaces_nobody() -> None:

@@ -83,20 +83,36 @@ def test_a_chief_or_a_ps_writes_up_to_its_fence(
     roles.stop.set()
 
 
-@pytest.mark.parametrize(("num_open", "num_exports"), [(0, 0), (1, 1)])
+class Writer:
+    """Writes a directory as a model."""
+
+    def write(self, directory: str, bundle: Any) -> None:
+        """Write it."""
+        Path(directory).mkdir()
+
+
+@pytest.mark.parametrize(
+    ("exporter", "num_open", "exports"),
+    [
+        (NotingExporter("latest"), 0, []),
+        (NotingExporter("latest"), 1, ["exported"]),
+        (LatestExporter("latest"), 1, []),  # it went on while it wrote
+        (LatestExporter("latest"), 2, ["1"]),
+    ],
+)
 def test_an_evaluator_exports_and_records_up_to_its_fence(
-    roles: Any, tmp_path: Path, num_open: int, num_exports: int
+    roles: Any, tmp_path: Path, exporter: LatestExporter, num_open: int, exports: list[str]
 ) -> None:
     estimator = Estimator(regression, str(tmp_path), RunConfig(tf_random_seed=1, save_checkpoints_steps=5))
     estimator.train(shuffled, max_steps=5)
-    exporter = NotingExporter("latest")
     eval_spec = EvalSpec(records, None, exporters=exporter, start_delay_secs=0, throttle_secs=0)
     with Attempt(estimator, TrainSpec(shuffled, 20), eval_spec) as attempt:
-        job = replace(attempt.job(), writer=print)  # type: ignore[arg-type]
+        job = replace(attempt.job(), writer=Writer())
         write_finished(estimator.model_dir, 5, "all steps are done")
         context = replace(roles.context(job, Role.EVALUATOR), fence=Closing(num_open))
         with pytest.raises(StoppedError, match="it was lost meanwhile"):
             run_evaluator(job, context, [nobody])
-    assert len(list(tmp_path.glob("exported*"))) == num_exports
+    found = [*tmp_path.glob("exported*"), *tmp_path.glob("export/latest/[!.]*")]
+    assert [path.name[: len("exported")] for path in found] == exports
     assert EvaluationLog(estimator.model_dir).read() == []
     assert CheckpointStore(estimator.model_dir).files.size("evaluations.jsonl") in (None, 0)

@@ -181,7 +181,7 @@ def test_each_life_lends_its_session(caplog):
         assert next_session(None) == "first"
         assert next_session(LOST) == "second"
     assert ends == [LOST]
-    assert caplog.messages == [f"worker-0 goes back to the last checkpoint, if it may: {LOST}"]
+    assert caplog.messages == [f"worker-0: its session ended, and its loop waits for the next one: {LOST}"]
     assert all(isinstance(value, str) for record in caplog.records for value in record.args)  # no error, and its memory
 
 

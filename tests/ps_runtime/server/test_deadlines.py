@@ -277,7 +277,7 @@ def test_a_batch_that_three_lives_were_lost_at_is_named() -> None:
             job.resume(0)
         allowed_secs *= 2
     words = (
-        r"^worker-2, as 2 lives of replicas before it, did not push a gradient of records 0 to 3 of epoch 0 within "
+        r"^worker-2, like 2 lives of replicas before it, did not push a gradient of records 0 to 3 of epoch 0 within "
         r"400 s: look at what input_fn and model_fn do with these"
     )
     with pytest.raises(WaitTimeoutError, match=words):
