@@ -11,7 +11,6 @@ from psflow.ps_runtime.cluster.probe import LOOKS, Probe
 from psflow.ps_runtime.cluster.silence import RunningLife
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import WaitTimeoutError
-from psflow.ps_runtime.specs.roles import Role
 
 __all__ = ["START_TIMEOUT_SECS", "Lookout"]
 
@@ -35,7 +34,7 @@ class Lookout:
     changed : Condition
         Held for each use of the supervisor, and notified after each note.
     probe_timeout_secs : float
-        How long a ps, the chief or the evaluator may be silent; more than 0.
+        How long a role may be silent; more than 0.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Lookout:
                 names = ", ".join(map(str, late))
                 raise WaitTimeoutError(names, "end, so that training goes back to a checkpoint", LEAVE_TIMEOUT_SECS)
             slots = set(self._supervisor.slots().values())
-            lives = [life for life in self._supervisor.running() if life.role.role is not Role.WORKER]
+            lives = self._supervisor.running()
         missing = self._presence.missing(slots)
         with self._changed:
             self._supervisor.lose_slots(missing)

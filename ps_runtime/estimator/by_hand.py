@@ -111,7 +111,7 @@ def run_by_hand(
 
         job = attempt.job(writer)
         slots = led.await_processes(job.config.session_creation_timeout_secs, check)
-        with ClusterJob(led.client, job, on_event or partial(_log_loss, led.has_joined)) as run:
+        with ClusterJob(led.client, job, on_event or partial(_log_for_all, led.has_joined)) as run:
             run.start_at(slots, led.slot_of, check)
             return run.join(check)
 
@@ -159,14 +159,20 @@ def _log_own(event: Event) -> None:
         Attempt.log_event(event)
 
 
-def _log_loss(has_joined: Callable[[RoleId], bool], event: Event) -> None:
-    """Log what no role can tell of itself; the rest is in the log of the process that it came from."""
-    if not isinstance(event, RoleLost):
-        return
-    if has_joined(RoleId.parse(event.role)):
-        logger.warning("%s begins again in its process: %s", event.role, event.reason)
-    else:
-        logger.warning("%s is lost: %s; start its process again by the same command", event.role, event.reason)
+def _log_for_all(has_joined: Callable[[RoleId], bool], event: Event) -> None:
+    """Log what no role can tell of itself, and warnings of a ps, which are of the roles that it serves.
+
+    The rest is in the log of the process that it came from.
+    """
+    match event:
+        case RoleLost() if has_joined(RoleId.parse(event.role)):
+            logger.warning("%s begins again in its process: %s", event.role, event.reason)
+        case RoleLost():
+            logger.warning("%s is lost: %s; start its process again by the same command", event.role, event.reason)
+        case LogMessage() if RoleId.parse(event.role).role is Role.PS and event.level >= logging.WARNING:
+            logger.warning("%s: %s", event.role, event.message)
+        case _:
+            pass
 
 
 def _ignore(event: Event) -> None:

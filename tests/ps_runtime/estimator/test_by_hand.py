@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
-from psflow.ps_runtime.estimator.by_hand import _log_loss
-from psflow.ps_runtime.roles.events import RoleLost, RoleStarted
+from psflow.ps_runtime.estimator.by_hand import _log_for_all
+from psflow.ps_runtime.roles.events import LogMessage, RoleLost, RoleStarted
 from psflow.ps_runtime.specs.roles import RoleId
 
 WORKER = RoleId.parse("worker-1")
@@ -25,6 +27,22 @@ def test_only_a_process_that_is_gone_is_to_be_started_again(
         assert role == WORKER
         return is_there
 
-    _log_loss(has_joined, RoleLost("it is gone", role="worker-1", incarnation=1))
-    _log_loss(has_joined, RoleStarted(role="worker-1", incarnation=2))
+    _log_for_all(has_joined, RoleLost("it is gone", role="worker-1", incarnation=1))
+    _log_for_all(has_joined, RoleStarted(role="worker-1", incarnation=2))
     assert caplog.messages == [words]
+
+
+@pytest.mark.parametrize(
+    ("role", "level", "said"),
+    [
+        ("ps-0", logging.WARNING, ["ps-0: worker-0 did not push, and others wait"]),
+        ("ps-0", logging.INFO, []),
+        ("worker-0", logging.WARNING, []),
+    ],
+)
+def test_warnings_of_a_ps_are_those_of_all(
+    role: str, level: int, said: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    message = LogMessage(level, "psflow", "worker-0 did not push, and others wait", role=role, incarnation=1)
+    _log_for_all(lambda role: True, message)
+    assert caplog.messages == said
