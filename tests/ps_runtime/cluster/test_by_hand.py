@@ -152,6 +152,22 @@ def test_a_chief_that_is_gone_without_a_word_is_no_end(cluster: ClusterAddresses
         end.result(30)
 
 
+def test_a_scheduler_that_does_not_start_says_why(
+    cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**options: Any) -> None:
+        try:
+            raise OSError("Cannot assign requested address")
+        except OSError as error:
+            raise RuntimeError("Cluster failed to start: Timed out") from error
+
+    monkeypatch.setattr(leading, "SpecCluster", fail)
+    where = "127.0.0.1:" + cluster.chief.rpartition(":")[2]
+    words = f"^chief-0 was stopped: its scheduler, at {where}, did not start: Cannot assign requested address$"
+    with pytest.raises(StoppedError, match=words), led(cluster, tmp_path):
+        pytest.fail("there is no cluster")
+
+
 @pytest.mark.cluster
 def test_other_clusters_and_directories_are_refused(cluster: ClusterAddresses, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
