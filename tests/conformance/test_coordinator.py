@@ -36,8 +36,10 @@ class Here:
 
     def __init__(self):
         self.calls, self.served, self.num_waits = [], [], 0
+        self.clients = []
 
     def __call__(self, client, calls):
+        self.clients.append(client)
         self.calls += calls
         for call in calls:
             call.function(Surroundings(never_stop, self if call.has_barrier else None))
@@ -93,6 +95,13 @@ def test_a_client_has_each_task_called_at_its_address_and_the_ps_serve(here):
         ("evaluator-0", "e:1", False, False),
     ]
     assert here.served == [("ps-0", float("inf"), "/models/a")]
+
+
+@pytest.mark.parametrize(("client", "used"), [("a client", "a client"), (None, "cluster")])
+def test_tasks_are_called_on_the_cluster_that_is_given_else_on_one_of_their_own(client, used, here, monkeypatch):
+    monkeypatch.setattr(coordinator, "check_client", lambda client: None)
+    run_distribute_coordinator(lambda own: None, STRATEGY, cluster_spec=NO_CHIEF, client=client)
+    assert here.clients == [used]
 
 
 def test_in_graph_the_client_calls_for_all_and_only_the_evaluator_is_elsewhere(here):

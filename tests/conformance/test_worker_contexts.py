@@ -88,6 +88,7 @@ def test_a_session_creator_has_the_settings_of_both():
         look=lambda context: context.session_creator(config={"b": 3, "c": 4}, max_wait_secs=5), **options
     )
     assert found == WorkerSessionCreator("grpc://w:2", {"a": [1], "b": 2, "c": 4}, 5)
+    assert context_of(look=lambda context: context.session_creator(), **options)[1].max_wait_secs == 7200
     options |= {"task_type": "chief", "task_id": 0, "rpc_layer": ""}
     context, found = context_of(look=lambda context: context.session_creator(checkpoint_dir="/m"), **options)
     assert found == ChiefSessionCreator("c:1", {"a": [1], "b": 2}, "/m")
