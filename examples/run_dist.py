@@ -64,7 +64,13 @@ Process = subprocess.Popen[str]
 def main() -> int:
     """Run the program; return the exit code."""
     options = parse_arguments()
-    chief, *others = free_addresses(1 + options.ps + options.workers)
+    with ExitStack() as reserved:
+        return run(options, reserved_addresses(1 + options.ps + options.workers, reserved))
+
+
+def run(options: argparse.Namespace, addresses: list[str]) -> int:
+    """Run all roles of the program at these addresses; return the exit code."""
+    chief, *others = addresses
     cluster = {"ps": others[: options.ps], "worker": others[options.ps :], "chief": [chief]}
     if options.job_flags:  # the first worker is the chief
         cluster = {"ps": cluster["ps"], "worker": [chief, *cluster["worker"]]}
@@ -126,13 +132,17 @@ def parse_arguments() -> argparse.Namespace:
     return options
 
 
-def free_addresses(num: int) -> list[str]:
-    """Return addresses on this machine at which nobody listens."""
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.socket()) for _ in range(num)]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [f"localhost:{listener.getsockname()[1]}" for listener in listeners]
+def reserved_addresses(num: int, reserved: ExitStack) -> list[str]:
+    """Return addresses on this machine for roles to listen at; the system gives them to nobody else meanwhile."""
+    holders = [reserved.enter_context(socket.socket()) for _ in range(num)]
+    for holder in holders:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # who sets it, too, may listen: this one does not
+        try:
+            holder.bind(("127.0.0.1", 0))
+        except OSError as error:
+            why = f"expected {num} free ports on this machine, and there are fewer: {error.strerror}"
+            sys.exit(f"run_dist: {why}; end programs that use ports, or start fewer roles")
+    return [f"localhost:{holder.getsockname()[1]}" for holder in holders]
 
 
 def host_flags(cluster: Cluster, kind: str, index: int) -> list[str]:
@@ -196,8 +206,8 @@ def watch(processes: Mapping[str, Process], events: Events, grace_secs: float) -
             deadline = time.monotonic() + grace_secs if measures else None
             continue
         match event:
-            case Line(role, text):
-                print(f"{role}: {text}", flush=True)
+            case Line():
+                show(event, events)
             case Ended(role):
                 living.remove(role)
                 code = shell_code(processes[role].wait())
@@ -211,6 +221,15 @@ def watch(processes: Mapping[str, Process], events: Events, grace_secs: float) -
             case _:
                 assert_never(event)
     return first_code
+
+
+def show(line: Line, events: Events) -> None:
+    """Print a line; where nobody reads any more, as behind ``| head``, that ends all roles as a signal does."""
+    try:
+        print(f"{line.role}: {line.text}", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        events.put(Signalled(signal.SIGPIPE))
 
 
 def send(process: Process, number: int) -> None:

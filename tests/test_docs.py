@@ -31,6 +31,7 @@ README = ROOT / "README.md"
 PROTOCOL = ROOT / "docs" / "protocol.md"
 EMBEDDINGS = ROOT / "docs" / "embeddings.md"
 ESTIMATOR = ROOT / "docs" / "estimator.md"
+MIGRATED = ROOT / "docs" / "migrating.md"
 REPLAY = ROOT / "docs" / "howto" / "replay.md"
 RECORD_FILES = ROOT / "docs" / "howto" / "tables.md"
 PAGES = sorted([README, ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
@@ -69,6 +70,14 @@ def run(texts: list[str]) -> dict[str, Any]:
     for text in texts:
         exec(compile(text, "README.md", "exec"), names)
     return names
+
+
+def test_a_line_of_a_migrated_program_stands_in_one() -> None:
+    programs = [path.read_text().splitlines() for path in ROOT.glob("examples/migrated/*.py")]
+    there = {line.strip() for lines in programs for line in lines}
+    shown = [line for text in blocks(MIGRATED, "") for line in text.splitlines() if line.startswith("+ ")]
+    assert shown
+    assert [line for line in shown if line.removeprefix("+ ").strip() not in there] == []
 
 
 @pytest.fixture
@@ -207,7 +216,7 @@ def test_what_estimator_is_said_to_lack_is_not_there() -> None:
     said = {name for cell in cells for name in re.findall(r"`([a-z_]+)`", cell.partition(" beyond ")[0])}
     kinds = (psflow.Estimator, psflow.EstimatorSpec, psflow.EvalSpec, psflow.RunConfig)
     there = {name for kind in kinds for name in (*dir(kind), *inspect.signature(kind).parameters)}
-    assert {"receiver_tensors_alternatives", "init_op", "master"} <= said
+    assert {"receiver_tensors_alternatives", "init_op", "service"} <= said
     assert said.isdisjoint(there | set(Role))
 
 

@@ -36,7 +36,8 @@ def kept_certificate(model_dir: str, pem: str) -> Iterator[None]:
         If it cannot be written.
     """
     folder = Path(model_dir, FOLDER)
-    make_directory(model_dir)
+    with storing(model_dir):
+        make_directory(model_dir)
     _make_own(folder)
     file = folder / NAME
     try:

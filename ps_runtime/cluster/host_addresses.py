@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import socket
 
+from psflow.ps_runtime.cluster.port_holders import holder_of
 from psflow.ps_runtime.errors import UsageError
 
 __all__ = ["check_can_listen", "dask_address", "dask_host", "listen_fault", "resolved"]
 
 REASONS = {
-    errno.EADDRINUSE: "another process listens there; end it, or choose another port",
     errno.EADDRNOTAVAIL: "this host has no such address; start the process there, or correct the address",
     errno.EACCES: "this user may not listen there; choose a port from 1024 on",
 }
@@ -67,4 +67,6 @@ def check_can_listen(who: str, address: str) -> tuple[str, int]:
 def listen_fault(who: str, address: str, error: OSError) -> UsageError:
     """Return what to raise where a process may not listen at its address, as the system says."""
     reason = REASONS.get(error.errno or 0, error.strerror)
+    if error.errno == errno.EADDRINUSE:
+        reason = holder_of(int(address.rpartition(":")[2]))
     return UsageError((f"{who} cannot listen at {address}: {reason}",))

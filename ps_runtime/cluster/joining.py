@@ -222,7 +222,8 @@ class _Joining:
 
     def _refusal(self, cause: BaseException) -> Exception:
         if "name taken" in str(cause):
-            return UsageError((f"{self.role} has joined {self._chief} already; start each process once",))
+            remedy = "start each process once, or first end the one that is there"
+            return UsageError((f"{self.role} has joined {self._chief} already; {remedy}",))
         address = self.cluster.address_of(self.role)
         if address is not None and isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
             return listen_fault(str(self.role), address, cause)  # one that was started at the same time was earlier

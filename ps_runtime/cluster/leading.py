@@ -19,7 +19,7 @@ from psflow.ps_runtime.cluster.own_security import new_pem, security_of
 from psflow.ps_runtime.cluster.role_worker import LeadingScheduler, Refusal, RoleWorker
 from psflow.ps_runtime.cluster.scratch import scratch_directory
 from psflow.ps_runtime.deadline import Deadline, stop_clock
-from psflow.ps_runtime.errors import PsflowError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.errors import PsflowError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.roles.events import Event
 from psflow.ps_runtime.roles.trainer import Drive, train
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
@@ -92,6 +92,8 @@ def lead(
     ------
     UsageError
         If this process cannot listen at the address of the chief.
+    StoppedError
+        If the scheduler does not start.
     """
     host, port = check_can_listen("the chief", cluster.chief)
     processes = cluster.processes(evaluator=evaluator)
@@ -212,17 +214,26 @@ class Led:
         )
 
 
+def _first_cause(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
 @contextmanager
 def _nodes(pem: str, host: str, port: int, description: dict[str, str], own: dict[str, Any]) -> Iterator[SpecCluster]:
     """Start the scheduler and the worker of this process, with options of its `own`, in a thread; close them."""
     security = security_of(pem)
     common = {"host": dask_host(host), "protocol": "tls://", "security": security}
-    nodes = SpecCluster(
-        scheduler={"cls": LeadingScheduler, "options": {**common, "port": port, "description": description}},
-        workers={CHIEF: {"cls": RoleWorker, "options": {**common, "memory_limit": 0, **own}}},
-        security=security,
-        silence_logs=logging.CRITICAL,
-    )
+    try:
+        nodes = SpecCluster(
+            scheduler={"cls": LeadingScheduler, "options": {**common, "port": port, "description": description}},
+            workers={CHIEF: {"cls": RoleWorker, "options": {**common, "memory_limit": 0, **own}}},
+            security=security,
+            silence_logs=logging.CRITICAL,
+        )
+    except Exception as error:  # whatever Dask says of it, its first cause is what has happened
+        raise StoppedError(CHIEF, f"its scheduler, at {host}:{port}, did not start: {_first_cause(error)}") from error
     try:
         yield nodes
     finally:

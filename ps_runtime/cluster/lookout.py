@@ -12,7 +12,7 @@ from psflow.ps_runtime.cluster.probe import LOOKS, Probe
 from psflow.ps_runtime.cluster.silence import RunningLife
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import WaitTimeoutError
-from psflow.ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.specs.roles import RoleId
 
 __all__ = ["START_TIMEOUT_SECS", "Lookout"]
 
@@ -40,7 +40,7 @@ class Lookout:
     changed : Condition
         Held for each use of the supervisor, and notified after each note.
     probe_timeout_secs : float
-        How long a ps, the chief or the evaluator may be silent; more than 0.
+        How long a role may be silent; more than 0.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Lookout:
             if silent := self._supervisor.late_to_listen(LISTEN_TIMEOUT_SECS):
                 raise WaitTimeoutError(_names(silent), "start listening", LISTEN_TIMEOUT_SECS, RESUME)
             slots = set(self._supervisor.slots().values())
-            lives = [life for life in self._supervisor.running() if life.role.role is not Role.WORKER]
+            lives = self._supervisor.running()
         missing = self._presence.missing(slots)
         with self._changed:
             self._supervisor.lose_slots(missing)

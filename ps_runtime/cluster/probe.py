@@ -1,6 +1,7 @@
-"""Roles that hang are found and ended: a ps, the chief or the evaluator whose process, or thread, does nothing more.
+"""Roles that hang are found: a ps, the chief or the evaluator whose process, or thread, does nothing more is ended.
 
-Nobody else finds them: others wait for a worker only, and with a deadline. Dask waits for five minutes.
+Nobody else finds them: others wait for a worker only, and with a deadline, so that a worker is only named. Dask waits
+for five minutes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from distributed.scheduler import heartbeat_interval
 
 from psflow.ps_runtime.cluster.heartbeats import heartbeat_of
 from psflow.ps_runtime.cluster.silence import Action, Hang, RunningLife, Silence
+from psflow.ps_runtime.specs.roles import Role
 
 __all__ = ["LOOKS", "Probe"]
 
@@ -42,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class Probe:
-    """Finds lives that hang, and has their Dask workers ended.
+    """Finds lives that hang, and has their Dask workers ended; of one of a worker it only says so.
 
     What is silent is not always dead: a library that computes for long without letting go of Python's lock silences a
     process, too. So its nanny looks whether it uses a processor. Where it does, it is waited for.
@@ -117,13 +119,23 @@ class Probe:
 
     def _run(self, hang: Hang, timeout_secs: float) -> Future[None]:
         loop: Any = self._client.loop
-        return asyncio.run_coroutine_threadsafe(self._end_unless_busy(hang, timeout_secs), loop.asyncio_loop)
+        return asyncio.run_coroutine_threadsafe(self._follow(hang, timeout_secs), loop.asyncio_loop)
 
-    async def _end_unless_busy(self, hang: Hang, timeout_secs: float) -> None:
+    async def _follow(self, hang: Hang, timeout_secs: float) -> None:
+        """End a life that hangs, unless its process computes, or others go on without it by themselves."""
         role, slot = hang.life.role, hang.life.slot
         what = f"it did not {hang.what} for {timeout_secs:g} s"
         if await self._is_busy(hang):
             logger.warning("%s: %s, but its process computes, so psflow waits for it", role, what)
+            return
+        if role.role is Role.WORKER:
+            logger.warning(
+                "%s: %s, and is not ended: the others train on, and go on without it once they wait for it; its Dask "
+                "worker is %s",
+                role,
+                what,
+                slot,
+            )
             return
         if not self._note(hang.life, f"{what}, so its Dask worker {slot} was ended"):
             return

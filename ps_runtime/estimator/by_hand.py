@@ -15,12 +15,14 @@ from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.cluster.leading import lead
 from psflow.ps_runtime.errors import ModelDirError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt, Trainable
+from psflow.ps_runtime.estimator.model_dir import check_local
 from psflow.ps_runtime.estimator.program_facts import program_facts
 from psflow.ps_runtime.model.export_bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.events import Event, LogMessage, RoleLost
 from psflow.ps_runtime.roles.lent_session import LentSession
 from psflow.ps_runtime.roles.trainer import train
+from psflow.ps_runtime.signals import sigterm_leaves
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.run_config import SESSION_CREATION_TIMEOUT_SECS, RunConfig
@@ -99,13 +101,14 @@ def run_by_hand(
         own = OwnProgram(facts, train_spec.input_fn if train_spec.each_worker_reads_all else None, drive)
         logger.warning("%s: %s", role, SHARED if own.input_fn is None else OF_CHIEF)
         on_event = _log_own if on_event is None else on_event
-        join(task.cluster, role, model_dir, own, on_event, timeout_secs, check_both)
+        with sigterm_leaves():
+            join(task.cluster, role, model_dir, own, on_event, timeout_secs, check_both)
         return {}
     if (refusal := JobFile(model_dir).refusal()) is not None:  # before its certificate is replaced
         raise ModelDirError((refusal,))
     of_own = _log_own if on_event is None else _ignore
     leading = lead(task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=of_own, drive=drive)
-    with leading as led, make_attempt() as attempt:
+    with sigterm_leaves(), leading as led, make_attempt() as attempt:
 
         def check() -> None:
             check_lent()
@@ -113,7 +116,7 @@ def run_by_hand(
 
         job = attempt.job(writer)
         slots = led.await_processes(timeout_secs, check)
-        with ClusterJob(led.client, job, on_event or partial(_log_loss, led.has_joined)) as run:
+        with ClusterJob(led.client, job, on_event or partial(_log_for_all, led.has_joined)) as run:
             run.start_at(slots, led.slot_of, check)
             return run.join(check)
 
@@ -144,7 +147,8 @@ def serve_by_hand(task: ClusterTask, model_dir: str, timeout_secs: float, check:
         As those of `run_by_hand`.
     """
     role = _checked_role(task, model_dir)
-    join(task.cluster, role, model_dir, OwnProgram(), _log_own, timeout_secs, check)
+    with sigterm_leaves():
+        join(task.cluster, role, model_dir, OwnProgram(), _log_own, timeout_secs, check)
 
 
 def _checked_role(task: ClusterTask, model_dir: str) -> RoleId:
@@ -158,6 +162,7 @@ def _checked_role(task: ClusterTask, model_dir: str) -> RoleId:
         raise UsageError(
             (f"model_dir {model_dir}: these processes meet in a directory; choose one on a disk that all hosts share",)
         )
+    check_local(model_dir)
     return task.role
 
 
@@ -167,14 +172,20 @@ def _log_own(event: Event) -> None:
         Attempt.log_event(event)
 
 
-def _log_loss(has_joined: Callable[[RoleId], bool], event: Event) -> None:
-    """Log what no role can tell of itself; the rest is in the log of the process that it came from."""
-    if not isinstance(event, RoleLost):
-        return
-    if has_joined(RoleId.parse(event.role)):
-        logger.warning("%s begins again in its process: %s", event.role, event.reason)
-    else:
-        logger.warning("%s is lost: %s; start its process again by the same command", event.role, event.reason)
+def _log_for_all(has_joined: Callable[[RoleId], bool], event: Event) -> None:
+    """Log what no role can tell of itself, and warnings of a ps, which are of the roles that it serves.
+
+    The rest is in the log of the process that it came from.
+    """
+    match event:
+        case RoleLost() if has_joined(RoleId.parse(event.role)):
+            logger.warning("%s begins again in its process: %s", event.role, event.reason)
+        case RoleLost():
+            logger.warning("%s is lost: %s; start its process again by the same command", event.role, event.reason)
+        case LogMessage() if RoleId.parse(event.role).role is Role.PS and event.level >= logging.WARNING:
+            logger.warning("%s: %s", event.role, event.message)
+        case _:
+            pass
 
 
 def _ignore(event: Event) -> None:

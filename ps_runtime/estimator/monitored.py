@@ -19,6 +19,7 @@ from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.roles.lent_session import BREAKS, LentSession, NextSession
 from psflow.ps_runtime.roles.session import MonitoredSession
+from psflow.ps_runtime.signals import sigterm_leaves
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, SessionCreator, WorkerSessionCreator
@@ -236,7 +237,7 @@ def _opened_by_hand(estimator: Estimator, spec: TrainSpec, task: ClusterTask, ro
         with nullcontext() if context is None else within(context):  # in the thread of the role, too
             run_by_hand(task, estimator, spec, (), make_attempt, None, None, lent)
 
-    with lent.borrowed(run) as next_session:
+    with sigterm_leaves(), lent.borrowed(run) as next_session:
         yield next_session
 
 

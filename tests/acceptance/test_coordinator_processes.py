@@ -97,6 +97,10 @@ def said(tmp_path: Path) -> dict[str, str]:
     return {log.name: log.read_text() for log in (tmp_path / "logs").iterdir()}
 
 
+def latest_step(tmp_path: Path) -> int:
+    return CheckpointStore(str(tmp_path / "model")).latest() or 0
+
+
 def await_checkpoint(model_dir: Path, process: subprocess.Popen[bytes], step: int, logs: Path) -> None:
     """Wait until training has come as far as `step`."""
     deadline = time.monotonic() + TIMEOUT_SECS
@@ -145,10 +149,15 @@ def test_each_process_is_the_task_that_tf_config_names(start: Start, tmp_path: P
 
 
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["client", "terminal"])
-def test_ctrl_c_at_a_client(send: Callable[[int, int], None], start: Start, tmp_path: Path) -> None:
+def test_ctrl_c_at_a_client_ends_all_and_at_one_of_its_tasks_nothing(
+    send: Callable[[int, int], None], start: Start, tmp_path: Path
+) -> None:
     config = {"cluster": free_cluster(), "model_dir": str(tmp_path / "model"), "task": {"type": "client"}}
     client = start("client", config, "main.py", "standalone_client")
     await_checkpoint(tmp_path / "model", client, 20, tmp_path)
+    for task in psutil.Process(client.pid).children(recursive=True):
+        task.send_signal(signal.SIGINT)
+    await_checkpoint(tmp_path / "model", client, latest_step(tmp_path) + 100, tmp_path)
     send(client.pid, signal.SIGINT)
     assert client.wait(60) == -signal.SIGINT, said(tmp_path)
     check_nothing_left(tmp_path, client)
@@ -163,7 +172,7 @@ def test_ctrl_c_at_a_worker_lets_the_others_train_on_and_at_the_chief_it_ends_al
     await_checkpoint(model_dir, chief, 20, tmp_path)
     processes["worker"].send_signal(signal.SIGINT)
     assert processes["worker"].wait(60) == -signal.SIGINT, said(tmp_path)
-    await_checkpoint(model_dir, chief, (CheckpointStore(str(model_dir)).latest() or 0) + 100, tmp_path)
+    await_checkpoint(model_dir, chief, latest_step(tmp_path) + 100, tmp_path)
     chief.send_signal(signal.SIGINT)
     codes = {kind: process.wait(60) for kind, process in processes.items()}
     logs = said(tmp_path)

@@ -171,7 +171,9 @@ def test_a_killed_worker_that_is_started_again_joins_and_the_job_goes_on(start: 
     ]
 
 
-def test_a_killed_ps_that_is_started_again_lets_training_go_on_from_the_last_checkpoint(start: Start) -> None:
+def test_a_killed_ps_that_is_started_again_lets_training_go_on_and_a_chief_that_is_told_to_end_leaves_nothing(
+    start: Start, tmp_path: Path
+) -> None:
     cluster = {kind: [free_address()] for kind in ("ps", "worker", "chief")}
     roles = {role: started(start, cluster, role, 10**9) for role in ROLES}
     roles["evaluator"].await_words("evaluator-0: Evaluation(step=20")
@@ -180,9 +182,13 @@ def test_a_killed_ps_that_is_started_again_lets_training_go_on_from_the_last_che
     again.await_words("ps-0: PsListening")
     roles["chief"].await_words("chief-0: Restored")
     roles["worker"].await_words("worker-0: FirstStep", times=2)
-    roles["chief"].process.send_signal(signal.SIGINT)
+    assert (tmp_path / "model" / "tls").is_dir()
+    roles["chief"].process.send_signal(signal.SIGTERM)
     found = ends({**roles, "ps": again})
-    assert {role: end[0] for role, end in found.items()} == {"ps": 1, "worker": 1, "evaluator": 1, "chief": -2}
+    codes = {role: end[0] for role, end in found.items()}
+    assert codes == {"ps": 1, "worker": 1, "evaluator": 1, "chief": 128 + signal.SIGTERM}
+    assert "ended the job: SystemExit(143)" in found["worker"][2]
+    assert not (tmp_path / "model" / "tls").exists()
     assert re.findall(r"by_hand:(\S+) is lost: its Dask worker", found["chief"][2]) == ["ps-0"]
 
 

@@ -6,9 +6,7 @@ import copy
 import json
 import threading
 from contextlib import nullcontext
-from dataclasses import replace
 
-import cloudpickle
 import pytest
 
 from psflow import (
@@ -18,10 +16,9 @@ from psflow import (
 )
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.role_calls import Surroundings
-from psflow.ps_runtime.coordinator import independent, serving, standalone
+from psflow.ps_runtime.coordinator import coordinator, independent, serving, standalone
 from psflow.ps_runtime.coordinator.program import Program
 from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, UsageError
-from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, WorkerSessionCreator
 from psflow.ps_runtime.specs.task_facts import ClusterSpec
 from tests.conformance.coordinated import STRATEGY, context_of
 from tests.parity.coordinator import CALLS_FILE, CASES, CLIENT, FULL, INDEPENDENT, NO_CHIEF, Strategy, called
@@ -39,8 +36,10 @@ class Here:
 
     def __init__(self):
         self.calls, self.served, self.num_waits = [], [], 0
+        self.clients = []
 
     def __call__(self, client, calls):
+        self.clients.append(client)
         self.calls += calls
         for call in calls:
             call.function(Surroundings(never_stop, self if call.has_barrier else None))
@@ -96,6 +95,13 @@ def test_a_client_has_each_task_called_at_its_address_and_the_ps_serve(here):
         ("evaluator-0", "e:1", False, False),
     ]
     assert here.served == [("ps-0", float("inf"), "/models/a")]
+
+
+@pytest.mark.parametrize(("client", "used"), [("a client", "a client"), (None, "cluster")])
+def test_tasks_are_called_on_the_cluster_that_is_given_else_on_one_of_their_own(client, used, here, monkeypatch):
+    monkeypatch.setattr(coordinator, "check_client", lambda client: None)
+    run_distribute_coordinator(lambda own: None, STRATEGY, cluster_spec=NO_CHIEF, client=client)
+    assert here.clients == [used]
 
 
 def test_in_graph_the_client_calls_for_all_and_only_the_evaluator_is_elsewhere(here):
@@ -181,34 +187,6 @@ def test_the_strategy_of_the_caller_stays_as_it_is(here):
     assert context.strategy.configured == [[FULL, "worker", 1]]
 
 
-@pytest.mark.parametrize(
-    ("cluster", "kind", "index", "is_chief"),
-    [
-        (FULL, "chief", 0, True),
-        (FULL, "worker", 0, False),
-        (NO_CHIEF, "worker", 0, True),
-        (NO_CHIEF, "worker", 1, False),
-        (None, None, None, True),
-    ],
-)
-def test_of_parameter_servers_the_chief_gives_values_and_saves(cluster, kind, index, is_chief):
-    context, _ = context_of(cluster_spec=cluster, task_type=kind, task_id=index)
-    assert context.strategy is not STRATEGY
-    answers = {context.experimental_should_init, context.should_checkpoint, context.should_save_summary}
-    assert answers == {is_chief}
-    assert context.strategy.extended.experimental_between_graph
-
-
-def test_an_evaluator_without_a_strategy_has_no_answers():
-    context, _ = context_of(cluster_spec=FULL, task_type="evaluator", task_id=0)
-    assert context.strategy is None
-    for name in ("experimental_should_init", "should_checkpoint", "should_save_summary"):
-        with pytest.raises(
-            UsageError, match=f"^{name}: the evaluator has no strategy; give run_distribute_coordinator"
-        ):
-            getattr(context, name)
-
-
 def test_workers_of_a_client_wait_for_each_other_and_others_do_not(here):
     run_distribute_coordinator(
         lambda own: get_current_worker_context().wait_for_other_workers(), STRATEGY, cluster_spec=FULL
@@ -216,56 +194,41 @@ def test_workers_of_a_client_wait_for_each_other_and_others_do_not(here):
     assert here.num_waits == 3
 
 
-@pytest.mark.parametrize("options", [{}, {"cluster_spec": {"chief": ["c:1"]}, "task_type": "chief", "task_id": 0}])
-def test_who_is_alone_does_not_wait(options):
-    context_of(look=lambda context: context.wait_for_other_workers(), **options)
+def test_a_process_may_call_a_coordinator_as_often_as_it_likes(here):
+    for task_id in (0, 1):
+        context, _ = context_of(cluster_spec=FULL, task_type="worker", task_id=task_id)
+        assert str(context) == f"worker-{task_id}"
+    for _ in range(2):
+        run_distribute_coordinator(lambda own: None, STRATEGY, cluster_spec=NO_CHIEF)
+    assert [str(call.role) for call in here.calls] == ["ps-0", "worker-0", "worker-1", "worker-2"] * 2
 
 
-def test_without_a_barrier_nobody_takes_others_for_there():
-    words = r"^wait_for_other_workers: worker-1 has no barrier, so it would not wait for the others; ask has_barrier"
-    options = {"cluster_spec": FULL, "task_type": "worker", "task_id": 1}
-    with pytest.raises(ValueError, match=words):
-        context_of(look=lambda context: context.wait_for_other_workers(), **options)
-    with pytest.raises(ValueError, match=r"^wait_for_other_workers: timeout_secs should be greater than 0, got 0$"):
-        context_of(look=lambda context: context.wait_for_other_workers(0))
+@pytest.mark.parametrize("empty", [None, {}, ClusterSpec()], ids=["none", "a mapping", "a ClusterSpec"])
+def test_an_empty_cluster_is_none(empty, monkeypatch):
+    assert context_of(cluster_spec=empty)[0].distributed_mode is False
+    content = {"cluster": FULL, "task": {"type": "worker", "index": 1}, "model_dir": "/models/a"}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(content))
+    assert str(context_of(cluster_spec=empty)[0]) == "worker-1"
+    monkeypatch.setenv("TF_CONFIG", json.dumps({**content, "cluster": {}, "task": {}}))
+    assert str(context_of(cluster_spec=empty)[0]) == "a worker_fn without a cluster"
 
 
-def test_a_function_that_has_a_context_is_pickled_without_what_belongs_to_the_task():
-    context, _ = context_of(cluster_spec=FULL, task_type="worker", task_id=1)
-    alive = replace(context, barrier=threading.Lock(), check=threading.Lock().acquire)
-    again = cloudpickle.loads(cloudpickle.dumps(lambda: alive))()
-    assert (str(again), again.num_workers, again.cluster_spec.as_dict()) == ("worker-1", 3, FULL)
-    assert (alive.has_barrier, again.has_barrier) == (True, False)
-    again.check()
-    with pytest.raises(UsageError, match=r"worker-1 has no barrier, .*, not of a pickled context$"):
-        again.wait_for_other_workers()
-
-
-def test_a_session_creator_has_the_settings_of_both():
-    options = {"cluster_spec": FULL, "task_type": "worker", "task_id": 1, "session_config": {"a": [1], "b": 2}}
-    _, found = context_of(
-        look=lambda context: context.session_creator(config={"b": 3, "c": 4}, max_wait_secs=5), **options
-    )
-    assert found == WorkerSessionCreator("grpc://w:2", {"a": [1], "b": 2, "c": 4}, 5)
-    options |= {"task_type": "chief", "task_id": 0, "rpc_layer": ""}
-    context, found = context_of(look=lambda context: context.session_creator(checkpoint_dir="/m"), **options)
-    assert found == ChiefSessionCreator("c:1", {"a": [1], "b": 2}, "/m")
-    assert context.session_config == {"a": [1], "b": 2}
-    context.session_config["a"].append(0)
-    assert context.session_config == {"a": [1], "b": 2} == options["session_config"]
-
-
-def test_what_a_session_creator_does_not_take():
-    given = {"scaffold": 1, "config": 2, "checkpoint_dir": 3, "checkpoint_filename_with_path": "x", "max_wait_secs": 0}
-    with pytest.raises(TypeError) as caught:
-        context_of(look=lambda context: context.session_creator(**given))
-    assert [fault.partition(": ")[2].split()[0] for fault in caught.value.faults] == [
-        "scaffold",
-        "checkpoint_filename_with_path",
-        "config",
-        "checkpoint_dir",
-        "max_wait_secs",
-    ]
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, r"^client is for the tasks of a cluster, and there is none; give cluster_spec$"),
+        (
+            {"cluster_spec": FULL, "mode": INDEPENDENT, "task_type": "chief", "task_id": 0},
+            r"^client is of a standalone_client; each independent_worker is a process of its own$",
+        ),
+    ],
+    ids=["no cluster", "an independent worker"],
+)
+def test_a_client_has_tasks_to_call(options, words, here, monkeypatch):
+    monkeypatch.setattr(coordinator, "check_client", lambda client: None)
+    with pytest.raises(UsageError, match=words):
+        run_distribute_coordinator(pytest.fail, STRATEGY, client="a client", **options)
+    assert here.calls == here.served == []
 
 
 def test_the_cluster_of_tf_config_is_that_of_who_names_none(monkeypatch, here):

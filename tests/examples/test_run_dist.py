@@ -159,6 +159,44 @@ def test_a_signal_ends_all(number: signal.Signals, launch: Launch, tmp_path: Pat
     assert end_of(launcher, tmp_path) == (128 + number, [], f"run_dist: {number.name}, ending all roles\n")
 
 
+@pytest.mark.timeout(60)
+def test_where_nobody_reads_any_more_all_end(launch: Launch, tmp_path: Path) -> None:
+    launcher = launch('import time\nwhile True:\n    write("more"); time.sleep(0.02)\n')
+    assert launcher.stdout is not None
+    assert launcher.stderr is not None
+    launcher.stdout.readline()
+    launcher.stdout.close()
+    assert launcher.stderr.read() == "run_dist: SIGPIPE, ending all roles\n"
+    assert launcher.wait() == 128 + signal.SIGPIPE
+    with open(tmp_path / "alive") as alive:
+        fcntl.flock(alive, fcntl.LOCK_EX)  # waits for ever if a process is left
+
+
+def test_an_address_is_free_for_its_role_alone(launch: Launch, tmp_path: Path) -> None:
+    program = """
+import socket
+port = int(place["cluster"]["chief"][0].rpartition(":")[2])
+if kind == "evaluator":
+    try:
+        socket.socket().bind(("127.0.0.1", port))  # as the system does for who has no port yet
+    except OSError as error:
+        print(error.strerror)
+if kind == "chief":
+    print(socket.create_server(("127.0.0.1", port)).getsockname()[1] == port)
+"""
+    assert end_of(launch(program), tmp_path) == (0, ["chief-0: True", "evaluator-0: Address already in use"], "")
+
+
+def test_without_free_ports_nothing_starts(tmp_path: Path) -> None:
+    (tmp_path / "program.py").touch()
+    bind = "def bind(self, address):\n    raise OSError(98, 'Address already in use')\n"
+    code = f"import runpy, socket, sys\n{bind}socket.socket.bind = bind\nsys.argv = ['run_dist.py', 'program.py']\n"
+    command = [sys.executable, "-c", f"{code}runpy.run_path({str(EXAMPLES / 'run_dist.py')!r}, run_name='__main__')"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    words = "run_dist: expected 4 free ports on this machine, and there are fewer: Address already in use; end programs"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{words} that use ports, or start fewer roles\n")
+
+
 @pytest.mark.parametrize(
     ("options", "fault"),
     [

@@ -6,6 +6,7 @@ import copy
 import errno
 import logging
 import math
+import os
 import re
 import socket
 from collections.abc import Iterator
@@ -109,7 +110,7 @@ def test_all_join_and_end_as_the_chief_says(cluster: ClusterAddresses, tmp_path:
         assert len(set(slots.values())) == 3
         with pytest.raises(UsageError, match=r"^evaluator-0 has joined the chief at localhost:\d+ already; start each"):
             joined(cluster, EVALUATOR, tmp_path)
-        with pytest.raises(UsageError, match=r"^ps-0 cannot listen at localhost:\d+: another process listens there"):
+        with pytest.raises(UsageError, match=r"^ps-0 cannot listen at localhost:\d+: process \d+ \(.+\) listens"):
             joined(cluster, PS, tmp_path)
         assert (tmp_path / "tls").is_dir()
         assert {role: one.slot_of(role) for role in slots} == slots
@@ -149,6 +150,22 @@ def test_a_chief_that_is_gone_without_a_word_is_no_end(cluster: ClusterAddresses
         StoppedError, match=r"^ps-0 was stopped: the chief at .* is gone; look at its output, then start"
     ):
         end.result(30)
+
+
+def test_a_scheduler_that_does_not_start_says_why(
+    cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**options: Any) -> None:
+        try:
+            raise OSError("Cannot assign requested address")
+        except OSError as error:
+            raise RuntimeError("Cluster failed to start: Timed out") from error
+
+    monkeypatch.setattr(leading, "SpecCluster", fail)
+    where = "127.0.0.1:" + cluster.chief.rpartition(":")[2]
+    words = f"^chief-0 was stopped: its scheduler, at {where}, did not start: Cannot assign requested address$"
+    with pytest.raises(StoppedError, match=words), led(cluster, tmp_path):
+        pytest.fail("there is no cluster")
 
 
 @pytest.mark.cluster
@@ -240,7 +257,7 @@ def test_a_process_that_cannot_listen_tells_the_chief_that_begins_later(
         taken.bind(("127.0.0.1", int(cluster.ps[0].partition(":")[2])))
         taken.listen()
         end = beside(joined, cluster, PS, tmp_path)
-        words = r"^ps-0 does not join: ps-0 cannot listen at localhost:\d+: another process listens there; end it"
+        words = r"^ps-0 does not join: ps-0 cannot listen at localhost:\d+: process \d+ \(.+\) listens there; end it"
         with led(cluster, tmp_path) as one, pytest.raises(UsageError, match=words):
             one.await_processes(60, never_stop)
     with pytest.raises(UsageError, match=r"^ps-0 cannot listen at"):
@@ -360,7 +377,8 @@ def test_a_port_that_is_taken() -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        with pytest.raises(UsageError, match=rf"^the chief cannot listen at localhost:{port}: another process listens"):
+        words = rf"^the chief cannot listen at localhost:{port}: process {os.getpid()} \(.+\) listens there; end it, or"
+        with pytest.raises(UsageError, match=words):
             check_can_listen("the chief", f"localhost:{port}")
     assert check_can_listen("the chief", f"127.0.0.1:{port}") == ("127.0.0.1", port)
 

@@ -10,7 +10,7 @@ import pytest
 
 from psflow.ps_runtime.cluster.certificate_file import kept_certificate, read_certificate
 from psflow.ps_runtime.cluster.own_security import new_pem
-from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.errors import StorageError, UsageError
 
 NEW, FIRST, SECOND = (new_pem() for _ in range(3))
 
@@ -102,6 +102,13 @@ def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None
     words = rf"^{tmp_path}/tls should be a directory of this user, and no link, as a key is kept there; remove it$"
     with pytest.raises(UsageError, match=words), kept_certificate(str(tmp_path), NEW):
         pass
+
+
+def test_a_model_dir_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words = r"^.*/file/model could not be written: "
+    with pytest.raises(StorageError, match=words), kept_certificate(str(tmp_path / "file" / "model"), NEW):
+        pytest.fail("there is no model_dir")
 
 
 def test_a_certificate_is_a_file(tmp_path: Path) -> None:

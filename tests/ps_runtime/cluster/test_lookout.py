@@ -48,15 +48,15 @@ class Scene:
         self.probed = lives
 
 
-def test_all_who_run_but_workers_are_probed_and_who_is_missing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_who_run_are_probed_and_who_is_missing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.lookout.look()
-    assert scene.probed == [RunningLife(role, LIFE, str(role)) for role in (PS, CHIEF, EVALUATOR)]
+    assert scene.probed == [RunningLife(role, LIFE, str(role)) for role in (PS, CHIEF, WORKER, EVALUATOR)]
     scene.missing = {str(EVALUATOR)}
     scene.lookout.look()
     assert scene.supervisor.waiting() == [EVALUATOR]
     scene.lookout.look()
-    assert [life.role for life in scene.probed] == [PS, CHIEF]
+    assert [life.role for life in scene.probed] == [PS, CHIEF, WORKER]
 
 
 @pytest.mark.parametrize(("timeout_secs", "look_secs"), [(30.0, 5.0), (3000.0, 5.0), (6.0, 1.0)])

@@ -21,6 +21,7 @@ from psflow.ps_runtime.specs.roles import RoleId
 
 SLOT = "tcp://h:1"
 PS = RunningLife(RoleId.parse("ps-0"), 65536, SLOT)
+WORKER = RunningLife(RoleId.parse("worker-1"), 65536, SLOT)
 TIMEOUT_SECS = 30.0
 ENDED = f"it did not answer for 30 s, so its Dask worker {SLOT} was ended"
 
@@ -57,10 +58,10 @@ class Cluster:
         if self.failure is not None:
             raise self.failure
 
-    def look(self, secs: float = TIMEOUT_SECS / LOOKS) -> None:
+    def look(self, secs: float = TIMEOUT_SECS / LOOKS, life: RunningLife = PS) -> None:
         """Look once, after so many seconds, and wait for what the probe does of it."""
         self.now += secs
-        self.probe.look([PS], {SLOT: {"last_seen": 1.0, "metrics": {}}})
+        self.probe.look([life], {SLOT: {"last_seen": 1.0, "metrics": {}}})
         wait(self.probe._under_way.values(), 10)
 
 
@@ -104,6 +105,17 @@ def test_one_whose_process_computes_is_waited_for(cluster: Cluster, caplog: pyte
     for _ in range(LOOKS + 1):
         cluster.look()
     assert cluster.done == [(PS, ENDED), [SLOT]]
+
+
+def test_a_silent_worker_is_named_and_not_ended(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(LOOKS + 1):
+        cluster.look(life=WORKER)
+    assert cluster.done == []
+    words = (
+        "worker-1: it did not answer for 30 s, and is not ended: the others train on, and go on without it once they "
+        f"wait for it; its Dask worker is {SLOT}"
+    )
+    assert caplog.messages == [words]
 
 
 def test_time_in_which_nobody_could_look_is_nobodys_silence(cluster: Cluster) -> None:

@@ -1,0 +1,29 @@
+"""Who has a port of this machine, for a process that is to listen there and cannot."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import psutil
+
+__all__ = ["holder_of"]
+
+
+def holder_of(port: int) -> str:
+    """Return in words which process listens at a port of this machine, and how to end it.
+
+    Of a process of another user the system may not say which one it is.
+    """
+    with suppress(psutil.Error, OSError):  # it has ended meanwhile, or nobody may look
+        for connection in psutil.net_connections("tcp"):
+            is_there = connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+            if is_there and connection.pid is not None:
+                return _named(psutil.Process(connection.pid))
+    return "another process listens there; end it, or choose another port"
+
+
+def _named(process: psutil.Process) -> str:
+    name = f"process {process.pid} ({process.name()}) listens there"
+    if process.status() == psutil.STATUS_STOPPED:
+        return f"{name}, and is stopped; end it (kill -KILL {process.pid}), or have it go on (kill -CONT {process.pid})"
+    return f"{name}; end it, or choose another port"
