@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
 
@@ -28,6 +29,7 @@ EXPERIMENT = "trial"
 LOG = "train.log"
 SAID_CHARS = 3000
 """Of the end of the log, beside what is found to be wrong."""
+COMPLETED = "COMPLETED"
 NAMING_OTHERS = ("TF_CONFIG", "PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_REGISTRY_URI")
 """Variables that name a cluster or servers which are not those of the trial."""
 
@@ -43,14 +45,12 @@ def run_beside(trial: Trial, directory: Path) -> Outcome:
         with _training(directory, server.url) as process:
             _strike(trial, gates, server, process, outcome)
             exit_code = _awaited(process, lambda: False)
-        if exit_code and trial.target is Target.PREFECT and trial.fault not in STOPPED_SECS:
-            with _training(directory, server.url) as process:  # which has a new server
-                exit_code = _awaited(process, lambda: False)
         if exit_code:
             outcome.violations.append(f"psflow train ended with {exit_code}")
         else:
             outcome.violations += violations(trial, directory / "job", [])
             outcome.violations += wrong_points(_curves(server.url))
+            outcome.violations += _unfinished(directory / "prefect" / "prefect.db")
     except LateError as error:
         outcome.violations.append(str(error))
     finally:
@@ -152,6 +152,16 @@ def _prefect_of(process: psutil.Popen) -> psutil.Process:
     """Return the Prefect server that a command has started for itself."""
     [server] = [child for child in process.children() if "prefect_server/process.py" in " ".join(child.cmdline())]
     return server
+
+
+def _unfinished(database: Path) -> list[str]:
+    """Return which runs Prefect does not know to be complete: that of the flow, and those of its roles."""
+    with closing(sqlite3.connect(database)) as connection:
+        states = [*connection.execute("select 'flow run', name, state_type from flow_run")]
+        states += connection.execute("select 'task run', name, state_type from task_run")
+    found = [f"the {kind} {name} is {state}, expected COMPLETED" for kind, name, state in states if state != COMPLETED]
+    num_flow_runs = sum(kind == "flow run" for kind, _, _ in states)
+    return found if num_flow_runs == 1 else [*found, f"Prefect knows {num_flow_runs} flow runs, expected 1"]
 
 
 def _curves(mlflow_url: str) -> dict[str, list[int]]:
