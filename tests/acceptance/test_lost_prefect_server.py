@@ -47,10 +47,11 @@ def training(project: Project) -> Iterator[subprocess.Popen[str]]:
 
 def server_of(process: subprocess.Popen[str]) -> psutil.Process | None:
     """Return the Prefect server that a command has for itself, unless it is away."""
-    children = psutil.Process(process.pid).children()
-    servers = [child for child in children if "prefect_server/process.py" in " ".join(child.cmdline())]
-    assert len(servers) <= 1
-    return servers[0] if servers else None
+    for child in psutil.Process(process.pid).children():
+        with suppress(psutil.NoSuchProcess):  # it ends just now
+            if "prefect_server/process.py" in " ".join(child.cmdline()):
+                return child
+    return None
 
 
 def states(home: Path) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ import psutil
 from mlflow import MlflowClient
 
 from tests.chaos.gates import POLL_SECS, Gates
-from tests.chaos.oracles import violations, wrong_points
+from tests.chaos.oracles import violations, wrong_points, wrong_runs
 from tests.chaos.outcome import LateError, Outcome, limited
 from tests.chaos.program import LOG_STEPS, MAX_STEPS, SAVE_STEPS
 from tests.chaos.trials import SIGNALS, STOPPED_SECS, Fault, Input, Target, Trial, Update, name_of
@@ -29,7 +29,6 @@ EXPERIMENT = "trial"
 LOG = "train.log"
 SAID_CHARS = 3000
 """Of the end of the log, beside what is found to be wrong."""
-COMPLETED = "COMPLETED"
 NAMING_OTHERS = ("TF_CONFIG", "PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_REGISTRY_URI")
 """Variables that name a cluster or servers which are not those of the trial."""
 
@@ -50,7 +49,7 @@ def run_beside(trial: Trial, directory: Path) -> Outcome:
         else:
             outcome.violations += violations(trial, directory / "job", [])
             outcome.violations += wrong_points(_curves(server.url))
-            outcome.violations += _unfinished(directory / "prefect" / "prefect.db")
+            outcome.violations += wrong_runs(_run_states(directory / "prefect" / "prefect.db"), trial.num_ps)
     except LateError as error:
         outcome.violations.append(str(error))
     finally:
@@ -154,14 +153,13 @@ def _prefect_of(process: psutil.Popen) -> psutil.Process:
     return server
 
 
-def _unfinished(database: Path) -> list[str]:
-    """Return which runs Prefect does not know to be complete: that of the flow, and those of its roles."""
+def _run_states(database: Path) -> list[tuple[str, str, str]]:
+    """Return the kind, the name and the state of each run in the database of a Prefect server."""
+    query = (
+        "select 'flow run', name, state_type from flow_run union all select 'task run', name, state_type from task_run"
+    )
     with closing(sqlite3.connect(database)) as connection:
-        states = [*connection.execute("select 'flow run', name, state_type from flow_run")]
-        states += connection.execute("select 'task run', name, state_type from task_run")
-    found = [f"the {kind} {name} is {state}, expected COMPLETED" for kind, name, state in states if state != COMPLETED]
-    num_flow_runs = sum(kind == "flow run" for kind, _, _ in states)
-    return found if num_flow_runs == 1 else [*found, f"Prefect knows {num_flow_runs} flow runs, expected 1"]
+        return connection.execute(query).fetchall()
 
 
 def _curves(mlflow_url: str) -> dict[str, list[int]]:
