@@ -32,7 +32,7 @@ def imports() -> float:
 
 def prefect_server() -> float:
     """Start the local Prefect server until it answers, with a new database where PREFECT_HOME has none."""
-    from psflow.tasks.prefect_server.api import LocalPrefectServer
+    from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 
     started = time.monotonic()
     server = LocalPrefectServer()
@@ -89,7 +89,7 @@ def job() -> float:
 def serve(num_slots: int) -> None:
     """Start Prefect server and cluster, say how to use them, and wait for the end of standard input."""
     from psflow.ps_runtime.cluster.connecting import open_cluster
-    from psflow.tasks.prefect_server.api import LocalPrefectServer
+    from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 
     server = LocalPrefectServer()
     try:

@@ -15,7 +15,7 @@ from hypothesis import settings
 
 from psflow.ps_runtime.cluster.fork_server import scratch_directory
 from psflow.ps_runtime.config.environment import environment, telemetry_off
-from psflow.tasks.prefect_server.api import LocalPrefectServer
+from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 from tests.leak_guard import no_leaks
 from tests.new_databases import copy_prefect_database, share_among_workers
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from psflow.tasks.prefect_server.api import LocalPrefectServer
+from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 from psflow.tasks.tracking.store import prepare_store
 
 FOLDER = "PSFLOW_TESTS_NEW_DATABASES"

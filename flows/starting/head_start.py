@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from psflow.ps_runtime.config.environment import prefect_api_url
-from psflow.tasks.prefect_server.api import LocalPrefectServer
+from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 from psflow.tasks.started_servers import found
 
 __all__ = ["HeadStart", "head_start"]

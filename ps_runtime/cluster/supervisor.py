@@ -241,10 +241,9 @@ class Supervisor:
 
     def late_to_listen(self, timeout_secs: float) -> list[RoleId]:
         """Return the ps whose present life was placed so long ago, has started, and cannot be reached yet."""
-        servers = [(role, s) for role, s in self._states.items() if role.role is Role.PS and not s.has_ended]
-        lives = [(role, s.life) for role, s in servers if not s.is_recalled]
-        silent = [role for role, life in lives if life and life.has_started and not life.is_listening]
-        return self.late(silent, timeout_secs)
+        states = [(role, s) for role, s in self._states.items() if role.role is Role.PS and not s.has_ended]
+        lives = [(role, s.life) for role, s in states if s.life is not None and not s.is_recalled]
+        return self.late([r for r, life in lives if life.has_started and not life.is_listening], timeout_secs)
 
     def missing_workers(self) -> list[tuple[RoleId, int]]:
         """Return the workers without a life that trains, while the others do, each with its last life that is over."""
@@ -395,8 +394,7 @@ class Supervisor:
             if role.role is Role.EVALUATOR or life is None or state.error is not None or state.is_recalled:
                 continue
             report, state.report = state.report, None
-            reason = f"training goes back to the last checkpoint, as {lost} was lost"
-            recall = RoleLostError(str(role), reason)
+            recall = RoleLostError(str(role), f"training goes back to the last checkpoint, as {lost} was lost")
             state.losses.append(Loss(life.incarnation, recall, is_recall=True, goes_back=False, in_order=False))
             life.recalled_at = self._clock()
             has_ended = life.has_left and (role.role is not Role.CHIEF or report is not None)

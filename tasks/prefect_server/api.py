@@ -6,140 +6,25 @@ The last one lives as long as the flow. It keeps its runs in Prefect's own datab
 
 from __future__ import annotations
 
-import http.client
 import logging
-import os
-import socket
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
-from typing import IO
 
-from psflow.ps_runtime.config.environment import child_environment, server_auth
 from psflow.ps_runtime.deadline import Deadline, stop_clock
-from psflow.ps_runtime.errors import ConfigError, RoleFailedError, WaitTimeoutError
-from psflow.ps_runtime.signals import signals_blocked
-from psflow.tasks.basic_auth import authorization, new_auth_string
+from psflow.ps_runtime.errors import ConfigError
 from psflow.tasks.prefect_server.health import client_settings, health_fault
+from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 from psflow.tasks.started_servers import found
 
-__all__ = ["LocalPrefectServer", "check_named_api", "has_pages", "named_api_url", "prefect_api"]
+__all__ = ["check_named_api", "has_pages", "named_api_url", "prefect_api"]
 
-PROGRAM = Path(__file__).with_name("process.py")
-LOG_TAIL_BYTES = 2000
 NAMED_SECS = 5.0
 """For an API that exists; a command that it is missing for ends within ten seconds."""
 POLL_SECS = 0.5
 LAST_TRY_SECS = 0.5
 """For an API that is asked when hardly any time is left."""
-
-SETTINGS = {
-    "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
-    "PREFECT_SERVER_UI_ENABLED": "false",
-    "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
-    # It lives as long as one flow: nothing here may schedule, expire or clean up other runs in the same database.
-    "PREFECT_SERVER_SERVICES_CANCELLATION_CLEANUP_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_FOREMAN_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_PAUSE_EXPIRATIONS_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_REPOSSESSOR_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
-}
-
-
-class LocalPrefectServer:
-    """A Prefect server on a free loopback port, in a process and session of its own.
-
-    The process starts with the object, so that other things can start meanwhile; `wait` says when it answers. It ends
-    with `close`, or when this process ends, however that happens. If a profile of Prefect names an API, it leaves at
-    once: it finds out by itself, so that nobody has to import Prefect before it can be started. It serves those who
-    know its `auth_string`, user and password.
-
-    Notes
-    -----
-    The process inherits a socket that listens already: a request made too early waits in its queue, so there is
-    neither a port that somebody else may take first, nor polling.
-    """
-
-    def __init__(self) -> None:
-        self.auth_string = new_auth_string()
-        self._log: IO[bytes] = tempfile.TemporaryFile(prefix="psflow-prefect-")  # noqa: SIM115 - closed by close
-        with socket.create_server(("127.0.0.1", 0)) as listener, signals_blocked():
-            self._address: tuple[str, int] = listener.getsockname()
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", str(PROGRAM), str(listener.fileno())],
-                stdin=subprocess.PIPE,
-                stdout=self._log,
-                stderr=subprocess.STDOUT,
-                env=child_environment(SETTINGS | server_auth(self.auth_string)),
-                pass_fds=[listener.fileno()],
-                # a signal to the terminal, or to all that systemd has started, is for the flow, which needs the server
-                # to end well: so it has signals blocked, as it inherits that
-                start_new_session=True,
-            )
-            # asked as early as that, it prepares its answer, which takes half a second, beside what we do until `wait`
-            self._question = http.client.HTTPConnection(*self._address)
-            self._question.request(
-                "GET", "/api/admin/version", headers={"Authorization": authorization(self.auth_string)}
-            )
-            self._has_answered = False
-
-    @property
-    def url(self) -> str:
-        """The address of its API."""
-        return f"http://{self._address[0]}:{self._address[1]}/api"
-
-    @property
-    def pid(self) -> int:
-        """The id of its process."""
-        return self._process.pid
-
-    def wait(self, timeout_secs: float = 60.0) -> str:
-        """Wait until the server answers, and return `url`.
-
-        Raises
-        ------
-        WaitTimeoutError
-            If it does not answer in time.
-        RoleFailedError
-            If its process has ended; the message has the end of its log.
-        """
-        if self._has_answered:
-            return self.url
-        self._question.sock.settimeout(timeout_secs)
-        try:
-            self._question.getresponse().read()
-        except TimeoutError:
-            raise WaitTimeoutError(f"the local Prefect server at {self.url}", "answer", timeout_secs) from None
-        except (ConnectionError, http.client.HTTPException) as error:
-            self._process.wait(timeout=timeout_secs)
-            raise RoleFailedError("the local Prefect server", f"{error}; {self._log_tail()}") from error
-        self._question.close()
-        self._has_answered = True
-        return self.url
-
-    def close(self, timeout_secs: float = 8.0) -> None:
-        """Let the server write down what it has, and end it; kill it after `timeout_secs` at most. Idempotent."""
-        self._question.close()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        try:
-            self._process.wait(stop_clock.limited(timeout_secs))
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._log.close()
-
-    def _log_tail(self) -> str:
-        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
-        text = self._log.read().decode(errors="replace").strip()
-        return f"its log ends with:\n{text}" if text else "its log is empty"
 
 
 def named_api_url() -> str | None:
@@ -219,6 +104,7 @@ def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float
             try:
                 yield server.url
             finally:
+                server.settle()
                 _flush()
     finally:
         server.close()

@@ -191,6 +191,17 @@ def wrong_points(curves: Mapping[str, Sequence[int]]) -> Iterator[str]:
             yield f"the curve {name} has a point twice: {list(found)}"
 
 
+def wrong_runs(runs: Sequence[tuple[str, str, str]], num_ps: int) -> Iterator[str]:
+    """Yield what is wrong with the runs in Prefect of a job with one chief, as kind, name and state of each."""
+    expected = ["train", "chief-0", "evaluator-0", *(f"ps-{index}" for index in range(num_ps))]
+    names = ["train" if kind == "flow run" else name for kind, name, _ in runs]
+    if sorted(names) != sorted(expected):
+        yield f"Prefect knows the runs {sorted(names)}, expected {sorted(expected)}"
+    for kind, name, state in runs:
+        if state != "COMPLETED":
+            yield f"the {kind} {name} is {state} in Prefect, expected COMPLETED"
+
+
 def num_lost_steps(events: Sequence[Event]) -> int:
     """Return how many steps were made, and lost, where training went back to a checkpoint, as far as events tell."""
     step = num_lost = 0

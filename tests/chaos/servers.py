@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import psutil
 from mlflow import MlflowClient
 
 from tests.chaos.gates import POLL_SECS, Gates
-from tests.chaos.oracles import violations, wrong_points
+from tests.chaos.oracles import violations, wrong_points, wrong_runs
 from tests.chaos.outcome import LateError, Outcome, limited
 from tests.chaos.program import LOG_STEPS, MAX_STEPS, SAVE_STEPS
 from tests.chaos.trials import SIGNALS, STOPPED_SECS, Fault, Input, Target, Trial, Update, name_of
@@ -43,16 +44,16 @@ def run_beside(trial: Trial, directory: Path) -> Outcome:
         with _training(directory, server.url) as process:
             _strike(trial, gates, server, process, outcome)
             exit_code = _awaited(process, lambda: False)
-        loses_prefect = trial.target is Target.PREFECT and trial.fault not in STOPPED_SECS
-        is_to_run_again = loses_prefect if exit_code else _lacks_points(directory)
-        if is_to_run_again:
-            with _training(directory, server.url) as process:  # which has a new Prefect server
+        runs = _run_states(directory / "prefect" / "prefect.db")
+        if not exit_code and _lacks_points(directory):
+            with _training(directory, server.url) as process:
                 exit_code = _awaited(process, lambda: False)
         if exit_code:
             outcome.violations.append(f"psflow train ended with {exit_code}")
         else:
             outcome.violations += violations(trial, directory / "job", [])
             outcome.violations += wrong_points(_curves(server.url))
+            outcome.violations += wrong_runs(runs, trial.num_ps)
     except LateError as error:
         outcome.violations.append(str(error))
     finally:
@@ -159,6 +160,15 @@ def _prefect_of(process: psutil.Popen) -> psutil.Process:
 def _lacks_points(directory: Path) -> bool:
     """Return whether the command says that MLflow was too slow, and that it is to be run again."""
     return "MLflow lacks" in (directory / LOG).read_text()
+
+
+def _run_states(database: Path) -> list[tuple[str, str, str]]:
+    """Return the kind, the name and the state of each run in the database of a Prefect server."""
+    query = (
+        "select 'flow run', name, state_type from flow_run union all select 'task run', name, state_type from task_run"
+    )
+    with closing(sqlite3.connect(database)) as connection:
+        return connection.execute(query).fetchall()
 
 
 def _curves(mlflow_url: str) -> dict[str, list[int]]:

@@ -19,6 +19,7 @@ from tests.chaos.oracles import (
     wrong_losses,
     wrong_points,
     wrong_reports,
+    wrong_runs,
     wrong_ways_back,
 )
 from tests.chaos.outcome import Outcome
@@ -159,6 +160,23 @@ def test_points_of_curves_are_neither_lost_nor_doubled(changed: dict[str, list[i
     said = "; ".join(wrong_points(curves | changed))
     assert re.match(found, said)
     assert bool(said) is bool(found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({}, r"$"),
+        ({"trial to 200": "RUNNING"}, r"the flow run trial to 200 is RUNNING in Prefect, expected COMPLETED$"),
+        ({"ps-1": "PENDING"}, r"the task run ps-1 is PENDING in Prefect"),
+        ({"worker-0": "COMPLETED"}, r"Prefect knows the runs \[.*'train', 'worker-0'\], expected \["),
+    ],
+)
+def test_a_run_that_is_not_complete_in_prefect_is_found(changed: dict[str, str], found: str) -> None:
+    names = ("trial to 200", "chief-0", "evaluator-0", "ps-0", "ps-1")
+    states = dict.fromkeys(names, "COMPLETED") | changed
+    runs = [("flow run" if name == names[0] else "task run", name, state) for name, state in states.items()]
+    assert re.match(found, "; ".join(wrong_runs(runs, num_ps=2)))
+    assert "knows the runs" in "; ".join(wrong_runs(runs[1:], num_ps=2))
 
 
 def test_lost_steps_are_those_that_were_made_before_training_went_back() -> None:

@@ -17,8 +17,9 @@ import pytest
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, get_current_settings, temporary_settings
 
 from psflow.ps_runtime.errors import ConfigError, RoleFailedError, WaitTimeoutError
-from psflow.tasks.prefect_server import api
-from psflow.tasks.prefect_server.api import LocalPrefectServer, check_named_api, named_api_url, prefect_api
+from psflow.tasks.prefect_server import server_process
+from psflow.tasks.prefect_server.api import check_named_api, named_api_url, prefect_api
+from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,7 +34,8 @@ def test_every_state_is_final_when_the_server_has_ended() -> None:
     done = run(
         """
         from prefect import flow, get_run_logger, task
-        from psflow.tasks.prefect_server.api import LocalPrefectServer, prefect_api
+        from psflow.tasks.prefect_server.api import prefect_api
+        from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 
         server = LocalPrefectServer()
 
@@ -67,7 +69,7 @@ def test_every_state_is_final_when_the_server_has_ended() -> None:
 
 
 OWNER = """
-from psflow.tasks.prefect_server.api import LocalPrefectServer
+from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 
 server = LocalPrefectServer()
 print(server.wait(), server.auth_string, server.pid, flush=True)
@@ -116,7 +118,7 @@ def test_named_api_that_does_not_answer() -> None:
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     path = tmp_path / "program.py"
     path.write_text(text)
-    monkeypatch.setattr(api, "PROGRAM", path)
+    monkeypatch.setattr(server_process, "PROGRAM", path)
 
 
 def test_server_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +154,7 @@ def test_server_outlives_a_signal_that_is_for_the_flow(
     server = LocalPrefectServer()
     os.kill(server.pid, number)
     server.close(timeout_secs=200)
-    assert server._process.returncode == 7
+    assert server._process._process.returncode == 7
 
 
 @pytest.mark.cluster
