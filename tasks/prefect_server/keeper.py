@@ -115,6 +115,7 @@ class Keeper:
             self.process = self._program.start()
             return self._fault_of_start()
         except OSError as error:
+            self.process.end(0.0)  # one that was started and could not be asked
             return f"{how} and could not be started again: {error}"
 
     def _fault_of_start(self) -> str | None:
