@@ -20,8 +20,8 @@ A lost chief begins again alone, as a worker does, and takes over: the ps hold a
 with it only where that cannot be: no step was made yet, so the variables may have no values; a ps has come to its end;
 or nobody else trains, and it would not make the same steps.
 
-Code of the user may fail of what lasts a moment, a disk on a network say. So a worker, the evaluator, and a chief that
-another one can follow, are lost with the first fault of a kind, and end the job with the second.
+A worker, the evaluator, and a chief that another one can follow are lost with the first fault of a kind in the user's
+code, a disk on a network that is away say, and end the job with the second.
 """
 
 from __future__ import annotations
@@ -249,8 +249,8 @@ class Supervisor:
         """Return the workers without a life that trains, while the others do, each with its last life that is over."""
         if not self.is_training or not self._all_listen():
             return []
-        states = [(role, state) for role, state in self._states.items() if role.role is Role.WORKER]
-        missing = [(role, state) for role, state in states if state.is_waiting or state.is_recalled]
+        workers = [(role, state) for role, state in self._states.items() if role.role is Role.WORKER]
+        missing = [(role, state) for role, state in workers if state.is_waiting or state.is_recalled]
         before = self._first_incarnation - 1  # of one that had none yet
         return [(role, state.losses[-1].incarnation if state.losses else before) for role, state in missing]
 
@@ -308,13 +308,11 @@ class Supervisor:
 
     def slots(self) -> dict[RoleId, str]:
         """Return the Dask workers of the lives that have not ended."""
-        lives = {role: state.life for role, state in self._states.items() if not state.has_ended}
-        return {role: life.slot for role, life in lives.items() if life is not None}
+        return {role: s.life.slot for role, s in self._states.items() if s.life is not None and not s.has_ended}
 
     def busy_slots(self) -> list[str]:
         """Return the Dask workers of lives that were recalled and have not left, one for each."""
-        lives = [state.life for state in self._states.values()]
-        return [life.slot for life in lives if life is not None and life.recalled_at is not None]
+        return [s.life.slot for s in self._states.values() if s.life is not None and s.life.recalled_at is not None]
 
     def running(self) -> list[RunningLife]:
         """Return the lives that have started and run still, ended or not as far as is told."""

@@ -187,7 +187,7 @@ def two_chiefs_in_the_cluster(some: Addresses) -> Processes:
     return processes(cluster | {"chief": [some.free(), some.free()]})
 
 
-@case(r"worker-0 has joined the chief at .* already; start each process once|another process listens there")
+@case(r"worker-0 has joined the chief at .* already; start each process once|listens there")
 def a_worker_that_is_started_twice_and_another_that_is_not(some: Addresses) -> Processes:
     cluster = some.cluster(2)
     return processes(cluster, worker_1=text(cluster, "worker", 0))
@@ -223,12 +223,12 @@ def a_chief_at_another_address(some: Addresses) -> Processes:
     return processes(cluster, chief_0=text(cluster | {"chief": [some.free()]}, "chief"))
 
 
-@case(r"worker-0 cannot listen at .*: another process listens there; end it, or choose another port")
+@case(r"worker-0 cannot listen at .*: (another process|process \d+ \(.*\)) listens there; end it, or choose another port")
 def a_taken_port_of_the_worker(some: Addresses) -> Processes:
     return processes(some.cluster(worker=[some.taken()]))
 
 
-@case(r"the chief cannot listen at .*: another process listens there; end it, or choose another port")
+@case(r"the chief cannot listen at .*: (another process|process \d+ \(.*\)) listens there; end it, or choose another port")
 def a_taken_port_of_the_chief(some: Addresses) -> Processes:
     return processes(some.cluster(chief=[some.taken()]))
 
