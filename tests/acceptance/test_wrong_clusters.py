@@ -223,12 +223,16 @@ def a_chief_at_another_address(some: Addresses) -> Processes:
     return processes(cluster, chief_0=text(cluster | {"chief": [some.free()]}, "chief"))
 
 
-@case(r"worker-0 cannot listen at .*: (another process|process \d+ \(.*\)) listens there; end it, or choose another port")
+@case(
+    r"worker-0 cannot listen at .*: (another process|process \d+ \(.*\)) listens there; end it, or choose another port"
+)
 def a_taken_port_of_the_worker(some: Addresses) -> Processes:
     return processes(some.cluster(worker=[some.taken()]))
 
 
-@case(r"the chief cannot listen at .*: (another process|process \d+ \(.*\)) listens there; end it, or choose another port")
+@case(
+    r"the chief cannot listen at .*: (another process|process \d+ \(.*\)) listens there; end it, or choose another port"
+)
 def a_taken_port_of_the_chief(some: Addresses) -> Processes:
     return processes(some.cluster(chief=[some.taken()]))
 
