@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -188,7 +187,7 @@ def test_a_server_that_ends_after_the_keeper_is_not_started_again(
     kill(before)
     assert keeper.process is before
     assert said(caplog) == []
-    assert "psflow-prefect-keeper" not in [thread.name for thread in threading.enumerate()]
+    assert not keeper._thread.is_alive()
 
 
 def test_the_end_comes_while_a_server_is_being_started_again(keeper: Keeper, write: Callable[[str], None]) -> None:
