@@ -73,13 +73,13 @@ def worker_fn(strategy: ParameterServerStrategy) -> None:
         print(f"w = {estimator.get_variable_value('w'):.3f}", flush=True)
 
 
-def free_addresses(num: int) -> list[str]:
-    """Return addresses on this machine at which nobody listens."""
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.socket()) for _ in range(num)]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [f"localhost:{listener.getsockname()[1]}" for listener in listeners]
+def reserved_addresses(num: int, reserved: ExitStack) -> list[str]:
+    """Return addresses on this machine for tasks to listen at; the system gives them to nobody else meanwhile."""
+    holders = [reserved.enter_context(socket.socket()) for _ in range(num)]
+    for holder in holders:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # who sets it, too, may listen: this one does not
+        holder.bind(("127.0.0.1", 0))
+    return [f"localhost:{holder.getsockname()[1]}" for holder in holders]
 
 
 def main() -> None:
@@ -90,12 +90,13 @@ def main() -> None:
     options = parser.parse_args()
     tf_config = json.loads(os.environ.get("TF_CONFIG", "{}"))
     tf_config["model_dir"] = os.path.abspath(options.model_dir)
-    if not options.independent:
-        chief, worker, ps, evaluator = free_addresses(4)
-        tf_config["cluster"] = {"chief": [chief], "worker": [worker], "ps": [ps], "evaluator": [evaluator]}
-    os.environ["TF_CONFIG"] = json.dumps(tf_config)
-    mode = CoordinatorMode.INDEPENDENT_WORKER if options.independent else CoordinatorMode.STANDALONE_CLIENT
-    run_distribute_coordinator(worker_fn, ParameterServerStrategy(), mode=mode)
+    with ExitStack() as reserved:
+        if not options.independent:
+            chief, worker, ps, evaluator = reserved_addresses(4, reserved)
+            tf_config["cluster"] = {"chief": [chief], "worker": [worker], "ps": [ps], "evaluator": [evaluator]}
+        os.environ["TF_CONFIG"] = json.dumps(tf_config)
+        mode = CoordinatorMode.INDEPENDENT_WORKER if options.independent else CoordinatorMode.STANDALONE_CLIENT
+        run_distribute_coordinator(worker_fn, ParameterServerStrategy(), mode=mode)
 
 
 if __name__ == "__main__":
