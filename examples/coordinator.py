@@ -62,7 +62,8 @@ def worker_fn(strategy: ParameterServerStrategy) -> None:
     context = get_current_worker_context()
     assert context is not None, "the coordinator calls this"
     print(
-        f"{context.task_type} {context.task_id} of {context.num_workers} workers, is_chief={context.is_chief}",
+        f"{context.task_type} {context.task_id} of {context.num_workers} workers, is_chief={context.is_chief}\n",
+        end="",  # in one piece with its line, as all tasks write to one place
         flush=True,
     )
     if context.has_barrier:

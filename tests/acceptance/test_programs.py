@@ -99,6 +99,12 @@ PRINTED = re.compile(
 )
 
 
+of_the_digits = pytest.mark.skipif(
+    Path("/usr/share/datasets/fashion-mnist").is_dir(),
+    reason="the numbers are those of the digits, which the program reads where Fashion-MNIST is not installed",
+)
+
+
 def check_network(printed: str) -> None:
     """Hold what one worker prints against what the program says it prints: step, cost and accuracy."""
     *epochs, accuracy, total, cost = printed.splitlines()
@@ -113,6 +119,7 @@ def check_network(printed: str) -> None:
     assert cost == f"Final Cost: {costs[-1]:.4f}"
 
 
+@of_the_digits
 @pytest.mark.parametrize("consistency", [[], ["--sync"]], ids=["async", "sync"])
 @pytest.mark.parametrize("num_workers", [1, 2, 3])
 def test_the_network_trains_from_flags_in_a_loop_of_its_own_in_each_worker(
@@ -127,6 +134,7 @@ def test_the_network_trains_from_flags_in_a_loop_of_its_own_in_each_worker(
     assert finished.final_step == 280 * (1 if consistency else num_workers)
 
 
+@of_the_digits
 def test_the_network_trains_by_one_command(run: Callable[..., dict[str, str]]) -> None:
     options = ["--job-flags", "--no-evaluator", "--workers", "1", NETWORK, "--learning_rate", "0.5"]
     said = run([*PYTHON, LAUNCHER, *options], ONE_COMMAND)["launcher"].splitlines()
