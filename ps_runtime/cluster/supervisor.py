@@ -315,7 +315,7 @@ class Supervisor:
         return [s.life.slot for s in self._states.values() if s.life is not None and s.life.recalled_at is not None]
 
     def running(self) -> list[RunningLife]:
-        """Return the lives that have started and run still, ended or not as far as is told."""
+        """Return the lives that have started and not left, whether or not their outcome is known."""
         lives = [(role, state.life) for role, state in self._states.items() if state.life is not None]
         running = [(role, life) for role, life in lives if life.has_started and not life.has_left]
         return [RunningLife(role, life.incarnation, life.slot) for role, life in running]

@@ -109,10 +109,10 @@ class _NoStorage:
     """There are no checkpoints."""
 
     def load(self, step: int, shard: Shard) -> Mapping[str, Any]:
-        raise NotImplementedError
+        raise AssertionError("nothing is saved in this job")
 
     def write(self, step: int, shard: Shard) -> None:
-        raise NotImplementedError
+        raise AssertionError("nothing is saved in this job")
 
 
 def shards_of(

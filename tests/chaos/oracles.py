@@ -160,16 +160,16 @@ def wrong_losses(trial: Trial, events: Sequence[Event]) -> Iterator[str]:
 
 
 def wrong_ways_back(trial: Trial, events: Sequence[Event]) -> Iterator[str]:
-    """Yield what is wrong where training has gone back, or is told to have: a lost chief alone takes it nowhere."""
+    """Yield what is wrong where training has gone back, or is reported to have: a lost chief alone takes it nowhere."""
     if trial.goes_back and trial.fault is Fault.LONG_STOP:
         return  # it may be lost, or not
     told = sorted(event.role for event in events if isinstance(event, RoleLost) and event.goes_back)
     if trial.loses_roles and trial.goes_back:
         if not told and any(isinstance(event, RoleLost) for event in events):
-            yield "a loss is told of, but not that training goes back with it"
+            yield "a loss is reported, but not that training goes back with it"
         return
     if told:
-        yield f"training is told to go back with {told}, expected that it goes on"
+        yield f"training is reported to go back with {told}, expected that it goes on"
     if restored := [event.step for event in events if isinstance(event, Restored)]:
         yield f"the checkpoints of steps {restored} were restored, expected none"
 

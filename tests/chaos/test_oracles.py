@@ -132,9 +132,9 @@ CHIEF_LOST = RoleLost("its Dask worker was lost", goes_back=False, role="chief-0
     [
         (Target.CHIEF, Phase.CUT, [CHIEF_LOST], ""),
         (Target.CHIEF, Phase.CUT, [CHIEF_LOST, Restored(40, 0.1)], r"steps \[40\] were restored, expected none"),
-        (Target.CHIEF, Phase.CUT, [replace(CHIEF_LOST, goes_back=True)], r"told to go back with \['chief-0'\]"),
+        (Target.CHIEF, Phase.CUT, [replace(CHIEF_LOST, goes_back=True)], r"reported to go back with \['chief-0'\]"),
         (Target.CHIEF, Phase.START, [replace(CHIEF_LOST, goes_back=True)], ""),
-        (Target.CHIEF, Phase.START, [CHIEF_LOST], "a loss is told of, but not that training goes back with it"),
+        (Target.CHIEF, Phase.START, [CHIEF_LOST], "a loss is reported, but not that training goes back with it"),
         (Target.CHIEF, Phase.START, [], ""),  # which another oracle finds
         (Target.PS_AND_CHIEF, Phase.CUT, [CHIEF_LOST, replace(CHIEF_LOST, role="ps-1", goes_back=True)], ""),
     ],

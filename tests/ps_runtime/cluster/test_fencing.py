@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,17 +29,6 @@ class Scheduler:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
-
-
-@pytest.fixture
-def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    yield loop
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
 
 
 def fence_of(loop: asyncio.AbstractEventLoop, answer: Any, check: Any = lambda: None) -> SchedulerFence:

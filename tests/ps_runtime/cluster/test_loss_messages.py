@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
-
-import pytest
 
 from psflow.ps_runtime.cluster.loss_messages import LossMessages, take_loss
 
 SECS = 60.0
-
-
-@pytest.fixture
-def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """Give a loop that runs in a thread of its own, as that of a client."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    yield loop
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
 
 
 def test_a_message_to_a_ps_that_does_not_answer_is_given_up_at_the_end(loop: asyncio.AbstractEventLoop) -> None:
