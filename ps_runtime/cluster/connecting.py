@@ -152,13 +152,21 @@ def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Itera
         yield cluster
     finally:
         timeout_secs = stop_clock.limited(CLOSE_TIMEOUT_SECS)
+        loop: Any = cluster.loop
         try:
             cluster.close(timeout=timeout_secs)
+            _close_abandoned(loop)
         except TimeoutError:
             _log.warning("the Dask cluster on this machine did not end within %g s", timeout_secs)
             _kill_workers(cluster)
         finally:
             _open.remove(cluster)
+
+
+def _close_abandoned(loop: Any) -> None:
+    """Close what a closed loop still holds: both ends of a connection that was given up between TCP and TLS."""
+    for connection, _ in loop.handlers.values():
+        loop.close_fd(connection)
 
 
 def kill_local_workers() -> None:

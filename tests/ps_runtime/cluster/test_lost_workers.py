@@ -17,6 +17,8 @@ import numpy as np
 import psutil
 import pytest
 from distributed import Status
+from tornado.iostream import IOStream
+from tornado.tcpclient import TCPClient
 
 from psflow import (
     Estimator,
@@ -256,6 +258,18 @@ def test_workers_of_clusters_of_this_process_can_be_killed_by_who_waits_no_more(
         kill_local_workers()
         worker.wait(200)
     kill_local_workers()
+
+
+def test_a_connection_that_was_given_up_while_it_was_made_ends_with_the_cluster() -> None:
+    with open_cluster(None, 1, 300) as client:
+        port = int(client.scheduler_info()["address"].rpartition(":")[2])
+
+        async def connect_without_tls() -> IOStream:
+            return await TCPClient().connect("127.0.0.1", port)
+
+        abandoned = client.sync(connect_without_tls).socket
+        assert abandoned.fileno() != -1
+    assert abandoned.fileno() == -1
 
 
 def test_workers_that_are_killed_while_their_cluster_closes_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
