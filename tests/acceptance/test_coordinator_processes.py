@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -18,6 +16,7 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from tests.free_ports import free_address
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "coordinator.py")
 TIMEOUT_SECS = 240.0
@@ -54,11 +53,7 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 def free_cluster() -> dict[str, list[str]]:
     """Return an address on this machine for a task of each kind."""
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.socket()) for _ in KINDS]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return {kind: [f"localhost:{one.getsockname()[1]}"] for kind, one in zip(KINDS, listeners, strict=True)}
+    return {kind: [free_address()] for kind in KINDS}
 
 
 @pytest.fixture

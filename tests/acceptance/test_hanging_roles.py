@@ -24,7 +24,8 @@ from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles.events import Checkpoint, Event, RoleLost
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.acceptance.hanging_scene import CountingModel, StopOnFile, endless, stop_serving
-from tests.acceptance.test_lost_roles import dask_process, free_port
+from tests.acceptance.test_lost_roles import dask_process
+from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.cluster, pytest.mark.measured]
 

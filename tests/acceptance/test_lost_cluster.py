@@ -41,7 +41,8 @@ from tests.acceptance.light_job import (
     endless_rows,
     evals,
 )
-from tests.acceptance.test_lost_roles import dask_process, free_port
+from tests.acceptance.test_lost_roles import dask_process
+from tests.free_ports import free_port
 from tests.ps_runtime.cluster.test_lost_workers import before
 from tests.ps_runtime.cluster.test_training import endless, estimator
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from psflow.ps_runtime.specs.roles import RoleId
 from tests.acceptance.conftest import wait_for
 from tests.flows.conftest import Project
 from tests.flows.interrupting import metric_points
+from tests.free_ports import free_port
 from tests.ps_runtime.cluster.test_training import endless, estimator
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.cluster]
@@ -139,12 +139,6 @@ def test_killed_roles_are_retries_of_their_task_runs_and_no_point_stands_twice(t
     data = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_run(facts["run_id"]).data
     assert (data.metrics["restarts"], data.metrics["lost_steps"]) == (4, num_lost)
     assert data.tags["psflow.lost_steps"] == f"{int(step) + 1}-{reached}"
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 @contextmanager

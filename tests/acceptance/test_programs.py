@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.model.evaluation import read_values
+from tests.free_ports import free_address
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PSFLOW = str(Path(sys.executable).with_name("psflow"))
@@ -27,17 +26,9 @@ Processes = dict[str, tuple[list[str], dict[str, str]]]
 """The arguments and settings of each process of a program, by its name."""
 
 
-def free_addresses(num: int) -> list[str]:
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.socket()) for _ in range(num)]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [f"localhost:{listener.getsockname()[1]}" for listener in listeners]
-
-
 def by_flags(kinds: list[str], num_workers: int) -> Processes:
     """Each process is told its place by four flags; the first worker is the chief."""
-    ps, *workers = free_addresses(1 + num_workers)
+    ps, *workers = (free_address() for _ in range(1 + num_workers))
     places = [("ps", 0), *(("worker", index) for index in range(num_workers)), *((kind, 0) for kind in kinds)]
     hosts = ["--ps_hosts", ps, "--worker_hosts", ",".join(workers)]
     return {f"{kind}-{index}": ([*hosts, "--job_name", kind, "--task_index", str(index)], {}) for kind, index in places}
@@ -45,7 +36,7 @@ def by_flags(kinds: list[str], num_workers: int) -> Processes:
 
 def by_tf_config(kinds: list[str], num_workers: int) -> Processes:
     """Each process is told its place by TF_CONFIG; there is a chief beside the workers."""
-    ps, chief, *workers = free_addresses(1 + num_workers)
+    ps, chief, *workers = (free_address() for _ in range(1 + num_workers))
     cluster = {"ps": [ps], "chief": [chief], **({"worker": workers} if workers else {})}
     places = [(kind, index) for kind, addresses in cluster.items() for index in range(len(addresses))]
     return {

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from tests.free_ports import free_address
 
 MIGRATED = Path(__file__).parents[2] / "examples" / "migrated"
 PSFLOW = str(Path(sys.executable).with_name("psflow"))
@@ -45,12 +45,6 @@ if __name__ == "__main__":
     reports = tf.train_and_evaluate(MyEstimator("model", config), train_spec, eval_spec)
     print(config.task_type, sorted(reports), sys.argv[2:])
 """
-
-
-def free_address() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return f"localhost:{listener.getsockname()[1]}"
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,8 @@ from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles.events import Event, FirstStep, RoleLost
 from psflow.ps_runtime.specs.roles import RoleId
-from tests.acceptance.test_lost_roles import dask_process, free_port
+from tests.acceptance.test_lost_roles import dask_process
+from tests.free_ports import free_port
 from tests.ps_runtime.cluster.test_lost_workers import StopOnFile
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.cluster]

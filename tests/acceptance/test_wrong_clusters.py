@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.free_ports import free_port
+
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.cluster, pytest.mark.measured]
 
 LIMIT_SECS = 120.0
@@ -79,29 +81,18 @@ class Addresses:
         self._held: list[socket.socket] = []
 
     def free(self) -> str:
-        """Return one at which nobody listens; nobody else gets it from the system before `close`."""
-        one = socket.socket()
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        one.bind(("127.0.0.1", 0))
-        self._held.append(one)
-        return f"127.0.0.1:{one.getsockname()[1]}"
+        """Return one at which nobody listens."""
+        return f"127.0.0.1:{free_port()}"
 
     def taken(self) -> str:
         """Return one at which somebody listens."""
-        address = self.free()
-        self._held[-1].listen()
-        return address
+        self._held.append(socket.create_server(("127.0.0.1", 0)))
+        return f"127.0.0.1:{self._held[-1].getsockname()[1]}"
 
     def cluster(self, num_workers: int = 1, **changed: list[Any]) -> Cluster:
         """Return a chief, workers and a ps."""
         free = {"chief": 1, "worker": num_workers, "ps": 1}
         return {role: [self.free() for _ in range(number)] for role, number in free.items()} | changed
-
-    def release(self) -> None:
-        """Let go of those at which nobody listens, so that processes may."""
-        for one in self._held:
-            if not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                one.close()
 
     def close(self) -> None:
         """Let go of all."""
@@ -278,7 +269,6 @@ def run(name: str, directory: Path) -> tuple[dict[str, Ended], bool]:
     """Start the processes of a case; return how they ended, and whether the certificate was left behind."""
     addresses = Addresses()
     started = CASES[name][1](addresses)
-    addresses.release()
     (directory / "main.py").write_text(PROGRAM)
     environment = {key: value for key, value in os.environ.items() if key != "TF_CONFIG"} | {"TMPDIR": str(directory)}
     running = {}

@@ -32,15 +32,10 @@ from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
+from tests.free_ports import free_address
 
 PS, CHIEF, EVALUATOR = map(RoleId.parse, ("ps-0", "chief-0", "evaluator-0"))
 PROGRAM = {"TrainSpec.max_steps": "40"}
-
-
-def free_address() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return f"localhost:{listener.getsockname()[1]}"
 
 
 @pytest.fixture

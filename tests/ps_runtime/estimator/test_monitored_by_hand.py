@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
@@ -26,14 +25,9 @@ from psflow.ps_runtime.estimator.by_hand import serve_by_hand
 from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.specs.consistency import Consistency
 from psflow.ps_runtime.specs.worker_context import WorkerContext, get_current_worker_context, within
+from tests.free_ports import free_address
 
 Loop = Callable[[MonitoredTrainingSession], Any]
-
-
-def free_address() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return f"localhost:{listener.getsockname()[1]}"
 
 
 def model_fn(features: Any, labels: Any, mode: str) -> psflow.EstimatorSpec:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,12 +33,7 @@ from psflow.ps_runtime.errors import ModelDirError, RoleFailedError, StoppedErro
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.model.hooks import Coordinator
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType
-
-
-def free_address() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return f"localhost:{listener.getsockname()[1]}"
+from tests.free_ports import free_address
 
 
 def line(features: Any, labels: Any, mode: str) -> EstimatorSpec:
