@@ -1,4 +1,4 @@
-"""A wrong TF_CONFIG in one process or in all: each process ends with a sentence, on a quiet machine within a minute."""
+"""A wrong TF_CONFIG in one process or in all: each process ends with a sentence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.free_ports import free_port
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.cluster, pytest.mark.measured]
 
 LIMIT_SECS = 120.0
-"""Twice what it takes at most on a quiet machine."""
+"""Processes wait 50 s for each other; starting and ending took 32 s beside that where the machine was busy."""
 NUM_AT_A_TIME = 3
 """Cases: most of their processes wait for each other."""
 
