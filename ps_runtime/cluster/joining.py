@@ -40,7 +40,7 @@ from psflow.ps_runtime.specs.roles import RoleId
 
 __all__ = ["OwnProgram", "join"]
 
-JOIN_TIMEOUT_SECS = 50.0
+JOIN_TIMEOUT_SECS = 40.0
 """For processes to find each other: with its start and its end one that finds no other takes less than a minute."""
 POLL_SECS = 0.2
 CONNECT_TIMEOUT_SECS = 5.0

@@ -53,7 +53,7 @@ class RunConfig:
     log_step_count_steps : int or None
         How often the chief logs loss and speed; None: never.
     session_creation_timeout_secs : float
-        How long a role waits for the others at the start. With a process for each role they wait 50 s for each other,
+        How long a role waits for the others at the start. With a process for each role they wait 40 s for each other,
         unless this is another number than its default.
     consistency : Consistency
         How the pushes of several replicas become updates.

@@ -21,9 +21,9 @@ from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.cluster, pytest.mark.measured]
 
-LIMIT_SECS = 120.0
-"""Processes wait 50 s for each other; starting and ending took 32 s beside that where the machine was busy."""
-NUM_AT_A_TIME = 3
+LIMIT_SECS = 90.0
+"""Processes wait 40 s for each other; starting and ending take 5 s more, and a multiple on a busy machine."""
+NUM_AT_A_TIME = 2
 """Cases: most of their processes wait for each other."""
 
 PROGRAM = """
@@ -202,7 +202,7 @@ def workers_in_another_order(some: Addresses) -> Processes:
     return processes(cluster, worker_1=text(cluster | {"worker": cluster["worker"][::-1]}, "worker", 1))
 
 
-@case(r"the chief at .* did not answer within 50 s: ")
+@case(r"the chief at .* did not answer within 40 s: ")
 def a_chief_at_another_address(some: Addresses) -> Processes:
     cluster = some.cluster()
     return processes(cluster, chief_0=text(cluster | {"chief": [some.free()]}, "chief"))
@@ -222,7 +222,7 @@ def a_taken_port_of_the_chief(some: Addresses) -> Processes:
     return processes(some.cluster(chief=[some.taken()]))
 
 
-@case(r"the chief at .* did not answer within 50 s: there is no certificate of it in .*/other/tls; ")
+@case(r"the chief at .* did not answer within 40 s: there is no certificate of it in .*/other/tls; ")
 def another_model_dir_in_the_worker(some: Addresses) -> Processes:
     cluster = some.cluster()
     return processes(cluster, worker_0=Started(text(cluster, "worker"), "other"))
@@ -258,7 +258,7 @@ def a_chief_on_a_host_that_nobody_knows(some: Addresses) -> Processes:
     return processes(some.cluster(chief=["no-such-host.invalid:2222"]))
 
 
-@case(r"worker-0 \(.*\) did not join the chief within 50 s: start it, with the TF_CONFIG of this process")
+@case(r"worker-0 \(.*\) did not join the chief within 40 s: start it, with the TF_CONFIG of this process")
 def a_worker_that_never_comes(some: Addresses) -> Processes:
     started = processes(some.cluster())
     del started["worker_0"]

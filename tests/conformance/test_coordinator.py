@@ -119,7 +119,7 @@ def test_in_graph_the_client_calls_for_all_and_only_the_evaluator_is_elsewhere(h
 def test_a_process_without_a_function_serves(kind, index, between_graph, role, here):
     options = {"mode": INDEPENDENT, "cluster_spec": FULL, "task_type": kind, "task_id": index}
     assert run_distribute_coordinator(lambda own: "x", Strategy(between_graph), **options) is None
-    assert here.served == [(role, 50.0, "/models/a")]
+    assert here.served == [(role, 40.0, "/models/a")]
 
 
 def test_a_worker_without_a_function_and_without_ps_has_nothing_to_serve(here):

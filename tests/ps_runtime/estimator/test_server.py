@@ -99,4 +99,4 @@ def test_it_looks_for_the_chief_in_the_directory_of_the_job(tmp_path: Path, monk
     server = Server(HOSTS, "ps", 0)
     server.join("runs")
     [(target, model_dir, timeout_secs, _)] = served
-    assert (target, model_dir, timeout_secs) == (server.target, str(tmp_path / "runs"), 50.0)
+    assert (target, model_dir, timeout_secs) == (server.target, str(tmp_path / "runs"), 40.0)
