@@ -174,5 +174,5 @@ def test_ctrl_c_at_a_worker_lets_the_others_train_on_and_at_the_chief_it_ends_al
     assert codes == {"chief": -signal.SIGINT, "worker": -signal.SIGINT, "ps": 1, "evaluator": 1}, logs
     assert "worker-0 is lost: its Dask worker" in logs["chief"]
     for kind in ("ps", "evaluator"):
-        assert "ended the job: KeyboardInterrupt" in logs[kind]
+        assert "ended the job: it was interrupted (SIGINT)" in logs[kind]
     check_nothing_left(tmp_path, *processes.values())

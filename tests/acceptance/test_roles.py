@@ -158,7 +158,7 @@ def test_a_killed_worker_that_is_started_again_joins_and_the_job_goes_on(start: 
     roles["chief"].process.send_signal(signal.SIGINT)
     found = ends({**roles, **again})
     assert {role: end[0] for role, end in found.items()} == {"ps": 1, "worker": 1, "evaluator": 1, "chief": -2}
-    assert "ended the job: KeyboardInterrupt" in found["worker"][2]
+    assert "ended the job: it was interrupted (SIGINT)" in found["worker"][2]
     assert re.findall(r"by_hand:(\S+) is lost: its Dask worker .* was lost; start its process", found["chief"][2]) == [
         "worker-0",
         "evaluator-0",
@@ -181,7 +181,7 @@ def test_a_killed_ps_that_is_started_again_lets_training_go_on_and_a_chief_that_
     found = ends({**roles, "ps": again})
     codes = {role: end[0] for role, end in found.items()}
     assert codes == {"ps": 1, "worker": 1, "evaluator": 1, "chief": 128 + signal.SIGTERM}
-    assert "ended the job: SystemExit(143)" in found["worker"][2]
+    assert "ended the job: it was terminated (SIGTERM)" in found["worker"][2]
     assert not (tmp_path / "model" / "tls").exists()
     assert re.findall(r"by_hand:(\S+) is lost: its Dask worker", found["chief"][2]) == ["ps-0"]
 

@@ -114,17 +114,27 @@ def test_all_join_and_end_as_the_chief_says(cluster: ClusterAddresses, tmp_path:
 
 
 @pytest.mark.cluster
-def test_what_the_job_fails_of_is_told_to_all(cluster: ClusterAddresses, tmp_path: Path, beside: Any) -> None:
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("no such input"), r"ValueError\('no such input'\)"),
+        (KeyboardInterrupt(), r"it was interrupted \(SIGINT\)"),
+        (SystemExit(143), r"it was terminated \(SIGTERM\)"),
+        (SystemExit("enough"), "it exited with 'enough'"),
+    ],
+)
+def test_what_the_job_fails_of_is_told_to_all(
+    error: BaseException, words: str, cluster: ClusterAddresses, tmp_path: Path, beside: Any
+) -> None:
     def fail() -> None:
         with led(cluster, tmp_path) as one:
             one.await_processes(60, never_stop)
-            raise ValueError("no such input")
+            raise error
 
     end = beside(joined, cluster, PS, tmp_path)
-    with pytest.raises(ValueError, match="no such input"):
+    with pytest.raises(type(error)):
         fail()
-    words = rf"^ps-0 was stopped: the chief at {cluster.chief} ended the job: ValueError\('no such input'\)$"
-    with pytest.raises(StoppedError, match=words):
+    with pytest.raises(StoppedError, match=rf"^ps-0 was stopped: the chief at {cluster.chief} ended the job: {words}$"):
         end.result(30)
     assert list(tmp_path.iterdir()) == []
 
