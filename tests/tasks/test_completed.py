@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dask
 import pytest
-from distributed import Client, Event, LocalCluster
+from distributed import Client, LocalCluster
 
 from psflow.ps_runtime.cluster import slots
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
@@ -16,6 +17,9 @@ from psflow.tasks.completed import completed_batches
 from tests.leak_guard import no_leaks
 
 pytestmark = pytest.mark.cluster(shared=True)
+
+GO_ON = threading.Event()
+"""The worker is a thread of this process. An Event of Dask would have it open a client, which may outlive a short test."""
 
 
 @pytest.fixture
@@ -28,20 +32,31 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         yield cluster
 
 
+@pytest.fixture(autouse=True)
+def _waiting() -> Iterator[None]:
+    """Have tasks that wait do so until the test ends, or lets them go on."""
+    GO_ON.clear()
+    yield
+    GO_ON.set()
+
+
+def wait() -> None:
+    GO_ON.wait()
+
+
 def fail() -> None:
     raise ValueError("on purpose")
 
 
 def test_each_future_comes_once_however_it_has_ended(cluster: LocalCluster) -> None:
     with Client(cluster) as client:
-        go_on = Event("go on", client=client)
-        blocked, cancelled = client.submit(Event.wait, go_on), client.submit(int, "1")
+        blocked, cancelled = client.submit(wait), client.submit(int, "1")
         futures = [blocked, cancelled, client.submit(fail)]
         seen: list[Any] = []
         for batch in completed_batches(client, futures):
             if not seen and not batch:  # the thread is taken, so nothing has completed
                 cancelled.cancel()
-                go_on.set()
+                GO_ON.set()
             seen += batch
     assert sorted(future.key for future in seen) == sorted(future.key for future in futures)
 
@@ -73,8 +88,8 @@ def test_a_cluster_whose_workers_are_gone_is_not_waited_for(
 
 def test_a_scheduler_that_is_gone_is_named(cluster: LocalCluster) -> None:
     with Client(cluster) as client:
-        future = client.submit(Event.wait, Event("never", client=client))
+        future = client.submit(wait)
         client.futures[future.key].cancel(reason="scheduler-connection-lost")
         with pytest.raises(RoleFailedError, match=r"^the Dask scheduler at inproc://\S+ failed: the connection to it"):
             list(completed_batches(client, [future]))
-        Event("never", client=client).set()
+        GO_ON.set()
