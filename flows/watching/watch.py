@@ -143,6 +143,7 @@ class Watch:
     ) -> None:
         self._is_over.set()
         self._thread.join()
+        self._catch_up_with_losses()
         self._stack.close()
         self._logger.info(self._progress.line())
         self._note()
@@ -202,6 +203,11 @@ class Watch:
                 self._plotter.recall(event)
             self._tracker.handle(event)
 
+    def _catch_up_with_losses(self) -> None:
+        if self._has_lost.is_set():
+            self._has_lost.clear()
+            self._catch_up()
+
     def _tell_lost_steps(self, event: Restored) -> None:
         """Log how many steps were lost; MLflow keeps their points, so a tag of the run says which they are."""
         reached = self._progress.step
@@ -240,9 +246,7 @@ class Watch:
         logged_at = noted_at = time.monotonic()
         while not self._is_over.wait(SLICE_SECS):
             now = time.monotonic()
-            if self._has_lost.is_set():
-                self._has_lost.clear()
-                self._catch_up()
+            self._catch_up_with_losses()
             self._line.show(self._progress.line())
             self._show_in_prefect()
             if now - logged_at >= LOG_SECS:

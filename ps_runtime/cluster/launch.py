@@ -19,10 +19,10 @@ from psflow.ps_runtime.cluster.lookout import START_TIMEOUT_SECS, Lookout
 from psflow.ps_runtime.cluster.loss_reports import LossReports
 from psflow.ps_runtime.cluster.missing_workers import roles_to_begin, shortage, slots_needed
 from psflow.ps_runtime.cluster.restarting import Restarting, SlotOf
-from psflow.ps_runtime.cluster.role_futures import LIVES_PER_ATTEMPT, RoleFutures
+from psflow.ps_runtime.cluster.role_futures import RoleFutures
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import ROLES_SECS, stop_clock
-from psflow.ps_runtime.errors import ProtocolError, RoleFailedError, StoppedError, WaitTimeoutError
+from psflow.ps_runtime.errors import ProtocolError, RoleFailedError, WaitTimeoutError
 from psflow.ps_runtime.roles.event_codec import decode_event
 from psflow.ps_runtime.roles.events import (
     Checkpoint,
@@ -104,7 +104,7 @@ class ClusterJob:
         self._futures = RoleFutures(client, job, self._take_outcome)
         self._supervisor = Supervisor(
             job.roles,
-            job.attempt * LIVES_PER_ATTEMPT,
+            job.first_incarnation,
             max_restarts,
             goes_back=job.config.saves_checkpoints,
             # one replica that computes ahead of its pushes would begin to do so once more, at another step
@@ -213,7 +213,8 @@ class ClusterJob:
         Raises
         ------
         Exception
-            What the role failed with; RoleLostError if a further life of it was lost.
+            What the role failed with; RoleLostError if a further life of it was lost, StoppedError if the job was over
+            without it.
         """
         supervisor = self._supervisor
 
@@ -227,9 +228,7 @@ class ClusterJob:
                 raise error
             if not supervisor.has_ended(role):
                 raise supervisor.losses(role)[num_lost].error
-            if role not in supervisor.reports():
-                raise StoppedError(str(role), "it was lost, and the job was over before it had begun again")
-            return supervisor.reports()[role]
+            return supervisor.report(role)
 
     def error(self, role: RoleId) -> BaseException | None:
         """Return what a role has failed with, of all its lives."""
@@ -361,7 +360,7 @@ class ClusterJob:
             with self._changed:
                 if self._changed.wait_for(lambda: not missing() or self._any_error(), SLICE_SECS) and not missing():
                     return
-                late = self._supervisor.late(missing(), START_TIMEOUT_SECS)  # who has no slot may wait for one
+                late = self._supervisor.lateness.of(missing(), START_TIMEOUT_SECS)  # who has no slot may wait for one
             check()
             self._raise_failure(check)
             if late:

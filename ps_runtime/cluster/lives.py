@@ -6,10 +6,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from psflow.ps_runtime.errors import RoleFailedError, RoleLostError
+from psflow.ps_runtime.errors import RoleFailedError, RoleLostError, StoppedError
 from psflow.ps_runtime.specs.roles import RoleId
 
-__all__ = ["Loss", "RoleLife", "RoleState", "UserFault", "too_many_losses"]
+__all__ = ["NOT_NEEDED", "Loss", "RoleLife", "RoleState", "UserFault", "too_many_losses"]
+
+NOT_NEEDED = "it was lost, and the job was over before it had begun again"
 
 
 class Loss(NamedTuple):
@@ -69,8 +71,8 @@ class RoleState:
     """Within the last hour."""
     faults: set[str] = field(default_factory=set)
     """Kinds of those after which it began again."""
-    is_let_go: bool = False
-    """It was lost when nobody needed it any more."""
+    let_go: str | None = None
+    """Why nobody waits for it any more, though it has not come to its end."""
     was_missed: bool = False
     """It had no Dask worker when the others began."""
 
@@ -91,13 +93,21 @@ class RoleState:
 
     @property
     def is_to_end(self) -> bool:
-        """Whether that life runs still."""
-        return self.life is not None and self.life.recalled_at is not None and not self.life.has_left
+        """Whether its life runs still, and nobody waits for its result."""
+        is_running = self.life is not None and not self.life.has_left
+        return is_running and (self.is_recalled or self.let_go is not None)
 
     @property
     def has_ended(self) -> bool:
         """Whether the role has ended for good, well or not."""
-        return self.report is not None or self.error is not None or self.is_let_go
+        return self.report is not None or self.error is not None or self.let_go is not None
+
+    def report_of(self, role: RoleId) -> dict[str, Any]:
+        """Return what this role says of its end, which was no failure; StoppedError if it was let go before."""
+        if self.report is not None:
+            return self.report
+        assert self.let_go is not None
+        raise StoppedError(str(role), self.let_go)
 
 
 def too_many_losses(role: RoleId, reason: str, num_losses: int, max_restarts: int) -> RoleFailedError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable
 
@@ -12,7 +13,7 @@ from psflow.ps_runtime.cluster.probe import LOOKS, Probe
 from psflow.ps_runtime.cluster.silence import RunningLife
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import WaitTimeoutError
-from psflow.ps_runtime.specs.roles import RoleId
+from psflow.ps_runtime.specs.roles import Role, RoleId
 
 __all__ = ["START_TIMEOUT_SECS", "Lookout"]
 
@@ -22,8 +23,12 @@ LISTEN_TIMEOUT_SECS = 300.0
 """For the new life of a ps that has started to listen: it may import what a model_fn needs on a busy machine."""
 LEAVE_TIMEOUT_SECS = 300.0
 """For a ps, or the chief, that is recalled and may have a step of the user's to finish."""
+END_TIMEOUT_SECS = 60.0
+"""For a worker whose ``end`` hooks run once training is over."""
 NO_WAY_BACK = "training goes back to the last checkpoint only after that"
 RESUME = "look at its log for what it waits for, then run the same command again"
+
+logger = logging.getLogger(__name__)
 
 
 class Lookout:
@@ -67,12 +72,21 @@ class Lookout:
         """
         with self._changed:
             self._supervisor.lose_late(START_TIMEOUT_SECS)
-            if late := self._supervisor.late_to_leave(LEAVE_TIMEOUT_SECS):
+            if late := self._supervisor.lateness.to_leave(LEAVE_TIMEOUT_SECS):
                 raise WaitTimeoutError(_names(late), "end", LEAVE_TIMEOUT_SECS, f"{NO_WAY_BACK}; {RESUME}")
-            if silent := self._supervisor.late_to_listen(LISTEN_TIMEOUT_SECS):
+            if silent := self._supervisor.lateness.to_listen(LISTEN_TIMEOUT_SECS):
                 raise WaitTimeoutError(_names(silent), "start listening", LISTEN_TIMEOUT_SECS, RESUME)
+            let_go = self._supervisor.let_go_late(END_TIMEOUT_SECS)
             slots = set(self._supervisor.slots().values())
-            lives = self._supervisor.running()
+            lives = self._probed()
+        for role, slot in let_go.items():
+            logger.warning(
+                "%s on the Dask worker %s did not end within %g s after the end of training; the job ends without it, "
+                "and loses nothing",
+                role,
+                slot,
+                END_TIMEOUT_SECS,
+            )
         missing = self._presence.missing(slots)
         with self._changed:
             self._supervisor.lose_slots(missing)
@@ -83,6 +97,11 @@ class Lookout:
         """Wait for no answer any more. Idempotent."""
         self._presence.close()
         self._probe.close()
+
+    def _probed(self) -> list[RunningLife]:
+        """Return the lives of which a hang matters: once training is over nobody goes on without a worker."""
+        lives, is_trained = self._supervisor.running(), self._supervisor.is_trained
+        return [life for life in lives if life.role.role is not Role.WORKER or not is_trained]
 
     def _note_hang(self, life: RunningLife, reason: str) -> bool:
         with self._changed:

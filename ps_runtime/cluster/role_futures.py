@@ -19,9 +19,8 @@ from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.specs.roles import RoleId
 from psflow.ps_runtime.transport.address import Address
 
-__all__ = ["LIVES_PER_ATTEMPT", "OnOutcome", "RoleFutures"]
+__all__ = ["OnOutcome", "RoleFutures"]
 
-LIVES_PER_ATTEMPT = 1 << 16
 RESULT_TIMEOUT_SECS = 30.0
 """For fetching the report of a role that has ended."""
 
@@ -47,6 +46,7 @@ class RoleFutures:
         """Of the events of the roles."""
         self._client = client
         self._on_outcome = on_outcome
+        self._first_incarnation = job.first_incarnation
         # opaque bytes: the scheduler need not know the user's modules, and pickling is done once
         self._pickled: bytes = cloudpickle.dumps(job)
         self._futures: dict[RoleId, Future[Any]] = {}
@@ -63,7 +63,7 @@ class RoleFutures:
             self.topic,
             addresses,
             is_alone=is_alone,
-            key=f"{self.topic}-{role}-{incarnation % LIVES_PER_ATTEMPT}",
+            key=f"{self.topic}-{role}-{incarnation - self._first_incarnation}",
             pure=False,
             workers=[slot],
             allow_other_workers=False,

@@ -31,15 +31,14 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, assert_never
 
-from psflow.ps_runtime.cluster.lives import Loss, RoleLife, RoleState, UserFault, too_many_losses
+from psflow.ps_runtime.cluster.lateness import SAVING, Lateness
+from psflow.ps_runtime.cluster.lives import NOT_NEEDED, Loss, RoleLife, RoleState, UserFault, too_many_losses
 from psflow.ps_runtime.cluster.silence import RunningLife
 from psflow.ps_runtime.errors import LifeOverError, RoleLostError, StoppedError, TransportError
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
-__all__ = ["SAVING", "Supervisor"]
+__all__ = ["Supervisor"]
 
-SAVING = (Role.PS, Role.CHIEF)
-"""The roles that make checkpoints: no training goes on without one of them."""
 HOUR_SECS = 3600.0
 
 
@@ -66,6 +65,8 @@ class Supervisor:
 
     Attributes
     ----------
+    lateness : Lateness
+        Answers which roles take too long.
     lock : RLock
         To be held for each call, and for what several of them have to agree on, by threads that share a supervisor.
 
@@ -92,6 +93,8 @@ class Supervisor:
         self._takes_over = takes_over
         self._forgives = forgives
         self._clock = clock
+        self.lateness = Lateness(self._states, clock)
+        self._trained_at = 0.0
         self._is_open = False
         """A step was made since training began, or went back: the variables have values, and ps-0 gives tickets."""
         self.lock = threading.RLock()
@@ -157,8 +160,10 @@ class Supervisor:
             return
         state.report = report
         if role.role is Role.CHIEF:
+            self._trained_at = self._clock()
             for other, state in self._states.items():
-                state.is_let_go |= other.role is not Role.EVALUATOR and (state.is_waiting or state.is_recalled)
+                if other.role is not Role.EVALUATOR and (state.is_waiting or state.is_recalled):
+                    state.let_go = NOT_NEEDED
         if role.role is Role.PS:
             for chief in self.waiting():
                 if chief.role is Role.CHIEF:  # which was lost as it ended the job, and finds no ps any more
@@ -209,6 +214,15 @@ class Supervisor:
             if self._clock() - life.placed_at >= timeout_secs:
                 self._lose(role, f"it did not start on {life.slot} within {timeout_secs:g} s")
 
+    def let_go_late(self, timeout_secs: float) -> dict[RoleId, str]:
+        """Take note of the time: a worker that runs so long after the end of training is let go; return their slots."""
+        if not self.is_trained or self._clock() - self._trained_at < timeout_secs:
+            return {}
+        late = {role: slot for role, slot in self.slots().items() if role.role is Role.WORKER}
+        for role in late:
+            self._states[role].let_go = f"it did not end within {timeout_secs:g} s after the end of training"
+        return late
+
     # What follows
 
     def to_end(self) -> list[RoleId]:
@@ -227,23 +241,6 @@ class Supervisor:
         if servers := [role for role in self.waiting() if role.role is Role.PS]:
             return servers
         return self.waiting() if self._all_listen() else []
-
-    def late(self, roles: Iterable[RoleId], timeout_secs: float) -> list[RoleId]:
-        """Return those of `roles` whose present life was placed so long ago."""
-        lives = [(role, self._states[role].life) for role in roles]
-        return [role for role, life in lives if life is not None and self._clock() - life.placed_at >= timeout_secs]
-
-    def late_to_leave(self, timeout_secs: float) -> list[RoleId]:
-        """Return the ps and the chief if they were recalled so long ago, and have not left."""
-        saving = [(role, s.life) for role, s in self._states.items() if role.role in SAVING and not s.has_ended]
-        recalled = [(role, life.recalled_at) for role, life in saving if life and life.recalled_at is not None]
-        return [role for role, at in recalled if self._clock() - at >= timeout_secs]
-
-    def late_to_listen(self, timeout_secs: float) -> list[RoleId]:
-        """Return the ps whose present life was placed so long ago, has started, and cannot be reached yet."""
-        states = [(role, s) for role, s in self._states.items() if role.role is Role.PS and not s.has_ended]
-        lives = [(role, s.life) for role, s in states if s.life is not None and not s.is_recalled]
-        return self.late([r for r, life in lives if life.has_started and not life.is_listening], timeout_secs)
 
     def missing_workers(self) -> list[tuple[RoleId, int]]:
         """Return the workers without a life that trains, while the others do, each with its last life that is over."""
@@ -292,6 +289,10 @@ class Supervisor:
         """Return what roles have failed with, in the order of the roles."""
         return [(role, state.error) for role, state in self._states.items() if state.error is not None]
 
+    def report(self, role: RoleId) -> dict[str, Any]:
+        """Return what a role that has ended without an error says of itself; StoppedError if it was let go."""
+        return self._states[role].report_of(role)
+
     def reports(self) -> dict[RoleId, dict[str, Any]]:
         """Return what roles that came to their end say of themselves."""
         return {role: state.report for role, state in self._states.items() if state.report is not None}
@@ -337,21 +338,20 @@ class Supervisor:
         state = self._states[role]
         life = state.life
         assert life is not None
-        is_recalled, in_order = state.is_recalled, life.is_leaving and life.hang is None
-        loss = RoleLostError(str(role), reason)
-        goes_back = not self.is_trained and self._must_go_back(role)
-        if not is_recalled:
-            state.losses.append(Loss(life.incarnation, loss, is_recall=False, goes_back=goes_back, in_order=in_order))
-        state.life = None
-        if is_recalled:  # it was over already
+        if state.is_recalled:  # it was over already
+            state.life = None
             return
+        loss, in_order = RoleLostError(str(role), reason), life.is_leaving and life.hang is None
+        goes_back = not self.is_trained and self._must_go_back(role)
+        state.losses.append(Loss(life.incarnation, loss, is_recall=False, goes_back=goes_back, in_order=in_order))
+        state.life = None
         now = self._clock()
         if counts and not in_order:
             state.lost_at.append(now)
         while state.lost_at and now - state.lost_at[0] >= HOUR_SECS:
             state.lost_at.popleft()
         if role.role is not Role.EVALUATOR and self.is_trained:
-            state.is_let_go = True
+            state.let_go = NOT_NEEDED
         elif len(state.lost_at) > self._max_restarts:
             state.error = too_many_losses(role, reason, len(state.lost_at), self._max_restarts)
         elif goes_back:

@@ -183,7 +183,10 @@ def _give_values(
     if job.warm_start is not None:
         first = write_warm_checkpoint(job, job.warm_start, built.initial_values, store, prepared)
         return _restore(context, saving, first)
+    started = time.monotonic()
     saving.initialize(prepared(built.initial_values))
+    if context.incarnation > job.first_incarnation:  # no checkpoint was there when training went back
+        context.emit(Restored(0, round(time.monotonic() - started, 6)))
     if job.config.saves_checkpoints:
         saving.request_cut()
     return -1

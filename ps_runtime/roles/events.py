@@ -5,7 +5,7 @@
     RoleEvent            who sent it, in which order, and when
     ├── RoleStarted      a role runs
     ├── PsListening      a ps accepts connections
-    ├── Restored         the chief has restored a checkpoint
+    ├── Restored         the chief has restored a checkpoint, or the first values
     ├── FirstStep        a replica has made its first step
     ├── Metrics          numbers at a global_step
     ├── SummaryFile      a histogram, an image or a text at a global_step
@@ -92,12 +92,12 @@ class PsListening(RoleEvent):
 
 @dataclass(frozen=True, slots=True)
 class Restored(RoleEvent):
-    """All shards hold the values of a checkpoint; the chief sends it before it trains.
+    """All shards hold the values of a checkpoint, or the first ones again; the chief sends it before it trains.
 
     Parameters
     ----------
     step : int
-        global_step of the checkpoint.
+        global_step of the checkpoint; 0 for the first values, where training went back before there was one.
     secs : float
         How long it took, in seconds.
     """

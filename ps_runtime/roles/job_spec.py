@@ -17,6 +17,8 @@ from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["JobSpec"]
 
+LIVES_PER_ATTEMPT = 1 << 16
+
 
 @dataclass(frozen=True)
 class JobSpec:
@@ -82,6 +84,11 @@ class JobSpec:
     writer: ModelWriter | None = None
     finished_step: int | None = None
     warm_start: WarmStart | None = None
+
+    @property
+    def first_incarnation(self) -> int:
+        """Of the first life of each role in this attempt; that of the n-th life after it is higher by n."""
+        return self.attempt * LIVES_PER_ATTEMPT
 
     @property
     def roles(self) -> tuple[RoleId, ...]:

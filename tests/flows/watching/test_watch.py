@@ -96,10 +96,10 @@ def seen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> S
     return seen
 
 
-def watch(seen: Seen, tmp_path: Path, *past: RecordedEvent, plots: bool = True) -> Watch:
+def watch(seen: Seen, tmp_path: Path, *past: RecordedEvent, plots: bool = True, on_disk: Any = None) -> Watch:
     job: Any = SimpleNamespace(model_dir=str(tmp_path), attempt=1, train_spec=SimpleNamespace(max_steps=600))
     links = PageLinks("f1", None, "http://host/dask", str(tmp_path), "m")
-    watched = Watched(job, parse_parameters({**CONF, "plots": plots}, {}), None, links, lambda: past)
+    watched = Watched(job, parse_parameters({**CONF, "plots": plots}, {}), None, links, on_disk or (lambda: past))
     return Watch(watched, seen.tracker, logging.getLogger("flow"))
 
 
@@ -170,6 +170,17 @@ def test_steps_that_training_has_gone_back_behind_are_told_of(
     ]
     [figures] = [event.values for event in seen.tracked if isinstance(event, Metrics) and "restarts" in event.values]
     assert (figures["restarts"], figures["lost_steps"]) == (2, 120)
+
+
+def test_what_a_role_that_is_lost_at_the_very_end_has_written_is_recorded(
+    seen: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SLICE_SECS", 200)
+    past: list[RecordedEvent] = []
+    with watch(seen, tmp_path, on_disk=lambda: past) as watching:
+        past.append(EVALUATION)
+        watching.handle(RoleLost("its Dask worker tcp://h:1 was lost", role="evaluator-0"))
+    assert EVALUATION in seen.tracked
 
 
 def test_the_lost_steps_of_a_resumed_attempt_are_named_beside_those_of_the_ones_before(

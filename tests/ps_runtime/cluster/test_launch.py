@@ -31,7 +31,7 @@ from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 from psflow.ps_runtime.transport.address import Address
 
 PS = RoleId(Role.PS, 0)
-LIFE = module.LIVES_PER_ATTEMPT
+LIFE = 1 << 16
 """The first of each role in attempt 1."""
 CHIEF = RoleId(Role.CHIEF, 0)
 PS_SLOT, CHIEF_SLOT = str(PS), str(CHIEF)
@@ -61,6 +61,7 @@ def run_of(
     job: Any = SimpleNamespace(
         job_id="j",
         attempt=1,
+        first_incarnation=LIFE,
         num_ps=1,
         num_workers=num_workers,
         roles=job_roles(1, num_workers, evaluator=False),

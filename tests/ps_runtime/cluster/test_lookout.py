@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.cluster import lookout as module
-from psflow.ps_runtime.cluster.lookout import LEAVE_TIMEOUT_SECS, LISTEN_TIMEOUT_SECS, Lookout
+from psflow.ps_runtime.cluster.lookout import END_TIMEOUT_SECS, LEAVE_TIMEOUT_SECS, LISTEN_TIMEOUT_SECS, Lookout
 from psflow.ps_runtime.cluster.silence import RunningLife
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
@@ -76,6 +76,22 @@ def test_a_hang_is_why_a_life_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     scene.lookout.look()
     [loss] = scene.supervisor.losses(PS)
     assert str(loss.error) == "ps-0 failed: it did not answer for 30 s"
+
+
+def test_a_worker_that_hangs_after_training_is_named_and_ended(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene(monkeypatch)
+    scene.supervisor.finish(CHIEF, LIFE, {})
+    scene.lookout.look()
+    assert WORKER not in [life.role for life in scene.probed], "nobody goes on without it"
+    assert (scene.supervisor.to_end(), caplog.messages) == ([], [])
+    scene.now = END_TIMEOUT_SECS
+    for _ in range(2):
+        scene.lookout.look()
+    assert scene.supervisor.to_end() == [WORKER]
+    [said] = caplog.messages
+    assert said.startswith("worker-0 on the Dask worker worker-0 did not end within 60 s after the end of training; ")
 
 
 @pytest.mark.parametrize("is_lost", [True, False])

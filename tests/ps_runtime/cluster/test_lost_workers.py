@@ -34,7 +34,7 @@ from psflow.ps_runtime.cluster import connecting, presence
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.connecting import kill_local_workers, open_cluster
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
-from psflow.ps_runtime.cluster.launch import LIVES_PER_ATTEMPT, ClusterJob
+from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.cluster.presence import SILENCE_SECS, Presence
 from psflow.ps_runtime.errors import ClusterError, RoleFailedError, WaitTimeoutError
 from psflow.ps_runtime.estimator.attempt import Attempt
@@ -155,7 +155,7 @@ def test_a_role_that_dask_begins_again_has_failed(tmp_path: Path) -> None:
         ClusterJob(client, attempt.job(), lambda event: None, max_restarts=0) as run,
     ):
         run.start(AdmissionPolicy(10))
-        again = RoleStarted(role="ps-0", incarnation=run.job.attempt * LIVES_PER_ATTEMPT, number=1)
+        again = RoleStarted(role="ps-0", incarnation=run.job.first_incarnation, number=1)
         client.log_event(f"psflow-{run.job.job_id}-{run.job.attempt}", encode_event(again))
         with pytest.raises(RoleFailedError, match=r"^ps-0 failed: it was lost, and Dask started it again"):
             run.join(before(time.monotonic() + 300))
@@ -174,7 +174,7 @@ def test_a_lost_worker_and_a_lost_evaluator_begin_again_while_the_others_train_o
         ClusterJob(client, attempt.job(), events.append) as run,
     ):
         pids = client.run(os.getpid)
-        first_life = run.job.attempt * LIVES_PER_ATTEMPT
+        first_life = run.job.first_incarnation
 
         def check() -> None:
             assert time.monotonic() < deadline, f"killed {killed}"

@@ -145,8 +145,8 @@ def test_a_ps_or_a_chief_that_does_not_leave_is_told_of() -> None:
     supervisor.lose_slots({str(PS)})
     scene.leave(WORKER)
     scene.now = 300.0
-    assert supervisor.late_to_leave(300.1) == []
-    assert supervisor.late_to_leave(300) == [CHIEF]
+    assert supervisor.lateness.to_leave(300.1) == []
+    assert supervisor.lateness.to_leave(300) == [CHIEF]
 
 
 @pytest.mark.parametrize("leaves_first", [True, False])
@@ -189,7 +189,7 @@ def test_a_role_that_was_let_go_holds_nobody_up() -> None:
     supervisor.lose_slots({str(EVALUATOR), str(PS)})
     supervisor.finish(CHIEF, FIRST, {})
     scene.now = 1000.0
-    assert supervisor.late_to_leave(300) == []
+    assert supervisor.lateness.to_leave(300) == []
     assert supervisor.due() == [EVALUATOR]
 
 
@@ -379,6 +379,29 @@ def test_a_worker_that_finds_no_ps_after_the_end_of_training_is_let_go() -> None
     assert (scene.errors(), supervisor.waiting(), supervisor.has_ended(WORKER)) == ({}, [], True)
     supervisor.fail(EVALUATOR, FIRST, ClosedError("ps-0"))
     assert list(scene.errors()) == [EVALUATOR]
+
+
+def test_a_worker_that_does_not_end_after_training_is_let_go() -> None:
+    supervisor = (scene := Scene()).supervisor
+    scene.now = 1000.0
+    assert supervisor.let_go_late(60) == {}, "training goes on"
+    supervisor.finish(CHIEF, FIRST, {})
+    supervisor.finish(PS, FIRST, {})
+    supervisor.finish(OTHER, FIRST, {"steps": 7})
+    scene.now += 59.9
+    assert (supervisor.let_go_late(60), supervisor.to_end()) == ({}, [])
+    scene.now += 0.1
+    assert (supervisor.let_go_late(60), supervisor.let_go_late(60)) == ({WORKER: str(WORKER)}, {})
+    assert (supervisor.to_end(), supervisor.waiting(), scene.errors()) == ([WORKER], [], {})
+    assert not supervisor.all_ended(), "the evaluator has as long as it needs"
+    supervisor.finish(EVALUATOR, FIRST, {})
+    assert supervisor.all_ended()
+    with pytest.raises(StoppedError, match=r"it did not end within 60 s after the end of training$"):
+        supervisor.report(WORKER)
+    assert supervisor.report(OTHER) == {"steps": 7}
+    scene.leave(WORKER)
+    assert WORKER not in [life.role for life in supervisor.running()]
+    assert (supervisor.to_end(), scene.errors()) == ([], {})
 
 
 def closes(scene: Scene, incarnation: int) -> None:

@@ -154,7 +154,7 @@ def test_who_was_placed_is_late_after_so_many_seconds_and_who_waits_for_a_slot_i
     supervisor = (scene := Scene()).supervisor
     supervisor.lose_slots({str(WORKER)})
     scene.now = 59.9
-    assert supervisor.late([PS, WORKER], 60.0) == []
+    assert supervisor.lateness.of([PS, WORKER], 60.0) == []
     scene.now = 60.0
-    assert supervisor.late([PS, WORKER], 60.0) == [PS]
-    assert [role.role for role in supervisor.late([CHIEF], 60.0)] == [Role.CHIEF]
+    assert supervisor.lateness.of([PS, WORKER], 60.0) == [PS]
+    assert [role.role for role in supervisor.lateness.of([CHIEF], 60.0)] == [Role.CHIEF]

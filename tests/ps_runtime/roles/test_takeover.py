@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -160,6 +161,20 @@ def test_a_chief_that_is_lost_at_any_message_is_taken_over_from_with_the_bits_of
     told = [event.step for event in events if isinstance(event, Checkpoint)]
     assert told == sorted(set(told))
     assert not any(isinstance(event, Restored) for event in events)
+
+
+def test_training_that_goes_back_before_there_is_a_checkpoint_says_from_which_step(roles, tmp_path):
+    first, later = [], []
+    with Attempt(estimator_at(tmp_path), TrainSpec(shuffled, 5), None) as attempt:
+        job = attempt.job()
+        for events, incarnation in ((first, job.first_incarnation), (later, job.first_incarnation + 1)):
+            _, dials = roles.start_ps(job)
+            context = replace(roles.context(job, Role.CHIEF, send=events.append), incarnation=incarnation)
+            run_chief(job, context, dials)
+            shutil.rmtree(tmp_path / "checkpoints")
+    assert not any(isinstance(event, Restored) for event in first)
+    [event] = [event for event in later if isinstance(event, Restored)]
+    assert (event.step, event.secs >= 0) == (0, True)
 
 
 @pytest.fixture(scope="module")
