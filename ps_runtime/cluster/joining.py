@@ -107,7 +107,7 @@ def join(
     WaitTimeoutError
         If there is no chief.
     StoppedError
-        If the job failed, or the chief is gone.
+        If the job failed, or the chief has given this process up, or is gone.
     """
     with (
         quiet_logs(),
@@ -232,6 +232,9 @@ class _Joining:
     def _check_end(self, worker: RoleWorker) -> None:
         if worker.failure is not None:
             raise StoppedError(str(self.role), f"{self._chief} ended the job: {worker.failure}")
+        if worker.is_given_up:
+            why = "gave this process up, as it was silent for too long"
+            raise StoppedError(str(self.role), f"{self._chief} {why}; start it again by the same command")
         if not worker.has_finished:
             what = f"{self._chief} is gone; look at its output, then start all processes again to resume"
             raise StoppedError(str(self.role), what)

@@ -118,6 +118,8 @@ class RoleCalls:
         self._futures: dict[RoleId, Future[Any]] = {}
         self._slots: dict[RoleId, str] = {}
         self._lost: set[RoleId] = set()
+        self._returned: set[RoleId] = set()
+        """Of these Dask loses what it knows with their processes."""
         self._presence = Presence(client)
 
     def __enter__(self) -> Self:
@@ -156,13 +158,13 @@ class RoleCalls:
         ------
         RoleFailedError
             If a task has failed: of several errors the one that the others follow from. A RoleLostError if its process
-            is gone.
+            is gone before its function has returned.
         WaitTimeoutError
             If the scheduler is silent for minutes.
         """
-        wanted = [self._futures[call.role] for call in self._calls if not call.serves]
+        wanted = [call.role for call in self._calls if not call.serves]
         while not self._has_failure():
-            pending = [future for future in wanted if not future.done()]
+            pending = [self._futures[role] for role in wanted if role not in self._returned]
             if not pending:
                 return
             self._check_lost()
@@ -199,11 +201,14 @@ class RoleCalls:
         )
 
     def _has_failure(self) -> bool:
-        return any(future.status in ("error", "cancelled", "lost") for future in self._futures.values())
+        """Return whether a function has failed; remember those that have returned."""
+        statuses = {role: future.status for role, future in self._futures.items()}
+        self._returned |= {role for role, status in statuses.items() if status in ("finished", "lost")}
+        return any(statuses[role] in ("error", "cancelled") for role in statuses.keys() - self._returned)
 
     def _failure(self, role: RoleId) -> BaseException | None:
         future = self._futures[role]
-        if not future.done():
+        if role in self._returned or not future.done():
             return None
         try:
             error: BaseException | None = future.exception(timeout=RESULT_TIMEOUT_SECS)
@@ -213,7 +218,9 @@ class RoleCalls:
 
     def _check_lost(self) -> None:
         gone = self._presence.missing(set(self._slots.values()))
-        self._lost |= {role for role, slot in self._slots.items() if slot in gone and not self._futures[role].done()}
+        away = {role for role, slot in self._slots.items() if slot in gone and not self._futures[role].done()}
+        self._returned |= {role for role in away - self._returned if self._event(_returned(role)).is_set()}
+        self._lost |= away - self._returned
         if self._lost:
             role = min(self._lost, key=str)
             raise RoleLostError(
@@ -237,13 +244,13 @@ class RoleCalls:
         if self._client.status != "running":
             return
         deadline = Deadline(min(END_TIMEOUT_SECS, stop_clock.left(ROLES_SECS)))
-        roles = self._futures.keys() - self._lost
+        roles = self._futures.keys() - self._lost - self._returned
         started = [role for role in roles if self._event(_started(role)).is_set()]
         late = [str(role) for role in started if not self._event(_ended(role)).wait(deadline.remaining_secs)]
         if late:
             logger.warning("%s did not end within %.1f s", ", ".join(late), deadline.timeout_secs)
         for role in self._futures:
-            for name in (_started(role), _ended(role), *arrivals(role)):
+            for name in (_started(role), _returned(role), _ended(role), *arrivals(role)):
                 self._event(name).clear()
 
 
@@ -271,19 +278,27 @@ def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId]
     event = partial(_event, get_client(), topic)
     if not event(OPEN).is_set():  # it was cancelled before the scheduler had heard of it
         raise StoppedError(str(role), "its client has left")
-    if event(_started(role)).is_set():  # Dask begins again what a process that is gone did
+    if event(_returned(role)).is_set():  # Dask begins again what a process that is gone did
+        return
+    if event(_started(role)).is_set():
         raise RoleLostError(str(role), "its Dask worker was lost; start again")
     event(_started(role)).set()
     try:
         barrier = None
         if others is not None:
             barrier = EventBarrier(event, role, others, lambda one: event(_ended(one)).is_set(), liveness.check)
-        cloudpickle.loads(pickled)(Surroundings(liveness.check, barrier))
+        _call(pickled, role, Surroundings(liveness.check, barrier))
+        event(_returned(role)).set()
+    finally:
+        event(_ended(role)).set()
+
+
+def _call(pickled: bytes, role: RoleId, surroundings: Surroundings) -> None:
+    try:
+        cloudpickle.loads(pickled)(surroundings)
     except SystemExit as left:  # it would end the Dask worker, which then counts as lost
         if left.code not in (None, 0):
             raise RoleFailedError(str(role), f"it called sys.exit({left.code!r}){raised_at(left)}") from None
-    finally:
-        event(_ended(role)).set()
 
 
 def _event(client: Client, topic: str, name: str) -> Event:
@@ -292,6 +307,10 @@ def _event(client: Client, topic: str, name: str) -> Event:
 
 def _started(role: RoleId) -> str:
     return f"{role}-started"
+
+
+def _returned(role: RoleId) -> str:
+    return f"{role}-returned"
 
 
 def _ended(role: RoleId) -> str:

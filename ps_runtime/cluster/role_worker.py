@@ -17,6 +17,8 @@ __all__ = ["FINISHED", "LeadingScheduler", "Refusal", "RoleWorker"]
 
 FINISHED = "psflow-finished"
 FAILED = "psflow-failed: "
+REMOVED = frozenset({"scheduler-remove-worker", "worker-heartbeat-missing"})
+"""Why Dask closes a worker that its scheduler has removed, as it was silent: either may come first."""
 TOPICS = "psflow-"
 """How the topics of the events of roles begin."""
 REFUSAL_SECS = 10.0
@@ -124,6 +126,11 @@ class RoleWorker(ClosedWorker):
     def failure(self) -> str | None:
         """What the job failed of, as the chief has said; None if it has not."""
         return self._end.removeprefix(FAILED) if self._end is not None and self._end.startswith(FAILED) else None
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the chief has removed this process, as it was silent."""
+        return self._end in REMOVED
 
     def log_event(self, topic: str | Collection[str], msg: Any) -> None:
         """Send an event to the chief; one of a role is heard of in this process, too."""

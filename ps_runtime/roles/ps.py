@@ -25,6 +25,7 @@ from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.job_requests import JobRequests
 from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.layout import place
+from psflow.ps_runtime.specs.roles import RoleId
 from psflow.ps_runtime.transport.address import new_unix_name
 from psflow.ps_runtime.transport.arena import Arena
 from psflow.ps_runtime.transport.connecting import Transport, transport_named
@@ -65,6 +66,8 @@ class PsParts:
         Called right before a file of a checkpoint has its name; if it raises, that is not written.
     pulse : Pulse, optional
         Of the thread that serves.
+    role : RoleId, optional
+        Of this process, which errors of a stream name. Default: the whole job is in one process.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class PsParts:
         allocate: Callable[[int], Arena] = Arena.private,
         fence: Fence = open_fence,
         pulse: Pulse | None = None,
+        role: RoleId | None = None,
     ) -> None:
         layout = place(job.model, job.num_ps)[index]
         shard = Shard(
@@ -91,7 +95,7 @@ class PsParts:
         job_requests = None
         if index == 0:
             if job.input.has_one_reader:
-                self._stream = StreamReader(job, post)
+                self._stream = StreamReader(job, post, role)
             job_requests = JobRequests(_job_machine(job), self._stream, shard)
             if self._stream is not None:
                 self._stream.job_requests = job_requests
@@ -137,7 +141,7 @@ def run_ps(job: JobSpec, context: RoleContext, host: str, *, is_alone: bool) -> 
     """
     transport = transport_named(job.transport)
     index, allocate = context.role.index, _arena_for(transport)
-    parts = PsParts(job, index, lambda event: server.post(event), allocate, context.fence, context.pulse)
+    parts = PsParts(job, index, lambda event: server.post(event), allocate, context.fence, context.pulse, context.role)
     arena = parts.handler.shard.arena
     server = SocketServer(
         parts.handler,

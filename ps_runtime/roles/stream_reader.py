@@ -14,6 +14,7 @@ from psflow.ps_runtime.errors import InputError, PsflowError
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.server.job_requests import JobRequests
+from psflow.ps_runtime.specs.roles import RoleId
 
 __all__ = ["StreamReader"]
 
@@ -31,13 +32,16 @@ class StreamReader:
         What all roles of the job are given alike.
     post : callable
         Runs an event in the server's thread.
+    role : RoleId, optional
+        Of the process that reads, which errors name. Default: the whole job is in one process.
     """
 
     job_requests: JobRequests
 
-    def __init__(self, job: JobSpec, post: Any) -> None:
+    def __init__(self, job: JobSpec, post: Any, role: RoleId | None = None) -> None:
         self._job = job
         self._post = post
+        self._when = f"in {ModeKeys.TRAIN} mode" + ("" if role is None else f" on {role}")
         self._wanted = -1
         self._condition = threading.Condition()
         self._is_closed = False
@@ -62,7 +66,7 @@ class StreamReader:
 
     def _run(self) -> None:
         try:
-            with user_code(self._job.train_spec.input_fn, InputError, f"in {ModeKeys.TRAIN} mode"):
+            with user_code(self._job.train_spec.input_fn, InputError, self._when):
                 self._read()
         except PsflowError as error:  # it ends the job, not this thread
             text = str(error)

@@ -180,3 +180,16 @@ def test_what_dask_begins_again_or_too_late_is_refused(
         role_calls.call_role(b"", CHIEF, "again", None)
     for name in events:
         role_calls._event(client, "again", name).clear()
+
+
+def test_what_has_returned_and_dask_begins_again_is_not_called_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(role_calls.Liveness, "of_this_task", lambda role: None)
+    monkeypatch.setattr(role_calls, "get_client", lambda: client)
+    events = [role_calls._event(client, "again", name) for name in ("open", "chief-0-started", "chief-0-returned")]
+    for event in events:
+        event.set()
+    role_calls.call_role(b"no function", CHIEF, "again", None)
+    for event in events:
+        event.clear()

@@ -13,6 +13,7 @@ from psflow.ps_runtime.data.batch_codec import decode_batch
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.roles.stream_reader import READ_AHEAD_BATCHES, StreamReader
+from psflow.ps_runtime.specs.roles import RoleId
 
 WAIT_SECS = 200
 
@@ -40,11 +41,11 @@ class JobRequestsStub:
 def start():
     readers = []
 
-    def start_reader(input_fn, schema=None):
+    def start_reader(input_fn, schema=None, role=None):
         job = SimpleNamespace(
             train_spec=TrainSpec(input_fn), params={}, config=None, model=SimpleNamespace(schema=schema)
         )
-        readers.append(StreamReader(job, lambda event: event()))
+        readers.append(StreamReader(job, lambda event: event(), role))
         readers[-1].job_requests = JobRequestsStub()
         return readers[-1]
 
@@ -82,16 +83,17 @@ def test_reads_on_when_more_is_wanted_and_tells_the_end(start):
     assert reader.job_requests.hear(3) == [(5, [5]), (6, [6]), ("end", 7)]
 
 
-def test_tells_the_words_of_a_generator_that_fails(start):
+@pytest.mark.parametrize(("role", "place"), [(None, ""), (RoleId.parse("ps-0"), " on ps-0")])
+def test_tells_the_words_of_a_generator_that_fails_and_in_which_process(start, role, place):
     def failing():
         yield np.array([0]), None
         raise ZeroDivisionError("nothing left")
 
-    reader = start(failing)
+    reader = start(failing, role=role)
     reader.want(0)
     kind, error = reader.job_requests.hear(2)[1]
     where = f"tests/ps_runtime/roles/test_stream_reader.py:{failing.__code__.co_firstlineno + 2}"
-    said = f"{__name__}:{failing.__qualname__} raised ZeroDivisionError in train mode at {where}: nothing left"
+    said = f"{__name__}:{failing.__qualname__} raised ZeroDivisionError in train mode{place} at {where}: nothing left"
     assert (kind, error) == ("failed", said)
 
 

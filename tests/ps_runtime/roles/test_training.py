@@ -255,7 +255,7 @@ def test_a_generator_that_fails_on_a_ps_fails_the_chief_with_its_words(roles, ma
         raise ZeroDivisionError("the second batch is missing")
 
     with pytest.raises(
-        InputError, match=r"failing raised ZeroDivisionError in train mode at \S+\.py:\d+: the second batch is missing"
+        InputError, match=r"failing raised ZeroDivisionError in train mode on ps-0 at \S+\.py:\d+: the second batch is"
     ):
         train(roles, make(), failing)
 
