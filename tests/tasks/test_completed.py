@@ -19,7 +19,7 @@ from tests.leak_guard import no_leaks
 pytestmark = pytest.mark.cluster(shared=True)
 
 GO_ON = threading.Event()
-"""The worker is a thread of this process. An Event of Dask would have it open a client, which may outlive a short test."""
+"""The worker is a thread of this process. An Event of Dask has it open a client, which may outlive a short test."""
 
 
 @pytest.fixture
