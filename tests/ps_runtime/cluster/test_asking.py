@@ -12,7 +12,6 @@ from psflow.ps_runtime.cluster import asking as module
 from psflow.ps_runtime.cluster.asking import ask
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError, WaitTimeoutError
 
-
 SCHEDULER = SimpleNamespace(address="tls://h:1")
 
 
