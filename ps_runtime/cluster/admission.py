@@ -135,10 +135,10 @@ def admission_lock(client: Client, policy: AdmissionPolicy, check: Callable[[], 
 def free_now(
     client: Client, check: Callable[[], None], host: str | None = None, *, has_turn: bool = False
 ) -> Iterator[list[str] | None]:
-    """Give the free slots, best first, while no other job chooses any; None if another one does: it is starting.
+    """Give the free slots, best first, while no other job chooses any; None while another one does.
 
-    Waits for neither; it gives none if the connection to the scheduler breaks, of which the owner of a job hears from
-    others.
+    That one is starting, or goes back; it is not waited for. There are no slots if the connection to the
+    scheduler breaks, of which the owner of a job hears from others.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def free_now(
     host : str or None
         Give slots of this host only; None: of any.
     has_turn : bool, optional
-        Whether this job is being admitted already, so that no other one chooses meanwhile.
+        Whether it is this job's turn already, so that no other one chooses meanwhile.
 
     Raises
     ------

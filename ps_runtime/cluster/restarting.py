@@ -26,7 +26,7 @@ NO_SLOT_SECS = 300.0
 SAY_AGAIN_SECS = 30.0
 """Until somebody reads whom the job misses, and between two such lines."""
 BY_HAND = "start the process of each of them again by its command"
-BARRED = "another job is starting on the cluster, and until it has started no other one takes slots"
+BARRED = "another job is starting on the cluster, or goes back, and until its roles are there no other one takes slots"
 AFTER = "let that one start first, or end it"
 ANYWHERE = "add a Dask worker to the cluster, or end what takes its threads or kills its processes"
 
@@ -90,7 +90,7 @@ class Restarting:
         check : callable
             Called now and then; raises to end the search.
         has_turn : bool, optional
-            Whether this job is being admitted, so that no other one chooses slots.
+            Whether it is this job's turn to choose slots: it is being admitted, or goes back.
 
         Raises
         ------

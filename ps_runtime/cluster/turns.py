@@ -59,8 +59,8 @@ class Turn:
 
     def give_back(self) -> None:
         """Let others have the turn. Idempotent; blocks for a second at most."""
-        if self._is_ours:
-            self._is_ours = False
+        was_ours, self._is_ours = self._is_ours, False
+        if was_ours and self._client.status == "running":  # without the scheduler there is no turn
             given = put(self._client, lambda scheduler: self._lock.release())
             concurrent.futures.wait([given], GIVE_BACK_SECS)
             given.cancel()

@@ -172,7 +172,7 @@ def test_while_another_job_starts_no_slot_is_chosen_and_the_error_says_so(
     for _ in range(int(NO_SLOT_SECS)):
         scene.look()
     assert scene.submitted == []
-    why = "another job is starting on the cluster, and until it has started no other one takes slots"
+    why = "another job is starting on the cluster, or goes back, and until its roles are there no other one takes slots"
     assert caplog.records[0].getMessage().endswith(f"on a free slot; {why}; let that one start first, or end it")
     names = "ps-0, chief-0, worker-0, evaluator-0"
     words = f"{names} did not begin on a free slot within 300 s: {why}; resume the job, and let that one start first"
