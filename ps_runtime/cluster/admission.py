@@ -6,30 +6,46 @@ import itertools
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from distributed import Client, Lock
+from distributed import Client
 
+from psflow.ps_runtime.client.shard_client import never_stop
+from psflow.ps_runtime.cluster.asking import ask
+from psflow.ps_runtime.cluster.turns import CHOOSING, STARTING, Turn
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import CapacityError, WaitTimeoutError
+from psflow.ps_runtime.errors import CapacityError, RoleFailedError, WaitTimeoutError
 
-__all__ = ["AdmissionPolicy", "admission", "admission_lock", "check_capacity", "free_slots"]
+__all__ = [
+    "AdmissionPolicy",
+    "admission",
+    "admission_lock",
+    "await_taken",
+    "check_capacity",
+    "free_now",
+    "free_slots",
+    "look",
+]
 
 CLOSES = ("closing_gracefully", "closing")
 """What the scheduler says of a Dask worker that is about to end."""
 RESOURCE = "psflow"
 POLL_SECS = 0.2
-LOCK_SLICE_SECS = 1.0
+TAKEN_SECS = 1.0
+TAKEN_POLL_SECS = 0.02
+SAY_SECS = 1.0
+"""Until somebody reads that another job is starting."""
 ROLE_KEY = re.compile(r"psflow-([0-9a-f]+)-\d+-")
 
 logger = logging.getLogger(__name__)
 
 
-def check_capacity(client: Client, num_roles: int) -> None:
+def check_capacity(client: Client, num_roles: int, check: Callable[[], None] = never_stop) -> None:
     """Refuse a cluster that has too few slots, free or taken.
 
     Raises
@@ -37,7 +53,7 @@ def check_capacity(client: Client, num_roles: int) -> None:
     CapacityError
         If it has fewer than `num_roles` in all.
     """
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    workers, _ = look(client, check)
     num_slots = sum(worker["nthreads"] for worker in workers.values())
     if num_slots < num_roles:
         raise CapacityError(num_roles, num_slots, _where(client))
@@ -55,20 +71,14 @@ class AdmissionPolicy:
         Whether to wait where slots are taken; else that is an error at once.
     say : callable
         Told what is waited for, once for each thing.
-    host : str or None
-        Take slots of this host only; None: of any.
     is_kept : bool
         Whether the cluster replaces workers that it has lost: it is waited for, though it has too few slots in all.
-    has_turn : bool
-        Whether this job is being admitted already, so that no other one chooses meanwhile.
     """
 
     timeout_secs: float
     waits_for_slots: bool = True
     say: Callable[[str], None] = logger.info
-    host: str | None = None
     is_kept: bool = False
-    has_turn: bool = False
 
 
 @contextmanager
@@ -79,7 +89,7 @@ def admission(
 
     A slot is a thread of a Dask worker. Workers that declare the resource ``psflow`` come first; among equals the
     roles spread over as many workers as there are. Jobs that wait are admitted one after the other, so that a large
-    one is not passed over for ever.
+    one is not passed over for ever; meanwhile what is free goes to roles that other jobs have lost (`free_now`).
 
     Parameters
     ----------
@@ -99,76 +109,142 @@ def admission(
     CapacityError
         If the cluster has too few slots in all, at once unless it is kept; or if too few are, or become, free.
     WaitTimeoutError
-        If another job neither starts nor gives up in time.
+        If another job neither starts nor gives up in time, or the scheduler is silent for minutes.
+    RoleFailedError
+        If the connection to the scheduler breaks.
     """
     if not policy.is_kept:
-        check_capacity(client, num_roles)
-    if not policy.waits_for_slots:
-        _free_here(client, num_roles, policy)  # before waiting for another job, which may itself be waiting for slots
-    with nullcontext() if policy.has_turn else admission_lock(client, policy, check):
-        yield _await_slots(client, num_roles, policy, check)[: most or num_roles]
+        check_capacity(client, num_roles, check)
+    if not policy.waits_for_slots:  # nor for another job, which may itself be waiting for slots
+        _check_free(client, num_roles, _free(client, check))
+    with Turn(client, STARTING) as start, Turn(client, CHOOSING) as choice:
+        _await_turn(start, client, policy, check)
+        yield _await_slots(choice, client, num_roles, policy, check)[: most or num_roles]
 
 
 @contextmanager
 def admission_lock(client: Client, policy: AdmissionPolicy, check: Callable[[], None]) -> Iterator[None]:
-    """Have no other job choose its slots until the block ends. The parameters and the error are `admission`'s."""
-    with client.as_current():
-        lock = Lock("psflow-admission")
-    _acquire(lock, client, policy, check)
-    try:
+    """Have no other job choose its slots until the block ends. The parameters and the errors are `admission`'s."""
+    with Turn(client, STARTING) as start, Turn(client, CHOOSING) as choice:
+        _await_turn(start, client, policy, check)
+        _await_turn(choice, client, policy, check)
         yield
-    finally:
-        lock.release()
 
 
-def _acquire(lock: Lock, client: Client, policy: AdmissionPolicy, check: Callable[[], None]) -> None:
-    deadline = Deadline(policy.timeout_secs)
+@contextmanager
+def free_now(
+    client: Client, check: Callable[[], None], host: str | None = None, *, has_turn: bool = False
+) -> Iterator[list[str] | None]:
+    """Give the free slots, best first, while no other job chooses any; None while another one does.
+
+    That one is starting, or goes back; it is not waited for. There are no slots if the connection to the
+    scheduler breaks, of which the owner of a job hears from others.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    check : callable
+        Called several times a second; raises to end the questions to the scheduler.
+    host : str or None
+        Give slots of this host only; None: of any.
+    has_turn : bool, optional
+        Whether it is this job's turn already, so that no other one chooses meanwhile.
+
+    Raises
+    ------
+    WaitTimeoutError
+        If the scheduler is silent for minutes.
+    """
+    with Turn(client, CHOOSING) as choice:
+        slots: list[str] | None = []
+        with suppress(RoleFailedError):
+            slots = _free(client, check) if has_turn or choice.take(check) else None
+        yield slots and [slot for slot in slots if host is None or urlsplit(slot).hostname == host]
+
+
+def await_taken(client: Client, free: Sequence[str], chosen: Sequence[str], check: Callable[[], None]) -> None:
+    """Wait until the scheduler knows what was submitted to the slots `chosen` among `free`: for a second at most.
+
+    Else who has the turn to choose next takes them for free.
+    """
+    left = Counter(free) - Counter(chosen)
+    deadline = Deadline(TAKEN_SECS)
+    with suppress(RoleFailedError):
+        while chosen and not deadline.has_passed:
+            now = Counter(_free(client, check))
+            if all(now[slot] <= left[slot] for slot in chosen):
+                return
+            time.sleep(TAKEN_POLL_SECS)
+
+
+def look(client: Client, check: Callable[[], None] = never_stop) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the Dask workers of a cluster, as the scheduler describes them, and the tasks of each. Blocks as `ask`."""
+    return ask(client, _seen, check)
+
+
+async def _seen(scheduler: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    identity = await scheduler.identity(n_workers=-1)
+    return identity["workers"], await scheduler.processing(workers=None)
+
+
+def _await_turn(turn: Turn, client: Client, policy: AdmissionPolicy, check: Callable[[], None]) -> None:
+    deadline, say = Deadline(policy.timeout_secs), Deadline(SAY_SECS)
     has_said = False
-    while not lock.acquire(timeout=LOCK_SLICE_SECS):
+    while not turn.take(check):
         check()
         if deadline.has_passed:
             remedy = "start this job again, or wait longer (cluster.admission_timeout_secs)"
             raise WaitTimeoutError(f"another job on {_where(client)}", "finish starting", policy.timeout_secs, remedy)
-        if not has_said:
+        if not has_said and say.has_passed:
             policy.say(f"waiting up to {policy.timeout_secs:g} s for another job to start on {_where(client)}")
             has_said = True
+        time.sleep(POLL_SECS)
 
 
-def _await_slots(client: Client, num_roles: int, policy: AdmissionPolicy, check: Callable[[], None]) -> list[str]:
+def _await_slots(
+    choice: Turn, client: Client, num_roles: int, policy: AdmissionPolicy, check: Callable[[], None]
+) -> list[str]:
+    """Return all free slots once there are enough, and this job has the choice among them."""
     deadline = Deadline(policy.timeout_secs)
     has_said = False
     while True:
         check()
-        try:
-            return _free_here(client, num_roles, policy)
-        except CapacityError as error:
-            if not policy.waits_for_slots:
-                raise
-            if not has_said:
-                free = f"{error.num_slots} {'is' if error.num_slots == 1 else 'are'} free"
-                takers = _takers(client)
-                why = f"the others are taken by {takers}" if takers else "and no other task is running"
-                policy.say(
-                    f"waiting up to {policy.timeout_secs:g} s for {num_roles} slots of {error.where}: {free}, {why}"
-                )
-                has_said = True
-            if deadline.has_passed:
-                raise
+        workers, tasks = look(client, check)
+        free = free_slots(workers, tasks)
+        if len(free) >= num_roles:
+            _await_turn(choice, client, policy, check)
+            free = _free(client, check)  # a lost role may have taken one meanwhile
+            if len(free) >= num_roles:
+                return free
+            choice.give_back()
+        if not has_said and policy.waits_for_slots:
+            policy.say(_waiting(client, num_roles, len(free), tasks, policy))
+            has_said = True
+        if deadline.has_passed or not policy.waits_for_slots:
+            _check_free(client, num_roles, free)
         time.sleep(POLL_SECS)
 
 
-def _free_here(client: Client, num_roles: int, policy: AdmissionPolicy) -> list[str]:
-    free = free_slots(client.scheduler_info(n_workers=-1)["workers"], client.processing())
-    if policy.host is not None:
-        free = [slot for slot in free if urlsplit(slot).hostname == policy.host]
+def _waiting(client: Client, num_roles: int, num_free: int, tasks: Mapping[str, Any], policy: AdmissionPolicy) -> str:
+    takers = _takers(tasks)
+    why = f"the others are taken by {takers}" if takers else "and no other task is running"
+    free = f"{num_free} {'is' if num_free == 1 else 'are'} free"
+    return f"waiting up to {policy.timeout_secs:g} s for {num_roles} slots of {_where(client)}: {free}, {why}"
+
+
+def _free(client: Client, check: Callable[[], None]) -> list[str]:
+    return free_slots(*look(client, check))
+
+
+def _check_free(client: Client, num_roles: int, free: Sequence[str]) -> None:
     if len(free) < num_roles:
         raise CapacityError(num_roles, len(free), _where(client))
-    return free
 
 
-def _takers(client: Client) -> str:
+def _takers(tasks: Mapping[str, Any]) -> str:
     """Name what runs on the cluster, psflow jobs by their ids in job.json; empty if nothing does."""
-    keys = [str(key) for tasks in client.processing().values() for key in tasks]
+    keys = [str(key) for on_worker in tasks.values() for key in on_worker]
     matches = [ROLE_KEY.match(key) for key in keys]
     jobs = sorted({f"job {match[1]}" for match in matches if match})
     num_others = matches.count(None)
@@ -177,7 +253,8 @@ def _takers(client: Client) -> str:
 
 
 def _where(client: Client) -> str:
-    return f"the Dask cluster at {client.scheduler_info(n_workers=0)['address']}"
+    scheduler: Any = client.scheduler
+    return f"the Dask cluster at {scheduler.address}"
 
 
 def free_slots(workers: Mapping[str, Any], processing: Mapping[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ from types import TracebackType
 
 from distributed import Client
 
+from psflow.ps_runtime.cluster.asking import scheduler_gone
 from psflow.ps_runtime.cluster.lives import UserFault
 from psflow.ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError, UsageError
 from psflow.ps_runtime.specs.roles import RoleId
@@ -36,9 +37,7 @@ def scheduler_loss(client: Client, error: CancelledError) -> RoleFailedError | N
     """
     if getattr(error, "reason", None) != SCHEDULER_LOST:
         return None
-    address = getattr(client.scheduler, "address", None)  # a client that has given up has no scheduler any more
-    what = "the connection to it broke; look at its log, start it, then run the same command again"
-    return RoleFailedError("the Dask scheduler" if address is None else f"the Dask scheduler at {address}", what)
+    return scheduler_gone(client)
 
 
 def root_cause(errors: Sequence[tuple[RoleId, BaseException]]) -> RoleFailedError:

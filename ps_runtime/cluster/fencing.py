@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 from collections.abc import Callable
 from typing import Any
 
 from distributed import Worker
 
-from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
+from psflow.ps_runtime.cluster.asking import ask
+from psflow.ps_runtime.errors import RoleFailedError, StoppedError
 
 __all__ = ["SchedulerFence"]
-
-SLICE_SECS = 0.25
-SILENCE_SECS = 300.0
-"""For the scheduler to answer; as long as the owner of the job waits for it."""
 
 
 class SchedulerFence:
@@ -58,27 +52,17 @@ class SchedulerFence:
             If the scheduler does not answer for minutes.
         """
         self._check()
-        loop: Any = self._worker.loop
-        answer = asyncio.run_coroutine_threadsafe(self._keys_here(), loop.asyncio_loop)
-        deadline = Deadline(SILENCE_SECS)
         try:
-            while not concurrent.futures.wait([answer], SLICE_SECS).done:
-                self._check()
-                if deadline.has_passed:
-                    raise WaitTimeoutError("the Dask scheduler", f"confirm that {self._role} still runs", SILENCE_SECS)
-        finally:
-            answer.cancel()
-        try:
-            is_known = self._key in answer.result()
+            keys = ask(self._worker, self._keys_here, self._check, f"confirm that {self._role} still runs")
+            is_known = self._key in keys
         except KeyError:  # the scheduler knows no such Dask worker
             is_known = False
-        except OSError as error:
-            raise StoppedError(self._role, f"the Dask scheduler is gone: {error}") from error
+        except RoleFailedError as error:
+            raise StoppedError(self._role, f"the Dask scheduler is gone: {error.__cause__}") from error
         if not is_known:
             raise StoppedError(self._role, "it was lost meanwhile, and begins again elsewhere; it writes nothing more")
 
-    async def _keys_here(self) -> list[Any]:
-        scheduler: Any = self._worker.scheduler
+    async def _keys_here(self, scheduler: Any) -> list[Any]:
         address: Any = self._worker.contact_address
         processing: dict[str, list[Any]] = await scheduler.processing(workers=[address])
         return processing[address]

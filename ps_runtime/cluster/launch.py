@@ -19,6 +19,7 @@ from psflow.ps_runtime.cluster.lookout import START_TIMEOUT_SECS, Lookout
 from psflow.ps_runtime.cluster.loss_reports import LossReports
 from psflow.ps_runtime.cluster.missing_workers import roles_to_begin, shortage, slots_needed
 from psflow.ps_runtime.cluster.restarting import Restarting, SlotOf
+from psflow.ps_runtime.cluster.returning import Returning
 from psflow.ps_runtime.cluster.role_futures import RoleFutures
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import ROLES_SECS, stop_clock
@@ -119,6 +120,7 @@ class ClusterJob:
         self._hosts: set[str | None] = set()
         """Of the slots that the roles began on."""
         self._restarting: Restarting | None = None
+        self._returning = Returning(client, self._supervisor)
         self._min_workers = min_workers
 
     def __enter__(self) -> Self:
@@ -139,6 +141,7 @@ class ClusterJob:
         finally:  # somebody may not want to wait
             self._lookout.close()
             self._losses.close()
+            self._returning.close()
             self._client.unsubscribe_topic(self._futures.topic)
             self._client.unsubscribe_topic("all")
 
@@ -297,10 +300,12 @@ class ClusterJob:
         assert self._restarting is not None
         self._lookout.look()
         self._losses.tell()
+        if not has_turn:
+            self._returning.look(check)
         with self._changed:
             over = self._supervisor.to_end()
         self._futures.cancel(over)  # or Dask runs them once more if their addresses come back
-        self._restarting.place(check, has_turn=has_turn)
+        self._restarting.place(check, has_turn=has_turn or self._returning.has_turn)
 
     def _take_event(self, stamped: tuple[float, Any]) -> None:
         """Note what an event says of the roles, and hand it on; the job fails of data that is no event of a role."""

@@ -12,7 +12,7 @@ from typing import Any
 import dask
 from distributed import Client, SpecCluster
 
-from psflow.ps_runtime.cluster.admission import free_slots
+from psflow.ps_runtime.cluster.admission import free_slots, look
 from psflow.ps_runtime.cluster.certificate_file import kept_certificate
 from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs, shown_warnings
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_host
@@ -181,9 +181,9 @@ class Led:
 
     def slot_of(self, role: RoleId) -> str | None:
         """Return the Dask worker of the process that carries `role`; None while that is not there, or is busy."""
-        address = self._joined().get(self._process_of(role))
-        workers = self.client.scheduler_info(n_workers=-1)["workers"]
-        return address if address in free_slots(workers, self.client.processing()) else None
+        workers, tasks = look(self.client)
+        address = _by_name(workers).get(self._process_of(role))
+        return address if address in free_slots(workers, tasks) else None
 
     def has_joined(self, role: RoleId) -> bool:
         """Return whether the process that carries `role` is there, busy or not."""
@@ -205,14 +205,18 @@ class Led:
             raise UsageError(tuple(faults))
 
     def _joined(self) -> dict[str, str]:
-        workers = self.client.scheduler_info(n_workers=-1)["workers"]
-        return {worker["name"]: address for address, worker in workers.items()}
+        workers, _ = look(self.client)
+        return _by_name(workers)
 
     def _named(self, missing: set[str]) -> str:
         addresses = {name: self._cluster.address_of(roles[0]) for name, roles in self._processes.items()}
         return ", ".join(
             name if address is None else f"{name} ({address})" for name, address in addresses.items() if name in missing
         )
+
+
+def _by_name(workers: Mapping[str, Any]) -> dict[str, str]:
+    return {worker["name"]: address for address, worker in workers.items()}
 
 
 def _first_cause(error: BaseException) -> BaseException:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import CancelledError, Future
@@ -10,15 +9,13 @@ from typing import Any
 
 from distributed import Client
 
+from psflow.ps_runtime.cluster.asking import SILENCE_SECS, put, silence
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import WaitTimeoutError
 
 __all__ = ["Presence"]
 
 LOOK_SECS = 5.0
 """Between two questions."""
-SILENCE_SECS = 300.0
-"""For the scheduler to answer; as long as it waits itself for a worker that is silent (``worker-ttl``)."""
 
 
 class Presence:
@@ -69,9 +66,7 @@ class Presence:
         elif self._answer is None and self._next_question.has_passed:
             self._ask(addresses)
         if self._silence is not None and self._silence.has_passed:
-            scheduler: Any = self._client.scheduler
-            remedy = "look at its log and its host, start it again if need be, then run the same command again"
-            raise WaitTimeoutError(f"the Dask scheduler at {scheduler.address}", "answer", SILENCE_SECS, remedy)
+            raise silence(self._client)
         return set()
 
     def close(self) -> None:
@@ -93,11 +88,10 @@ class Presence:
         self._asked, self._next_question = tuple(addresses), Deadline(self._look_secs, self._clock)
         if self._silence is None:
             self._silence = Deadline(SILENCE_SECS, self._clock)
-        loop: Any = self._client.loop
-        self._answer = asyncio.run_coroutine_threadsafe(self._described(), loop.asyncio_loop)
+        self._answer = put(self._client, _described)
 
-    async def _described(self) -> Mapping[str, Mapping[str, Any]]:
-        scheduler: Any = self._client.scheduler
-        identity = await scheduler.identity(n_workers=-1)
-        workers: Mapping[str, Mapping[str, Any]] = identity["workers"]
-        return workers
+
+async def _described(scheduler: Any) -> Mapping[str, Mapping[str, Any]]:
+    identity = await scheduler.identity(n_workers=-1)
+    workers: Mapping[str, Mapping[str, Any]] = identity["workers"]
+    return workers

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from distributed import Client
 
-from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
+from psflow.ps_runtime.cluster.admission import await_taken, free_now
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import CapacityError, WaitTimeoutError
+from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
 
 __all__ = ["Restarting", "SlotOf"]
@@ -27,6 +26,8 @@ NO_SLOT_SECS = 300.0
 SAY_AGAIN_SECS = 30.0
 """Until somebody reads whom the job misses, and between two such lines."""
 BY_HAND = "start the process of each of them again by its command"
+BARRED = "another job is starting on the cluster, or goes back, and until its roles are there no other one takes slots"
+AFTER = "let that one start first, or end it"
 ANYWHERE = "add a Dask worker to the cluster, or end what takes its threads or kills its processes"
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,9 @@ class Restarting:
         self._submit = submit
         self._slot_of = slot_of
         self._shortage = shortage
-        self._policy = AdmissionPolicy(0, waits_for_slots=False, host=host)
+        self._host = host
+        self._is_barred = False
+        """Whether another job had the turn to choose slots at the last look."""
         self._next_look = Deadline(0)
         self._has_placed_all = False
         self._no_slot: Deadline | None = None
@@ -87,12 +90,13 @@ class Restarting:
         check : callable
             Called now and then; raises to end the search.
         has_turn : bool, optional
-            Whether this job is being admitted, so that no other one chooses slots.
+            Whether it is this job's turn to choose slots: it is being admitted, or goes back.
 
         Raises
         ------
         WaitTimeoutError
-            If nobody trains, too few workers do, or nobody is left at all, and no slot was free for five minutes.
+            If nobody trains, too few workers do, or nobody is left at all, and no slot was free for five minutes; or if
+            the scheduler is silent for as long.
         """
         with self._supervisor.lock:
             due, all_started = self._supervisor.due(), self._supervisor.all_started()
@@ -102,31 +106,32 @@ class Restarting:
         if not due or not (self._next_look.has_passed or (self._has_placed_all and all_started)):
             return
         self._next_look = Deadline(LOOK_SECS)
-        self._has_placed_all = self._place(due, replace(self._policy, has_turn=has_turn), check) == len(due)
+        self._has_placed_all = self._place(due, check, has_turn=has_turn) == len(due)
         if self._has_placed_all:
             self._no_slot = self._say = None
         else:
             self._give_up_late()
             self._say_late()
 
-    def _place(self, due: Sequence[RoleId], policy: AdmissionPolicy, check: Callable[[], None]) -> int:
+    def _place(self, due: Sequence[RoleId], check: Callable[[], None], *, has_turn: bool) -> int:
         """Have roles begin as far as there are slots for them, the first ones first; return how many do."""
         if self._slot_of is not None:
             places = [(role, slot) for role in due if (slot := self._slot_of(role)) is not None]
             for role, slot in places:
                 self._submit(role, slot)
             return len(places)
-        try:
-            with self._supervisor.lock:
-                # of cancelled lives, and of those to come: the scheduler takes their slots for free
-                busy = [*self._supervisor.busy_slots(), *self.reserved]
-            with admission(self._client, 1, policy, check, most=len(due) + len(busy)) as slots:
-                free = list((Counter(slots) - Counter(busy)).elements())[: len(due)]
-                for role, slot in zip(due, free, strict=False):
-                    self._submit(role, slot)
-                return len(free)
-        except (CapacityError, WaitTimeoutError):  # or another job is starting
-            return 0
+        with self._supervisor.lock:
+            # of cancelled lives, and of those to come: the scheduler takes their slots for free
+            busy = [*self._supervisor.busy_slots(), *self.reserved]
+        with free_now(self._client, check, self._host, has_turn=has_turn) as slots:
+            self._is_barred = slots is None
+            slots = slots or []
+            best = slots[: len(due) + len(busy)]
+            free = list((Counter(best) - Counter(busy)).elements())[: len(due)]
+            for role, slot in zip(due, free, strict=False):
+                self._submit(role, slot)
+            await_taken(self._client, slots, free, check)
+        return len(free)
 
     def _give_up_late(self) -> None:
         with self._supervisor.lock:
@@ -144,7 +149,7 @@ class Restarting:
             is_trained = self._supervisor.is_trained
         if is_trained:  # only the evaluator is missed then: the others are let go
             state = "training is complete, and its checkpoints are kept; to evaluate the rest, "
-        detail = f"{self._too_few}{state}resume the job, and {self._remedy}"
+        detail = f"{self._reasons}{state}resume the job, and {self._remedy}"
         return WaitTimeoutError(self._names, f"begin {self._where}", NO_SLOT_SECS, detail)
 
     def _say_late(self) -> None:
@@ -154,13 +159,13 @@ class Restarting:
         elif self._say.has_passed:
             self._say = Deadline(SAY_AGAIN_SECS)
             line = "%s: missing, and waiting to begin %s; %s%s"
-            logger.warning(line, self._names, self._where, self._too_few, self._remedy)
+            logger.warning(line, self._names, self._where, self._reasons, self._remedy)
 
     @property
-    def _too_few(self) -> str:
+    def _reasons(self) -> str:
         with self._supervisor.lock:
-            said = self._shortage()
-        return f"{said}; " if said else ""
+            said = [self._shortage(), BARRED if self._is_barred else ""]
+        return "".join(f"{reason}; " for reason in said if reason)
 
     @property
     def _names(self) -> str:
@@ -173,4 +178,6 @@ class Restarting:
 
     @property
     def _remedy(self) -> str:
-        return ANYWHERE if self._slot_of is None else BY_HAND
+        if self._slot_of is not None:
+            return BY_HAND
+        return AFTER if self._is_barred else ANYWHERE

@@ -19,7 +19,7 @@ import cloudpickle
 from distributed import Client, Event, Future, get_client, wait
 
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission_lock, free_slots
+from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission_lock, free_slots, look
 from psflow.ps_runtime.cluster.event_barrier import EventBarrier, arrivals
 from psflow.ps_runtime.cluster.failures import raised_at, root_cause, scheduler_loss
 from psflow.ps_runtime.cluster.host_addresses import resolved
@@ -319,8 +319,7 @@ def _ended(role: RoleId) -> str:
 
 def _slots_at(client: Client, calls: Sequence[RoleCall]) -> dict[RoleId, str]:
     """Return a Dask worker for each call, on its host, that no other one has and that does nothing."""
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    processing = client.processing()
+    workers, processing = look(client)
     free = [slot for slot in dict.fromkeys(free_slots(workers, processing)) if not processing.get(slot)]
     found: dict[RoleId, str] = {}
     faults = []

@@ -10,7 +10,7 @@ import dask
 import pytest
 from distributed import Client, Event, LocalCluster, wait
 
-from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
+from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission, await_taken, free_now
 from psflow.ps_runtime.errors import CapacityError, WaitTimeoutError
 from tests.leak_guard import no_leaks
 
@@ -99,13 +99,69 @@ def test_after_its_time_a_full_cluster_is_an_error(client: Client) -> None:
 
 def test_it_says_so_if_nobody_takes_the_other_slots(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr("psflow.ps_runtime.cluster.admission.check_capacity", lambda client, num_roles: None)
+    monkeypatch.setattr("psflow.ps_runtime.cluster.admission.check_capacity", lambda *given: None)
     with (
         pytest.raises(CapacityError, match="has 2 free slots"),
         admission(client, 3, AdmissionPolicy(0.01, say=said.append), never_stop),
     ):
         pass
     assert said[0].endswith(": 2 are free, and no other task is running")
+
+
+def test_while_a_job_waits_for_slots_a_lost_role_of_another_one_takes_what_is_free(client: Client) -> None:
+    said: list[str] = []
+    slots: list[str] = []
+    with taken(client, "psflow-0a1b-3-ps-0") as let_go:
+
+        def wait_for_two() -> None:
+            with admission(client, 2, AdmissionPolicy(300, say=said.append), never_stop) as both:
+                slots.extend(both)
+
+        thread = threading.Thread(target=wait_for_two)
+        thread.start()
+        while not said:
+            pass
+        with free_now(client, never_stop) as free:
+            assert free is not None
+            [slot] = free
+        with free_now(client, never_stop, host="192.0.2.1") as free:
+            assert free == []
+        let_go.set()
+        thread.join(200)
+    assert slot in slots
+
+
+def test_a_slot_that_was_chosen_is_taken_for_who_chooses_next(client: Client) -> None:
+    with client.as_current():
+        let_go = Event("chosen")
+    with free_now(client, never_stop) as free:
+        assert free is not None
+        task = client.submit(Event.wait, let_go, timeout=500, pure=False, workers=[free[0]])
+        await_taken(client, free, free[:1], never_stop)
+    try:
+        with free_now(client, never_stop) as left:
+            assert left == free[1:]
+    finally:
+        let_go.set()
+        wait(task)
+        let_go.clear()
+
+
+def test_while_a_job_starts_no_other_one_chooses(client: Client) -> None:
+    with admission(client, 2, AdmissionPolicy(1), never_stop):
+        with free_now(client, never_stop) as free:
+            assert free is None
+        with free_now(client, never_stop, has_turn=True) as free:
+            assert free is not None
+            assert len(free) == 2
+    with (
+        free_now(client, never_stop) as free,
+        pytest.raises(WaitTimeoutError, match=r"^another job on the Dask \S+ at \S+ did not finish starting"),
+        admission(client, 2, AdmissionPolicy(0.01), never_stop),
+    ):
+        pass
+    assert free is not None
+    assert len(free) == 2
 
 
 def test_of_two_that_start_at_once_one_waits_for_the_other(client: Client) -> None:

@@ -57,6 +57,8 @@ def run_of(
     seen: list[Event], monkeypatch: pytest.MonkeyPatch, num_workers: int = 0, pipeline_depth: int = 0
 ) -> ClusterJob:
     """Return the owner of a job of which nothing is placed yet."""
+    returning = SimpleNamespace(look=lambda check: None, has_turn=False)
+    monkeypatch.setattr(module, "Returning", lambda client, supervisor: returning)
     monkeypatch.setattr(module, "Lookout", lambda *given: SimpleNamespace(look=lambda: None))
     job: Any = SimpleNamespace(
         job_id="j",

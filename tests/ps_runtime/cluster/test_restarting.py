@@ -12,7 +12,7 @@ from psflow.ps_runtime.cluster import restarting as module
 from psflow.ps_runtime.cluster.restarting import LOOK_SECS, NO_SLOT_SECS, SAY_AGAIN_SECS, Restarting
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import CapacityError, StoppedError, WaitTimeoutError
+from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId, job_roles
 
 PS, CHIEF, WORKER, EVALUATOR = job_roles(1, 1, evaluator=True)
@@ -24,10 +24,12 @@ class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, host: str | None = None) -> None:
         self.now = 0.0
         self.free: list[str] = []
+        self.is_starting = False
         self.hosts: list[str | None] = []
         self.submitted: list[tuple[RoleId, str]] = []
         monkeypatch.setattr(module, "Deadline", lambda secs: Deadline(secs, lambda: self.now))
-        monkeypatch.setattr(module, "admission", self.admission)
+        monkeypatch.setattr(module, "free_now", self.free_now)
+        monkeypatch.setattr(module, "await_taken", lambda client, free, chosen, check: None)
         self.supervisor = Supervisor([PS, CHIEF, WORKER, EVALUATOR], 1, 3)
         for role in (PS, CHIEF, WORKER, EVALUATOR):
             incarnation = self.supervisor.place(role, str(role))
@@ -37,12 +39,9 @@ class Scene:
         self.restarting = Restarting(None, self.supervisor, self.submit, host)  # type: ignore[arg-type]
 
     @contextmanager
-    def admission(self, client: Any, num_roles: int, policy: Any, check: Any, most: int) -> Iterator[list[str]]:
-        assert (num_roles, policy.waits_for_slots) == (1, False)
-        self.hosts.append(policy.host)
-        if not self.free:
-            raise CapacityError(1, 0, "the cluster")
-        yield self.free[:most]
+    def free_now(self, client: Any, check: Any, host: str | None, *, has_turn: bool) -> Iterator[list[str] | None]:
+        self.hosts.append(host)
+        yield None if self.is_starting and not has_turn else list(self.free)
 
     def submit(self, role: RoleId, slot: str) -> None:
         self.supervisor.place(role, slot)
@@ -161,6 +160,28 @@ def test_without_a_ps_a_slot_is_waited_for_only_five_minutes_though_others_are_t
         scene.look()
     with pytest.raises(WaitTimeoutError, match=r"^ps-0, chief-0, worker-0, evaluator-0 did not begin on a free"):
         scene.look()
+
+
+def test_while_another_job_starts_no_slot_is_chosen_and_the_error_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene(monkeypatch)
+    scene.supervisor.lose_slots({str(PS)})
+    end_chief(scene.supervisor)
+    scene.free, scene.is_starting = ["a"], True
+    for _ in range(int(NO_SLOT_SECS)):
+        scene.look()
+    assert scene.submitted == []
+    why = "another job is starting on the cluster, or goes back, and until its roles are there no other one takes slots"
+    assert caplog.records[0].getMessage().endswith(f"on a free slot; {why}; let that one start first, or end it")
+    names = "ps-0, chief-0, worker-0, evaluator-0"
+    words = f"{names} did not begin on a free slot within 300 s: {why}; resume the job, and let that one start first"
+    with pytest.raises(WaitTimeoutError, match=f"^{words}, or end it$"):
+        scene.look()
+    scene.restarting.place(lambda: None, has_turn=True)  # too early for another look
+    scene.now += LOOK_SECS
+    scene.restarting.place(lambda: None, has_turn=True)
+    assert scene.submitted == [(PS, "a")]
 
 
 def test_with_too_few_workers_a_slot_is_waited_for_only_five_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
