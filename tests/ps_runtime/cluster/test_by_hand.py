@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import errno
 import logging
@@ -19,9 +20,10 @@ import dask
 import pytest
 from distributed import Client, Event, wait
 
+from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.records import write_finished
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster import leading, role_worker
+from psflow.ps_runtime.cluster import joining, leading, role_worker
 from psflow.ps_runtime.cluster.certificate_file import kept_certificate
 from psflow.ps_runtime.cluster.closed_nodes import shown_warnings
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address
@@ -349,8 +351,8 @@ def test_what_a_killed_chief_has_left_leads_nowhere(cluster: ClusterAddresses, t
 
 
 def test_of_two_processes_of_one_role_the_later_one_hears_why(cluster: ClusterAddresses, tmp_path: Path) -> None:
-    joining = _Joining(cluster, PS, str(tmp_path), OwnProgram(), Deadline(0))
-    refusal = joining._refusal(OSError(errno.EADDRINUSE, "Address already in use"))
+    own = _Joining(cluster, PS, str(tmp_path), OwnProgram(), Deadline(0))
+    refusal = own._refusal(OSError(errno.EADDRINUSE, "Address already in use"))
     words = f"ps-0 cannot listen at {cluster.ps[0]}: another process listens there; end it, or choose another port"
     assert (type(refusal), str(refusal)) == (UsageError, words)
 
@@ -360,6 +362,23 @@ def test_who_comes_after_the_end_hears_of_it(cluster: ClusterAddresses, tmp_path
     words = r"did not answer within 0 s: .*/tls; the job there has finished at step 40;"
     with pytest.raises(WaitTimeoutError, match=words):
         joined(cluster, PS, tmp_path, 0.0)
+
+
+def test_the_end_is_looked_for_only_once_the_time_is_over(
+    cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: FileStore, name: str) -> int:
+        assert deadline.has_passed
+        raise PermissionError(errno.EACCES, "Permission denied", self.path(name))
+
+    monkeypatch.setattr(FileStore, "size", refuse)
+    monkeypatch.setattr(joining, "POLL_SECS", 0.01)
+    deadline = Deadline(0.03)
+    words = (
+        rf"^model_dir {tmp_path}: {tmp_path}/finished.json cannot be read: Permission denied; start all processes as"
+    )
+    with pytest.raises(UsageError, match=words):
+        asyncio.run(_Joining(cluster, PS, str(tmp_path), OwnProgram(), deadline)._meet())
 
 
 def test_an_address_of_another_host() -> None:
