@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 
 __all__ = ["address_faults", "duplicate_faults", "index_fault", "num_addresses"]
 
-_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?):([0-9]+)", re.ASCII)
+_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+"""One part of the name of a host: DNS allows 63 characters."""
+_ADDRESS = re.compile(rf"(?:\[(?P<ip>[0-9A-Fa-f:.%]+)\]|{_LABEL}(?:\.{_LABEL})*):(?P<port>[0-9]+)", re.ASCII)
 EXPECTED = "a host and a port, such as 'host:2222'"
 MAX_PORT = 65535
 
@@ -23,11 +26,19 @@ def address_faults(name: str, addresses: Sequence[object]) -> list[str]:
     faults = []
     for place, address in enumerate(addresses):
         found = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
-        if found is None:
+        if found is None or not _is_ip(found["ip"]):
             faults.append(f"{name}[{place}] should be {EXPECTED}, got {address!r}")
-        elif not 1 <= int(found[2]) <= MAX_PORT:
+        elif len(found["port"]) > len(str(MAX_PORT)) or not 1 <= int(found["port"]) <= MAX_PORT:
             faults.append(f"{name}[{place}] should have a port from 1 to {MAX_PORT}, got {address!r}")
     return faults
+
+
+def _is_ip(host: str | None) -> bool:
+    """Whether what stands in brackets is an address; None: there are none."""
+    try:
+        return host is None or bool(ip_address(host))
+    except ValueError:
+        return False
 
 
 def duplicate_faults(by_name: Mapping[str, Sequence[object]]) -> list[str]:
