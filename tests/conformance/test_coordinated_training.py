@@ -44,6 +44,14 @@ def test_a_session_of_a_worker_fn_trains_without_a_cluster(tmp_path, monkeypatch
     assert steps == [1, 2, 3]
 
 
+@pytest.mark.parametrize("model_dir", ["runs/x", "./runs/x/"])
+def test_a_session_finds_its_directory_by_any_of_its_names(model_dir, tmp_path, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG")
+    monkeypatch.chdir(tmp_path)
+    creator = ChiefSessionCreator("", {}, "runs/x")
+    MonitoredTrainingSession(estimator_in(model_dir), rows, session_creator=creator)
+
+
 @pytest.mark.parametrize(
     ("creator", "words"),
     [
