@@ -26,7 +26,7 @@ from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster import joining, leading, role_worker
 from psflow.ps_runtime.cluster.certificate_file import kept_certificate
 from psflow.ps_runtime.cluster.closed_nodes import shown_warnings
-from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address
+from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address, is_of_this_machine
 from psflow.ps_runtime.cluster.joining import OwnProgram, _Joining, join
 from psflow.ps_runtime.cluster.leading import Led, _nodes, describe, lead
 from psflow.ps_runtime.cluster.own_security import new_pem
@@ -405,6 +405,11 @@ def test_a_port_that_is_taken() -> None:
         with pytest.raises(UsageError, match=words):
             check_can_listen("the chief", f"localhost:{port}")
     assert check_can_listen("the chief", f"127.0.0.1:{port}") == ("127.0.0.1", port)
+
+
+def test_addresses_of_this_machine() -> None:
+    assert [is_of_this_machine(one) for one in ("127.0.0.2", "0.0.0.0", "192.0.2.1")] == [True, True, False]
+    assert is_of_this_machine("::1") == has_ipv6()
 
 
 def test_addresses_for_dask() -> None:
