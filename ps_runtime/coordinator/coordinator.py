@@ -93,7 +93,8 @@ def run_distribute_coordinator(
 
     Notes
     -----
-    ps, which call nothing, find the chief by the ``model_dir`` of TF_CONFIG, and end with the job.
+    ps, which call nothing, find the chief by the ``model_dir`` of TF_CONFIG, and end with the job. As an independent
+    worker a ps waits 40 s for the chief, whatever ``session_creation_timeout_secs`` is.
 
     Examples
     --------

@@ -10,12 +10,12 @@ from psflow.ps_runtime.config.environment import tf_config
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.specs.cluster_task import ClusterTask, TaskType
 from psflow.ps_runtime.specs.task_facts import ClusterSpec
-from psflow.ps_runtime.specs.tf_config import TfConfig, load_tf_config, tf_config_of
+from psflow.ps_runtime.specs.tf_config import Source, TfConfig, load_tf_config, tf_config_of
 
 __all__ = ["Place", "find_place"]
 
-ARGUMENTS = "run_distribute_coordinator"
-ENVIRONMENT = "TF_CONFIG"
+ARGUMENTS = Source("run_distribute_coordinator", "task_type", "task_id")
+ENVIRONMENT = Source()
 
 
 @dataclass(frozen=True)
@@ -82,17 +82,20 @@ def find_place(
     environment = load_tf_config(tf_config() or "{}")
     layer = environment.get("rpc_layer", rpc_layer)
     if not isinstance(layer, str):
-        raise ConfigError((f"{ENVIRONMENT}: rpc_layer should be a text, got {layer!r}",))
-    content, where = dict(environment), ENVIRONMENT
+        raise ConfigError((f"{ENVIRONMENT.name}: rpc_layer should be a text, got {layer!r}",))
+    content, source = dict(environment), ENVIRONMENT
     if cluster_spec:
         tf_config_of({name: value for name, value in environment.items() if name not in ("cluster", "task")})
         tasks = cluster_spec.tasks if isinstance(cluster_spec, ClusterSpec) else cluster_spec
         given = {kind: list(names) if isinstance(names, tuple) else names for kind, names in tasks.items()}
-        content, where = {**environment, "cluster": given, "task": {}}, ARGUMENTS
+        content, source = {**environment, "cluster": given, "task": {}}, ARGUMENTS
     if isinstance(content.get("cluster"), dict) and content["cluster"] and content.get("task", {}) == {}:
         task = {"type": task_type, "index": task_id}
         content["task"] = {name: value for name, value in task.items() if value is not None} or {"type": "client"}
-    place = Place(content, tf_config_of(content, where), layer)
+        source = Source(source.name, ARGUMENTS.type_name, ARGUMENTS.index_name)
+    place = Place(content, tf_config_of(content, source), layer)
     if TaskType.MASTER in place.cluster_spec.jobs:
-        raise ConfigError((f"{where}: cluster.master: the distribute coordinator knows a chief and an evaluator",))
+        raise ConfigError(
+            (f"{source.name}: cluster.master: the distribute coordinator knows a chief and an evaluator",)
+        )
     return place

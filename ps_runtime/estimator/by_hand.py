@@ -40,7 +40,7 @@ OF_CHIEF = (
 SHARED = (
     "the input_fn, model_fn, params and hooks of the chief's process are those of the job, and those of this one are "
     "not called. All replicas share that input: let the input_fn return all of the data. If it returns a part by the "
-    "index in TF_CONFIG, only the part of the chief is read; set each_worker_reads_all=True of TrainSpec then, and "
+    "index of its process, only the part of the chief is read; set each_worker_reads_all=True of TrainSpec then, and "
     "each worker calls its own input_fn"
 )
 
@@ -157,10 +157,10 @@ def serve_by_hand(task: ClusterTask, model_dir: str, timeout_secs: float, check:
 def _checked_role(task: ClusterTask, model_dir: str) -> RoleId:
     if task.role is None:
         raise UsageError(
-            (f"TF_CONFIG: task.type is {task.task_type}, which is no role of a job; start each role of cluster",)
+            (f"this process is a {task.task_type}, which is no role of a job; start each role of its cluster",)
         )
     if not task.cluster.ps:
-        raise UsageError(("TF_CONFIG: cluster has no ps; add one, or leave cluster out to train in one process",))
+        raise UsageError(("the cluster has no ps; add one, or leave the cluster out to train in one process",))
     if not is_local(model_dir):
         raise UsageError(
             (f"model_dir {model_dir}: these processes meet in a directory; choose one on a disk that all hosts share",)

@@ -292,7 +292,15 @@ def test_wrong_tf_config_is_refused_before_anything_starts(name, mode, monkeypat
     ("options", "words"),
     [
         ({"cluster_spec": {"worker": ["w"]}}, r"^run_distribute_coordinator: cluster.worker\[0\] should be a host and"),
-        ({"cluster_spec": FULL, "task_type": "chief"}, r"^run_distribute_coordinator: task.index missing"),
+        (
+            {"cluster_spec": FULL, "task_type": "worker", "task_id": 2},
+            r"^run_distribute_coordinator: task_id should be from 0 to 1, as cluster.worker has 2 addresses, got 2$",
+        ),
+        (
+            {"cluster_spec": FULL, "task_type": "cheif", "task_id": 0},
+            r"^run_distribute_coordinator: task_type should be",
+        ),
+        ({"cluster_spec": FULL, "task_type": "chief"}, r"^run_distribute_coordinator: task_id missing"),
         (
             {"cluster_spec": FULL, "task_type": "chief", "task_id": 0},
             r"^this process is chief 0, and a standalone_client",

@@ -21,7 +21,7 @@ from psflow.ps_runtime.specs.tf_config import TfConfig, parse_tf_config
 
 CLUSTER = {"chief": ["c:1"], "worker": ["w:1", "w:2"], "ps": ["p:1", "p:2"]}
 MASTER = {"master": ["c:1"], "worker": ["w:1"], "ps": ["p:1"]}
-NOT_ALONE = "TF_CONFIG says that this process is worker 1 of a cluster whose chief is at c:1"
+NOT_ALONE = "this process is worker 1 of a cluster whose chief is at c:1"
 
 
 def text_of(cluster, kind="chief", index=0, **more):
@@ -293,6 +293,12 @@ def test_all_faults_are_reported_together():
         "cluster.x",
         "cluster.chief[0]",
     ]
+
+
+def test_the_form_of_a_task_is_checked_with_that_of_the_cluster():
+    with pytest.raises(ConfigError) as caught:
+        parse_tf_config(text_of({"chief": ["c"]}, "chef", "0"))
+    assert [fault.split()[1] for fault in caught.value.faults] == ["cluster.chief[0]", "task.type", "task.index"]
 
 
 def test_it_is_read_once(monkeypatch):

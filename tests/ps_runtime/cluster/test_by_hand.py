@@ -234,7 +234,7 @@ def test_a_process_that_does_not_come_is_named(
 ) -> None:
     monkeypatch.setattr(leading, "SAY_AFTER_SECS", 0.0)
     who = rf"ps-0 \({cluster.ps[0]}\), evaluator-0"
-    words = rf"^{who} did not join the chief within 0.2 s: start each of them, with the TF_CONFIG of this process$"
+    words = rf"^{who} did not join the chief within 0.2 s: start each of them, with the cluster of this process$"
     with led(cluster, tmp_path, evaluator=True) as one, pytest.raises(WaitTimeoutError, match=words):
         one.await_processes(0.2, never_stop)
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
