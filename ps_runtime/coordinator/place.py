@@ -16,6 +16,8 @@ __all__ = ["Place", "find_place"]
 
 ARGUMENTS = Source("run_distribute_coordinator", "task_type", "task_id")
 ENVIRONMENT = Source()
+ALONE = ({"type": "client"}, {"type": "client", "index": 0})
+"""Tasks of TF_CONFIG that are this process alone where there is no cluster."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,11 @@ def find_place(
     cluster_spec: Mapping[str, Sequence[str]] | ClusterSpec | None,
     task_type: str | None,
     task_id: int | None,
-    rpc_layer: str,
+    rpc_layer: str | None,
 ) -> Place:
     """Return where this process is: `cluster_spec` comes before the cluster of TF_CONFIG, whose task before the others.
 
-    A process for which neither names a task is the client.
+    A process for which neither names a task is the client. A client without a cluster is this process alone.
 
     Raises
     ------
@@ -81,7 +83,7 @@ def find_place(
     """
     environment = load_tf_config(tf_config() or "{}")
     layer = environment.get("rpc_layer", rpc_layer)
-    if not isinstance(layer, str):
+    if not isinstance(layer, str | None):
         raise ConfigError((f"{ENVIRONMENT.name}: rpc_layer should be a text, got {layer!r}",))
     content, source = dict(environment), ENVIRONMENT
     if cluster_spec:
@@ -93,7 +95,9 @@ def find_place(
         task = {"type": task_type, "index": task_id}
         content["task"] = {name: value for name, value in task.items() if value is not None} or {"type": "client"}
         source = Source(source.name, ARGUMENTS.type_name, ARGUMENTS.index_name)
-    place = Place(content, tf_config_of(content, source), layer)
+    elif not content.get("cluster") and content.get("task") in ALONE:
+        del content["task"]
+    place = Place(content, tf_config_of(content, source), layer or "")
     if TaskType.MASTER in place.cluster_spec.jobs:
         raise ConfigError(
             (f"{source.name}: cluster.master: the distribute coordinator knows a chief and an evaluator",)
