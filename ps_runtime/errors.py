@@ -63,15 +63,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     Examples
     --------
-    >>> did_you_mean("max_step", ["max_steps", "model_dir"])
+    >>> did_you_mean("MAX_STEP", ["max_steps", "model_dir"])
     "; did you mean 'max_steps'?"
-    >>> did_you_mean("PS", ["ps"])
-    "; did you mean 'ps'?"
     >>> did_you_mean("zzz", ["max_steps"])
     ''
     """
-    by_lower = {one.lower(): one for one in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    near = difflib.get_close_matches(name.lower(), by_lower := {one.lower(): one for one in known}, n=1)
     return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
 
 

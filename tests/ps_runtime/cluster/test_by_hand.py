@@ -7,7 +7,6 @@ import copy
 import errno
 import logging
 import math
-import os
 import re
 import socket
 from collections.abc import Iterator
@@ -77,16 +76,8 @@ def beside() -> Iterator[Any]:
         yield pool.submit
 
 
-def has_ipv6() -> bool:
-    try:
-        with socket.create_server(("::1", 0), family=socket.AF_INET6):
-            return True
-    except OSError:
-        return False
-
-
 @pytest.mark.cluster
-@pytest.mark.skipif(not has_ipv6(), reason="this host has no IPv6")
+@pytest.mark.skipif(not is_of_this_machine("::1"), reason="this host has no IPv6")
 def test_addresses_of_ipv6(tmp_path: Path, beside: Any) -> None:
     addresses = [free_address().replace("localhost", "[::1]") for _ in range(2)]
     cluster = ClusterAddresses(addresses[0], ps=(addresses[1],))
@@ -379,38 +370,3 @@ def test_the_end_is_looked_for_only_once_the_time_is_over(
     )
     with pytest.raises(UsageError, match=words):
         asyncio.run(_Joining(cluster, PS, str(tmp_path), OwnProgram(), deadline)._meet())
-
-
-def test_an_address_of_another_host() -> None:
-    words = "^ps-0 cannot listen at 192.0.2.1:2222: this host has no such address; start the process there, or correct"
-    with pytest.raises(UsageError, match=words):
-        check_can_listen("ps-0", "192.0.2.1:2222")
-
-
-def test_a_host_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*args: Any, **options: Any) -> Any:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with pytest.raises(UsageError, match=r"^ps-0 is at far:1, and nobody knows that host: Name or service not known$"):
-        check_can_listen("ps-0", "far:1")
-
-
-def test_a_port_that_is_taken() -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        port = listener.getsockname()[1]
-        words = rf"^the chief cannot listen at localhost:{port}: process {os.getpid()} \(.+\) listens there; end it, or"
-        with pytest.raises(UsageError, match=words):
-            check_can_listen("the chief", f"localhost:{port}")
-    assert check_can_listen("the chief", f"127.0.0.1:{port}") == ("127.0.0.1", port)
-
-
-def test_addresses_of_this_machine() -> None:
-    assert [is_of_this_machine(one) for one in ("127.0.0.2", "0.0.0.0", "192.0.2.1")] == [True, True, False]
-    assert is_of_this_machine("::1") == has_ipv6()
-
-
-def test_addresses_for_dask() -> None:
-    assert [dask_address(one) for one in ("127.0.0.1:1", "[::1]:2")] == ["tls://127.0.0.1:1", "tls://[::1]:2"]
