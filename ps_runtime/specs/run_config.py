@@ -63,8 +63,8 @@ class RunConfig:
     step_deadline : StepDeadline
         How long a worker may take for a step while other replicas wait for it.
     cluster : ClusterTask or None
-        Which process of which cluster this one is, such as `Server.target`. Default: what the distribute coordinator
-        says within a `worker_fn`, else what TF_CONFIG says, which is read once, here. None: none.
+        Which process of which cluster this one is, such as the target of a Server. Default: what the distribute
+        coordinator says within a `worker_fn`, else what TF_CONFIG says, which is read once, here. None: none.
 
     Raises
     ------

@@ -247,7 +247,7 @@ def one_address_for_two(some: Addresses) -> Processes:
     return processes(cluster | {"worker": cluster["ps"]})
 
 
-@case(r"TF_CONFIG: task\.type is client, which is no role of a job; start each role of cluster")
+@case(r"this process is a client, which is no role of a job; start each role of its cluster")
 def a_client_for_the_worker(some: Addresses) -> Processes:
     cluster = some.cluster()
     return processes(cluster, worker_0=text(cluster, "client"))

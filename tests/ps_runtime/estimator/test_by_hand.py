@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from psflow import Estimator, EvalSpec, RunConfig, Server, TrainSpec, train_and_evaluate
+from psflow import Estimator, EstimatorSpec, EvalSpec, RunConfig, Server, TrainSpec, train_and_evaluate
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.errors import UsageError
@@ -18,6 +19,10 @@ from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, 
 from psflow.ps_runtime.specs.roles import RoleId
 
 WORKER = RoleId.parse("worker-1")
+
+
+def no_model(features: Any) -> EstimatorSpec:
+    raise AssertionError("it is refused before that")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +59,7 @@ def test_a_model_dir_of_another_user_is_refused_in_words(tmp_path: Path, monkeyp
     (tmp_path / "job.json").touch()
     monkeypatch.setattr(FileStore, "read", refuse)
     task = ClusterTask(ClusterAddresses("a:1", ps=("c:1",)), TaskType.CHIEF, 0)
-    estimator = Estimator(lambda features: None, config=RunConfig(tmp_path, cluster=task))
+    estimator = Estimator(no_model, config=RunConfig(str(tmp_path), cluster=task))
     words = (
         rf"^model_dir {tmp_path}: {tmp_path}/job.json cannot be read: Permission denied; start all processes as the "
     )
