@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import socket
+import sys
 from contextlib import ExitStack
 from typing import Any
 
@@ -79,7 +80,11 @@ def reserved_addresses(num: int, reserved: ExitStack) -> list[str]:
     holders = [reserved.enter_context(socket.socket()) for _ in range(num)]
     for holder in holders:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # who sets it, too, may listen: this one does not
-        holder.bind(("127.0.0.1", 0))
+        try:
+            holder.bind(("127.0.0.1", 0))
+        except OSError as error:
+            why = f"expected {num} free ports on this machine, and there are fewer: {error.strerror}"
+            sys.exit(f"coordinator: {why}; end programs that use ports")
     return [f"localhost:{holder.getsockname()[1]}" for holder in holders]
 
 

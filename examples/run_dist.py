@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import assert_never
+from typing import TextIO, assert_never
 
 GRACE_SECS = 5.0
 LAST_LINES_SECS = 1.0
@@ -207,15 +207,17 @@ def watch(processes: Mapping[str, Process], events: Events, grace_secs: float) -
             continue
         match event:
             case Line():
-                show(event, events)
+                say(f"{event.role}: {event.text}", sys.stdout, events)
             case Ended(role):
                 living.remove(role)
                 code = shell_code(processes[role].wait())
                 if code and not first_code:
-                    print(f"run_dist: {role} ended with exit code {code}", file=sys.stderr, flush=True)
+                    say(f"run_dist: {role} ended with exit code {code}", sys.stderr, events)
                     first_code, deadline = code, time.monotonic() + grace_secs
+            case Signalled(signal.SIGPIPE) if first_code:  # all roles are ending already, and have their time of grace
+                pass
             case Signalled(number):
-                print(f"run_dist: {signal.Signals(number).name}, ending all roles", file=sys.stderr, flush=True)
+                say(f"run_dist: {signal.Signals(number).name}, ending all roles", sys.stderr, events)
                 first_code = first_code or shell_code(-number)
                 deadline = time.monotonic() if measures else None
             case _:
@@ -223,12 +225,12 @@ def watch(processes: Mapping[str, Process], events: Events, grace_secs: float) -
     return first_code
 
 
-def show(line: Line, events: Events) -> None:
+def say(text: str, stream: TextIO, events: Events) -> None:
     """Print a line; where nobody reads any more, as behind ``| head``, that ends all roles as a signal does."""
     try:
-        print(f"{line.role}: {line.text}", flush=True)
+        print(text, file=stream, flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         events.put(Signalled(signal.SIGPIPE))
 
 

@@ -59,17 +59,17 @@ __all__ = [
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the known name nearest to `name`, or an empty string.
+    """Return ``"; did you mean 'x'?"`` for the known name nearest to `name` in any case, or an empty string.
 
     Examples
     --------
-    >>> did_you_mean("max_step", ["max_steps", "model_dir"])
+    >>> did_you_mean("MAX_STEP", ["max_steps", "model_dir"])
     "; did you mean 'max_steps'?"
     >>> did_you_mean("zzz", ["max_steps"])
     ''
     """
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = difflib.get_close_matches(name.lower(), by_lower := {one.lower(): one for one in known}, n=1)
+    return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
 
 
 def _rebuild(cls: type[PsflowError], facts: dict[str, Any]) -> PsflowError:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import StorageError, WaitTimeoutError
+from psflow.ps_runtime.errors import StorageError, UsageError, WaitTimeoutError
 
 __all__ = [
     "Chunk",
@@ -27,6 +27,7 @@ __all__ = [
     "locked",
     "make_directory",
     "open_fence",
+    "reading",
     "replacing",
     "storing",
 ]
@@ -109,6 +110,16 @@ def storing(path: str) -> Iterator[None]:
         while not os.path.exists(place):
             place = os.path.dirname(place) or "."
         raise StorageError(path, _reason(error), shutil.disk_usage(place).free) from error
+
+
+@contextlib.contextmanager
+def reading(model_dir: str) -> Iterator[None]:
+    """Raise a UsageError that names the file for whatever of `model_dir` the operating system lets nobody read."""
+    try:
+        yield
+    except OSError as error:
+        what = f"model_dir {model_dir}: {error.filename or 'a file in it'} cannot be read: {_reason(error)}"
+        raise UsageError((f"{what}; start all processes as the user who owns it, or choose another",)) from None
 
 
 def begin_to_store(stream: BinaryIO, start: int, num_bytes: int) -> None:

@@ -8,7 +8,7 @@ import socket
 from psflow.ps_runtime.cluster.port_holders import holder_of
 from psflow.ps_runtime.errors import UsageError
 
-__all__ = ["check_can_listen", "dask_address", "dask_host", "listen_fault", "resolved"]
+__all__ = ["check_can_listen", "dask_address", "dask_host", "is_of_this_machine", "listen_fault", "resolved"]
 
 REASONS = {
     errno.EADDRNOTAVAIL: "this host has no such address; start the process there, or correct the address",
@@ -41,6 +41,20 @@ def dask_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def is_of_this_machine(host: str) -> bool:
+    """Whether a process of this machine may listen at a numeric host, whatever its port is."""
+    try:
+        with socket.socket(_family(host), socket.SOCK_STREAM) as listener:
+            listener.bind((host, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 def check_can_listen(who: str, address: str) -> tuple[str, int]:
     """Return the numeric host and the port of an address at which this process may listen.
 
@@ -53,8 +67,7 @@ def check_can_listen(who: str, address: str) -> tuple[str, int]:
         host, port = resolved(address)
     except OSError as error:
         raise UsageError((f"{who} is at {address}, and nobody knows that host: {error.strerror}",)) from None
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
+    with socket.socket(_family(host), socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a listener that stays does
         try:
             listener.bind((host, port))

@@ -16,6 +16,7 @@ from distributed import Security
 from distributed.core import rpc
 from distributed.utils import get_ip
 
+from psflow.ps_runtime.checkpoint.files import reading
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.certificate_file import FOLDER, read_certificate
@@ -182,23 +183,26 @@ class _Joining:
         """Wait until the chief answers; return what to connect with, and how it describes the cluster."""
         while True:
             self.check()
-            why, refusal = self._no_certificate, None
+            last: Exception | None = None
             try:
                 pem = read_certificate(self.model_dir)
                 if pem is not None:
                     security = security_of(pem)
                     async with self._scheduler(security) as scheduler:
                         return security, await scheduler.describe_cluster()
-            except UsageError as error:  # that of an earlier cluster, perhaps, which the chief replaces
-                refusal = error
-            except OSError as error:  # not there yet, or gone: the certificate is of an earlier one
-                why = str(error)
+            except (UsageError, OSError) as error:  # of an earlier cluster, perhaps, or the chief is not there yet
+                last = error
             if self.deadline.has_passed:
-                if refusal is not None:
-                    raise refusal
-                detail = f"{why}; start it, and give all processes the same cluster, and the same model_dir"
-                raise WaitTimeoutError(self._chief, "answer", self.deadline.timeout_secs, detail)
+                raise self._no_answer(last)
             await asyncio.sleep(POLL_SECS)
+
+    def _no_answer(self, last: Exception | None) -> Exception:
+        """Return what to raise if the chief does not answer: the last attempt found no certificate, or had an error."""
+        if isinstance(last, UsageError):
+            return last
+        why = self._no_certificate() if last is None else last
+        detail = f"{why}; start it, and give all processes the same cluster, and the same model_dir"
+        return WaitTimeoutError(self._chief, "answer", self.deadline.timeout_secs, detail)
 
     def _scheduler(self, security: Security) -> rpc:
         """Return a connection to the process of the chief, open in a ``with`` block."""
@@ -239,10 +243,10 @@ class _Joining:
             what = f"{self._chief} is gone; look at its output, then start all processes again to resume"
             raise StoppedError(str(self.role), what)
 
-    @property
     def _no_certificate(self) -> str:
         why = f"there is no certificate of it in {os.path.join(self.model_dir, FOLDER)}"
-        finished = read_finished(self.model_dir)
+        with reading(self.model_dir):
+            finished = read_finished(self.model_dir)
         return why if finished is None else f"{why}; the job there has finished at step {finished.final_step}"
 
     @property

@@ -167,7 +167,7 @@ class Led:
             check()
             self._raise_refusals(missing)
             if deadline.has_passed:
-                remedy = f"start {'it' if len(missing) == 1 else 'each of them'}, with the TF_CONFIG of this process"
+                remedy = f"start {'it' if len(missing) == 1 else 'each of them'}, with the cluster of this process"
                 raise WaitTimeoutError(self._named(missing), "join the chief", timeout_secs, remedy)
             if say.has_passed:
                 logger.warning(

@@ -22,7 +22,7 @@ from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission_lock, free_slots, look
 from psflow.ps_runtime.cluster.event_barrier import EventBarrier, arrivals
 from psflow.ps_runtime.cluster.failures import raised_at, root_cause, scheduler_loss
-from psflow.ps_runtime.cluster.host_addresses import resolved
+from psflow.ps_runtime.cluster.host_addresses import is_of_this_machine, resolved
 from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.cluster.presence import Presence
 from psflow.ps_runtime.cluster.role_task import Liveness
@@ -47,6 +47,10 @@ SETTLE_SECS = 1.0
 """After a first failure: how long to wait for the one that caused it."""
 END_TIMEOUT_SECS = 3.0
 """For cancelled tasks to end; those of psflow look at least four times a second."""
+LOOPBACK = ("127.0.0.1", "::1")
+ALL_ARE_HERE = (
+    "all Dask workers are on this machine; correct the address, or give the client of a cluster with one there"
+)
 
 logger = logging.getLogger(__name__)
 
@@ -321,14 +325,18 @@ def _slots_at(client: Client, calls: Sequence[RoleCall]) -> dict[RoleId, str]:
     """Return a Dask worker for each call, on its host, that no other one has and that does nothing."""
     workers, processing = look(client)
     free = [slot for slot in dict.fromkeys(free_slots(workers, processing)) if not processing.get(slot)]
+    are_here = all(urlsplit(slot).hostname in LOOPBACK for slot in workers)
     found: dict[RoleId, str] = {}
     faults = []
     for call in calls:
-        slot = next((slot for slot in free if urlsplit(slot).hostname == _host(call)), None)
+        host = _host(call)
+        is_here = are_here and is_of_this_machine(host)
+        slot = next((slot for slot in free if is_here or urlsplit(slot).hostname == host), None)
         if slot is None:
+            remedy = ALL_ARE_HERE if are_here and not is_here else "start it there, or correct the address"
             faults.append(
                 f"{call.role} is at {call.address}, and no free Dask worker is on that host: each task needs one "
-                "of its own; start it there, or correct the address"
+                f"of its own; {remedy}"
             )
         else:
             free.remove(slot)

@@ -43,7 +43,7 @@ def run_distribute_coordinator(
     task_type: str | None = None,
     task_id: int | None = None,
     session_config: Mapping[str, Any] | None = None,
-    rpc_layer: str = "grpc",
+    rpc_layer: str | None = "grpc",
     *,
     client: Client | None = None,
 ) -> Any:
@@ -73,8 +73,8 @@ def run_distribute_coordinator(
         This process, unless the cluster and the task are those of TF_CONFIG. Default: the client.
     session_config : mapping, optional
         Settings that the strategies and the contexts are given; psflow looks at none of them.
-    rpc_layer : str
-        What stands before the address in `master_target`, unless TF_CONFIG says another one.
+    rpc_layer : str or None
+        What stands before the address in `master_target`, unless TF_CONFIG says another one; None or empty: nothing.
     client : distributed.Client, optional
         Of the Dask cluster of a standalone client. Default: processes that it starts on this machine.
 
@@ -93,7 +93,8 @@ def run_distribute_coordinator(
 
     Notes
     -----
-    ps, which call nothing, find the chief by the ``model_dir`` of TF_CONFIG, and end with the job.
+    ps, which call nothing, find the chief by the ``model_dir`` of TF_CONFIG, and end with the job. As an independent
+    worker a ps waits 40 s for the chief, whatever ``session_creation_timeout_secs`` is.
 
     Examples
     --------
@@ -166,6 +167,5 @@ def _check_arguments(
         faults.add_type("cluster_spec", "a mapping, a ClusterSpec or None", cluster_spec)
     if session_config is not None and not isinstance(session_config, Mapping):
         faults.add_type("session_config", "a mapping or None", session_config)
-    if not isinstance(rpc_layer, str):
-        faults.add_type("rpc_layer", "a str, which may be empty", rpc_layer)
+    faults.text("rpc_layer", rpc_layer)
     faults.raise_any()

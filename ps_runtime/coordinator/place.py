@@ -10,12 +10,14 @@ from psflow.ps_runtime.config.environment import tf_config
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.specs.cluster_task import ClusterTask, TaskType
 from psflow.ps_runtime.specs.task_facts import ClusterSpec
-from psflow.ps_runtime.specs.tf_config import TfConfig, load_tf_config, tf_config_of
+from psflow.ps_runtime.specs.tf_config import Source, TfConfig, load_tf_config, tf_config_of
 
 __all__ = ["Place", "find_place"]
 
-ARGUMENTS = "run_distribute_coordinator"
-ENVIRONMENT = "TF_CONFIG"
+ARGUMENTS = Source("run_distribute_coordinator", "task_type", "task_id")
+ENVIRONMENT = Source()
+ALONE = ({"type": "client"}, {"type": "client", "index": 0})
+"""Tasks of TF_CONFIG that are this process alone where there is no cluster."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,11 @@ def find_place(
     cluster_spec: Mapping[str, Sequence[str]] | ClusterSpec | None,
     task_type: str | None,
     task_id: int | None,
-    rpc_layer: str,
+    rpc_layer: str | None,
 ) -> Place:
     """Return where this process is: `cluster_spec` comes before the cluster of TF_CONFIG, whose task before the others.
 
-    A process for which neither names a task is the client.
+    A process for which neither names a task is the client. A client without a cluster is this process alone.
 
     Raises
     ------
@@ -81,18 +83,23 @@ def find_place(
     """
     environment = load_tf_config(tf_config() or "{}")
     layer = environment.get("rpc_layer", rpc_layer)
-    if not isinstance(layer, str):
-        raise ConfigError((f"{ENVIRONMENT}: rpc_layer should be a text, got {layer!r}",))
-    content, where = dict(environment), ENVIRONMENT
+    if not isinstance(layer, str | None):
+        raise ConfigError((f"{ENVIRONMENT.name}: rpc_layer should be a text, got {layer!r}",))
+    content, source = dict(environment), ENVIRONMENT
     if cluster_spec:
         tf_config_of({name: value for name, value in environment.items() if name not in ("cluster", "task")})
         tasks = cluster_spec.tasks if isinstance(cluster_spec, ClusterSpec) else cluster_spec
         given = {kind: list(names) if isinstance(names, tuple) else names for kind, names in tasks.items()}
-        content, where = {**environment, "cluster": given, "task": {}}, ARGUMENTS
+        content, source = {**environment, "cluster": given, "task": {}}, ARGUMENTS
     if isinstance(content.get("cluster"), dict) and content["cluster"] and content.get("task", {}) == {}:
         task = {"type": task_type, "index": task_id}
         content["task"] = {name: value for name, value in task.items() if value is not None} or {"type": "client"}
-    place = Place(content, tf_config_of(content, where), layer)
+        source = Source(source.name, ARGUMENTS.type_name, ARGUMENTS.index_name)
+    elif not content.get("cluster") and content.get("task") in ALONE:
+        del content["task"]
+    place = Place(content, tf_config_of(content, source), layer or "")
     if TaskType.MASTER in place.cluster_spec.jobs:
-        raise ConfigError((f"{where}: cluster.master: the distribute coordinator knows a chief and an evaluator",))
+        raise ConfigError(
+            (f"{source.name}: cluster.master: the distribute coordinator knows a chief and an evaluator",)
+        )
     return place

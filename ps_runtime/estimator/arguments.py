@@ -44,7 +44,7 @@ def checked_config(
     config = RunConfig() if config is None else config
     if model_dir is None and config.model_dir is None and config.cluster is not None:  # each would make one of its own
         raise UsageError(
-            ("TF_CONFIG has a cluster, and no model_dir is given: give a directory that all processes see",)
+            ("this process is one of a cluster, and no model_dir is given: give a directory that all processes see",)
         )
     if model_dir is None or model_dir == config.model_dir:
         return config

@@ -305,8 +305,8 @@ def _check_no_cluster(config: RunConfig) -> None:
     """Refuse to train without the cluster to which this process belongs: each of its processes would train alone."""
     if (task := config.cluster) is not None:
         who = f"{task.task_type} {task.task_id} of a cluster whose chief is at {task.cluster.chief}"
-        remedy = "call train_and_evaluate without a client in each process of it, or unset TF_CONFIG"
-        raise UsageError((f"TF_CONFIG says that this process is {who}, but this call trains without that; {remedy}",))
+        remedy = "call train_and_evaluate without a client in each process of it, or leave that cluster out"
+        raise UsageError((f"this process is {who}, but this call trains without that; {remedy}",))
 
 
 def job_seed(model_dir: str, wanted: int | None) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.files import reading
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.joining import JOIN_TIMEOUT_SECS, OwnProgram, join
@@ -24,6 +24,7 @@ from psflow.ps_runtime.roles.lent_session import LentSession
 from psflow.ps_runtime.roles.trainer import train
 from psflow.ps_runtime.signals import sigterm_leaves
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
+from psflow.ps_runtime.specs.directories import is_local
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.run_config import SESSION_CREATION_TIMEOUT_SECS, RunConfig
 from psflow.ps_runtime.specs.worker_context import check_task
@@ -39,7 +40,7 @@ OF_CHIEF = (
 SHARED = (
     "the input_fn, model_fn, params and hooks of the chief's process are those of the job, and those of this one are "
     "not called. All replicas share that input: let the input_fn return all of the data. If it returns a part by the "
-    "index in TF_CONFIG, only the part of the chief is read; set each_worker_reads_all=True of TrainSpec then, and "
+    "index of its process, only the part of the chief is read; set each_worker_reads_all=True of TrainSpec then, and "
     "each worker calls its own input_fn"
 )
 
@@ -104,7 +105,9 @@ def run_by_hand(
         with sigterm_leaves():
             join(task.cluster, role, model_dir, own, on_event, timeout_secs, check_both)
         return {}
-    if (refusal := JobFile(model_dir).refusal()) is not None:  # before its certificate is replaced
+    with reading(model_dir):
+        refusal = JobFile(model_dir).refusal()
+    if refusal is not None:  # before its certificate is replaced
         raise ModelDirError((refusal,))
     of_own = _log_own if on_event is None else _ignore
     leading = lead(task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=of_own, drive=drive)
@@ -154,11 +157,11 @@ def serve_by_hand(task: ClusterTask, model_dir: str, timeout_secs: float, check:
 def _checked_role(task: ClusterTask, model_dir: str) -> RoleId:
     if task.role is None:
         raise UsageError(
-            (f"TF_CONFIG: task.type is {task.task_type}, which is no role of a job; start each role of cluster",)
+            (f"this process is a {task.task_type}, which is no role of a job; start each role of its cluster",)
         )
     if not task.cluster.ps:
-        raise UsageError(("TF_CONFIG: cluster has no ps; add one, or leave cluster out to train in one process",))
-    if not FileStore(model_dir).is_local:
+        raise UsageError(("the cluster has no ps; add one, or leave the cluster out to train in one process",))
+    if not is_local(model_dir):
         raise UsageError(
             (f"model_dir {model_dir}: these processes meet in a directory; choose one on a disk that all hosts share",)
         )

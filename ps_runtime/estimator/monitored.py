@@ -22,6 +22,7 @@ from psflow.ps_runtime.roles.session import MonitoredSession
 from psflow.ps_runtime.signals import sigterm_leaves
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
+from psflow.ps_runtime.specs.directories import absolute
 from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, SessionCreator, WorkerSessionCreator
 from psflow.ps_runtime.specs.worker_context import get_current_worker_context, within
 
@@ -244,7 +245,7 @@ def _opened_by_hand(estimator: Estimator, spec: TrainSpec, task: ClusterTask, ro
 def _check_creator(given: SessionCreator, estimator: Estimator, faults: ArgumentFaults) -> None:
     match given:
         case ChiefSessionCreator():
-            if given.checkpoint_dir not in (None, estimator.model_dir):
+            if given.checkpoint_dir is not None and absolute(given.checkpoint_dir) != absolute(estimator.model_dir):
                 faults.add(
                     f"MonitoredTrainingSession: session_creator has checkpoint_dir {given.checkpoint_dir!r}, and the "
                     f"Estimator has model_dir {estimator.model_dir!r}, where its checkpoints are; give both the same"

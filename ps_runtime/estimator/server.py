@@ -11,9 +11,11 @@ from psflow.ps_runtime.estimator.by_hand import JOIN_TIMEOUT_SECS, serve_by_hand
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.directories import absolute
 from psflow.ps_runtime.specs.task_facts import ClusterSpec
-from psflow.ps_runtime.specs.tf_config import tf_config_of
+from psflow.ps_runtime.specs.tf_config import Source, tf_config_of
 
 __all__ = ["Server"]
+
+SOURCE = Source("Server", "job_name", "task_index")
 
 
 class Server:
@@ -55,7 +57,7 @@ class Server:
             raise ArgumentTypeError((f"Server: cluster should be {what}",))
         given = cluster.as_dict() if isinstance(cluster, ClusterSpec) else dict(cluster)
         addresses = {kind: list(found) if isinstance(found, tuple) else found for kind, found in given.items()}
-        told = tf_config_of({"cluster": addresses, "task": {"type": job_name, "index": task_index}}, "Server")
+        told = tf_config_of({"cluster": addresses, "task": {"type": job_name, "index": task_index}}, SOURCE)
         if told.task is None:
             raise ConfigError(("Server: cluster should have addresses, got none",))
         self.target: ClusterTask = told.task
@@ -78,7 +80,7 @@ class Server:
         ConfigError
             If the chief has another cluster, or another model_dir.
         WaitTimeoutError
-            If there is no chief.
+            If there is no chief within 40 s, whatever ``session_creation_timeout_secs`` the chief has.
         StoppedError
             If the job failed, or the chief is gone.
         """

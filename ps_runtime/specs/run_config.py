@@ -63,8 +63,8 @@ class RunConfig:
     step_deadline : StepDeadline
         How long a worker may take for a step while other replicas wait for it.
     cluster : ClusterTask or None
-        Which process of which cluster this one is. Default: what the distribute coordinator says within a `worker_fn`,
-        else what TF_CONFIG says, which is read once, here. None: none.
+        Which process of which cluster this one is, such as the target of a Server. Default: what the distribute
+        coordinator says within a `worker_fn`, else what TF_CONFIG says, which is read once, here. None: none.
 
     Raises
     ------
@@ -124,8 +124,10 @@ class RunConfig:
             self._set("cluster", found.task)
             self._check_same(found.model_dir, faults)
             self._set("model_dir", found.model_dir if self.model_dir is None else self.model_dir)
-        if self.cluster is not None:
+        if isinstance(self.cluster, ClusterTask):
             self._set("_task", self.cluster.facts)
+        elif self.cluster is not None:
+            faults.add_type("cluster", "a ClusterTask, as Server(...).target is, or None", self.cluster)
 
     def _check_same(self, told: str | None, faults: ArgumentFaults) -> None:
         if told is None or not isinstance(self.model_dir, str):

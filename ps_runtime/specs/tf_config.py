@@ -8,11 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from psflow.ps_runtime.errors import ConfigError, did_you_mean
-from psflow.ps_runtime.specs.cluster_faults import address_faults, duplicate_faults, index_fault, num_addresses
+from psflow.ps_runtime.specs.cluster_faults import (
+    address_faults,
+    duplicate_faults,
+    index_fault,
+    num_addresses,
+    whole_fault,
+)
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType
 from psflow.ps_runtime.specs.role_flags import worker_or_chief
 
-__all__ = ["TfConfig", "load_tf_config", "parse_tf_config", "tf_config_of"]
+__all__ = ["Source", "TfConfig", "load_tf_config", "parse_tf_config", "tf_config_of"]
 
 KEYS = ("cluster", "task", "model_dir", "environment")
 TASK_KEYS = ("type", "index")
@@ -24,6 +30,23 @@ SINGLE = (TaskType.CHIEF, TaskType.MASTER, TaskType.EVALUATOR)
 """Of which a cluster has one at most."""
 MAX_SHOWN = 60
 """Characters of a text that is not JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a cluster and its task come from, as faults call it.
+
+    Parameters
+    ----------
+    name : str
+        What stands before each fault.
+    type_name, index_name : str
+        What the type and the index of the process are called there.
+    """
+
+    name: str = "TF_CONFIG"
+    type_name: str = "task.type"
+    index_name: str = "task.index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +91,20 @@ def parse_tf_config(text: str) -> TfConfig:
     return tf_config_of(load_tf_config(text))
 
 
-def tf_config_of(content: Mapping[str, Any], where: str = "TF_CONFIG") -> TfConfig:
+def tf_config_of(content: Mapping[str, Any], source: Source = Source()) -> TfConfig:
     """Return what the content of TF_CONFIG says.
 
     Parameters
     ----------
     content : mapping
         As `parse_tf_config` finds it in its text.
-    where : str
-        What stands before each fault: where the content comes from.
+    source : Source
+        Where the content comes from.
 
     Raises
     ------
     ConfigError
-        With every fault, by the name of its field.
+        With every fault, by the name of its field; those that can only be seen once others are mended come later.
     """
     faults: list[str] = []
     _check_keys("", content, KEYS, faults)
@@ -91,15 +114,16 @@ def tf_config_of(content: Mapping[str, Any], where: str = "TF_CONFIG") -> TfConf
     _check_keys("task.", task, TASK_KEYS, faults)
     if not cluster:
         if not content.get("cluster"):  # else there is one, of another type
-            _check_alone(task, faults)
-        _raise(faults, where)
+            _check_alone(task, source, faults)
+        _raise(faults, source)
         return TfConfig(None, content.get("model_dir"))
     addresses = _addresses(cluster, faults)
-    _raise(faults, where)
+    _check_form(task, source, faults)
+    _raise(faults, source)
     _check_roles(addresses, faults)
-    _raise(faults, where)
-    _check_task(task, addresses, faults)
-    _raise(faults, where)
+    _raise(faults, source)
+    _check_task(task, addresses, source, faults)
+    _raise(faults, source)
     return TfConfig(_normalised(addresses, TaskType(task["type"]), task.get("index", 0)), content.get("model_dir"))
 
 
@@ -148,12 +172,22 @@ def _mapping(content: Mapping[str, Any], name: str, faults: list[str]) -> Mappin
     return {}
 
 
-def _check_alone(task: Mapping[str, Any], faults: list[str]) -> None:
+def _check_alone(task: Mapping[str, Any], source: Source, faults: list[str]) -> None:
     """Refuse a process of a cluster that is not there: it would train alone."""
-    for name, alone in (("type", "worker"), ("index", 0)):
-        given = task.get(name, alone)
+    for key, name, alone in (("type", source.type_name, "worker"), ("index", source.index_name, 0)):
+        given = task.get(key, alone)
         if type(given) is not type(alone) or given != alone:
-            faults.append(f"task.{name} should be {alone!r} where there is no cluster, got {given!r}; give cluster")
+            faults.append(f"{name} should be {alone!r} where there is no cluster, got {given!r}; give cluster")
+
+
+def _check_form(task: Mapping[str, Any], source: Source, faults: list[str]) -> None:
+    """Refuse a type and an index that no process of any cluster has."""
+    kind = task.get("type")
+    if "type" in task and kind not in TASK_TYPES:
+        near = did_you_mean(kind, TASK_TYPES) if isinstance(kind, str) else ""
+        faults.append(f"{source.type_name} should be one of {', '.join(TASK_TYPES)}, got {kind!r}{near}")
+    if (fault := whole_fault(source.index_name, task.get("index", 0))) is not None:
+        faults.append(fault)
 
 
 def _addresses(cluster: Mapping[Any, Any], faults: list[str]) -> dict[TaskType, tuple[str, ...]]:
@@ -189,26 +223,27 @@ def _check_roles(addresses: Mapping[TaskType, tuple[str, ...]], faults: list[str
                 faults.append(f"cluster has a master and {_named(other)}: a master is both; leave one of them out")
 
 
-def _check_task(task: Mapping[str, Any], addresses: Mapping[TaskType, tuple[str, ...]], faults: list[str]) -> None:
-    kind = task.get("type")
-    lacking = [name for name in TASK_KEYS if name not in task and not (kind == TaskType.CLIENT and name == "index")]
+def _check_task(
+    task: Mapping[str, Any], addresses: Mapping[TaskType, tuple[str, ...]], source: Source, faults: list[str]
+) -> None:
+    is_client = task.get("type") == TaskType.CLIENT
+    names = {"type": source.type_name, "index": source.index_name}
+    lacking = [key for key in TASK_KEYS if key not in task and not (is_client and key == "index")]
     if lacking:
-        names = " and ".join(f"task.{name}" for name in lacking)
-        faults.append(f"{names} missing: give the type and the index of this process in cluster")
+        missing = " and ".join(names[key] for key in lacking)
+        faults.append(f"{missing} missing: give the type and the index of this process in cluster")
         return
-    if kind not in TASK_TYPES:
-        near = did_you_mean(kind, TASK_TYPES) if isinstance(kind, str) else ""
-        faults.append(f"task.type should be one of {', '.join(TASK_TYPES)}, got {kind!r}{near}")
-        return
-    num, why = _how_many(TaskType(kind), addresses)
+    kind = TaskType(task["type"])
+    num, why = _how_many(kind, addresses)
     if not num:
         faults.append(
-            f"task.type is {kind}, but cluster has {_list(addresses)}: the address of this process is missing"
+            f"{source.type_name} is {kind}, but cluster has {_list(addresses)}: the address of this process is missing"
         )
-    elif (fault := index_fault("task.index", task.get("index", 0), num, why)) is not None:
+    elif (fault := index_fault(source.index_name, task.get("index", 0), num, why)) is not None:
         faults.append(fault)
     elif kind == TaskType.EVALUATOR and TaskType.MASTER in addresses:
-        faults.append("task.type is evaluator, but cluster has a master, which evaluates itself: start no evaluator")
+        what = f"{source.type_name} is evaluator, but cluster has a master, which evaluates itself"
+        faults.append(f"{what}: start no evaluator")
 
 
 def _how_many(kind: TaskType, addresses: Mapping[TaskType, tuple[str, ...]]) -> tuple[int, str]:
@@ -244,6 +279,6 @@ def _named(kind: TaskType) -> str:
     return f"an {kind}" if kind is TaskType.EVALUATOR else f"a {kind}"
 
 
-def _raise(faults: list[str], where: str) -> None:
+def _raise(faults: list[str], source: Source) -> None:
     if faults:
-        raise ConfigError(tuple(f"{where}: {fault}" for fault in faults))
+        raise ConfigError(tuple(f"{source.name}: {fault}" for fault in faults))

@@ -124,8 +124,10 @@ def train_and_evaluate(
 def _check_sizes(client: Client | None, task: ClusterTask | None, num_ps: int, num_workers: int) -> None:
     sizes = f"{num_ps} ps and {num_workers} workers"
     if task is not None and client is not None:
-        raise UsageError(("TF_CONFIG has a cluster, and a client is given; unset TF_CONFIG, or leave the client out",))
+        raise UsageError(("this process is one of a cluster, and a client is given; leave one of them out",))
     if client is None and (num_ps, num_workers) != (1, 0):
         if task is not None:
-            raise UsageError((f"TF_CONFIG has a cluster, and {sizes} are asked for; leave num_ps and num_workers out",))
+            raise UsageError(
+                (f"this process is one of a cluster, and {sizes} are asked for; leave num_ps and num_workers out",)
+            )
         raise UsageError((f"{sizes} need a cluster: pass client=distributed.Client(...)",))

@@ -182,8 +182,8 @@ class TrainingExecutor:
             what = f"run_{kind} runs one process of a cluster, but there is no cluster"
             raise NoClusterError((f"{what}; set TF_CONFIG before the RunConfig is made, or call run_local",))
         if task.task_type is not kind:
-            own = f"TF_CONFIG says that this process is {task.task_type} {task.task_id}"
-            raise UsageError((f"run_{kind}: {own}; call run, which runs that, or correct task.type",))
+            own = f"this process is {task.task_type} {task.task_id}"
+            raise UsageError((f"run_{kind}: {own}; call run, which runs that, or correct its type",))
         make_attempt = partial(
             self._make_attempt, num_ps=len(task.cluster.ps), num_workers=len(task.cluster.workers), is_by_hand=True
         )

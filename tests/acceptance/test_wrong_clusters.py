@@ -234,7 +234,7 @@ def two_model_dirs_in_one_process(some: Addresses) -> Processes:
     return processes(cluster, ps_0=text(cluster, "ps", model_dir="elsewhere"))
 
 
-@case(r"TF_CONFIG: cluster has no ps; add one")
+@case(r"the cluster has no ps; add one")
 def no_ps(some: Addresses) -> Processes:
     cluster = some.cluster()
     del cluster["ps"]
@@ -247,7 +247,7 @@ def one_address_for_two(some: Addresses) -> Processes:
     return processes(cluster | {"worker": cluster["ps"]})
 
 
-@case(r"TF_CONFIG: task\.type is client, which is no role of a job; start each role of cluster")
+@case(r"this process is a client, which is no role of a job; start each role of its cluster")
 def a_client_for_the_worker(some: Addresses) -> Processes:
     cluster = some.cluster()
     return processes(cluster, worker_0=text(cluster, "client"))
@@ -258,7 +258,7 @@ def a_chief_on_a_host_that_nobody_knows(some: Addresses) -> Processes:
     return processes(some.cluster(chief=["no-such-host.invalid:2222"]))
 
 
-@case(r"worker-0 \(.*\) did not join the chief within 40 s: start it, with the TF_CONFIG of this process")
+@case(r"worker-0 \(.*\) did not join the chief within 40 s: start it, with the cluster of this process")
 def a_worker_that_never_comes(some: Addresses) -> Processes:
     started = processes(some.cluster())
     del started["worker_0"]

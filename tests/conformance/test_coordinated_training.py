@@ -44,6 +44,14 @@ def test_a_session_of_a_worker_fn_trains_without_a_cluster(tmp_path, monkeypatch
     assert steps == [1, 2, 3]
 
 
+@pytest.mark.parametrize("model_dir", ["runs/x", "./runs/x/"])
+def test_a_session_finds_its_directory_by_any_of_its_names(model_dir, tmp_path, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG")
+    monkeypatch.chdir(tmp_path)
+    creator = ChiefSessionCreator("", {}, "runs/x")
+    MonitoredTrainingSession(estimator_in(model_dir), rows, session_creator=creator)
+
+
 @pytest.mark.parametrize(
     ("creator", "words"),
     [
@@ -81,7 +89,7 @@ def test_within_a_cluster_nobody_trains_alone(monkeypatch):
     options = {"cluster_spec": FULL, "task_type": "worker", "task_id": 1}
     with pytest.raises(UsageError, match=r"^model_dir memory://coordinator: these processes meet in a directory"):
         context_of(look=lambda _: train_and_evaluate(Estimator(line), TrainSpec(rows), EvalSpec(rows)), **options)
-    alone = r"^TF_CONFIG says that this process is worker 1 of a cluster whose chief is at c:1, but this call trains"
+    alone = r"^this process is worker 1 of a cluster whose chief is at c:1, but this call trains"
     with pytest.raises(UsageError, match=alone):
         context_of(look=lambda _: Estimator(line).train(rows), **options)
 

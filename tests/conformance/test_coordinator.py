@@ -11,6 +11,7 @@ import pytest
 
 from psflow import (
     CoordinatorMode,
+    RunConfig,
     get_current_worker_context,
     run_distribute_coordinator,
 )
@@ -253,6 +254,28 @@ def test_the_cluster_of_tf_config_is_that_of_who_names_none(monkeypatch, here):
     assert len(here.calls) == 10
 
 
+@pytest.mark.parametrize("options", [{"rpc_layer": None}, {"rpc_layer": ""}])
+def test_without_a_layer_a_target_is_an_address(options, monkeypatch, here):
+    place = {"cluster_spec": FULL, "task_type": "worker", "task_id": 1, "mode": INDEPENDENT}
+    assert context_of(**place, **options)[0].master_target == "w:2"
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"model_dir": "/models/a", **options}))
+    assert context_of(**place)[0].master_target == "w:2"
+
+
+@pytest.mark.parametrize("task", [{"type": "client"}, {"type": "client", "index": 0}])
+@pytest.mark.parametrize("mode", CoordinatorMode)
+def test_a_client_without_a_cluster_is_alone(mode, task, monkeypatch, here):
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"task": task, "model_dir": "/models/a"}))
+    calls = []
+
+    def look(strategy):
+        calls.append((get_current_worker_context().distributed_mode, RunConfig().cluster, RunConfig().model_dir))
+
+    run_distribute_coordinator(look, STRATEGY, mode=mode)
+    assert calls == [(False, None, "/models/a")]
+    assert here.calls == here.served == []
+
+
 WRONG = {
     "no JSON": ("{", r"^TF_CONFIG should be a JSON object, got '\{'"),
     "an unknown role": ({"cluster": {**FULL, "boss": ["b:1"]}}, r"^TF_CONFIG: cluster.boss: expected one of"),
@@ -292,7 +315,15 @@ def test_wrong_tf_config_is_refused_before_anything_starts(name, mode, monkeypat
     ("options", "words"),
     [
         ({"cluster_spec": {"worker": ["w"]}}, r"^run_distribute_coordinator: cluster.worker\[0\] should be a host and"),
-        ({"cluster_spec": FULL, "task_type": "chief"}, r"^run_distribute_coordinator: task.index missing"),
+        (
+            {"cluster_spec": FULL, "task_type": "worker", "task_id": 2},
+            r"^run_distribute_coordinator: task_id should be from 0 to 1, as cluster.worker has 2 addresses, got 2$",
+        ),
+        (
+            {"cluster_spec": FULL, "task_type": "cheif", "task_id": 0},
+            r"^run_distribute_coordinator: task_type should be",
+        ),
+        ({"cluster_spec": FULL, "task_type": "chief"}, r"^run_distribute_coordinator: task_id missing"),
         (
             {"cluster_spec": FULL, "task_type": "chief", "task_id": 0},
             r"^this process is chief 0, and a standalone_client",
@@ -353,7 +384,7 @@ def test_what_cannot_be_pickled_is_refused_before_a_cluster_starts(name, monkeyp
 
 def test_arguments_of_another_type_are_refused_together():
     with pytest.raises(ArgumentTypeError) as caught:
-        run_distribute_coordinator(1, None, 2, 3, cluster_spec=["w:1"], session_config=4, rpc_layer=None)
+        run_distribute_coordinator(1, None, 2, 3, cluster_spec=["w:1"], session_config=4, rpc_layer=5)
     names = ["worker_fn", "eval_fn", "strategy", "eval_strategy", "cluster_spec", "session_config", "rpc_layer"]
     assert [fault.split()[1] for fault in caught.value.faults] == names
     with pytest.raises(ArgumentTypeError, match=r"^client should be a distributed.Client or None, got str 'x'$"):

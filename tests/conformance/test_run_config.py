@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from psflow import Async, BoundedStaleness, Hogwild, RunConfig, Sync
+from psflow import Async, BoundedStaleness, ClusterSpec, Hogwild, RunConfig, Server, Sync
 from psflow.ps_runtime.errors import ArgumentTypeError, UsageError
 
 DEFAULTS = {
@@ -219,3 +219,18 @@ def test_all_faults_come_in_one_error():
     with pytest.raises(ArgumentTypeError) as caught:
         RunConfig(model_dir=3, tf_random_seed="a", log_step_count_steps=0, keep_checkpoint_max=-1)
     assert len(caught.value.faults) == 4
+
+
+@pytest.mark.parametrize(
+    ("cluster", "words"),
+    [
+        (Server({"worker": ["a:1"]}, "worker", 0), "Server <"),
+        (ClusterSpec({"worker": ["a:1"]}), "ClusterSpec ClusterSpec"),
+        ({"worker": ["a:1"]}, "dict {'worker'"),
+        ("a:1", "str 'a:1'"),
+    ],
+)
+def test_a_cluster_is_that_of_a_process(cluster, words):
+    expected = re.escape(f"cluster should be a ClusterTask, as Server(...).target is, or None, got {words}")
+    with pytest.raises(ArgumentTypeError, match=f"^{expected}"):
+        RunConfig(cluster=cluster)

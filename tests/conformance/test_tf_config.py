@@ -21,7 +21,7 @@ from psflow.ps_runtime.specs.tf_config import TfConfig, parse_tf_config
 
 CLUSTER = {"chief": ["c:1"], "worker": ["w:1", "w:2"], "ps": ["p:1", "p:2"]}
 MASTER = {"master": ["c:1"], "worker": ["w:1"], "ps": ["p:1"]}
-NOT_ALONE = "TF_CONFIG says that this process is worker 1 of a cluster whose chief is at c:1"
+NOT_ALONE = "this process is worker 1 of a cluster whose chief is at c:1"
 
 
 def text_of(cluster, kind="chief", index=0, **more):
@@ -138,7 +138,10 @@ def test_a_client_is_no_role(task):
     assert config.cluster_spec.as_dict() == CLUSTER
 
 
-@pytest.mark.parametrize("address", ["a:1", "a-b.c_d:65535", "10.0.0.1:2222", "[::1]:2222", "localhost:1"])
+@pytest.mark.parametrize(
+    "address",
+    ["a:1", "a-b.c_d:65535", "10.0.0.1:2222", "[::1]:2222", "localhost:1", "[fe80::1%1]:1", f"{'a' * 63}.b:1"],
+)
 def test_an_address_is_a_host_and_a_port(address):
     assert parse_tf_config(text_of({"chief": [address]})).task.cluster.chief == address
 
@@ -227,6 +230,10 @@ REFUSED = [
     (text_of({"chief": ["grpc://c:1"]}), "TF_CONFIG: cluster.chief[0] should be a host and a port"),
     (text_of({"chief": [7]}), "TF_CONFIG: cluster.chief[0] should be a host and a port, such as 'host:2222', got 7"),
     (text_of({"chief": ["c:0"]}), "TF_CONFIG: cluster.chief[0] should have a port from 1 to 65535, got 'c:0'"),
+    (text_of({"chief": ["a..b:1"]}), "TF_CONFIG: cluster.chief[0] should be a host and a port"),
+    (text_of({"chief": [f"{'a' * 64}.b:1"]}), "TF_CONFIG: cluster.chief[0] should be a host and a port"),
+    (text_of({"chief": ["[a..b]:1"]}), "TF_CONFIG: cluster.chief[0] should be a host and a port"),
+    (text_of({"chief": [f"c:{'1' * 5000}"]}), "TF_CONFIG: cluster.chief[0] should have a port from 1 to 65535, got"),
     (text_of({"chief": ["c:65536"]}), "TF_CONFIG: cluster.chief[0] should have a port from 1 to 65535, got 'c:65536'"),
     (
         text_of({**CLUSTER, "ps": ["p:1", "w:2"]}),
@@ -241,6 +248,10 @@ REFUSED = [
     (
         text_of(CLUSTER, "chef"),
         "TF_CONFIG: task.type should be one of chief, master, worker, ps, evaluator, client, got 'chef'; did you mean",
+    ),
+    (
+        text_of(CLUSTER, "PS"),
+        "TF_CONFIG: task.type should be one of chief, master, worker, ps, evaluator, client, got 'PS'; did you mean",
     ),
     (text_of(CLUSTER, 3), "TF_CONFIG: task.type should be one of chief, master, worker, ps, evaluator, client, got 3"),
     (
@@ -282,6 +293,12 @@ def test_all_faults_are_reported_together():
         "cluster.x",
         "cluster.chief[0]",
     ]
+
+
+def test_the_form_of_a_task_is_checked_with_that_of_the_cluster():
+    with pytest.raises(ConfigError) as caught:
+        parse_tf_config(text_of({"chief": ["c"]}, "chef", "0"))
+    assert [fault.split()[1] for fault in caught.value.faults] == ["cluster.chief[0]", "task.type", "task.index"]
 
 
 def test_it_is_read_once(monkeypatch):

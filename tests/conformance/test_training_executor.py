@@ -37,17 +37,13 @@ def test_a_process_runs_its_own_role(kind):
 
 @pytest.mark.parametrize(("kind", "other"), [(kind, other) for kind in TaskType for other in KINDS if kind != other])
 def test_a_process_runs_no_other_role(kind, other):
-    words = (
-        f"run_{other}: TF_CONFIG says that this process is {kind} 0; call run, which runs that, or correct task.type"
-    )
+    words = f"run_{other}: this process is {kind} 0; call run, which runs that, or correct its type"
     with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
         getattr(executor_of(kind), f"run_{other}")()
 
 
 def test_a_client_runs_no_role():
-    with pytest.raises(
-        ValueError, match=r"^TF_CONFIG: task.type is client, which is no role of a job; start each role"
-    ):
+    with pytest.raises(ValueError, match=r"^this process is a client, which is no role of a job; start each role"):
         executor_of(TaskType.CLIENT).run()
 
 
@@ -76,9 +72,7 @@ def test_without_a_cluster_there_is_no_role(kind, tmp_path):
 def test_no_process_of_a_cluster_runs_all_of_it(kind):
     executor = executor_of(kind)
     for run in (executor.run_local, lambda: executor.run_on(object.__new__(Client), num_ps=1, num_workers=0)):
-        with pytest.raises(
-            ValueError, match=rf"^TF_CONFIG says that this process is {kind} 0 of a cluster whose chief"
-        ):
+        with pytest.raises(ValueError, match=rf"^this process is {kind} 0 of a cluster whose chief"):
             run()
 
 

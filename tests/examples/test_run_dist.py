@@ -172,6 +172,30 @@ def test_where_nobody_reads_any_more_all_end(launch: Launch, tmp_path: Path) -> 
         fcntl.flock(alive, fcntl.LOCK_EX)  # waits for ever if a process is left
 
 
+@pytest.mark.timeout(60)
+def test_where_nobody_reads_errors_either_all_end_in_order(launch: Launch, tmp_path: Path) -> None:
+    program = f"""
+def leave(number, frame):
+    write("bye")
+    open(f"{{kind}} left", "w").close()
+    sys.exit()
+
+signal.signal(signal.SIGTERM, leave)
+if kind == "chief":
+    write("ready"); open("told").read(); write("more")
+{WAITS}"""
+    launcher = launch(program)
+    assert launcher.stdout is not None
+    assert launcher.stderr is not None
+    ready = [launcher.stdout.readline() for _ in range(3)]
+    assert len(set(ready)) == 3
+    launcher.stdout.close()
+    launcher.stderr.close()
+    (tmp_path / "told").write_text("nobody reads")
+    assert launcher.wait() == 128 + signal.SIGPIPE
+    assert sorted(path.name for path in tmp_path.glob("* left")) == ["chief left", "evaluator left", "ps left"]
+
+
 def test_an_address_is_free_for_its_role_alone(launch: Launch, tmp_path: Path) -> None:
     program = """
 import socket
@@ -187,14 +211,22 @@ if kind == "chief":
     assert end_of(launch(program), tmp_path) == (0, ["chief-0: True", "evaluator-0: Address already in use"], "")
 
 
-def test_without_free_ports_nothing_starts(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "arguments", "remedy"),
+    [
+        ("run_dist", ["program.py"], "end programs that use ports, or start fewer roles"),
+        ("coordinator", [], "end programs that use ports"),
+    ],
+)
+def test_without_free_ports_nothing_starts(program: str, arguments: list[str], remedy: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").touch()
     bind = "def bind(self, address):\n    raise OSError(98, 'Address already in use')\n"
-    code = f"import runpy, socket, sys\n{bind}socket.socket.bind = bind\nsys.argv = ['run_dist.py', 'program.py']\n"
-    command = [sys.executable, "-c", f"{code}runpy.run_path({str(EXAMPLES / 'run_dist.py')!r}, run_name='__main__')"]
+    code = f"import runpy, socket, sys\n{bind}socket.socket.bind = bind\nsys.argv = {[program, *arguments]}\n"
+    path = str(EXAMPLES / f"{program}.py")
+    command = [sys.executable, "-c", f"{code}runpy.run_path({path!r}, run_name='__main__')"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    words = "run_dist: expected 4 free ports on this machine, and there are fewer: Address already in use; end programs"
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{words} that use ports, or start fewer roles\n")
+    words = "expected 4 free ports on this machine, and there are fewer: Address already in use"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{program}: {words}; {remedy}\n")
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,7 @@ def test_a_process_of_a_cluster_by_hand_starts_no_other(directory: Path, monkeyp
     answer = plan(["t.yaml"])
     assert (answer.exit_code, answer.facts["ready"]) == (2, False)
     [fault] = answer.facts["faults"]
-    assert fault.startswith(
-        "TF_CONFIG says that this process is ps 0 of a cluster whose chief is at a:1, but this call"
-    )
+    assert fault.startswith("this process is ps 0 of a cluster whose chief is at a:1, but this call")
 
 
 def test_what_is_ready_is_told_and_nothing_is_written(directory: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import errno
 import logging
 import math
-import os
 import re
 import socket
 from collections.abc import Iterator
@@ -19,12 +19,13 @@ import dask
 import pytest
 from distributed import Client, Event, wait
 
+from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.records import write_finished
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster import leading, role_worker
+from psflow.ps_runtime.cluster import joining, leading, role_worker
 from psflow.ps_runtime.cluster.certificate_file import kept_certificate
 from psflow.ps_runtime.cluster.closed_nodes import shown_warnings
-from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address
+from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address, is_of_this_machine
 from psflow.ps_runtime.cluster.joining import OwnProgram, _Joining, join
 from psflow.ps_runtime.cluster.leading import Led, _nodes, describe, lead
 from psflow.ps_runtime.cluster.own_security import new_pem
@@ -75,16 +76,8 @@ def beside() -> Iterator[Any]:
         yield pool.submit
 
 
-def has_ipv6() -> bool:
-    try:
-        with socket.create_server(("::1", 0), family=socket.AF_INET6):
-            return True
-    except OSError:
-        return False
-
-
 @pytest.mark.cluster
-@pytest.mark.skipif(not has_ipv6(), reason="this host has no IPv6")
+@pytest.mark.skipif(not is_of_this_machine("::1"), reason="this host has no IPv6")
 def test_addresses_of_ipv6(tmp_path: Path, beside: Any) -> None:
     addresses = [free_address().replace("localhost", "[::1]") for _ in range(2)]
     cluster = ClusterAddresses(addresses[0], ps=(addresses[1],))
@@ -232,7 +225,7 @@ def test_a_process_that_does_not_come_is_named(
 ) -> None:
     monkeypatch.setattr(leading, "SAY_AFTER_SECS", 0.0)
     who = rf"ps-0 \({cluster.ps[0]}\), evaluator-0"
-    words = rf"^{who} did not join the chief within 0.2 s: start each of them, with the TF_CONFIG of this process$"
+    words = rf"^{who} did not join the chief within 0.2 s: start each of them, with the cluster of this process$"
     with led(cluster, tmp_path, evaluator=True) as one, pytest.raises(WaitTimeoutError, match=words):
         one.await_processes(0.2, never_stop)
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -349,8 +342,8 @@ def test_what_a_killed_chief_has_left_leads_nowhere(cluster: ClusterAddresses, t
 
 
 def test_of_two_processes_of_one_role_the_later_one_hears_why(cluster: ClusterAddresses, tmp_path: Path) -> None:
-    joining = _Joining(cluster, PS, str(tmp_path), OwnProgram(), Deadline(0))
-    refusal = joining._refusal(OSError(errno.EADDRINUSE, "Address already in use"))
+    own = _Joining(cluster, PS, str(tmp_path), OwnProgram(), Deadline(0))
+    refusal = own._refusal(OSError(errno.EADDRINUSE, "Address already in use"))
     words = f"ps-0 cannot listen at {cluster.ps[0]}: another process listens there; end it, or choose another port"
     assert (type(refusal), str(refusal)) == (UsageError, words)
 
@@ -362,31 +355,18 @@ def test_who_comes_after_the_end_hears_of_it(cluster: ClusterAddresses, tmp_path
         joined(cluster, PS, tmp_path, 0.0)
 
 
-def test_an_address_of_another_host() -> None:
-    words = "^ps-0 cannot listen at 192.0.2.1:2222: this host has no such address; start the process there, or correct"
+def test_the_end_is_looked_for_only_once_the_time_is_over(
+    cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: FileStore, name: str) -> int:
+        assert deadline.has_passed
+        raise PermissionError(errno.EACCES, "Permission denied", self.path(name))
+
+    monkeypatch.setattr(FileStore, "size", refuse)
+    monkeypatch.setattr(joining, "POLL_SECS", 0.01)
+    deadline = Deadline(0.03)
+    words = (
+        rf"^model_dir {tmp_path}: {tmp_path}/finished.json cannot be read: Permission denied; start all processes as"
+    )
     with pytest.raises(UsageError, match=words):
-        check_can_listen("ps-0", "192.0.2.1:2222")
-
-
-def test_a_host_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*args: Any, **options: Any) -> Any:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with pytest.raises(UsageError, match=r"^ps-0 is at far:1, and nobody knows that host: Name or service not known$"):
-        check_can_listen("ps-0", "far:1")
-
-
-def test_a_port_that_is_taken() -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        port = listener.getsockname()[1]
-        words = rf"^the chief cannot listen at localhost:{port}: process {os.getpid()} \(.+\) listens there; end it, or"
-        with pytest.raises(UsageError, match=words):
-            check_can_listen("the chief", f"localhost:{port}")
-    assert check_can_listen("the chief", f"127.0.0.1:{port}") == ("127.0.0.1", port)
-
-
-def test_addresses_for_dask() -> None:
-    assert [dask_address(one) for one in ("127.0.0.1:1", "[::1]:2")] == ["tls://127.0.0.1:1", "tls://[::1]:2"]
+        asyncio.run(_Joining(cluster, PS, str(tmp_path), OwnProgram(), deadline)._meet())

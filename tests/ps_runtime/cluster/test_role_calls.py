@@ -147,12 +147,19 @@ def test_each_task_needs_a_process_of_its_own_on_its_host(client: Client) -> Non
     roles = [RoleId(WORKER.role, index) for index in range(4)]
     with pytest.raises(UsageError, match=r"^worker-3 is at localhost:2222, and no free Dask worker is on that host: "):
         run(client, *[call(role, pytest.fail) for role in roles])
-    with pytest.raises(UsageError, match=r"^worker-0 is at 192\.0\.2\.1:1, and no free Dask worker"):
+    words = r"^worker-0 is at 192\.0\.2\.1:1, and no free Dask worker is on that host: .*; all Dask workers are on this"
+    with pytest.raises(UsageError, match=words):
         run(client, RoleCall(WORKER, "192.0.2.1:1", pytest.fail))
     with RoleCalls(client, [call(RoleId(PS.role, index), serve) for index in range(2)]):
         with pytest.raises(UsageError) as caught:
             run(client, call(CHIEF, pytest.fail), call(WORKER, pytest.fail))
         assert len(caught.value.faults) == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "0.0.0.0"])
+def test_every_address_of_this_machine_is_that_of_its_dask_workers(client: Client, host: str, tmp_path: Path) -> None:
+    run(client, RoleCall(WORKER, f"{host}:2222", lambda _: (tmp_path / "called").touch()))
+    assert (tmp_path / "called").exists()
 
 
 def test_a_task_that_does_not_begin_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from psflow import Estimator, EstimatorSpec, EvalSpec, RunConfig, Server, TrainSpec, train_and_evaluate
+from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.by_hand import _log_for_all, serve_by_hand
@@ -15,6 +19,10 @@ from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, 
 from psflow.ps_runtime.specs.roles import RoleId
 
 WORKER = RoleId.parse("worker-1")
+
+
+def no_model(features: Any) -> EstimatorSpec:
+    raise AssertionError("it is refused before that")
 
 
 @pytest.mark.parametrize(
@@ -42,6 +50,31 @@ def test_a_model_dir_that_is_a_file_is_refused_at_once(kind: str, tmp_path: Path
     task = ClusterTask(ClusterAddresses("a:1", ("b:1",), ("c:1",)), TaskType(kind), 0)
     with pytest.raises(UsageError, match=r"^model_dir .*/model: expected a directory, but .*/model is a file; choose"):
         serve_by_hand(task, str(tmp_path / "model"), 0.0, never_stop)
+
+
+def test_a_model_dir_of_another_user_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: FileStore, name: str) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied", self.path(name))
+
+    (tmp_path / "job.json").touch()
+    monkeypatch.setattr(FileStore, "read", refuse)
+    task = ClusterTask(ClusterAddresses("a:1", ps=("c:1",)), TaskType.CHIEF, 0)
+    estimator = Estimator(no_model, config=RunConfig(str(tmp_path), cluster=task))
+    words = (
+        rf"^model_dir {tmp_path}: {tmp_path}/job.json cannot be read: Permission denied; start all processes as the "
+    )
+    with pytest.raises(UsageError, match=words):
+        train_and_evaluate(estimator, TrainSpec(pytest.fail), EvalSpec(pytest.fail))
+
+
+@pytest.mark.parametrize("protocol", ["s3", "gs", "memory"])
+def test_processes_meet_in_a_directory(protocol: str) -> None:
+    task = ClusterTask(ClusterAddresses("a:1", ps=("c:1",)), TaskType.PS, 0)
+    words = rf"^model_dir {protocol}://bucket/model: these processes meet in a directory; choose one on a disk that all"
+    with pytest.raises(UsageError, match=words):
+        serve_by_hand(task, f"{protocol}://bucket/model", 0.0, never_stop)
+    with pytest.raises(UsageError, match=words):
+        Server({"ps": ["c:1"], "worker": ["a:1"]}, "ps", 0).join(f"{protocol}://bucket/model")
 
 
 @pytest.mark.parametrize(

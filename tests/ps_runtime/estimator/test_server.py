@@ -37,12 +37,12 @@ def test_a_cluster_spec_of_a_configuration_names_the_same_place() -> None:
 
 
 WRONG = [
-    ((HOSTS, "ps", 1), ConfigError, "Server: task.index should be 0, as cluster.ps has 1 address, got 1"),
-    ((HOSTS, "wroker", 0), ConfigError, "Server: task.type should be one of .*, got 'wroker'; did you mean 'worker'"),
-    ((HOSTS, "", 0), ConfigError, "Server: task.type should be one of .*, got ''"),
-    ((HOSTS, "worker", "1"), ConfigError, "Server: task.index should be .*, got '1'"),
+    ((HOSTS, "ps", 1), ConfigError, "Server: task_index should be 0, as cluster.ps has 1 address, got 1"),
+    ((HOSTS, "wroker", 0), ConfigError, "Server: job_name should be one of .*, got 'wroker'; did you mean 'worker'"),
+    ((HOSTS, "", 0), ConfigError, "Server: job_name should be one of .*, got ''"),
+    ((HOSTS, "worker", "1"), ConfigError, "Server: task_index should be .*, got '1'"),
     (({"ps": "a:1"}, "ps", 0), ConfigError, "Server: cluster.ps should be a list of addresses, got 'a:1'"),
-    (({}, "ps", 0), ConfigError, "Server: task.type should be 'worker' where there is no cluster, got 'ps'; give"),
+    (({}, "ps", 0), ConfigError, "Server: job_name should be 'worker' where there is no cluster, got 'ps'; give"),
     (({}, "worker", 0), ConfigError, "Server: cluster should have addresses, got none"),
     (
         ({"ps": ["a:1"]}, "ps", 0),
@@ -63,8 +63,8 @@ def test_what_is_no_place_is_refused(given: Any, kind: type[PsflowError], words:
 
 ALONE = [
     (HOSTS, "worker", 0, "Server.join: the chief leads the job and joins nobody; let it call train_and_evaluate, or"),
-    (HOSTS, "client", 0, "TF_CONFIG: task.type is client, which is no role of a job; start each role of cluster"),
-    ({"worker": ["b:1", "c:1"]}, "worker", 1, "TF_CONFIG: cluster has no ps; add one, or leave cluster out to train"),
+    (HOSTS, "client", 0, "this process is a client, which is no role of a job; start each role of its cluster"),
+    ({"worker": ["b:1", "c:1"]}, "worker", 1, "the cluster has no ps; add one, or leave the cluster out to train"),
 ]
 
 

@@ -182,22 +182,22 @@ REFUSED = [
     (
         ClusterTask(CLUSTER, TaskType.CLIENT, 0),
         {},
-        "TF_CONFIG: task.type is client, which is no role of a job; start each role of cluster",
+        "this process is a client, which is no role of a job; start each role of its cluster",
     ),
     (
         ClusterTask(ClusterAddresses("a:1"), TaskType.CHIEF, 0),
         {},
-        "TF_CONFIG: cluster has no ps; add one, or leave cluster out to train in one process",
+        "the cluster has no ps; add one, or leave the cluster out to train in one process",
     ),
     (
         ClusterTask(CLUSTER, TaskType.CHIEF, 0),
         {"num_workers": 1},
-        "TF_CONFIG has a cluster, and 1 ps and 1 workers are asked for; leave num_ps and num_workers out",
+        "this process is one of a cluster, and 1 ps and 1 workers are asked for; leave num_ps and num_workers out",
     ),
     (
         ClusterTask(CLUSTER, TaskType.CHIEF, 0),
         {"client": object.__new__(Client)},
-        "TF_CONFIG has a cluster, and a client is given; unset TF_CONFIG, or leave the client out",
+        "this process is one of a cluster, and a client is given; leave one of them out",
     ),
 ]
 
@@ -213,7 +213,9 @@ def test_what_is_refused_before_anything_starts(
 
 def test_roles_need_a_directory_that_all_see() -> None:
     config = RunConfig(cluster=ClusterTask(CLUSTER, TaskType.PS, 0))
-    with pytest.raises(UsageError, match=r"^TF_CONFIG has a cluster, and no model_dir is given: give a directory that"):
+    with pytest.raises(
+        UsageError, match=r"^this process is one of a cluster, and no model_dir is given: give a directory that"
+    ):
         Estimator(line, config=config)
     remote = Estimator(line, "memory://by-hand", config)
     with pytest.raises(UsageError, match=r"^model_dir memory://by-hand: these processes meet in a directory; choose"):
