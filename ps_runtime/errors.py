@@ -26,6 +26,7 @@
     │   └── BrokenPeerError      the peer ended the connection, or cannot be reached
     ├── WaitTimeoutError         something did not happen in time
     ├── StoppedError             a role was stopped
+    │   └── InterruptedLoopError by a signal to the process of its loop
     ├── FlowFailedError          the request is invalid, found after the flow had started
     ├── RoleFailedError          a role ended with an error
     ├── EvaluationFailedError    checkpoints could not be evaluated
@@ -42,6 +43,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from psflow.ps_runtime.redaction import public_sentence, without_secrets
@@ -49,11 +51,11 @@ from psflow.ps_runtime.redaction import public_sentence, without_secrets
 # fmt: off
 __all__ = [
     "ArgumentTypeError", "BrokenPeerError", "CapacityError", "CellError", "CheckpointError", "ClosedError",
-    "ClusterError", "ConfigError", "EvaluationFailedError", "FlowFailedError", "InputError", "LabelError",
-    "LifeOverError", "ModelDirError", "ModelFnError", "ModelFnTypeError", "NanGradientError", "NanLossError",
-    "NoBestError", "NoCheckpointError", "NoClusterError", "ProtocolError", "PsflowError", "RefusedError",
-    "RoleFailedError", "StoppedError", "StorageError", "TransportError", "UsageError", "WaitTimeoutError",
-    "did_you_mean",
+    "ClusterError", "ConfigError", "EvaluationFailedError", "FlowFailedError", "InputError", "InterruptedLoopError",
+    "LabelError", "LifeOverError", "ModelDirError", "ModelFnError", "ModelFnTypeError", "NanGradientError",
+    "NanLossError", "NoBestError", "NoCheckpointError", "NoClusterError", "ProtocolError", "PsflowError",
+    "RefusedError", "RoleFailedError", "StoppedError", "StorageError", "TransportError", "UsageError",
+    "WaitTimeoutError", "did_you_mean",
 ]
 # fmt: on
 
@@ -72,10 +74,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
 
 
-def _rebuild(cls: type[PsflowError], facts: dict[str, Any]) -> PsflowError:
-    return cls(**facts)
-
-
 @dataclass(eq=False)
 class PsflowError(Exception):
     """Base of all errors of psflow."""
@@ -87,7 +85,7 @@ class PsflowError(Exception):
             cls.__str__ = public_sentence(cls.__str__)  # type: ignore[method-assign]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), {f.name: getattr(self, f.name) for f in fields(self) if f.init})
+        return partial(type(self), **{f.name: getattr(self, f.name) for f in fields(self) if f.init}), ()
 
     def __str__(self) -> str:
         return without_secrets(", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self)))
@@ -95,10 +93,7 @@ class PsflowError(Exception):
 
 @dataclass(eq=False)
 class UsageError(PsflowError, ValueError):
-    """The request is invalid. `faults` holds a sentence for each thing that is wrong.
-
-    Found before the flow starts it is raised as it is; found later, the command raises FlowFailedError.
-    """
+    """The request is invalid, found before the flow starts; `faults` holds a sentence for each thing that is wrong."""
 
     faults: tuple[str, ...]
 
@@ -298,6 +293,10 @@ class StoppedError(PsflowError):
 
     def __str__(self) -> str:
         return f"{self.role} was stopped: {self.reason}"
+
+
+class InterruptedLoopError(StoppedError):
+    """A signal has interrupted the loop of a user that makes the steps of the role, and its process leaves."""
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["OF_THE_OWNER", "signals_blocked", "sigterm_leaves"]
+__all__ = ["OF_THE_OWNER", "how_it_ended", "signals_blocked", "sigterm_leaves"]
 
 OF_THE_OWNER = (signal.SIGINT, signal.SIGTERM)
 """They are for the owner of a cluster or a server; processes that it has started do not take them."""
@@ -21,6 +21,29 @@ def signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def how_it_ended(error: BaseException) -> str:
+    """Return what other processes say of what ended this one: a signal, an exit, or any other exception.
+
+    Examples
+    --------
+    >>> how_it_ended(KeyboardInterrupt())
+    'it was interrupted (SIGINT)'
+    >>> how_it_ended(SystemExit(143))
+    'it was terminated (SIGTERM)'
+    >>> how_it_ended(SystemExit("enough"))
+    "it exited with 'enough'"
+    """
+    match error:
+        case KeyboardInterrupt():
+            return "it was interrupted (SIGINT)"
+        case SystemExit(code=code) if code == 128 + signal.SIGTERM:
+            return "it was terminated (SIGTERM)"
+        case SystemExit(code=code):
+            return f"it exited with {code!r}"
+        case _:
+            return repr(error)
 
 
 @contextmanager

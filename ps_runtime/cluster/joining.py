@@ -20,6 +20,7 @@ from psflow.ps_runtime.checkpoint.files import reading
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.certificate_file import FOLDER, read_certificate
+from psflow.ps_runtime.cluster.chief_watch import ChiefWatch
 from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs, shown_warnings
 from psflow.ps_runtime.cluster.host_addresses import (
     check_can_listen,
@@ -108,7 +109,7 @@ def join(
     WaitTimeoutError
         If there is no chief.
     StoppedError
-        If the job failed, or the chief has given this process up, or is gone.
+        If the job failed, or the chief has given this process up, is gone, or does not answer for five minutes.
     """
     with (
         quiet_logs(),
@@ -165,11 +166,14 @@ class _Joining:
         self._check_end(worker)
 
     async def _finished(self, worker: RoleWorker) -> None:
-        """Wait until the chief has closed the worker, or `check` raises."""
+        """Wait until the chief has closed the worker, or `check` raises, or the chief does not answer for too long."""
         finished = asyncio.ensure_future(worker.finished())  # type: ignore[no-untyped-call]
-        while not finished.done():
-            self.check()
-            await asyncio.wait({finished}, timeout=POLL_SECS)
+        scheduler: Any = worker.scheduler
+        with contextlib.closing(ChiefWatch(str(self.role), self._chief, scheduler.echo)) as watch:
+            while not finished.done():
+                self.check()
+                watch.look()
+                await asyncio.wait({finished}, timeout=POLL_SECS)
 
     async def _tell(self, refusal: UsageError) -> None:
         """Wait until the chief answers, and tell it that this process does not join; else it would wait for hours."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import PsflowError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.roles.events import Event
 from psflow.ps_runtime.roles.trainer import Drive, train
+from psflow.ps_runtime.signals import how_it_ended
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
 
@@ -113,7 +113,7 @@ def lead(
         try:
             yield Led(client, cluster, processes, scheduler.refusals)
         except BaseException as error:
-            scheduler.note_end(_how_it_ended(error))
+            scheduler.note_end(str(error) if isinstance(error, PsflowError) else how_it_ended(error))
             raise
         scheduler.note_end(None)
 
@@ -247,18 +247,3 @@ def _nodes(pem: str, host: str, port: int, description: dict[str, str], own: dic
             nodes.close(timeout=timeout_secs)
         except TimeoutError:
             logger.warning("the Dask worker of the chief did not end within %g s", timeout_secs)
-
-
-def _how_it_ended(error: BaseException) -> str:
-    """Return what the other processes say of the error that ended the chief."""
-    match error:
-        case PsflowError():
-            return str(error)
-        case KeyboardInterrupt():
-            return "it was interrupted (SIGINT)"
-        case SystemExit(code=code) if code == 128 + signal.SIGTERM:
-            return "it was terminated (SIGTERM)"
-        case SystemExit(code=code):
-            return f"it exited with {code!r}"
-        case _:
-            return repr(error)

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from psflow.ps_runtime.errors import RoleFailedError, RoleLostError, StoppedError
 from psflow.ps_runtime.specs.roles import RoleId
 
-__all__ = ["NOT_NEEDED", "Loss", "RoleLife", "RoleState", "UserFault", "too_many_losses"]
+__all__ = ["HOUR_SECS", "NOT_NEEDED", "Loss", "RoleLife", "RoleState", "UserFault", "too_many_losses"]
 
+HOUR_SECS = 3600.0
 NOT_NEEDED = "it was lost, and the job was over before it had begun again"
 
 
@@ -101,6 +102,13 @@ class RoleState:
     def has_ended(self) -> bool:
         """Whether the role has ended for good, well or not."""
         return self.report is not None or self.error is not None or self.let_go is not None
+
+    def note_loss(self, at: float, *, counts: bool) -> None:
+        """Take note of a loss, if it counts, and forget those of more than an hour ago."""
+        if counts:
+            self.lost_at.append(at)
+        while self.lost_at and at - self.lost_at[0] >= HOUR_SECS:
+            self.lost_at.popleft()
 
     def report_of(self, role: RoleId) -> dict[str, Any]:
         """Return what this role says of its end, which was no failure; StoppedError if it was let go before."""

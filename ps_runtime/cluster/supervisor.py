@@ -34,12 +34,10 @@ from typing import Any, assert_never
 from psflow.ps_runtime.cluster.lateness import SAVING, Lateness
 from psflow.ps_runtime.cluster.lives import NOT_NEEDED, Loss, RoleLife, RoleState, UserFault, too_many_losses
 from psflow.ps_runtime.cluster.silence import RunningLife
-from psflow.ps_runtime.errors import LifeOverError, RoleLostError, StoppedError, TransportError
+from psflow.ps_runtime.errors import InterruptedLoopError, LifeOverError, RoleLostError, StoppedError, TransportError
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 __all__ = ["Supervisor"]
-
-HOUR_SECS = 3600.0
 
 
 class Supervisor:
@@ -173,7 +171,8 @@ class Supervisor:
         """Take note that a life ended with an error, and with which `fault` of the user's code, if it is one.
 
         It counts as lost if the others go on without it, or if it leaves in order, or hangs. So does a life that cannot
-        reach the ps, if it is a later one, or nobody needs it any more.
+        reach the ps, if it is a later one, or nobody needs it any more. Where a signal has ended the loop of a worker,
+        its Dask worker closes next, and `lose_slots` takes note of that.
         """
         state = self._states[role]
         life = self._life(role, incarnation)
@@ -185,6 +184,8 @@ class Supervisor:
         if life.recalled_at is not None:
             life.has_outcome = True
             state.life = life if life.has_started and not life.has_left else None  # who has started leaves
+        elif isinstance(error, InterruptedLoopError) and role.role is Role.WORKER:
+            life.has_left = True
         elif isinstance(error, LifeOverError) or is_left or is_cut_off:
             self._lose(role, life.hang or str(error), counts=not isinstance(error, LifeOverError))
         elif fault is not None and self._is_forgiven(role, fault):
@@ -345,11 +346,7 @@ class Supervisor:
         goes_back = not self.is_trained and self._must_go_back(role)
         state.losses.append(Loss(life.incarnation, loss, is_recall=False, goes_back=goes_back, in_order=in_order))
         state.life = None
-        now = self._clock()
-        if counts and not in_order:
-            state.lost_at.append(now)
-        while state.lost_at and now - state.lost_at[0] >= HOUR_SECS:
-            state.lost_at.popleft()
+        state.note_loss(self._clock(), counts=counts and not in_order)
         if role.role is not Role.EVALUATOR and self.is_trained:
             state.let_go = NOT_NEEDED
         elif len(state.lost_at) > self._max_restarts:

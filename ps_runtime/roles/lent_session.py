@@ -11,8 +11,9 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from psflow.ps_runtime.errors import StoppedError, TransportError
+from psflow.ps_runtime.errors import InterruptedLoopError, StoppedError, TransportError
 from psflow.ps_runtime.roles.session import MonitoredSession
+from psflow.ps_runtime.signals import how_it_ended
 
 __all__ = ["BREAKS", "LentSession", "NextSession"]
 
@@ -54,7 +55,7 @@ class LentSession:
         self._is_over = False
         self._next: Future[_Loan] = Future()
         """The loan that the user's thread has not taken yet."""
-        self._interruption: StoppedError | None = None
+        self._interruption: InterruptedLoopError | None = None
 
     def lend(self, session: MonitoredSession) -> None:
         """Lend the session of a life, in the thread of the role, and wait until it is given back. Blocks.
@@ -62,7 +63,8 @@ class LentSession:
         Raises
         ------
         Exception
-            What the user's loop has ended with; a StoppedError if it was interrupted, or had ended before this life.
+            What the user's loop has ended with; an InterruptedLoopError if that was no error of its code, as with
+            Ctrl-C; a StoppedError if it had ended before this life.
         """
         with self._lock:
             if self._is_over:
@@ -72,7 +74,7 @@ class LentSession:
         loan.returned.result()
 
     def check(self) -> None:
-        """Raise StoppedError once the user's loop was interrupted, as by Ctrl-C: nobody waits for the role then."""
+        """Raise InterruptedLoopError once the user's loop was interrupted: nobody waits for the role then."""
         if self._interruption is not None:
             raise self._interruption
 
@@ -127,7 +129,7 @@ class LentSession:
     def _give_back(self, error: BaseException | None) -> None:
         """End the loop; `error` is what it has raised."""
         if error is not None and not isinstance(error, Exception):
-            self._interruption = StoppedError(self._role, f"its loop was interrupted: {error!r}")
+            self._interruption = InterruptedLoopError(self._role, how_it_ended(error))
         with self._lock:
             self._is_over = True
             returned = None if self._loan is None else self._loan.returned

@@ -22,7 +22,7 @@ from distributed import Client, Event, wait
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.records import write_finished
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster import joining, leading, role_worker
+from psflow.ps_runtime.cluster import chief_watch, joining, leading, role_worker
 from psflow.ps_runtime.cluster.certificate_file import kept_certificate
 from psflow.ps_runtime.cluster.closed_nodes import shown_warnings
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address, is_of_this_machine
@@ -148,6 +148,27 @@ def test_a_chief_that_is_gone_without_a_word_is_no_end(cluster: ClusterAddresses
         StoppedError, match=r"^ps-0 was stopped: the chief at .* is gone; look at its output, then start"
     ):
         end.result(30)
+
+
+@pytest.mark.cluster
+def test_a_chief_that_does_not_answer_is_given_up(
+    cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: Any
+) -> None:
+    async def wait_for_ever() -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(chief_watch, "ASK_SECS", 0.1)
+    monkeypatch.setattr(chief_watch, "GIVE_UP_SECS", 2.0)
+    with led(cluster, tmp_path) as one:
+        end = beside(joined, cluster, PS, tmp_path)
+        assert PS in one.await_processes(60, never_stop)
+        with pytest.raises(TimeoutError):
+            end.result(3)
+        scheduler: Any = one.client.cluster.scheduler
+        scheduler.handlers["echo"] = wait_for_ever
+        words = rf"^ps-0 was stopped: the chief at {cluster.chief} did not answer for 2 s; look whether it is stopped"
+        with pytest.raises(StoppedError, match=words):
+            end.result(30)
 
 
 def test_a_scheduler_that_does_not_start_says_why(

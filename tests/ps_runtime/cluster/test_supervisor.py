@@ -11,9 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psflow.ps_runtime.cluster.lives import UserFault
-from psflow.ps_runtime.cluster.supervisor import HOUR_SECS, Supervisor
-from psflow.ps_runtime.errors import ClosedError, LifeOverError, RoleFailedError, RoleLostError, StoppedError
+from psflow.ps_runtime.cluster.lives import HOUR_SECS, UserFault
+from psflow.ps_runtime.cluster.supervisor import Supervisor
+from psflow.ps_runtime.errors import (
+    ClosedError,
+    InterruptedLoopError,
+    LifeOverError,
+    RoleFailedError,
+    RoleLostError,
+    StoppedError,
+)
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 
 PS, CHIEF, WORKER, OTHER, EVALUATOR = job_roles(1, 2, evaluator=True)
@@ -369,6 +376,38 @@ def test_a_life_that_the_others_go_on_without_counts_as_lost() -> None:
     assert (str(loss.error), loss.in_order) == (f"worker-0 failed: {over}", False)
     supervisor.fail(WORKER, scene.begin(WORKER, "elsewhere"), over)
     assert (scene.errors(), supervisor.waiting()) == ({}, [WORKER]), "the deadline of its batch decides, and no count"
+
+
+@pytest.mark.parametrize("is_slot_lost_first", [False, True])
+def test_a_worker_whose_loop_is_interrupted_is_lost_with_its_dask_worker_and_begins_again(
+    is_slot_lost_first: bool,
+) -> None:
+    supervisor = (scene := Scene()).supervisor
+    interrupted = InterruptedLoopError("worker-0", "it was interrupted (SIGINT)")
+    if is_slot_lost_first:
+        supervisor.lose_slots({str(WORKER)})
+    supervisor.fail(WORKER, FIRST, interrupted)
+    if not is_slot_lost_first:  # it would begin again in the process that leaves
+        assert (supervisor.waiting(), supervisor.losses(WORKER)) == ([], [])
+        assert WORKER not in [life.role for life in supervisor.running()]
+        supervisor.lose_slots({str(WORKER)})
+    assert (supervisor.waiting(), supervisor.due(), scene.errors()) == ([WORKER], [WORKER], {})
+    [loss] = supervisor.losses(WORKER)
+    assert (str(loss.error), loss.in_order) == ("worker-0 failed: its Dask worker worker-0 was lost", False)
+
+
+def test_a_recalled_worker_whose_loop_is_interrupted_begins_again() -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.lose_slots({str(PS)})
+    supervisor.fail(WORKER, FIRST, InterruptedLoopError("worker-0", "it was interrupted (SIGINT)"))
+    supervisor.leave(WORKER, FIRST)
+    assert (supervisor.waiting(), scene.errors()) == ([PS, WORKER], {})
+
+
+def test_a_chief_whose_loop_is_interrupted_ends_the_job() -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.fail(CHIEF, FIRST, InterruptedLoopError("chief-0", "it was terminated (SIGTERM)"))
+    assert scene.errors() == {CHIEF: "chief-0 was stopped: it was terminated (SIGTERM)"}
 
 
 def test_a_worker_that_finds_no_ps_after_the_end_of_training_is_let_go() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
@@ -19,6 +20,7 @@ from psflow import MonitoredTrainingSession, Server
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.cluster import joining
 from psflow.ps_runtime.errors import BrokenPeerError, RoleFailedError, StoppedError, UsageError
 from psflow.ps_runtime.estimator import monitored
 from psflow.ps_runtime.estimator.by_hand import serve_by_hand
@@ -229,6 +231,36 @@ def test_an_error_in_the_loop_of_a_worker_ends_all_and_the_same_programs_resume(
     processes.replica(0, losses_of, batches(10**6), max_steps=3)
     assert ends[0].result(30) is None
     assert CheckpointStore(processes.model_dir).latest() == 3
+
+
+@pytest.mark.cluster
+def test_an_interrupted_loop_of_a_worker_lets_the_others_train_on_also_if_the_chief_hears_of_it_first(
+    tmp_path: Path,
+    beside: Callable[..., Future[Any]],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(joining, "POLL_SECS", 2.0)  # until the process of the worker leaves the cluster
+    is_interrupted = Event()
+
+    def interrupt(session: MonitoredTrainingSession) -> None:
+        session.run()
+        is_interrupted.set()
+        raise KeyboardInterrupt
+
+    def until_it_is_lost(session: MonitoredTrainingSession) -> None:
+        assert is_interrupted.wait(60)
+        while not any(text.startswith("worker-0 is lost") for text in caplog.messages):
+            session.run()
+
+    processes = Processes(tmp_path, 2)
+    ps, worker = beside(processes.ps), beside(processes.replica, 1, interrupt, batches(10**6))
+    processes.replica(0, until_it_is_lost, batches(10**6))
+    assert isinstance(worker.exception(30), KeyboardInterrupt)
+    assert ps.result(30) is None
+    [lost] = [text for text in caplog.messages if text.startswith("worker-0 is lost")]
+    assert re.fullmatch(r"worker-0 is lost: its Dask worker \S+ was lost; start its process again by .*", lost)
+    assert read_finished(processes.model_dir) is not None
 
 
 @pytest.mark.cluster

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from psflow.ps_runtime.errors import BrokenPeerError, PsflowError, RoleFailedError, StoppedError
+from psflow.ps_runtime.errors import BrokenPeerError, InterruptedLoopError, PsflowError, RoleFailedError, StoppedError
 from psflow.ps_runtime.roles.lent_session import LentSession
 from psflow.ps_runtime.roles.session import MonitoredSession
 
@@ -71,14 +71,22 @@ def test_an_error_of_the_loop_is_that_of_the_role() -> None:
     lent.check()  # nobody was interrupted: the role itself tells of it
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_an_interrupted_loop_is_no_error_of_the_role_but_nobody_waits_for_it(kind: type[BaseException]) -> None:
+@pytest.mark.parametrize(
+    ("interruption", "words"),
+    [
+        (KeyboardInterrupt(), r"it was interrupted \(SIGINT\)"),
+        (SystemExit(143), r"it was terminated \(SIGTERM\)"),
+        (SystemExit(2), "it exited with 2"),
+    ],
+)
+def test_an_interrupted_loop_is_no_error_of_the_role_but_nobody_waits_for_it(
+    interruption: BaseException, words: str
+) -> None:
     lent, seen = LentSession("worker-0"), list[Any]()
-    with pytest.raises(kind), taken(lent, a_role(lent, seen)):
-        raise kind
-    words = f"^worker-0 was stopped: its loop was interrupted: {kind.__name__}\\(\\)$"
-    assert [type(error) for error in seen] == [StoppedError]
-    with pytest.raises(StoppedError, match=words):
+    with pytest.raises(type(interruption)), taken(lent, a_role(lent, seen)):
+        raise interruption
+    assert [type(error) for error in seen] == [InterruptedLoopError]
+    with pytest.raises(InterruptedLoopError, match=f"^worker-0 was stopped: {words}$"):
         lent.check()
 
 
@@ -234,4 +242,4 @@ def test_a_session_that_nobody_has_taken_is_given_back() -> None:
 
     with pytest.raises(KeyboardInterrupt), lent.borrowed(a_role(lent, seen)):
         interrupt()
-    assert [str(error) for error in seen] == ["worker-0 was stopped: its loop was interrupted: KeyboardInterrupt()"]
+    assert [str(error) for error in seen] == ["worker-0 was stopped: it was interrupted (SIGINT)"]
