@@ -23,6 +23,9 @@ BREAKS = (StoppedError, TransportError)
 NextSession = Callable[[Exception | None], MonitoredSession]
 """Returns the first session, for None; the next one, for what the last one broke of. Blocks."""
 
+SLICE_SECS = 1.0
+"""A signal that comes right before a thread begins to wait does not wake it."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -100,11 +103,13 @@ class LentSession:
                     role = threads.submit(run)
                     yield partial(self._following, role)
                     self._give_back(None)
+                    _await_any({role})
                     role.result()
                 except BaseException as error:
                     self._give_back(error)
                     if isinstance(error, BREAKS):
-                        failure = role.exception()  # once it has ended
+                        _await_any({role})
+                        failure = role.exception()
                         if failure not in (None, error):
                             raise failure from error
                     raise
@@ -118,7 +123,7 @@ class LentSession:
             assert self._loan is not None
             logger.warning("%s: its session ended, and its loop waits for the next one: %s", self._role, str(error))
             self._loan.returned.set_exception(error)
-        wait({self._next, role}, return_when=FIRST_COMPLETED)
+        _await_any({self._next, role})
         if self._next.done():
             loan, self._next = self._next.result(), Future()
             return loan.session
@@ -143,3 +148,9 @@ class LentSession:
     def _ended(self) -> StoppedError:
         why = "its loop had ended when training went back to the last checkpoint"
         return StoppedError(self._role, f"{why}; start all processes again to resume")
+
+
+def _await_any(futures: set[Future[Any]]) -> None:
+    """Wait until one of `futures` is done, and hear of signals meanwhile."""
+    while not wait(futures, SLICE_SECS, FIRST_COMPLETED).done:
+        pass

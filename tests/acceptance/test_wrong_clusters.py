@@ -65,7 +65,7 @@ class Ended(NamedTuple):
     """None: not at all."""
     secs: float
     said: str
-    """The last line."""
+    """The last error, in a line."""
 
 
 Processes = dict[str, Started]
@@ -296,10 +296,14 @@ def _ends(running: Mapping[str, subprocess.Popen[bytes]], directory: Path) -> di
             if name not in secs and process.poll() is not None:
                 secs[name] = time.monotonic() - start
         time.sleep(0.05)
-    said = {name: (directory / f"{name}.err").read_text().strip().splitlines() or [""] for name in running}
-    return {
-        name: Ended(process.poll(), secs.get(name, LIMIT_SECS), said[name][-1]) for name, process in running.items()
-    }
+    said = {name: _last_error((directory / f"{name}.err").read_text()) for name in running}
+    return {name: Ended(process.poll(), secs.get(name, LIMIT_SECS), said[name]) for name, process in running.items()}
+
+
+def _last_error(text: str) -> str:
+    """Return what was raised last, or all of `text` if nothing was: an error may have several faults, a line each."""
+    start = text.rfind("\npsflow.ps_runtime.errors.")
+    return "; ".join(text[start + 1 :].strip().splitlines())
 
 
 @pytest.fixture(scope="module", autouse=True)
