@@ -17,10 +17,10 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from distributed import Client, LocalCluster
@@ -178,6 +178,16 @@ def draw(record: Record, picture: str) -> None:
     figure.savefig(picture, dpi=120)
 
 
+@contextmanager
+def new_cluster() -> Iterator[Client]:
+    """Open a Dask cluster with a process for each role, for a block."""
+    with (
+        LocalCluster(n_workers=NUM_ROLES, threads_per_worker=1, dashboard_address=None, security=True) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
 def main() -> None:
     """Train with kills, then as far without."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -187,22 +197,18 @@ def main() -> None:
     parser.add_argument("--picture", help="a file to draw the steps over time into")
     options = parser.parse_args()
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # it tells at length of each killed process
-    options_of_cluster: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": None, "security": True}
-    with (
-        tempfile.TemporaryDirectory() as name,
-        LocalCluster(n_workers=NUM_ROLES, **options_of_cluster) as cluster,
-        Client(cluster) as client,
-    ):
+    with tempfile.TemporaryDirectory() as name:
         directory, record = Path(name), Record()
-        kills = (client, record, options.secs, options.every, options.seed, directory / "end")
-        killer = threading.Thread(target=kill_now_and_then, args=kills, daemon=True)
-        killer.start()
-        step, accuracy = train(client, directory, None, record.take)
-        killer.join()
-        client.wait_for_workers(NUM_ROLES, timeout=60)
+        with new_cluster() as client:
+            kills = (client, record, options.secs, options.every, options.seed, directory / "end")
+            killer = threading.Thread(target=kill_now_and_then, args=kills, daemon=True)
+            killer.start()
+            step, accuracy = train(client, directory, None, record.take)
+            killer.join()
         undisturbed = directory / "undisturbed"
         undisturbed.mkdir()
-        _, expected = train(client, undisturbed, step, lambda event: None)
+        with new_cluster() as client:  # Dask may not have replaced each killed process of the first one
+            _, expected = train(client, undisturbed, step, lambda event: None)
     print(f"{len(record.kills)} kills, {step} steps: accuracy {accuracy:.4f}, and without a kill {expected:.4f}")
     if options.picture:
         draw(record, options.picture)

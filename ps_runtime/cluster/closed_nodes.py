@@ -40,10 +40,13 @@ class ClosedWorker(Worker):
 
 @contextmanager
 def quiet_logs(name: str = "distributed") -> Iterator[None]:
-    """Keep what Dask, or the part `name` of it, says of comings and goings out of the log."""
+    """Keep what Dask, or the part `name` of it, says of comings and goings out of the log.
+
+    To Dask it is critical, with a traceback, if a client has left that a scheduler has something to say to.
+    """
     logger = logging.getLogger(name)
     level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
