@@ -65,6 +65,7 @@ class _ProcessLogs(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.setFormatter(logging.Formatter("%(message)s"))
+        self.addFilter(_is_to_be_told)
         self._roles: dict[int, _RoleLog] = {}
         self._changes = threading.Lock()
         self._level_before = logging.WARNING
@@ -89,14 +90,20 @@ class _ProcessLogs(logging.Handler):
                 root.setLevel(self._level_before)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name.partition(".")[0] in LIBRARIES or FROM_A_ROLE.keys() <= record.__dict__.keys():
-            return
         role = self._roles.get(record.thread or 0) or next(iter(list(self._roles.values())), None)
         if role is not None:
             try:
                 role.take(record, self.format(record))
             except Exception:  # as every handler does: whoever logs must not fail for it
                 self.handleError(record)
+
+
+def _is_to_be_told(record: logging.LogRecord) -> bool:
+    """Filter: what it leaves out does not take the lock of the handler.
+
+    Whoever emits an event may log it, in its lock, while another thread has that of the handler and is to emit a record.
+    """
+    return record.name.partition(".")[0] not in LIBRARIES and not FROM_A_ROLE.keys() <= record.__dict__.keys()
 
 
 _process_logs = _ProcessLogs()

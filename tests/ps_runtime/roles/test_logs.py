@@ -50,6 +50,20 @@ def test_what_a_role_told_is_not_told_again(told: list[Any], make: Make) -> None
     assert told == []
 
 
+def test_who_logs_an_event_as_it_is_sent_does_not_wait_for_who_has_a_record_sent(make: Make) -> None:
+    """The one has the lock of the context and would wait for that of the handler, the other way round to the other."""
+    lock = module._process_logs.lock
+    assert lock is not None
+    sending = threading.Thread(target=Attempt.log_event, args=[Checkpoint(1, "c")])
+    with told_logs(make(0)):
+        with lock:
+            sending.start()
+            sending.join(10)
+            has_ended = not sending.is_alive()
+        sending.join()
+    assert has_ended
+
+
 def test_a_job_without_a_flow_logs_its_events(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     Attempt.log_event(LogMessage(logging.WARNING, "mine", "x", role="worker-0"))
