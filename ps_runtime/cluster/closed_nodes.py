@@ -40,13 +40,10 @@ class ClosedWorker(Worker):
 
 @contextmanager
 def quiet_logs(name: str = "distributed") -> Iterator[None]:
-    """Keep what Dask, or the part `name` of it, says of comings and goings out of the log.
-
-    To Dask it is critical, with a traceback, if a client has left that a scheduler has something to say to.
-    """
+    """Keep what Dask, or the part `name` of it, says of comings and goings out of the log."""
     logger = logging.getLogger(name)
     level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:

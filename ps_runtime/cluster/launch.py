@@ -131,8 +131,8 @@ class ClusterJob:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._futures.cancel_all()
         try:
+            self._futures.cancel_all()
             with self._changed:
                 timeout_secs = min(END_TIMEOUT_SECS, stop_clock.left(ROLES_SECS))
                 is_heard = self._client.status == "running"  # without the scheduler nobody tells that a role has ended
@@ -141,9 +141,9 @@ class ClusterJob:
         finally:  # somebody may not want to wait
             self._lookout.close()
             self._losses.close()
-            self._returning.close()
             self._client.unsubscribe_topic(self._futures.topic)
             self._client.unsubscribe_topic("all")
+            self._returning.close()
 
     def start(self, policy: AdmissionPolicy, check: Callable[[], None] = never_stop) -> None:
         """Find slots and start the roles: the ps first, the others once every ps listens. Blocks.

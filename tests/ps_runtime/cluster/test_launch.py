@@ -77,6 +77,38 @@ def run_of(
     return run
 
 
+class Nodes:
+    """A client whose user does not want to wait until the roles are cancelled; notes what is closed."""
+
+    status = "running"
+
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+
+    def cancel(self, futures: Any, force: bool) -> None:
+        raise KeyboardInterrupt
+
+    def subscribe_topic(self, topic: str, handler: Any) -> None:
+        """Nothing happens on it."""
+
+    def unsubscribe_topic(self, topic: str) -> None:
+        self.closed.append(topic)
+
+    def part(self, name: str) -> Any:
+        return SimpleNamespace(close=lambda: self.closed.append(name))
+
+
+def test_who_does_not_wait_for_the_end_hears_of_the_cluster_no_more(run: ClusterJob) -> None:
+    """A scheduler that has news for a client that is gone logs a traceback."""
+    nodes: Any = Nodes()
+    run._client = run._futures._client = nodes
+    run._lookout, run._losses, run._returning = (nodes.part(name) for name in ("lookout", "losses", "returning"))
+    run._futures._futures[PS] = SimpleNamespace()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt), run:
+        pass
+    assert sorted(nodes.closed) == sorted(["all", "losses", "lookout", "returning", run._futures.topic])
+
+
 def test_events_are_handed_on_in_their_order(run: ClusterJob, seen: list[Event]) -> None:
     address = Address("h", 1, None, "")
     sent = [
