@@ -101,7 +101,7 @@ class _ProcessLogs(logging.Handler):
 def _is_to_be_told(record: logging.LogRecord) -> bool:
     """Filter: what it leaves out does not take the lock of the handler.
 
-    Whoever emits an event may log it, in its lock, while another thread has that of the handler and is to emit a record.
+    Whoever emits an event may log it, in its lock, while another thread has that of the handler and emits a record.
     """
     return record.name.partition(".")[0] not in LIBRARIES and not FROM_A_ROLE.keys() <= record.__dict__.keys()
 
