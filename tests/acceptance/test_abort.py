@@ -12,7 +12,7 @@ from tests.acceptance.conftest import wait_for
 from tests.flows.conftest import ROOT, Project
 from tests.flows.interrupting import prefect_states
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.cluster]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.cluster]
 
 
 def started(project: Project) -> subprocess.Popen[str]:
@@ -24,15 +24,18 @@ def started(project: Project) -> subprocess.Popen[str]:
 
 
 def test_a_second_signal_leaves_nothing_that_is_called_crashed(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    process = started(project)
-    process.send_signal(signal.SIGINT)
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(0.3)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGINT, err
-    assert "Traceback" not in err
+    for attempt in range(3):
+        project = Project(tmp_path / str(attempt))
+        process = started(project)
+        process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 128 + signal.SIGINT, err
+        assert "Traceback" not in err
+        if "ended by SIGINT" not in err:  # else the machine was so busy that both came as one
+            break
     assert "aborted by a second SIGINT; run the same command again to resume" in err
     assert set(prefect_states(project, "flow_run").values()) == {"CANCELLED"}
     assert set(prefect_states(project, "task_run").values()) == {"CANCELLED"}
