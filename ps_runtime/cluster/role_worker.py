@@ -11,6 +11,7 @@ from psflow.ps_runtime.cluster.closed_nodes import ClosedScheduler, ClosedWorker
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.roles.event_codec import decode_event
 from psflow.ps_runtime.roles.events import Event
+from psflow.ps_runtime.roles.logs import not_told
 from psflow.ps_runtime.roles.trainer import Drive, train
 
 __all__ = ["FINISHED", "LeadingScheduler", "Refusal", "RoleWorker"]
@@ -114,7 +115,7 @@ class RoleWorker(ClosedWorker):
         super().__init__(scheduler, **options)
         self.input_fn = input_fn
         self.drive = drive
-        self._on_event = on_event
+        self._on_event = not_told()(on_event)
         self._end: str | None = None
 
     @property

@@ -30,7 +30,6 @@ from psflow.ps_runtime.model.training import EvalSpecs, TrainSpec, all_eval_spec
 from psflow.ps_runtime.model.warm_start import WarmStart
 from psflow.ps_runtime.roles.events import Event, LogMessage
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.ps_runtime.roles.logs import FROM_A_ROLE
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.worker_context import check_task
@@ -252,10 +251,9 @@ class Attempt:
     def log_event(event: Event) -> None:
         """Log what a role tells of: what one sees of a job without a flow."""
         if isinstance(event, LogMessage):
-            said = (event.role, event.logger, event.message)
-            logger.log(event.level, "%s: %s: %s", *said, extra=FROM_A_ROLE)
+            logger.log(event.level, "%s: %s: %s", event.role, event.logger, event.message)
         else:
-            logger.info("%s: %s", event.role, event, extra=FROM_A_ROLE)
+            logger.info("%s: %s", event.role, event)
 
     def _take_over(self, record: JobRecord) -> None:
         for sentence in (*self.plan.ignored, *self.plan.doubts):

@@ -11,10 +11,7 @@ from contextlib import contextmanager
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import LogMessage
 
-__all__ = ["FROM_A_ROLE", "told_logs"]
-
-FROM_A_ROLE = {"psflow_from_a_role": True}
-"""As `extra` of a record that repeats what a role told: in a process that has roles, too, it is not told again."""
+__all__ = ["not_told", "told_logs"]
 
 LIBRARIES = ("asyncio", "bokeh", "distributed", "tornado")
 """Loggers of what carries the role; they say nothing of it, and it carries these events as well."""
@@ -98,12 +95,21 @@ class _ProcessLogs(logging.Handler):
                 self.handleError(record)
 
 
-def _is_to_be_told(record: logging.LogRecord) -> bool:
-    """Filter: what it leaves out does not take the lock of the handler.
+class _Hearing(threading.local):
+    """Whether this thread is in a block of `not_told`."""
 
-    Whoever emits an event may log it, in its lock, while another thread has that of the handler and emits a record.
+    is_on = False
+
+
+_hearing = _Hearing()
+
+
+def _is_to_be_told(record: logging.LogRecord) -> bool:
+    """Filter: a thread that logs what is not to be told does not wait for the lock of the handler.
+
+    It may have the lock in which an event is sent, while a thread that has that of the handler is to send a record.
     """
-    return record.name.partition(".")[0] not in LIBRARIES and not FROM_A_ROLE.keys() <= record.__dict__.keys()
+    return not _hearing.is_on and record.name.partition(".")[0] not in LIBRARIES
 
 
 _process_logs = _ProcessLogs()
@@ -122,3 +128,13 @@ def told_logs(context: RoleContext) -> Iterator[None]:
         yield
     finally:
         _process_logs.remove()
+
+
+@contextmanager
+def not_told() -> Iterator[None]:
+    """Do not tell, for a block, what this thread logs: it hears of an event, and would hear of that, too, and so on."""
+    before, _hearing.is_on = _hearing.is_on, True
+    try:
+        yield
+    finally:
+        _hearing.is_on = before

@@ -17,7 +17,7 @@ from prefect.exceptions import CancelledRun
 from psflow.ps_runtime.cluster.failures import trace_in_role
 from psflow.ps_runtime.errors import PsflowError, RoleFailedError
 from psflow.ps_runtime.roles.events import LogMessage
-from psflow.ps_runtime.roles.logs import FROM_A_ROLE
+from psflow.ps_runtime.roles.logs import not_told
 
 __all__ = ["RoleLogs", "leave_traces_out"]
 
@@ -155,4 +155,5 @@ def _record(event: LogMessage) -> logging.LogRecord:
 
 
 def _pass_on(logger: LoggerLike, event: LogMessage) -> None:
-    logger.log(event.level, "%s: %s", event.logger, event.message, extra=FROM_A_ROLE)
+    with not_told():
+        logger.log(event.level, "%s: %s", event.logger, event.message)

@@ -13,7 +13,7 @@ from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles import logs as module
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import Checkpoint, LogMessage
-from psflow.ps_runtime.roles.logs import told_logs
+from psflow.ps_runtime.roles.logs import not_told, told_logs
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 logger = logging.getLogger("my_model")
@@ -43,25 +43,42 @@ def test_what_a_role_logs_is_told_with_its_name(told: list[Any], make: Make) -> 
     assert logging.getLogger().level == logging.WARNING
 
 
-def test_what_a_role_told_is_not_told_again(told: list[Any], make: Make) -> None:
+def test_what_is_logged_of_an_event_is_not_told_again(told: list[Any], make: Make) -> None:
+    hear = not_told()(Attempt.log_event)
     with told_logs(make(1)):
-        Attempt.log_event(LogMessage(30, "mine", "x", role="chief-0"))
-        Attempt.log_event(Checkpoint(1, "c", role="chief-0"))
+        hear(LogMessage(30, "mine", "x", role="chief-0"))
+        hear(Checkpoint(1, "c", role="chief-0"))
+        with not_told():
+            hear(Checkpoint(2, "c", role="chief-0"))
+            logger.warning("not told")
     assert told == []
 
 
-def test_who_logs_an_event_as_it_is_sent_does_not_wait_for_who_has_a_record_sent(make: Make) -> None:
+def test_a_thread_that_hears_of_an_event_does_not_wait_for_one_that_has_a_record_sent(make: Make) -> None:
     """The one has the lock of the context and would wait for that of the handler, the other way round to the other."""
     lock = module._process_logs.lock
     assert lock is not None
-    sending = threading.Thread(target=Attempt.log_event, args=[Checkpoint(1, "c")])
+    hearing = threading.Thread(target=not_told()(Attempt.log_event), args=[Checkpoint(1, "c")])
     with told_logs(make(0)):
         with lock:
-            sending.start()
-            sending.join(10)
-            has_ended = not sending.is_alive()
-        sending.join()
+            hearing.start()
+            hearing.join(10)
+            has_ended = not hearing.is_alive()
+        hearing.join()
     assert has_ended
+
+
+def test_who_hears_of_an_event_may_log(told: list[Any]) -> None:
+    def send(event: Any) -> None:
+        told.append(event)
+        hear(event)
+
+    hear = not_told()(lambda event: logger.warning("%s", event))
+    context = RoleContext(RoleId(Role.WORKER, 0), 1, lambda: None, send)
+    with told_logs(context):
+        context.emit(Checkpoint(1, "c"))
+        logger.warning("told")
+    assert [type(event) for event in told] == [Checkpoint, LogMessage]
 
 
 def test_a_job_without_a_flow_logs_its_events(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.errors import ModelDirError, RoleFailedError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.model.hooks import Coordinator
+from psflow.ps_runtime.roles.events import LogMessage
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType
 from tests.free_ports import free_address
 
@@ -92,11 +94,17 @@ def test_each_process_is_one_role_and_all_end_together(tmp_path: Path, beside: A
     others = [TaskType.PS, TaskType.WORKER, TaskType.EVALUATOR]
     ends = [beside(run, ClusterTask(cluster, kind, 0), tmp_path) for kind in others]
     events: list[Any] = []
-    reports = run(ClusterTask(cluster, TaskType.CHIEF, 0), tmp_path, on_event=events.append)
+
+    def log(event: Any) -> None:
+        events.append(event)
+        logging.getLogger("mine").warning("heard of %s", event)
+
+    reports = run(ClusterTask(cluster, TaskType.CHIEF, 0), tmp_path, on_event=log)
     assert [end.result(30) for end in ends] == [{}, {}, {}]
     assert {role: report["exit"] for role, report in reports.items()} == dict.fromkeys(
         ("ps-0", "chief-0", "worker-0", "evaluator-0"), "finished"
     )
+    assert not any("heard of" in event.message for event in events if isinstance(event, LogMessage))
     told = {name: value for event in events if isinstance(event, Metrics) for name, value in event.values.items()}
     ports = {address: float(address.rpartition(":")[2]) for address in (cluster.chief, *cluster.workers)}
     assert told["port_of_chief"] == ports[cluster.chief]
@@ -115,7 +123,12 @@ def test_a_master_evaluates_and_each_process_hears_of_its_own_roles(tmp_path: Pa
 
     cluster = ClusterAddresses(free_address(), ps=(free_address(),), chief_evaluates=True)
     of_ps: list[Any] = []
-    end = beside(run, ClusterTask(cluster, TaskType.PS, 0), tmp_path, call=ps_by_name, on_event=of_ps.append)
+
+    def log(event: Any) -> None:
+        of_ps.append(event)
+        logging.getLogger("mine").warning("heard of %s", event)
+
+    end = beside(run, ClusterTask(cluster, TaskType.PS, 0), tmp_path, call=ps_by_name, on_event=log)
     reports = run(ClusterTask(cluster, TaskType.MASTER, 0), tmp_path, call=master_by_name)
     assert end.result(30) == {}
     assert set(reports) == {"ps-0", "chief-0", "evaluator-0"}
