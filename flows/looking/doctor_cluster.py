@@ -46,12 +46,13 @@ def cluster_findings(address: str | None, mark_directory: Path) -> Iterator[Find
         with open_cluster(address, 1, TIMEOUT_SECS, warn=open_to.append) as client:
             yield from (Finding(Level.WARNING, "security", fault) for fault in open_to)
             yield from _findings(client, address, mark_directory)
-    except (UsageError, TimeoutError, OSError) as error:
+    except (UsageError, WaitTimeoutError, TimeoutError, OSError) as error:
         yield Finding(Level.FAULT, "cluster", str(error))
 
 
 def _findings(client: Client, address: str | None, mark_directory: Path) -> Iterator[Finding]:
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    seen = _within(lambda: cast("dict[str, Any]", client.scheduler_info(n_workers=-1)), "the Dask scheduler")
+    workers = seen["workers"]
     num_slots = sum(worker["nthreads"] for worker in workers.values())
     where = address or "a temporary one on this machine"
     if not workers:
@@ -146,8 +147,8 @@ def _task_finding(client: Client, workers: Mapping[str, Any], mark: str) -> Find
     return Finding(Level.OK, "task", f"ran on {host} in {1000 * (time.monotonic() - began):.0f} ms")
 
 
-def _within(ask: Callable[[], T]) -> T:
-    """Return what `ask` does; Dask's own calls wait for ever for a worker that hangs."""
+def _within(ask: Callable[[], T], who: str = "at least one Dask worker") -> T:
+    """Return what `ask` does, which needs an answer of `who`; Dask's own calls wait for ever for one that hangs."""
     answers: list[T] = []
     errors: list[Exception] = []
 
@@ -163,5 +164,5 @@ def _within(ask: Callable[[], T]) -> T:
     if errors:
         raise OSError(f"the cluster did not answer: {errors[0]!r}") from errors[0]
     if not answers:
-        raise WaitTimeoutError("at least one Dask worker", "answer", TIMEOUT_SECS)
+        raise WaitTimeoutError(who, "answer", TIMEOUT_SECS)
     return answers[0]

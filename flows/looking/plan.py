@@ -23,7 +23,7 @@ from psflow.flows.planning.schedules import schedule_of
 from psflow.flows.replay.ahead import check_after_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.cluster.admission import check_capacity, free_slots
+from psflow.ps_runtime.cluster.admission import check_capacity, free_slots, look
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.missing_workers import slots_needed
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
@@ -263,13 +263,13 @@ def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int, num_neede
 
     open_to: list[str] = []
 
-    def look() -> tuple[int, int]:
+    def count_slots() -> tuple[int, int]:
         with open_cluster(address, num_roles, 0, warn=open_to.append) as client:
             num_slots, num_free = _slots(client)
             seen.attempt(lambda: check_capacity(client, num_needed))
             return num_slots, num_free
 
-    found = seen.attempt(look)
+    found = seen.attempt(count_slots)
     if found is None:
         return
     num_slots, num_free = found
@@ -290,8 +290,8 @@ def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int, num_neede
 
 
 def _slots(client: Client) -> tuple[int, int]:
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    return sum(worker["nthreads"] for worker in workers.values()), len(free_slots(workers, client.processing()))
+    workers, tasks = look(client)
+    return sum(worker["nthreads"] for worker in workers.values()), len(free_slots(workers, tasks))
 
 
 def _size(num_bytes: float) -> str:

@@ -7,9 +7,9 @@ import contextlib
 import errno
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import dask
 from distributed import Security
@@ -42,11 +42,15 @@ from psflow.ps_runtime.specs.roles import RoleId
 
 __all__ = ["OwnProgram", "join"]
 
+T = TypeVar("T")
+
 JOIN_TIMEOUT_SECS = 40.0
 """For processes to find each other: with its start and its end one that finds no other takes less than a minute."""
 POLL_SECS = 0.2
 CONNECT_TIMEOUT_SECS = 5.0
 """For one of several attempts."""
+ANSWER_TIMEOUT_SECS = 5.0
+"""For one question to a chief that is there."""
 MAX_SHOWN = 300
 """Characters of a setting that differs."""
 
@@ -181,7 +185,7 @@ class _Joining:
         with contextlib.suppress(UsageError, WaitTimeoutError, OSError):  # it may not be there
             security, _ = await self._meet()
             async with self._scheduler(security) as scheduler:
-                await scheduler.note_refusal(name=str(self.role), faults=list(refusal.faults))
+                await _answer(scheduler.note_refusal(name=str(self.role), faults=list(refusal.faults)))
 
     async def _meet(self) -> tuple[Security, dict[str, str]]:
         """Wait until the chief answers; return what to connect with, and how it describes the cluster."""
@@ -193,7 +197,7 @@ class _Joining:
                 if pem is not None:
                     security = security_of(pem)
                     async with self._scheduler(security) as scheduler:
-                        return security, await scheduler.describe_cluster()
+                        return security, await _answer(scheduler.describe_cluster())
             except (UsageError, OSError) as error:  # of an earlier cluster, perhaps, or the chief is not there yet
                 last = error
             if self.deadline.has_passed:
@@ -256,6 +260,14 @@ class _Joining:
     @property
     def _chief(self) -> str:
         return f"the chief at {self.cluster.chief}"
+
+
+async def _answer(question: Awaitable[T]) -> T:
+    """Wait for what the chief answers: a process that is stopped has its connections, but does not."""
+    try:
+        return await asyncio.wait_for(question, ANSWER_TIMEOUT_SECS)
+    except TimeoutError:
+        raise OSError(f"its process is there, but did not answer within {ANSWER_TIMEOUT_SECS:g} s") from None
 
 
 def _shown(value: str | None) -> str:

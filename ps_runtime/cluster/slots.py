@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from distributed import Client
 
+from psflow.ps_runtime.client.shard_client import never_stop
+from psflow.ps_runtime.cluster.asking import ask
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import WaitTimeoutError
 
@@ -35,12 +37,14 @@ class Slots:
 
         Raises
         ------
+        RoleFailedError
+            If the connection to the scheduler breaks.
         WaitTimeoutError
-            If the cluster has had no worker for half a minute.
+            If the cluster has had no worker for half a minute, or its scheduler is silent for minutes.
         """
         if self._next_look.has_passed:
             self._next_look = Deadline(LOOK_SECS)
-            self._count = sum(self._client.nthreads().values())
+            self._count = sum(ask(self._client, lambda scheduler: scheduler.ncores(), never_stop).values())
             if self._count:
                 self._no_workers = Deadline(NO_WORKERS_SECS)
             elif self._no_workers.has_passed:

@@ -12,6 +12,7 @@ from typing import Any, Self
 import cloudpickle
 from distributed import Client, Future
 
+from psflow.ps_runtime.cluster.slots import Slots
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.tasks.completed import completed_batches
@@ -61,9 +62,11 @@ class Replay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._client.cancel(list(self._futures), force=True)
-        self._client.unsubscribe_topic(self._name)
-        self._client.run(forget, self._name, wait=False)
+        try:
+            self._client.cancel(list(self._futures), force=True)
+        finally:  # somebody may not want to wait
+            self._client.unsubscribe_topic(self._name)
+            self._client.run(forget, self._name, wait=False)
 
     def outcomes(self, timeout_secs: float, check: Callable[[], None]) -> Iterator[Outcome]:
         """Yield what comes of each evaluation, as they end. Blocks between them.
@@ -106,7 +109,7 @@ class Replay:
             return [failure for step in steps for failure in self._failures.get(step, ())]
 
     def _tasks(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        num_threads = sum(self._client.nthreads().values())
+        num_threads = Slots(self._client).count()
         whole = len(self._wanted) >= TASKS_PER_THREAD * num_threads
         for step, indexes in self._wanted.items():
             yield from [(step, indexes)] if whole else [(step, (index,)) for index in indexes]

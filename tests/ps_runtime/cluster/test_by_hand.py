@@ -171,6 +171,24 @@ def test_a_chief_that_does_not_answer_is_given_up(
             end.result(30)
 
 
+@pytest.mark.cluster
+def test_a_chief_that_is_there_and_does_not_answer_is_not_waited_for(
+    cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait_for_ever() -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(joining, "ANSWER_TIMEOUT_SECS", 0.1)
+    with led(cluster, tmp_path) as one:
+        scheduler: Any = one.client.cluster.scheduler
+        scheduler.handlers["describe_cluster"] = wait_for_ever
+        words = (
+            rf"^the chief at {cluster.chief} did not answer within 0 s: its process is there, but did not answer within"
+        )
+        with pytest.raises(WaitTimeoutError, match=words):
+            joined(cluster, PS, tmp_path, 0.0)
+
+
 def test_a_scheduler_that_does_not_start_says_why(
     cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

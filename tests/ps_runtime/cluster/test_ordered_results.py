@@ -136,7 +136,7 @@ def test_a_failure_of_the_partitions_comes_after_the_results_before_it(client: C
 def test_a_cluster_whose_workers_are_gone_is_not_waited_for(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "LOOK_SECS", 0.0)
     monkeypatch.setattr(slots, "NO_WORKERS_SECS", 0.0)
-    monkeypatch.setattr(client, "nthreads", dict)
+    monkeypatch.setattr(slots, "ask", lambda *given: {})
     with pytest.raises(WaitTimeoutError, match=r"^the Dask cluster did not have any worker within"):
         next(ordered_results(client, joined, b"", iter([1])))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from distributed import Client, Event
@@ -51,6 +52,29 @@ def job(tmp_path: Path) -> EvaluationJob:
 
 def block(name: str) -> None:
     Event(name).wait()
+
+
+class Impatient:
+    """A client whose user does not want to wait until tasks are cancelled; notes what it is asked then."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def cancel(self, futures: Any, force: bool) -> None:
+        raise KeyboardInterrupt
+
+    def unsubscribe_topic(self, name: str) -> None:
+        self.asked.append("unsubscribe")
+
+    def run(self, function: Any, name: str, wait: bool) -> None:
+        self.asked.append(function.__name__)
+
+
+def test_who_does_not_wait_for_the_end_hears_of_the_cluster_no_more(job: EvaluationJob) -> None:
+    client: Any = Impatient()
+    with pytest.raises(KeyboardInterrupt):
+        Replay(client, job, {}).__exit__(None, None, None)
+    assert client.asked == ["unsubscribe", "forget"]
 
 
 @pytest.mark.cluster(shared=True)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from distributed import KilledWorker
 
+from psflow.ps_runtime.cluster import slots
 from psflow.ps_runtime.errors import InputError
 from psflow.tasks.prediction import task, window
 from psflow.tasks.prediction.progress import PredictionProgress
@@ -27,9 +28,6 @@ class Cluster:
         self.submitted: list[int] = []
         self.running: list[Any] = []
         self.most = 0
-
-    def nthreads(self) -> dict[str, int]:
-        return {f"worker-{i}": 1 for i in range(self.slots)}
 
     def submit(self, function: Any, work: Any, part: Any, *, pure: bool) -> Any:
         self.submitted.append(part.index)
@@ -64,6 +62,7 @@ class Quiet(PredictionProgress):
 
 def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, is_stopped: Callable[[], bool] = lambda: False) -> Any:
     monkeypatch.setattr(window, "completed_batches", cluster.completed)
+    monkeypatch.setattr(slots, "ask", lambda *given: {f"worker-{i}": 1 for i in range(cluster.slots)})
     monkeypatch.setattr(task, "PredictionProgress", Quiet)
     work: Any = SimpleNamespace()
     client: Any = cluster
