@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, wait
 from types import TracebackType
 from typing import Any, Self
 
 import cloudpickle
 from distributed import Client, Future
 
+from psflow.ps_runtime.cluster.asking import put
 from psflow.ps_runtime.cluster.slots import Slots
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import WaitTimeoutError
@@ -22,6 +23,8 @@ __all__ = ["Replay"]
 
 TASKS_PER_THREAD = 4
 """From so many checkpoints for each thread on, a Dask task evaluates all of one, which is then read once."""
+FORGET_SECS = 5.0
+"""For the workers to be told to forget the job; a scheduler that is stopped does not tell them."""
 
 
 class Replay:
@@ -66,7 +69,8 @@ class Replay:
             self._client.cancel(list(self._futures), force=True)
         finally:  # somebody may not want to wait
             self._client.unsubscribe_topic(self._name)
-            self._client.run(forget, self._name, wait=False)
+            asked = put(self._client, lambda scheduler: self._client.run(forget, self._name, wait=False))
+            wait([asked], FORGET_SECS)
 
     def outcomes(self, timeout_secs: float, check: Callable[[], None]) -> Iterator[Outcome]:
         """Yield what comes of each evaluation, as they end. Blocks between them.

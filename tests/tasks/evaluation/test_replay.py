@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
 from psflow.ps_runtime.model.training import EvalSpec
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.tasks.evaluation import replay as module
 from psflow.tasks.evaluation.replay import Replay
 from psflow.tasks.evaluation.worker import EvaluationJob, Failure
 
@@ -57,8 +60,9 @@ def block(name: str) -> None:
 class Impatient:
     """A client whose user does not want to wait until tasks are cancelled; notes what it is asked then."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.asked: list[str] = []
+        self.loop, self.scheduler = SimpleNamespace(asyncio_loop=loop), SimpleNamespace()
 
     def cancel(self, futures: Any, force: bool) -> None:
         raise KeyboardInterrupt
@@ -66,12 +70,16 @@ class Impatient:
     def unsubscribe_topic(self, name: str) -> None:
         self.asked.append("unsubscribe")
 
-    def run(self, function: Any, name: str, wait: bool) -> None:
+    async def run(self, function: Any, name: str, wait: bool) -> None:
         self.asked.append(function.__name__)
+        await asyncio.Event().wait()
 
 
-def test_who_does_not_wait_for_the_end_hears_of_the_cluster_no_more(job: EvaluationJob) -> None:
-    client: Any = Impatient()
+def test_who_does_not_wait_for_the_end_hears_of_the_cluster_no_more(
+    job: EvaluationJob, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FORGET_SECS", 0.5)  # the scheduler is silent
+    client: Any = Impatient(loop)
     with pytest.raises(KeyboardInterrupt):
         Replay(client, job, {}).__exit__(None, None, None)
     assert client.asked == ["unsubscribe", "forget"]
