@@ -43,7 +43,6 @@ from psflow.ps_runtime.roles.events import (
     WorkersMissing,
 )
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.ps_runtime.roles.logs import not_told
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.transport.address import Address
 
@@ -102,7 +101,7 @@ class ClusterJob:
     ) -> None:
         self.job = job
         self._client = client
-        self._on_event = not_told()(on_event)  # by hand this process has a role, too
+        self._on_event = on_event
         self._futures = RoleFutures(client, job, self._take_outcome)
         self._supervisor = Supervisor(
             job.roles,
@@ -114,7 +113,7 @@ class ClusterJob:
             forgives=job.config.cluster is None,  # a process of a role that somebody has started ends with its error
         )
         self._changed = threading.Condition(self._supervisor.lock)
-        self._losses = LossReports(client, self._futures.topic, job.roles, self._supervisor, self._on_event)
+        self._losses = LossReports(client, self._futures.topic, job.roles, self._supervisor, on_event)
         self._cause: RoleFailedError | None = None
         self._lookout = Lookout(client, self._futures.topic, self._supervisor, self._changed, probe_timeout_secs)
         self._ps_addresses: dict[RoleId, Address] = {}

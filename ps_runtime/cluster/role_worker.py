@@ -11,7 +11,6 @@ from psflow.ps_runtime.cluster.closed_nodes import ClosedScheduler, ClosedWorker
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.roles.event_codec import decode_event
 from psflow.ps_runtime.roles.events import Event
-from psflow.ps_runtime.roles.logs import not_told
 from psflow.ps_runtime.roles.trainer import Drive, train
 
 __all__ = ["FINISHED", "LeadingScheduler", "Refusal", "RoleWorker"]
@@ -94,7 +93,7 @@ class RoleWorker(ClosedWorker):
     Parameters
     ----------
     on_event : callable
-        Takes each event of these roles, in their threads.
+        Takes each event of these roles, in their threads, in the lock in which it is sent; must not block.
     input_fn : callable, optional
         Makes the training input of a replica that runs here, in the place of that of the job.
     drive : callable
@@ -115,7 +114,7 @@ class RoleWorker(ClosedWorker):
         super().__init__(scheduler, **options)
         self.input_fn = input_fn
         self.drive = drive
-        self._on_event = not_told()(on_event)
+        self._on_event = on_event
         self._end: str | None = None
 
     @property

@@ -20,6 +20,7 @@ from psflow.ps_runtime.estimator.program_facts import program_facts
 from psflow.ps_runtime.model.export_bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.events import Event, LogMessage, RoleLost
+from psflow.ps_runtime.roles.hearing import OnEvent, heard
 from psflow.ps_runtime.roles.lent_session import LentSession
 from psflow.ps_runtime.roles.trainer import train
 from psflow.ps_runtime.signals import sigterm_leaves
@@ -30,8 +31,6 @@ from psflow.ps_runtime.specs.run_config import SESSION_CREATION_TIMEOUT_SECS, Ru
 from psflow.ps_runtime.specs.worker_context import check_task
 
 __all__ = ["JOIN_TIMEOUT_SECS", "run_by_hand", "serve_by_hand"]
-
-OnEvent = Callable[[Event], None]
 
 OF_CHIEF = (
     "the model_fn, params, hooks and evaluations of the chief's process are those of the job; of this one only the "
@@ -101,17 +100,20 @@ def run_by_hand(
     if role.role is not Role.CHIEF:
         own = OwnProgram(facts, train_spec.input_fn if train_spec.each_worker_reads_all else None, drive)
         logger.warning("%s: %s", role, SHARED if own.input_fn is None else OF_CHIEF)
-        on_event = _log_own if on_event is None else on_event
-        with sigterm_leaves():
-            join(task.cluster, role, model_dir, own, on_event, timeout_secs, check_both)
+        with sigterm_leaves(), heard(_log_own if on_event is None else on_event) as hear:
+            join(task.cluster, role, model_dir, own, hear, timeout_secs, check_both)
         return {}
     with reading(model_dir):
         refusal = JobFile(model_dir).refusal()
     if refusal is not None:  # before its certificate is replaced
         raise ModelDirError((refusal,))
-    of_own = _log_own if on_event is None else _ignore
-    leading = lead(task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=of_own, drive=drive)
-    with sigterm_leaves(), leading as led, make_attempt() as attempt:
+    with (
+        sigterm_leaves(),
+        heard(_log_own if on_event is None else _ignore) as hear_own,
+        lead(task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=hear_own, drive=drive) as led,
+        make_attempt() as attempt,
+        heard(partial(_log_for_all, led.has_joined) if on_event is None else on_event) as hear,
+    ):
 
         def check() -> None:
             check_lent()
@@ -119,7 +121,7 @@ def run_by_hand(
 
         job = attempt.job(writer)
         slots = led.await_processes(timeout_secs, check)
-        with ClusterJob(led.client, job, on_event or partial(_log_for_all, led.has_joined)) as run:
+        with ClusterJob(led.client, job, hear) as run:
             run.start_at(slots, led.slot_of, check)
             return run.join(check)
 
@@ -150,8 +152,8 @@ def serve_by_hand(task: ClusterTask, model_dir: str, timeout_secs: float, check:
         As those of `run_by_hand`.
     """
     role = _checked_role(task, model_dir)
-    with sigterm_leaves():
-        join(task.cluster, role, model_dir, OwnProgram(), _log_own, timeout_secs, check)
+    with sigterm_leaves(), heard(_log_own) as hear:
+        join(task.cluster, role, model_dir, OwnProgram(), hear, timeout_secs, check)
 
 
 def _checked_role(task: ClusterTask, model_dir: str) -> RoleId:

@@ -14,6 +14,7 @@ import psutil
 from psflow.ps_runtime.checkpoint.files import Fence, open_fence
 from psflow.ps_runtime.protocol.message import Life
 from psflow.ps_runtime.roles.events import Event, Metrics
+from psflow.ps_runtime.roles.hearing import not_told
 from psflow.ps_runtime.roles.pulse import Pulse
 from psflow.ps_runtime.roles.role_metrics import RoleMetrics, Sample
 from psflow.ps_runtime.specs.roles import RoleId
@@ -70,7 +71,7 @@ class RoleContext:
 
     def emit(self, event: Event) -> None:
         """Send an event with the name of the role, its life and its next number. Thread-safe."""
-        with self._lock:
+        with not_told(), self._lock:  # Python may collect garbage here, and a finalizer may log
             self._number += 1
             self.send(replace(event, role=str(self.role), incarnation=self.incarnation, number=self._number))
 

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import LogMessage
+from psflow.ps_runtime.roles.hearing import is_told
 
-__all__ = ["not_told", "told_logs"]
+__all__ = ["told_logs"]
 
 LIBRARIES = ("asyncio", "bokeh", "distributed", "tornado")
 """Loggers of what carries the role; they say nothing of it, and it carries these events as well."""
@@ -95,21 +96,12 @@ class _ProcessLogs(logging.Handler):
                 self.handleError(record)
 
 
-class _Hearing(threading.local):
-    """Whether this thread is in a block of `not_told`."""
-
-    is_on = False
-
-
-_hearing = _Hearing()
-
-
 def _is_to_be_told(record: logging.LogRecord) -> bool:
     """Filter: a thread that logs what is not to be told does not wait for the lock of the handler.
 
     It may have the lock in which an event is sent, while a thread that has that of the handler is to send a record.
     """
-    return not _hearing.is_on and record.name.partition(".")[0] not in LIBRARIES
+    return is_told() and record.name.partition(".")[0] not in LIBRARIES
 
 
 _process_logs = _ProcessLogs()
@@ -128,13 +120,3 @@ def told_logs(context: RoleContext) -> Iterator[None]:
         yield
     finally:
         _process_logs.remove()
-
-
-@contextmanager
-def not_told() -> Iterator[None]:
-    """Do not tell, for a block, what this thread logs: it hears of an event, and would hear of that, too, and so on."""
-    before, _hearing.is_on = _hearing.is_on, True
-    try:
-        yield
-    finally:
-        _hearing.is_on = before

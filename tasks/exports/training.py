@@ -72,9 +72,11 @@ def train_and_evaluate(
         Writes what the exporters choose, as ``model_dir/export/<exporter>/<version>/``. Default: an MLflow model, which
         holds the code of model_fn.
     on_event : callable, optional
-        Called with each event of a role, in the order of that role; see `Event` for the types. Called in other threads
-        than this one; must not block. Where TF_CONFIG has a cluster, the chief hears of all roles, and each other
-        process of its own. Default: log it, there in the process of the role.
+        Called with each event of a role, in the order of that role; see `Event` for the types. On a cluster a thread of
+        its own calls it, and nobody waits for it: what it raises is logged, the first time with its traceback, and the
+        job goes on; after the job it has 30 s for what is left. Without a cluster the roles call it, in other threads
+        than this one, and wait; what it raises ends the training. Where TF_CONFIG has a cluster, the chief hears of all
+        roles, and each other process of its own. Default: log it, there in the process of the role.
 
     Returns
     -------

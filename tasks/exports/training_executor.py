@@ -19,6 +19,7 @@ from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.export_bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, all_eval_specs
 from psflow.ps_runtime.roles.events import Event
+from psflow.ps_runtime.roles.hearing import heard
 from psflow.ps_runtime.specs.cluster_task import TaskType
 from psflow.tasks.exports.training_arguments import EXPECTED_EVAL_SPEC, check_cluster, checked_eval_specs
 from psflow.tasks.exports.writer import MlflowModelWriter, check_exportable
@@ -172,7 +173,10 @@ class TrainingExecutor:
             job = attempt.job(self._writer)
             if (fault := tls_fault(client)) is not None:
                 _log.warning(fault)
-            with ClusterJob(client, job, self._on_event_here, max_restarts, min_workers, probe_timeout_secs) as run:
+            with (
+                heard(self._on_event_here) as hear,
+                ClusterJob(client, job, hear, max_restarts, min_workers, probe_timeout_secs) as run,
+            ):
                 run.start(AdmissionPolicy(ADMISSION_TIMEOUT_SECS))
                 return run.join(attempt.check)
 

@@ -17,7 +17,7 @@ from prefect.exceptions import CancelledRun
 from psflow.ps_runtime.cluster.failures import trace_in_role
 from psflow.ps_runtime.errors import PsflowError, RoleFailedError
 from psflow.ps_runtime.roles.events import LogMessage
-from psflow.ps_runtime.roles.logs import not_told
+from psflow.ps_runtime.roles.hearing import not_told
 
 __all__ = ["RoleLogs", "leave_traces_out"]
 
