@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from threadpoolctl import ThreadpoolController
+
+from psflow.ps_runtime.held_setting import HeldSetting
 
 __all__ = ["one_thread"]
 
 
-class _Limit:
-    """What BLAS has been told, for the whole process: the first holder limits it, the last one gives it back."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._num_holders = 0
-        self._limits = ExitStack()
-
-    def take(self, blas: ThreadpoolController) -> None:
-        with self._lock:
-            self._num_holders += 1
-            if any(library["num_threads"] > 1 for library in blas.info()):  # also one that was loaded since
-                self._limits.enter_context(blas.limit(limits=1))
-
-    def give_back(self) -> None:
-        with self._lock:
-            self._num_holders -= 1
-            if not self._num_holders:
-                self._limits.close()
-
-
-_limit = _Limit()
+_blas = HeldSetting()
 
 
 @contextmanager
@@ -45,9 +25,12 @@ def one_thread() -> Iterator[None]:
     the process, gets its threads back with the last of them. That of OpenMP is the thread's own.
     """
     libraries = ThreadpoolController()
-    _limit.take(libraries.select(user_api="blas"))
-    try:
-        with libraries.select(user_api="openmp").limit(limits=1):
-            yield
-    finally:
-        _limit.give_back()
+    blas = libraries.select(user_api="blas")
+    with _blas.held(lambda: _limited(blas)), libraries.select(user_api="openmp").limit(limits=1):
+        yield
+
+
+def _limited(blas: ThreadpoolController) -> AbstractContextManager[object] | None:
+    has_more = any(library["num_threads"] > 1 for library in blas.info())  # also one that was loaded since
+    limit: AbstractContextManager[object] | None = blas.limit(limits=1) if has_more else None
+    return limit

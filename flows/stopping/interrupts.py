@@ -74,12 +74,14 @@ class Interrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, previous in self._previous.items():
-            signal.signal(number, previous)
-        self._watch.__exit__(kind, error, trace)
-        _current.reset(self._token)
-        if self._outer is not None and self.received is not None:
-            self._outer._note(self.received, self._cause)
+        try:
+            for number, previous in self._previous.items():
+                signal.signal(number, previous)
+            self._watch.__exit__(kind, error, trace)
+        finally:  # a further signal may end the wait for the watch
+            _current.reset(self._token)
+            if self._outer is not None and self.received is not None:
+                self._outer._note(self.received, self._cause)
 
     def check(self) -> None:
         """Raise InterruptedRunError if there is a reason to end."""

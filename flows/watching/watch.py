@@ -16,6 +16,7 @@ from typing import Any, Self, assert_never
 
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.watching.artifacts import Artifacts
+from psflow.flows.watching.ending import Ending
 from psflow.flows.watching.page_links import PageLinks
 from psflow.flows.watching.plotting import Plotter
 from psflow.flows.watching.progress import Progress, shown_metrics
@@ -60,6 +61,8 @@ PLOT_SECS = 30.0
 """For the last plots, which a slow model_fn may hold up."""
 LOST_STEPS = "psflow.lost_steps"
 """The tag of the MLflow run that names the steps of the lost branches."""
+JOIN_SECS = 10.0
+"""For what the thread is at as the block ends: it may read a store that hangs."""
 ARTIFACT_SECS = 4.0
 """For the last artifacts; half of it where a person waits for the end."""
 
@@ -108,7 +111,8 @@ class Watch:
 
     Notes
     -----
-    `handle` does not block; the rest happens in threads, which end with the block.
+    `handle` does not block; the rest happens in threads, which end with the block. All of its end happens, also where a
+    part of it fails or is interrupted; the first error counts, that of the block before all others.
     """
 
     def __init__(self, watched: Watched, tracker: Tracker, logger: LoggerLike) -> None:
@@ -142,17 +146,23 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_over.set()
-        self._thread.join()
-        self._catch_up_with_losses()
-        self._stack.close()
-        self._logger.info(self._progress.line())
-        self._note()
-        self._artifacts.table("evaluations", list(self._evaluations.values()), "Each checkpoint that was evaluated.")
-        self._show_in_prefect()
-        if self._plotter is not None:
-            self._plotter.close(stop_clock.limited(PLOT_SECS) if kind is None else 0.0, draws=kind is None)
-        self._artifacts.close(ARTIFACT_SECS if kind is None else ARTIFACT_SECS / 2)
-        self.logs.close()
+        ending = Ending(error)
+        with ending:
+            self._thread.join(stop_clock.limited(JOIN_SECS))
+        with ending:
+            self._catch_up_with_losses()
+        with ending:
+            self._stack.close()
+        for tell in (self._tell_progress, self._note, self._show_evaluations, self._show_in_prefect):
+            with ending:
+                tell()
+        with ending:
+            self._close_plotter(draws=ending.is_well)
+        with ending:
+            self._artifacts.close(ARTIFACT_SECS if ending.is_well else ARTIFACT_SECS / 2)
+        with ending:
+            self.logs.close()
+        ending.check()
 
     @property
     def first_step_at(self) -> float | None:
@@ -256,6 +266,16 @@ class Watch:
             if now - noted_at >= NOTE_SECS:
                 noted_at = now
                 self._note()
+
+    def _tell_progress(self) -> None:
+        self._logger.info(self._progress.line())
+
+    def _show_evaluations(self) -> None:
+        self._artifacts.table("evaluations", list(self._evaluations.values()), "Each checkpoint that was evaluated.")
+
+    def _close_plotter(self, *, draws: bool) -> None:
+        if self._plotter is not None:
+            self._plotter.close(stop_clock.limited(PLOT_SECS) if draws else 0.0, draws=draws)
 
     def _show_in_prefect(self) -> None:
         self._artifacts.progress(self._progress.percent or 0.0, self._progress.line())

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from distributed import Scheduler, Worker
+
+from psflow.ps_runtime.held_setting import HeldSetting
 
 __all__ = ["QUIET", "ClosedScheduler", "ClosedWorker", "quiet_logs", "shown_warnings"]
 
@@ -40,14 +42,32 @@ class ClosedWorker(Worker):
 
 @contextmanager
 def quiet_logs(name: str = "distributed") -> Iterator[None]:
-    """Keep what Dask, or the part `name` of it, says of comings and goings out of the log."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    """Keep what Dask, or the part `name` of it, says of comings and goings out of the log.
+
+    Notes
+    -----
+    Any number of blocks may overlap, in any threads, and end in any order: the level comes back with the last of them.
+    """
+    with _quiet.setdefault(name, HeldSetting()).held(lambda: _critical(logging.getLogger(name))):
+        yield
+
+
+_quiet: dict[str, HeldSetting] = {}
+"""Levels of loggers, by their names."""
+
+
+def _critical(logger: logging.Logger) -> AbstractContextManager[None] | None:
+    return None if logger.level == logging.CRITICAL else _at_level(logger, logging.CRITICAL)
+
+
+@contextmanager
+def _at_level(logger: logging.Logger, level: int) -> Iterator[None]:
+    before = logger.level
+    logger.setLevel(level)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logger.setLevel(before)
 
 
 @contextmanager

@@ -151,16 +151,25 @@ def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Itera
     try:
         yield cluster
     finally:
-        timeout_secs = stop_clock.limited(CLOSE_TIMEOUT_SECS)
-        loop: Any = cluster.loop
         try:
-            cluster.close(timeout=timeout_secs)
-            _close_abandoned(loop)
-        except TimeoutError:
-            _log.warning("the Dask cluster on this machine did not end within %g s", timeout_secs)
-            _kill_workers(cluster)
+            _close(cluster)
         finally:
             _open.remove(cluster)
+
+
+def _close(cluster: SpecCluster) -> None:
+    """Close a cluster of our own; its workers are killed if that takes too long, or is not waited for."""
+    timeout_secs = stop_clock.limited(CLOSE_TIMEOUT_SECS)
+    loop: Any = cluster.loop
+    try:
+        cluster.close(timeout=timeout_secs)
+        _close_abandoned(loop)
+    except TimeoutError:
+        _log.warning("the Dask cluster on this machine did not end within %g s", timeout_secs)
+        _kill_workers(cluster)
+    except BaseException:  # a second signal, say: nobody else would end them
+        _kill_workers(cluster)
+        raise
 
 
 def _close_abandoned(loop: Any) -> None:

@@ -45,6 +45,8 @@ COMPLETED_STEP = "completed_step"
 logger = logging.getLogger(__name__)
 
 RENEW_SECS = 5.0
+JOIN_SECS = 5.0
+"""For a sign of life that is under way as the block ends; a store that hangs may take minutes to answer."""
 
 
 class Trainable(Protocol):
@@ -161,8 +163,9 @@ class Attempt:
         except BaseException:
             self._let_go()
             raise
-        self._released.clear()  # it may be entered again: a flow that failed is tried again
-        self._renewer = threading.Thread(target=self._renew, name="psflow-lease", daemon=True)
+        self._loss = None  # it may be entered again: a flow that failed is tried again
+        self._released = threading.Event()
+        self._renewer = threading.Thread(target=self._renew, args=(self._released,), name="psflow-lease", daemon=True)
         self._renewer.start()
         return self
 
@@ -170,8 +173,8 @@ class Attempt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._released.set()
-        self._renewer.join()
         try:
+            self._renewer.join(JOIN_SECS)
             if kind is None:
                 self._collect_garbage()
             elif self._loss is None:
@@ -285,13 +288,14 @@ class Attempt:
             config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours, time.time()
         )
 
-    def _renew(self) -> None:
+    def _renew(self, released: threading.Event) -> None:
         fault = ""
-        while not self._released.wait(RENEW_SECS):
+        while not released.wait(RENEW_SECS):
             try:
                 self._file.renew()
             except ModelDirError as error:
-                self._loss = error
+                if self._released is released:  # else it was let go, and is held again
+                    self._loss = error
                 return
             except (PsflowError, OSError) as error:
                 if str(error) != fault:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,16 +74,13 @@ def open_local(
         check()
         evaluator.check()
 
-    with one_thread():
-        try:
-            if job.eval_specs:
-                evaluator.start(lambda: run_evaluator(job, context(Role.EVALUATOR, evaluator.check_stop), [dial]))
-            with open_chief(job, context(Role.CHIEF, check_chief), [dial], built) as chief:
-                yield LocalJob(chief, evaluator)
-        finally:
-            evaluator.stop()
-            parts.close()
-            server.close()
+    with one_thread(), ExitStack() as stack:
+        for close in (server.close, parts.close, evaluator.stop):  # the last one first, and all whatever one raises
+            stack.callback(close)
+        if job.eval_specs:
+            evaluator.start(lambda: run_evaluator(job, context(Role.EVALUATOR, evaluator.check_stop), [dial]))
+        with open_chief(job, context(Role.CHIEF, check_chief), [dial], built) as chief:
+            yield LocalJob(chief, evaluator)
 
 
 @dataclass(frozen=True)

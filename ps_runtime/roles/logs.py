@@ -66,7 +66,7 @@ class _ProcessLogs(logging.Handler):
         self.addFilter(_is_to_be_told)
         self._roles: dict[int, _RoleLog] = {}
         self._changes = threading.Lock()
-        self._level_before = logging.WARNING
+        self._level_before = self._level_set = logging.WARNING
 
     def add(self, role: _RoleLog) -> None:
         """Begin to take what this thread logs."""
@@ -74,18 +74,25 @@ class _ProcessLogs(logging.Handler):
         with self._changes:
             if not self._roles:
                 self._level_before = root.level
-                root.setLevel(min(root.level, logging.INFO))  # else a logger without a level of its own is silent
+                self._level_set = min(root.level, logging.INFO)  # else a logger without a level of its own is silent
+                root.setLevel(self._level_set)
                 root.addHandler(self)
             self._roles[threading.get_ident()] = role
 
     def remove(self) -> None:
         """End it."""
-        root = logging.getLogger()
         with self._changes:
-            self._roles.pop(threading.get_ident()).tell_left_out()
-            if not self._roles:
-                root.removeHandler(self)
-                root.setLevel(self._level_before)
+            try:
+                self._roles.pop(threading.get_ident()).tell_left_out()
+            finally:
+                if not self._roles:
+                    self._leave()
+
+    def _leave(self) -> None:
+        root = logging.getLogger()
+        root.removeHandler(self)
+        if root.level == self._level_set:  # else the user has set another one meanwhile, which stays
+            root.setLevel(self._level_before)
 
     def emit(self, record: logging.LogRecord) -> None:
         role = self._roles.get(record.thread or 0) or next(iter(list(self._roles.values())), None)

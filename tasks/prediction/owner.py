@@ -29,6 +29,8 @@ NAME = "_owner.json"
 LOCK = ".owner.lock"
 LEASE_SECS = 30.0
 RENEW_SECS = 5.0
+JOIN_SECS = 5.0
+"""For a sign of life that is under way as the block ends; a store that hangs may take minutes to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,8 @@ class OutputClaim:
         with self._files.locked(LOCK):
             self.check_free()
             self._write()
-        self._released.clear()
-        self._renewer = threading.Thread(target=self._renew, name="psflow-output", daemon=True)
+        self._released = threading.Event()
+        self._renewer = threading.Thread(target=self._renew, args=(self._released,), name="psflow-output", daemon=True)
         self._renewer.start()
         return self
 
@@ -97,20 +99,27 @@ class OutputClaim:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._released.set()
-        self._renewer.join()
-        with contextlib.suppress(PsflowError, OSError), self._files.locked(LOCK):  # a lease ends by itself
-            if self._is_mine():
-                self._files.remove(NAME)
+        try:
+            self._renewer.join(JOIN_SECS)
+        finally:
+            self._let_go()
 
     def renew(self) -> None:
-        """Give a sign of life; UsageError if the output is another's by now."""
+        """Give a sign of life, but not after the block; UsageError if the output is another's by now."""
         with self._files.locked(LOCK):
+            if self._released.is_set():
+                return
             if not self._is_mine():
                 self.check_free()
             self._write()
 
-    def _renew(self) -> None:
-        while not self._released.wait(RENEW_SECS):
+    def _let_go(self) -> None:
+        with contextlib.suppress(PsflowError, OSError), self._files.locked(LOCK):  # a lease ends by itself
+            if self._is_mine():
+                self._files.remove(NAME)
+
+    def _renew(self, released: threading.Event) -> None:
+        while not released.wait(RENEW_SECS):
             try:
                 self.renew()
             except UsageError as error:

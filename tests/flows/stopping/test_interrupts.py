@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from psflow.flows.stopping.interrupts import AbortedRunError, InterruptedRunError, Interrupts
+from psflow.flows.stopping.interrupts import AbortedRunError, InterruptedRunError, Interrupts, _current
 
 
 def send(number: signal.Signals) -> None:
@@ -51,3 +51,18 @@ def test_what_ended_a_flow_ends_the_one_around_it() -> None:
             outer.check()
     with Interrupts() as later:
         later.check()
+
+
+def test_a_signal_that_ends_the_wait_for_the_end_of_a_block_leaves_nothing_of_the_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with Interrupts() as outer:
+        inner = Interrupts()
+        monkeypatch.setattr(inner._watch, "__exit__", interrupted)
+        with pytest.raises(KeyboardInterrupt), inner:
+            send(signal.SIGINT)
+        assert outer.received is signal.SIGINT
+        assert _current.get() is outer

@@ -11,6 +11,7 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.errors import ModelDirError, NoBestError
+from psflow.ps_runtime.estimator import local
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.model.basic_hooks import StopAtStepHook
@@ -140,3 +141,17 @@ def test_a_generator_that_blocks_for_ever_keeps_nobody(make):
     finally:
         never.set()
     assert steps_of(estimator.model_dir)[-1] == 2
+
+
+def test_who_does_not_wait_for_the_evaluator_leaves_nothing_open(make, monkeypatch):
+    def interrupt(evaluator):
+        raise KeyboardInterrupt
+
+    closed = []
+    for kind in (local.PsParts, local.InProcessServer):
+        close = kind.close
+        monkeypatch.setattr(kind, "close", lambda self, close=close: (closed.append(type(self)), close(self)))
+    monkeypatch.setattr(local._EvaluatorThread, "stop", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(make(), None, max_steps=1)
+    assert closed == [local.PsParts, local.InProcessServer]

@@ -146,3 +146,19 @@ def test_who_logs_does_not_fail_because_nobody_can_be_told(make: Make, monkeypat
     context.send = lambda event: 1 / 0  # type: ignore[assignment,return-value]
     with told_logs(context):
         logger.info("x")
+
+
+def test_a_role_whose_last_record_cannot_be_told_leaves_nothing(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BURST", 0)
+    context, root = make(0), logging.getLogger()
+    context.send = lambda event: 1 / 0  # type: ignore[assignment,return-value]
+    with pytest.raises(ZeroDivisionError), told_logs(context):
+        logger.info("left out")
+    assert module._process_logs not in root.handlers
+    assert root.level == logging.WARNING
+
+
+def test_a_level_that_a_user_sets_meanwhile_stays(make: Make) -> None:
+    with told_logs(make(0)):
+        logging.getLogger().setLevel(logging.ERROR)
+    assert logging.getLogger().level == logging.ERROR

@@ -3,8 +3,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,6 +17,7 @@ from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.job_file import Owner
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.errors import UsageError
+from psflow.tasks.prediction import owner as module
 from psflow.tasks.prediction.owner import OutputClaim
 
 NOW = 1000.0
@@ -73,3 +79,40 @@ def test_a_damaged_claim_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "_owner.json").write_text("{")
     with pytest.raises(UsageError, match=r"_owner.json is damaged .*: remove it if nobody writes there"):
         claim(tmp_path).check_free()
+
+
+def test_who_does_not_wait_for_a_sign_of_life_lets_go_of_the_output(tmp_path: Path) -> None:
+    def interrupt(timeout_secs: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    mine: Any = claim(tmp_path)
+    with pytest.raises(KeyboardInterrupt), mine:
+        renewer, mine._renewer = mine._renewer, SimpleNamespace(join=interrupt)
+    renewer.join()
+    assert not (tmp_path / "_owner.json").exists()
+
+
+def test_a_sign_of_life_that_hangs_neither_keeps_the_output_nor_takes_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_begun, goes_on = threading.Event(), threading.Event()
+    locked = FileStore.locked
+
+    @contextmanager
+    def hanging(lock: AbstractContextManager[None]) -> Iterator[None]:
+        if threading.current_thread().name == "psflow-output":
+            has_begun.set()
+            goes_on.wait()
+        with lock:
+            yield
+
+    monkeypatch.setattr(module, "RENEW_SECS", 0.001)
+    monkeypatch.setattr(module, "JOIN_SECS", 0.01)
+    monkeypatch.setattr(FileStore, "locked", lambda files, name: hanging(locked(files, name)))
+    mine = claim(tmp_path)
+    with mine:
+        assert has_begun.wait(200)
+    assert not (tmp_path / "_owner.json").exists()
+    goes_on.set()
+    mine._renewer.join(200)
+    assert not (tmp_path / "_owner.json").exists()

@@ -1,0 +1,55 @@
+"""An end of several steps, all of which happen."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Self
+
+from psflow.ps_runtime.errors import PsflowError
+
+__all__ = ["Ending"]
+
+_log = logging.getLogger(__name__)
+
+
+class Ending:
+    """Keeps the first error of several ``with`` blocks, so that each is entered whatever the ones before raise.
+
+    Parameters
+    ----------
+    error : BaseException or None
+        What has made it end: it comes before whatever the blocks raise, and is for the caller to raise.
+
+    Notes
+    -----
+    An interruption counts as an error, too. Errors after the first one are logged.
+    """
+
+    def __init__(self, error: BaseException | None) -> None:
+        self._cause = error
+        self._first = error
+
+    @property
+    def is_well(self) -> bool:
+        """Whether there is no error so far."""
+        return self._first is None
+
+    def check(self) -> None:
+        """Raise the first error, unless it ends already with one."""
+        if self._cause is None and self._first is not None:
+            raise self._first
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if self._first is None:
+            self._first = error
+        elif isinstance(error, Exception):
+            speaks_for_itself = isinstance(error, OSError | PsflowError)
+            text = "one more error as the job ends, %s: %s"
+            _log.warning(text, type(error).__name__, error, exc_info=None if speaks_for_itself else error)
+        return True

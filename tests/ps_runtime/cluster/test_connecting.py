@@ -1,0 +1,44 @@
+"""A cluster of our own leaves no process behind, however its end ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from psflow.ps_runtime.cluster import connecting as module
+
+
+class Cluster:
+    """What is known here of a SpecCluster with one worker; who closes it is interrupted."""
+
+    def __init__(self, process: subprocess.Popen[bytes], failure: BaseException) -> None:
+        self.failure = failure
+        self.loop = SimpleNamespace(add_callback=lambda callback: None, handlers={})
+        self.periodic_callbacks: dict[str, object] = {}
+        self.worker_spec: dict[int, object] = {0: {}}
+        self.workers = {0: SimpleNamespace(pid=process.pid, close=None)}
+
+    def close(self, timeout: float) -> None:
+        raise self.failure
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, OSError])
+def test_workers_of_a_cluster_whose_end_is_not_waited_for_are_killed(
+    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        cluster: Any = Cluster(process, kind())
+        monkeypatch.setattr(module, "SpecCluster", lambda **options: cluster)
+        try:
+            with pytest.raises(kind), module._local_cluster(1, "", 10.0):
+                pass
+            assert cluster not in module._open
+            assert cluster.worker_spec == {}
+        finally:
+            process.communicate()  # one that was not killed reads the end of its input
+    assert process.returncode == -signal.SIGKILL
