@@ -89,9 +89,18 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     yield loop
+    asyncio.run_coroutine_threadsafe(_end_others(), loop).result(60)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
+
+
+async def _end_others() -> None:
+    """Leave no task pending, of which asyncio would tell in the log of another test."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 60)
 
 
 @pytest.fixture(scope="session")

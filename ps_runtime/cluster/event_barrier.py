@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class SharedEvent(Protocol):
-    """What all processes of a cluster see set or clear, as ``distributed.Event``."""
+    """What all processes of a cluster see set or clear, as `ClusterEvent`."""
 
     def set(self) -> None:
         """Have all see it set."""
@@ -90,7 +90,7 @@ class EventBarrier:
         Raises
         ------
         WaitTimeoutError
-            If some do not come in time; they are named.
+            If some do not come in time; they are named. If the scheduler is silent for minutes, it is named.
         StoppedError
             If one of them has ended, of a failure or not.
         """

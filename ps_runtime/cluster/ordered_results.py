@@ -14,6 +14,7 @@ from distributed import Client, Future, KilledWorker, wait
 
 from psflow.ps_runtime.cluster.connecting import tls_fault
 from psflow.ps_runtime.cluster.failures import scheduler_loss
+from psflow.ps_runtime.cluster.fetching import fetched
 from psflow.ps_runtime.cluster.slots import Slots
 from psflow.ps_runtime.errors import PsflowError, StoppedError, UsageError
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
@@ -54,7 +55,7 @@ def ordered_results(
     WorkersLostError
         If the workers of a partition have died, one after the other.
     WaitTimeoutError
-        If the cluster has had no worker for half a minute.
+        If the cluster has had no worker for half a minute, or its scheduler is silent for minutes.
     RoleFailedError
         If the scheduler is gone.
     StoppedError
@@ -121,12 +122,11 @@ def _result(client: Client, slots: Slots, partition: object, future: Future[Resu
         with contextlib.suppress(TimeoutError, CancelledError):
             wait([future], timeout=LOOK_SECS)
     try:
-        result: Result = future.result()
+        return fetched(slots, future).result()
     except KilledWorker as error:
         raise WorkersLostError(str(partition), error.allowed_failures + 1) from None
     except CancelledError as error:
         raise scheduler_loss(client, error) or StoppedError(str(partition), "its Dask task was cancelled") from None
-    return result
 
 
 @dataclass(eq=False)

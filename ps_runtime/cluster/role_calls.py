@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import logging
 import secrets
@@ -16,10 +17,12 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import cloudpickle
-from distributed import Client, Event, Future, get_client, wait
+from distributed import Client, Future, Worker, get_worker, wait
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission_lock, free_slots, look
+from psflow.ps_runtime.cluster.asking import put
+from psflow.ps_runtime.cluster.cluster_event import ClusterEvent
 from psflow.ps_runtime.cluster.event_barrier import EventBarrier, arrivals
 from psflow.ps_runtime.cluster.failures import raised_at, root_cause, scheduler_loss
 from psflow.ps_runtime.cluster.host_addresses import is_of_this_machine, resolved
@@ -47,6 +50,8 @@ SETTLE_SECS = 1.0
 """After a first failure: how long to wait for the one that caused it."""
 END_TIMEOUT_SECS = 3.0
 """For cancelled tasks to end; those of psflow look at least four times a second."""
+ANSWER_SECS = 3.0
+"""For the scheduler to say that they have; one that is stopped does not."""
 LOOPBACK = ("127.0.0.1", "::1")
 ALL_ARE_HERE = (
     "all Dask workers are on this machine; correct the address, or give the client of a cluster with one there"
@@ -111,14 +116,14 @@ class RoleCalls:
     UsageError
         On entering: if a host has no free process for a task.
     WaitTimeoutError
-        On entering: if a task does not begin.
+        On entering: if a task does not begin, or the scheduler is silent for minutes.
     """
 
     def __init__(self, client: Client, calls: Sequence[RoleCall]) -> None:
         self._client = client
         self._calls = calls
         self._topic = f"psflow-calls-{secrets.token_hex(8)}"
-        self._event = partial(_event, client, self._topic)
+        self._event = partial(_event, client, self._topic, never_stop)
         self._futures: dict[RoleId, Future[Any]] = {}
         self._slots: dict[RoleId, str] = {}
         self._lost: set[RoleId] = set()
@@ -127,16 +132,14 @@ class RoleCalls:
         self._presence = Presence(client)
 
     def __enter__(self) -> Self:
-        with (
-            ExitStack() as stack,
-            admission_lock(self._client, AdmissionPolicy(ADMISSION_TIMEOUT_SECS), never_stop),
-        ):
-            self._slots = self._find_slots()
-            stack.callback(self._leave)  # somebody may not want to wait
-            self._event(OPEN).set()
-            for call in self._calls:
-                self._submit(call)
-            self._await_start()  # whoever is admitted next must see these processes taken
+        with ExitStack() as stack:
+            with admission_lock(self._client, AdmissionPolicy(ADMISSION_TIMEOUT_SECS), never_stop):
+                self._slots = self._find_slots()
+                stack.callback(self._leave)  # somebody may not want to wait
+                self._event(OPEN).set()
+                for call in self._calls:
+                    self._submit(call)
+                self._await_start()  # whoever is admitted next must see these processes taken
             stack.pop_all()
         return self
 
@@ -146,12 +149,12 @@ class RoleCalls:
         self._leave()
 
     def _leave(self) -> None:
-        """End all tasks."""
+        """Cancel all tasks, and wait seconds at most for their end; who interrupts that leaves them cancelled."""
         try:
             if self._client.status == "running":
-                self._event(OPEN).clear()
-            self._client.cancel(list(self._futures.values()), force=True)
-            self._await_end()
+                futures = list(self._futures.values())
+                put(self._client, lambda scheduler: self._client.cancel(futures, force=True))
+                self._await_end()
         finally:
             self._presence.close()
 
@@ -245,17 +248,35 @@ class RoleCalls:
 
     def _await_end(self) -> None:
         """Wait until no task runs, and leave no event behind."""
-        if self._client.status != "running":
-            return
         deadline = Deadline(min(END_TIMEOUT_SECS, stop_clock.left(ROLES_SECS)))
-        roles = self._futures.keys() - self._lost - self._returned
-        started = [role for role in roles if self._event(_started(role)).is_set()]
-        late = [str(role) for role in started if not self._event(_ended(role)).wait(deadline.remaining_secs)]
-        if late:
-            logger.warning("%s did not end within %.1f s", ", ".join(late), deadline.timeout_secs)
+        ended = put(self._client, partial(self._ended, deadline))
+        try:
+            if not concurrent.futures.wait([ended], deadline.timeout_secs + ANSWER_SECS).done:
+                names = ", ".join(map(str, self._futures))
+                logger.warning("the Dask scheduler is silent, and does not say whether %s ended", names)
+                return
+        finally:
+            ended.cancel()
+        with contextlib.suppress(OSError, CancelledError):  # without the scheduler there is nobody to leave
+            if late := ended.result():
+                logger.warning("%s did not end within %.1f s", ", ".join(late), deadline.timeout_secs)
+
+    async def _ended(self, deadline: Deadline, scheduler: Any) -> list[str]:
+        """Return who does not end in time, once there is no event any more."""
+
+        def name(event: str) -> str:
+            return _event_name(self._topic, event)
+
+        await scheduler.event_clear(name=name(OPEN))
+        late = []
+        for role in self._futures.keys() - self._lost - self._returned:
+            if await scheduler.event_is_set(name=name(_started(role))):
+                has_ended = await scheduler.event_wait(name=name(_ended(role)), timeout=deadline.remaining_secs)
+                late += [] if has_ended else [str(role)]
         for role in self._futures:
-            for name in (_started(role), _returned(role), _ended(role), *arrivals(role)):
-                self._event(name).clear()
+            for event in (_started(role), _returned(role), _ended(role), *arrivals(role)):
+                await scheduler.event_clear(name=name(event))
+        return late
 
 
 def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId] | None) -> None:
@@ -276,25 +297,30 @@ def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId]
     ------
     RoleFailedError
         If the function calls ``sys.exit`` with another code than 0 or None, which is a return.
+    StoppedError
+        If its task is cancelled while the scheduler does not answer.
+    WaitTimeoutError
+        If the scheduler is silent for minutes.
     """
     leave_quickly()
     liveness = Liveness.of_this_task(str(role))
-    event = partial(_event, get_client(), topic)
+    worker = get_worker()
+    event = partial(_event, worker, topic, liveness.check)
     if not event(OPEN).is_set():  # it was cancelled before the scheduler had heard of it
         raise StoppedError(str(role), "its client has left")
     if event(_returned(role)).is_set():  # Dask begins again what a process that is gone did
         return
     if event(_started(role)).is_set():
         raise RoleLostError(str(role), "its Dask worker was lost; start again")
-    event(_started(role)).set()
     try:
+        event(_started(role)).set()
         barrier = None
         if others is not None:
             barrier = EventBarrier(event, role, others, lambda one: event(_ended(one)).is_set(), liveness.check)
         _call(pickled, role, Surroundings(liveness.check, barrier))
         event(_returned(role)).set()
     finally:
-        event(_ended(role)).set()
+        _event(worker, topic, never_stop, _ended(role)).set()  # its owner waits for that, also where it is cancelled
 
 
 def _call(pickled: bytes, role: RoleId, surroundings: Surroundings) -> None:
@@ -305,8 +331,12 @@ def _call(pickled: bytes, role: RoleId, surroundings: Surroundings) -> None:
             raise RoleFailedError(str(role), f"it called sys.exit({left.code!r}){raised_at(left)}") from None
 
 
-def _event(client: Client, topic: str, name: str) -> Event:
-    return Event(f"{topic}-{name}", client=client)
+def _event(node: Client | Worker, topic: str, check: Callable[[], None], name: str) -> ClusterEvent:
+    return ClusterEvent(node, _event_name(topic, name), check)
+
+
+def _event_name(topic: str, name: str) -> str:
+    return f"{topic}-{name}"
 
 
 def _started(role: RoleId) -> str:

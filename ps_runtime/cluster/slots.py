@@ -30,7 +30,9 @@ class Slots:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._count = 0
-        self._next_look, self._no_workers = Deadline(0), Deadline(NO_WORKERS_SECS)
+        self._next_look = Deadline(0)
+        self._no_workers: Deadline | None = None
+        """Since the first of the last answers that named none: nobody may have asked for long before."""
 
     def count(self) -> int:
         """Return the number of slots. Blocks while the scheduler is asked.
@@ -45,9 +47,8 @@ class Slots:
         if self._next_look.has_passed:
             self._next_look = Deadline(LOOK_SECS)
             self._count = sum(ask(self._client, lambda scheduler: scheduler.ncores(), never_stop).values())
-            if self._count:
-                self._no_workers = Deadline(NO_WORKERS_SECS)
-            elif self._no_workers.has_passed:
+            self._no_workers = None if self._count else self._no_workers or Deadline(NO_WORKERS_SECS)
+            if self._no_workers is not None and self._no_workers.has_passed:
                 raise WaitTimeoutError("the Dask cluster", "have any worker", NO_WORKERS_SECS)
         return self._count
 

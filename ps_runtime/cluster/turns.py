@@ -47,10 +47,12 @@ class Turn:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.give_back()
-        if hasattr(self._lock, "refresh_callback"):  # else Dask calls it until the client closes
-            loop: Any = self._client.loop
-            loop.add_callback(self._lock.refresh_callback.stop)
+        try:
+            self.give_back()
+        finally:  # somebody may not want to wait
+            if hasattr(self._lock, "refresh_callback"):  # else Dask calls it until the client closes
+                loop: Any = self._client.loop
+                loop.add_callback(self._lock.refresh_callback.stop)
 
     def take(self, check: Callable[[], None]) -> bool:
         """Return whether it is this job's turn from now on. Blocks while the scheduler is asked, as `ask` does."""

@@ -13,6 +13,7 @@ import cloudpickle
 from distributed import Client, Future
 
 from psflow.ps_runtime.cluster.asking import put
+from psflow.ps_runtime.cluster.fetching import fetched
 from psflow.ps_runtime.cluster.slots import Slots
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import WaitTimeoutError
@@ -41,7 +42,7 @@ class Replay:
     """
 
     def __init__(self, client: Client, job: EvaluationJob, wanted: Mapping[int, Sequence[int]]) -> None:
-        self._client = client
+        self._client, self._slots = client, Slots(client)
         self._job = job
         # opaque bytes: the scheduler need not know the user's modules, and pickling is done once
         self._pickled: bytes = cloudpickle.dumps(job)
@@ -85,7 +86,8 @@ class Replay:
         Raises
         ------
         WaitTimeoutError
-            If no evaluation has begun by then, or the cluster has had no worker for half a minute.
+            If no evaluation has begun by then, the cluster has had no worker for half a minute, or its scheduler is
+            silent for minutes.
         """
         deadline = Deadline(timeout_secs)
         for batch in completed_batches(self._client, self._futures):
@@ -113,15 +115,16 @@ class Replay:
             return [failure for step in steps for failure in self._failures.get(step, ())]
 
     def _tasks(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        num_threads = Slots(self._client).count()
+        num_threads = self._slots.count()
         whole = len(self._wanted) >= TASKS_PER_THREAD * num_threads
         for step, indexes in self._wanted.items():
             yield from [(step, indexes)] if whole else [(step, (index,)) for index in indexes]
 
     def _outcomes_of(self, future: Future[Any]) -> Sequence[Outcome]:
         step, indexes = self._futures[future]
+        result = fetched(self._slots, future)
         try:
-            outcomes: Sequence[Outcome] = future.result()
+            outcomes: Sequence[Outcome] = result.result()
         except CancelledError:
             reason = "its Dask task was cancelled"
         except Exception as error:  # such as KilledWorker

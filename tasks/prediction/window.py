@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from distributed import Client, Future, KilledWorker
 
+from psflow.ps_runtime.cluster.fetching import fetched
 from psflow.ps_runtime.cluster.slots import Slots
 from psflow.ps_runtime.errors import PsflowError
 from psflow.tasks.completed import completed_batches
@@ -36,7 +37,7 @@ def predicted_parts(client: Client, partitions: Partitions) -> Iterator[list[Par
     Raises
     ------
     WaitTimeoutError
-        If the cluster has had no worker for half a minute.
+        If the cluster has had no worker for half a minute, or its scheduler is silent for minutes.
     Exception
         What the first failed partition failed with. Those that were submitted have ended by then; no other was.
 
@@ -88,8 +89,9 @@ class _Window:
         for future in batch:
             part = self._running.pop(future)
             self._may_have_room = True
+            result = fetched(self._slots, future)
             try:
-                facts.append(future.result())
+                facts.append(result.result())
             except KilledWorker as error:
                 lost = PartitionLostError(part.file, part.first_in_file, part.num_records, error.allowed_failures + 1)
                 self.failure = self.failure or lost

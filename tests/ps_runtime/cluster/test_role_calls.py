@@ -6,11 +6,15 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from distributed import Client
 
+from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster import role_calls
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls, Surroundings
@@ -143,6 +147,21 @@ def test_who_is_interrupted_before_all_are_submitted_leaves_none(
     assert events_left(client) == []
 
 
+def test_who_is_interrupted_while_the_turn_to_start_is_given_back_leaves_none(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def interrupted_lock(*given: Any) -> Iterator[None]:
+        yield
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(role_calls, "admission_lock", interrupted_lock)
+    with pytest.raises(KeyboardInterrupt):
+        run(client, call(CHIEF, serve))
+    assert events_left(client) == []
+    assert not any(client.processing().values())
+
+
 def test_each_task_needs_a_process_of_its_own_on_its_host(client: Client) -> None:
     roles = [RoleId(WORKER.role, index) for index in range(4)]
     with pytest.raises(UsageError, match=r"^worker-3 is at localhost:2222, and no free Dask worker is on that host: "):
@@ -179,22 +198,24 @@ def test_a_task_that_does_not_begin_is_named(client: Client, monkeypatch: pytest
 def test_what_dask_begins_again_or_too_late_is_refused(
     client: Client, monkeypatch: pytest.MonkeyPatch, events: list[str], error: type[Exception], words: str
 ) -> None:
-    monkeypatch.setattr(role_calls.Liveness, "of_this_task", lambda role: None)
-    monkeypatch.setattr(role_calls, "get_client", lambda: client)
+    monkeypatch.setattr(role_calls.Liveness, "of_this_task", lambda role: SimpleNamespace(check=never_stop))
+    monkeypatch.setattr(role_calls, "get_worker", lambda: client)
     for name in events:
-        role_calls._event(client, "again", name).set()
+        role_calls._event(client, "again", never_stop, name).set()
     with pytest.raises(error, match=words):
         role_calls.call_role(b"", CHIEF, "again", None)
     for name in events:
-        role_calls._event(client, "again", name).clear()
+        role_calls._event(client, "again", never_stop, name).clear()
 
 
 def test_what_has_returned_and_dask_begins_again_is_not_called_again(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(role_calls.Liveness, "of_this_task", lambda role: None)
-    monkeypatch.setattr(role_calls, "get_client", lambda: client)
-    events = [role_calls._event(client, "again", name) for name in ("open", "chief-0-started", "chief-0-returned")]
+    monkeypatch.setattr(role_calls.Liveness, "of_this_task", lambda role: SimpleNamespace(check=never_stop))
+    monkeypatch.setattr(role_calls, "get_worker", lambda: client)
+    events = [
+        role_calls._event(client, "again", never_stop, name) for name in ("open", "chief-0-started", "chief-0-returned")
+    ]
     for event in events:
         event.set()
     role_calls.call_role(b"no function", CHIEF, "again", None)

@@ -22,6 +22,7 @@ from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.tasks.evaluation import replay as module
 from psflow.tasks.evaluation.replay import Replay
 from psflow.tasks.evaluation.worker import EvaluationJob, Failure
+from tests.silent_scheduler import SILENT, HangingFuture, SilentScheduler, be_impatient, client_of
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +84,17 @@ def test_who_does_not_wait_for_the_end_hears_of_the_cluster_no_more(
     with pytest.raises(KeyboardInterrupt):
         Replay(client, job, {}).__exit__(None, None, None)
     assert client.asked == ["unsubscribe", "forget"]
+
+
+def test_a_scheduler_that_hands_over_no_outcomes_is_named(
+    job: EvaluationJob, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_impatient(monkeypatch)
+    client = client_of(loop, SilentScheduler())
+    replay, future = Replay(client, job, {}), HangingFuture(client)
+    replay._futures[future] = (1, (0,))  # type: ignore[index]
+    with pytest.raises(WaitTimeoutError, match=SILENT):
+        replay._outcomes_of(future)  # type: ignore[arg-type]
 
 
 @pytest.mark.cluster(shared=True)

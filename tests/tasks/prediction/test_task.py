@@ -62,6 +62,7 @@ class Quiet(PredictionProgress):
 
 def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, is_stopped: Callable[[], bool] = lambda: False) -> Any:
     monkeypatch.setattr(window, "completed_batches", cluster.completed)
+    monkeypatch.setattr(window, "fetched", lambda slots, future: future)  # which has its result
     monkeypatch.setattr(slots, "ask", lambda *given: {f"worker-{i}": 1 for i in range(cluster.slots)})
     monkeypatch.setattr(task, "PredictionProgress", Quiet)
     work: Any = SimpleNamespace()

@@ -1,0 +1,58 @@
+"""An event of the scheduler of a Dask cluster, for those who must not wait for ever where the scheduler hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from distributed import Client, Worker
+
+from psflow.ps_runtime.cluster.asking import ask
+
+__all__ = ["ClusterEvent"]
+
+
+class ClusterEvent:
+    """What all processes of a cluster see set or clear: a ``distributed.Event`` whose calls have a limit.
+
+    Dask counts the timeout of a wait in the scheduler; one that is stopped never lets the wait end.
+
+    Parameters
+    ----------
+    node : Client or Worker
+        Connected to the scheduler.
+    name : str
+        All events of one name are one.
+    check : callable
+        Called several times a second while the scheduler does not answer; raises to end the wait.
+
+    Notes
+    -----
+    Each call blocks, and raises, as `ask` does. Thread-safe.
+    """
+
+    def __init__(self, node: Client | Worker, name: str, check: Callable[[], None]) -> None:
+        self._node = node
+        self._name = name
+        self._check = check
+
+    def set(self) -> None:
+        """Have all see it set."""
+        ask(self._node, lambda scheduler: scheduler.event_set(name=self._name), self._check)
+
+    def clear(self) -> None:
+        """Have all see it clear; the scheduler forgets it then."""
+        ask(self._node, lambda scheduler: scheduler.event_clear(name=self._name), self._check)
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return bool(ask(self._node, lambda scheduler: scheduler.event_is_set(name=self._name), self._check))
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it is set; return whether it is."""
+
+        def question(scheduler: Any) -> Awaitable[bool]:
+            wait: Awaitable[bool] = scheduler.event_wait(name=self._name, timeout=timeout)
+            return wait
+
+        return ask(self._node, question, self._check)

@@ -1,0 +1,52 @@
+"""What a Dask task has ended with, fetched through a scheduler that may hang meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from typing import Any, TypeVar
+
+from distributed import Future
+
+from psflow.ps_runtime.cluster.slots import Slots
+
+__all__ = ["fetched"]
+
+T = TypeVar("T")
+
+LOOK_SECS = 0.5
+"""For the result to come, before somebody looks whether the scheduler answers."""
+
+
+def fetched(slots: Slots, future: Future[T]) -> concurrent.futures.Future[T]:
+    """Return a future of this process which has the result already, or what the task has failed with. Blocks.
+
+    Apart from what the task raises, so that nobody takes a scheduler that hangs for a failure of the task.
+
+    Parameters
+    ----------
+    slots : Slots
+        Of the cluster, which is asked meanwhile. A large result takes as long as it takes.
+    future : Future
+        Of a task that has ended. If its Dask worker is lost meanwhile, Dask makes the result again.
+
+    Raises
+    ------
+    RoleFailedError
+        If the connection to the scheduler breaks.
+    WaitTimeoutError
+        If the scheduler is silent for minutes, or the cluster has had no worker for half a minute.
+    """
+    loop: Any = future.client.loop
+    result = asyncio.run_coroutine_threadsafe(_result(future), loop.asyncio_loop)
+    try:
+        while not concurrent.futures.wait([result], LOOK_SECS).done:
+            slots.count()
+    finally:
+        result.cancel()  # one that has come stays
+    return result
+
+
+async def _result(future: Future[T]) -> T:
+    result: T = await future
+    return result

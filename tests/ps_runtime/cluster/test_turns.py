@@ -1,0 +1,29 @@
+"""A turn whose owner does not want to wait; without a cluster."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from psflow.ps_runtime.cluster import turns
+from psflow.ps_runtime.cluster.turns import STARTING, Turn
+
+
+def test_who_does_not_wait_until_a_turn_is_given_back_has_dask_refresh_it_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(turn: Turn) -> None:
+        raise KeyboardInterrupt
+
+    stopped: list[str] = []
+    lock = SimpleNamespace(refresh_callback=SimpleNamespace(stop=lambda: stopped.append("refreshing")))
+    monkeypatch.setattr(turns, "Lock", lambda name, scheduler_rpc, loop: lock)
+    monkeypatch.setattr(Turn, "give_back", interrupt)
+    client: Any = SimpleNamespace(
+        scheduler=SimpleNamespace(), loop=SimpleNamespace(add_callback=lambda callback: callback())
+    )
+    with pytest.raises(KeyboardInterrupt), Turn(client, STARTING):
+        pass
+    assert stopped == ["refreshing"]
