@@ -23,12 +23,13 @@ class Ending:
 
     Notes
     -----
-    An interruption counts as an error, too. Errors after the first one are logged.
+    An interruption, such as a second Ctrl-C, comes before all errors. Errors after the first one are logged.
     """
 
     def __init__(self, error: BaseException | None) -> None:
         self._cause = error
         self._first = error
+        self._interruption: BaseException | None = None
 
     @property
     def is_well(self) -> bool:
@@ -36,7 +37,9 @@ class Ending:
         return self._first is None
 
     def check(self) -> None:
-        """Raise the first error, unless it ends already with one."""
+        """Raise the first error, unless it ends already with one; an interruption in any case."""
+        if self._interruption is not None:
+            raise self._interruption
         if self._cause is None and self._first is not None:
             raise self._first
 
@@ -46,6 +49,8 @@ class Ending:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        if error is not None and not isinstance(error, Exception):
+            self._interruption = self._interruption or error
         if self._first is None:
             self._first = error
         elif isinstance(error, Exception):

@@ -112,7 +112,7 @@ class Watch:
     Notes
     -----
     `handle` does not block; the rest happens in threads, which end with the block. All of its end happens, also where a
-    part of it fails or is interrupted; the first error counts, that of the block before all others.
+    part of it fails or is interrupted. An interruption counts, else the first error, the one of the block first of all.
     """
 
     def __init__(self, watched: Watched, tracker: Tracker, logger: LoggerLike) -> None:

@@ -27,8 +27,16 @@ def test_what_ended_the_job_comes_first() -> None:
     ending = Ending(ZeroDivisionError())
     assert not ending.is_well
     with ending:
-        raise KeyboardInterrupt
+        raise ValueError
     ending.check()
+
+
+def test_an_interruption_comes_before_what_ended_the_job() -> None:
+    ending = Ending(ZeroDivisionError())
+    with ending:
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        ending.check()
 
 
 def test_nothing_is_raised_where_all_is_well() -> None:
