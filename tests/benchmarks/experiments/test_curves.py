@@ -50,12 +50,13 @@ def test_a_trial_is_evaluated_after_equal_numbers_of_gradients(
 
 @pytest.mark.cluster(shared=True)
 def test_a_trial_that_fails_says_why_and_keeps_what_was_measured(client: Client, tmp_path: Path) -> None:
-    wild = replace(trial(Async(), 1), learning_rate=1e30)
+    good = run_trial(client, trial(Async(), 1), str(tmp_path))
+    wild = replace(trial(Async(), 1), learning_rate=1e30, num_gradients=24)
     with np.errstate(all="ignore"):
         curve = run_trial(client, wild, str(tmp_path))
     assert "loss" in (curve.fault or "")
-    assert curve.gradients[0] == 0
-    assert curve.error_after(12) is None
+    assert curve.gradients[:3] == good.gradients == [0, 6, 12]
+    assert curve.error_after(24) is None
     assert curve.transport is None
 
 
