@@ -6,11 +6,12 @@ import contextlib
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from tests.free_ports import free_port
 
 START_SECS = 280.0
 
@@ -27,8 +28,7 @@ class MlflowServer:
     """
 
     def __init__(self, store: str, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._log = folder / "server.log"
         self._command = [
