@@ -81,7 +81,7 @@ def _hear(events: SimpleQueue[Event | None], on_event: OnEvent) -> None:
         while (event := events.get()) is not None:
             try:
                 on_event(event)
-            except Exception:  # it is the user's, and the job goes on
+            except BaseException:  # also sys.exit, by which a thread ends without a word: the job goes on
                 num_failed += 1
                 if num_failed == 1:
                     logger.exception("on_event failed with %s; the job goes on, and further errors are counted", event)

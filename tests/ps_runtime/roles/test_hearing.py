@@ -60,12 +60,13 @@ def test_who_does_not_come_to_an_end_is_named(
     assert said.startswith("on_event did not take the last events within 0.01 s after the end of the job: about 1 ")
 
 
-def test_who_fails_hears_on_and_the_first_error_is_told(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [ValueError("as planned"), SystemExit(1)], ids=lambda error: type(error).__name__)
+def test_who_fails_hears_on_and_the_first_error_is_told(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Event] = []
 
     def on_event(event: Event) -> None:
         seen.append(event)
-        raise ValueError("as planned")
+        raise error
 
     with heard(on_event) as hear:
         for event in EVENTS:
