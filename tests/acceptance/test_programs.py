@@ -137,12 +137,15 @@ def test_the_network_trains_by_one_command(run: Callable[..., dict[str, str]]) -
 
 def test_a_worker_fn_of_the_coordinator_has_a_loop_of_its_own(run: Callable[..., dict[str, str]]) -> None:
     said = run([*PYTHON, COORDINATED], by_tf_config([], 3))
-    assert {name: text.rstrip() for name, text in said.items()} == {
-        "ps-0": "",
-        "chief-0": "chief 0 of 3, w = 3.00",
-        "worker-0": "worker 0 of 3, w = 3.00",
-        "worker-1": "worker 1 of 3, w = 3.00",
+    assert said.pop("ps-0") == ""
+    found = {name: text.rstrip().partition(", w = ") for name, text in said.items()}
+    assert {name: who for name, (who, _, _) in found.items()} == {
+        "chief-0": "chief 0 of 3",
+        "worker-0": "worker 0 of 3",
+        "worker-1": "worker 1 of 3",
     }
+    # gradients that are late on a busy machine leave it a little beside 3
+    assert [float(w) for _, _, w in found.values()] == pytest.approx([3.0] * 3, abs=0.05)
 
 
 def test_a_worker_fn_of_the_coordinator_trains_by_one_command(run: Callable[..., dict[str, str]]) -> None:
