@@ -11,6 +11,8 @@ PEERS_PYTHON ?= python3.11
 TEST_PROCESSES ?= 2
 # a module is of one process, so that its fixtures are made once; tests/conftest.py says which modules come first
 SPREAD = -n $(TEST_PROCESSES) --dist loadscope --no-loadscope-reorder
+# some of these tests have a limit of an hour, by their mark
+LONG = -o faulthandler_timeout=0
 SEED ?= 1
 MINUTES ?= 5
 BENCHES ?= mlp dense embedding clicks input predict checkpoint startup memory recovery scaling
@@ -48,8 +50,8 @@ test-browser: venv
 # What takes minutes: schedules, kills, measured times. PSFLOW_STOP=all has every scene meet every signal and every state
 # of the servers (tests/acceptance/test_stop.py), half an hour more
 acceptance: venv
-	$(BIN)/python -m pytest tests/acceptance -m "not measured" $(SPREAD)
-	$(BIN)/python -m pytest tests/acceptance -m measured
+	$(BIN)/python -m pytest tests/acceptance -m "not measured" $(SPREAD) $(LONG)
+	$(BIN)/python -m pytest tests/acceptance -m measured $(LONG)
 
 check: venv
 	$(BIN)/ruff format --check .
