@@ -1,4 +1,4 @@
-"""Who hears of the events of roles: he holds nobody up, and what he logs is told to nobody again."""
+"""Callbacks that hear of the events of roles: they hold nobody up, and what they log becomes no event."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _thread = _Thread()
 
 
 def is_told() -> bool:
-    """Return whether what this thread logs in a role is told to the owner of the job."""
+    """Return whether the owner of the job hears of what this thread logs in a role."""
     return not _thread.is_quiet
 
 
