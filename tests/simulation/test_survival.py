@@ -298,3 +298,15 @@ class Survival(RuleBasedStateMachine):
 
 TestSurvival = Survival.TestCase
 TestSurvival.settings = settings(max_examples=60, stateful_step_count=20, derandomize=True, report_multiple_bugs=False)
+
+
+def test_a_request_is_made_a_third_time_where_two_connections_break():
+    """A chief whose connection is broken already pushes on the next one, which breaks before the push arrives."""
+    job = Survival()
+    spec = InputSpec(num_records=4, batch_size=1, num_epochs=1, split_batches=1, each_worker_reads_all=False)
+    job.begin(
+        0, Async(), num_spare=0, num_rounds=6, num_ps=1, num_workers=1, input_spec=spec, max_steps=None, save_steps=None
+    )
+    job.something_happens_at_a_message(1, Kind.PUSH, Fault.REQUEST_LOST, num_before=0, num_rounds=0)
+    job.a_connection_breaks(1, which=0, num_rounds=2)
+    job.teardown()

@@ -142,12 +142,25 @@ class Wire(Connection):
 
 
 class PatientShard(ShardClient):
-    """A shard client that does not ask again for what it is waiting for, and that gives up on a dead ps at once."""
+    """A shard client that does not ask again for what it is waiting for, and that gives up on a dead ps at once.
+
+    On one that lives it does not: a real one tries for seconds, in which no connection breaks as often as that.
+    """
 
     def __init__(self, trainer: Trainer, ps: PsProcess, identity: Identity) -> None:
         trains = identity.purpose is Purpose.TRAIN
         super().__init__(lambda secs: Wire(trainer, ps, trains=trains), identity, never_stop, reconnect_secs=0)
         self.is_waiting = False
+        self._ps = ps
+
+    def _come_back(self, error: BrokenPeerError) -> None:
+        while True:
+            try:
+                super()._come_back(error)
+                return
+            except BrokenPeerError:
+                if not self._ps.is_serving:
+                    raise
 
     def send(self, message: Message) -> None:
         if not self.is_waiting:
