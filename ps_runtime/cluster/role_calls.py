@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextlib
 import logging
@@ -17,23 +18,22 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import cloudpickle
-from distributed import Client, Future, Worker, get_worker, wait
+from distributed import Client, Future, wait
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission_lock, free_slots, look
 from psflow.ps_runtime.cluster.asking import put
-from psflow.ps_runtime.cluster.cluster_event import ClusterEvent
-from psflow.ps_runtime.cluster.event_barrier import EventBarrier, arrivals
-from psflow.ps_runtime.cluster.failures import raised_at, root_cause, scheduler_loss
+from psflow.ps_runtime.cluster.call_events import OPEN, call_event, ended, event_name, returned, running, started
+from psflow.ps_runtime.cluster.called_task import Surroundings, call_role
+from psflow.ps_runtime.cluster.event_barrier import arrivals
+from psflow.ps_runtime.cluster.failures import root_cause, scheduler_loss
 from psflow.ps_runtime.cluster.host_addresses import is_of_this_machine, resolved
-from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.cluster.presence import Presence
-from psflow.ps_runtime.cluster.role_task import Liveness
 from psflow.ps_runtime.deadline import ROLES_SECS, Deadline, stop_clock
-from psflow.ps_runtime.errors import RoleFailedError, RoleLostError, StoppedError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.errors import RoleLostError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
 
-__all__ = ["RoleCall", "RoleCalls", "Surroundings"]
+__all__ = ["RoleCall", "RoleCalls"]
 
 ADMISSION_TIMEOUT_SECS = 60.0
 START_TIMEOUT_SECS = 60.0
@@ -44,8 +44,6 @@ SLICE_SECS = 0.2
 POLL_SECS = 0.05
 FREE_TIMEOUT_SECS = 0.5
 """For the processes of tasks that were just cancelled to be free."""
-OPEN = "open"
-"""The event that is set as long as somebody waits for the tasks."""
 SETTLE_SECS = 1.0
 """After a first failure: how long to wait for the one that caused it."""
 END_TIMEOUT_SECS = 3.0
@@ -58,22 +56,6 @@ ALL_ARE_HERE = (
 )
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a function has of the cluster that calls it.
-
-    Parameters
-    ----------
-    check : callable
-        Raises StoppedError when it is to end.
-    barrier : EventBarrier or None
-        Where it waits for the others that have one.
-    """
-
-    check: Callable[[], None]
-    barrier: EventBarrier | None
 
 
 @dataclass(frozen=True)
@@ -123,7 +105,7 @@ class RoleCalls:
         self._client = client
         self._calls = calls
         self._topic = f"psflow-calls-{secrets.token_hex(8)}"
-        self._event = partial(_event, client, self._topic, never_stop)
+        self._event = partial(call_event, client, self._topic, never_stop)
         self._futures: dict[RoleId, Future[Any]] = {}
         self._slots: dict[RoleId, str] = {}
         self._lost: set[RoleId] = set()
@@ -226,7 +208,7 @@ class RoleCalls:
     def _check_lost(self) -> None:
         gone = self._presence.missing(set(self._slots.values()))
         away = {role for role, slot in self._slots.items() if slot in gone and not self._futures[role].done()}
-        self._returned |= {role for role in away - self._returned if self._event(_returned(role)).is_set()}
+        self._returned |= {role for role in away - self._returned if self._event(returned(role)).is_set()}
         self._lost |= away - self._returned
         if self._lost:
             role = min(self._lost, key=str)
@@ -243,112 +225,39 @@ class RoleCalls:
             if deadline.has_passed:
                 late = ", ".join(sorted(map(str, missing)))
                 raise WaitTimeoutError(late, "begin", deadline.timeout_secs, "its Dask worker does something else")
-            if self._event(_started(missing[0])).wait(min(SLICE_SECS, deadline.remaining_secs)):
+            if self._event(started(missing[0])).wait(min(SLICE_SECS, deadline.remaining_secs)):
                 missing.pop(0)
 
     def _await_end(self) -> None:
         """Wait until no task runs, and leave no event behind."""
         deadline = Deadline(min(END_TIMEOUT_SECS, stop_clock.left(ROLES_SECS)))
-        ended = put(self._client, partial(self._ended, deadline))
+        answer = put(self._client, partial(self._ended, deadline))
         try:
-            if not concurrent.futures.wait([ended], deadline.timeout_secs + ANSWER_SECS).done:
+            if not concurrent.futures.wait([answer], deadline.timeout_secs + ANSWER_SECS).done:
                 names = ", ".join(map(str, self._futures))
                 logger.warning("the Dask scheduler is silent, and does not say whether %s ended", names)
                 return
         finally:
-            ended.cancel()
+            answer.cancel()
         with contextlib.suppress(OSError, CancelledError):  # without the scheduler there is nobody to leave
-            if late := ended.result():
+            if late := answer.result():
                 logger.warning("%s did not end within %.1f s", ", ".join(late), deadline.timeout_secs)
 
     async def _ended(self, deadline: Deadline, scheduler: Any) -> list[str]:
         """Return who does not end in time, once there is no event any more."""
-
-        def name(event: str) -> str:
-            return _event_name(self._topic, event)
-
+        name = partial(event_name, self._topic)
         await scheduler.event_clear(name=name(OPEN))
         late = []
         for role in self._futures.keys() - self._lost - self._returned:
-            if await scheduler.event_is_set(name=name(_started(role))):
-                has_ended = await scheduler.event_wait(name=name(_ended(role)), timeout=deadline.remaining_secs)
-                late += [] if has_ended else [str(role)]
+            while await scheduler.event_is_set(name=name(running(role))):
+                if deadline.has_passed:
+                    late.append(str(role))
+                    break
+                await asyncio.sleep(min(POLL_SECS, deadline.remaining_secs))
         for role in self._futures:
-            for event in (_started(role), _returned(role), _ended(role), *arrivals(role)):
+            for event in (running(role), started(role), returned(role), ended(role), *arrivals(role)):
                 await scheduler.event_clear(name=name(event))
         return late
-
-
-def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId] | None) -> None:
-    """Call a function as one task. The body of a Dask task.
-
-    Parameters
-    ----------
-    pickled : bytes
-        The function, as cloudpickle writes it.
-    role : RoleId
-        Which task this is.
-    topic : str
-        How the names of its events begin.
-    others : sequence of RoleId or None
-        For whom it waits at the barrier; None: it has no barrier.
-
-    Raises
-    ------
-    RoleFailedError
-        If the function calls ``sys.exit`` with another code than 0 or None, which is a return.
-    StoppedError
-        If its task is cancelled while the scheduler does not answer.
-    WaitTimeoutError
-        If the scheduler is silent for minutes.
-    """
-    leave_quickly()
-    liveness = Liveness.of_this_task(str(role))
-    worker = get_worker()
-    event = partial(_event, worker, topic, liveness.check)
-    if not event(OPEN).is_set():  # it was cancelled before the scheduler had heard of it
-        raise StoppedError(str(role), "its client has left")
-    if event(_returned(role)).is_set():  # Dask begins again what a process that is gone did
-        return
-    if event(_started(role)).is_set():
-        raise RoleLostError(str(role), "its Dask worker was lost; start again")
-    try:
-        event(_started(role)).set()
-        barrier = None
-        if others is not None:
-            barrier = EventBarrier(event, role, others, lambda one: event(_ended(one)).is_set(), liveness.check)
-        _call(pickled, role, Surroundings(liveness.check, barrier))
-        event(_returned(role)).set()
-    finally:
-        _event(worker, topic, never_stop, _ended(role)).set()  # its owner waits for that, also where it is cancelled
-
-
-def _call(pickled: bytes, role: RoleId, surroundings: Surroundings) -> None:
-    try:
-        cloudpickle.loads(pickled)(surroundings)
-    except SystemExit as left:  # it would end the Dask worker, which then counts as lost
-        if left.code not in (None, 0):
-            raise RoleFailedError(str(role), f"it called sys.exit({left.code!r}){raised_at(left)}") from None
-
-
-def _event(node: Client | Worker, topic: str, check: Callable[[], None], name: str) -> ClusterEvent:
-    return ClusterEvent(node, _event_name(topic, name), check)
-
-
-def _event_name(topic: str, name: str) -> str:
-    return f"{topic}-{name}"
-
-
-def _started(role: RoleId) -> str:
-    return f"{role}-started"
-
-
-def _returned(role: RoleId) -> str:
-    return f"{role}-returned"
-
-
-def _ended(role: RoleId) -> str:
-    return f"{role}-ended"
 
 
 def _slots_at(client: Client, calls: Sequence[RoleCall]) -> dict[RoleId, str]:

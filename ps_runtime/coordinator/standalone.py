@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from psflow.ps_runtime.cluster.called_task import Surroundings
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.ordered_results import Client
-from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls, Surroundings
+from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls
 from psflow.ps_runtime.coordinator.place import Place
 from psflow.ps_runtime.coordinator.program import Program
 from psflow.ps_runtime.coordinator.serving import meeting_place, serve

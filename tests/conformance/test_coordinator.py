@@ -16,7 +16,7 @@ from psflow import (
     run_distribute_coordinator,
 )
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster.role_calls import Surroundings
+from psflow.ps_runtime.cluster.called_task import Surroundings
 from psflow.ps_runtime.coordinator import coordinator, independent, serving, standalone
 from psflow.ps_runtime.coordinator.program import Program
 from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, UsageError

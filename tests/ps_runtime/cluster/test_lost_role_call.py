@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.cluster import presence, role_calls
+from psflow.ps_runtime.cluster.called_task import Surroundings
 from psflow.ps_runtime.cluster.connecting import open_cluster
-from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls, Surroundings
+from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls
 from psflow.ps_runtime.errors import RoleFailedError, RoleLostError
 from psflow.ps_runtime.specs.roles import RoleId
 

@@ -11,13 +11,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
 import pytest
 from distributed import Client
 
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster import role_calls
+from psflow.ps_runtime.cluster import called_task, role_calls
+from psflow.ps_runtime.cluster.call_events import OPEN, call_event
+from psflow.ps_runtime.cluster.called_task import Surroundings
+from psflow.ps_runtime.cluster.cluster_event import ClusterEvent
 from psflow.ps_runtime.cluster.connecting import open_cluster
-from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls, Surroundings
+from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls
 from psflow.ps_runtime.errors import RoleFailedError, RoleLostError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.leak_guard import no_leaks
@@ -162,6 +166,30 @@ def test_who_is_interrupted_while_the_turn_to_start_is_given_back_leaves_none(
     assert not any(client.processing().values())
 
 
+def test_a_task_that_begins_while_its_client_leaves_is_waited_for(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = RoleCalls(client, [call(CHIEF, serve)])
+    calls._futures[CHIEF] = client.submit(int)
+    calls._event(OPEN).set()
+    is_set = ClusterEvent.is_set
+
+    def leave_meanwhile(event: ClusterEvent) -> bool:
+        answer = is_set(event)
+        if event._name.endswith(OPEN):
+            leaving.start()
+            leaving.join(0.5)
+        return answer
+
+    monkeypatch.setattr(called_task.Liveness, "of_this_task", lambda role: SimpleNamespace(check=never_stop))
+    monkeypatch.setattr(called_task, "get_worker", lambda: client)
+    monkeypatch.setattr(ClusterEvent, "is_set", leave_meanwhile)
+    leaving = threading.Thread(target=calls._leave)
+    called_task.call_role(cloudpickle.dumps(lambda _: None), CHIEF, calls._topic, None)
+    leaving.join()
+    assert events_left(client) == []
+
+
 def test_each_task_needs_a_process_of_its_own_on_its_host(client: Client) -> None:
     roles = [RoleId(WORKER.role, index) for index in range(4)]
     with pytest.raises(UsageError, match=r"^worker-3 is at localhost:2222, and no free Dask worker is on that host: "):
@@ -198,26 +226,24 @@ def test_a_task_that_does_not_begin_is_named(client: Client, monkeypatch: pytest
 def test_what_dask_begins_again_or_too_late_is_refused(
     client: Client, monkeypatch: pytest.MonkeyPatch, events: list[str], error: type[Exception], words: str
 ) -> None:
-    monkeypatch.setattr(role_calls.Liveness, "of_this_task", lambda role: SimpleNamespace(check=never_stop))
-    monkeypatch.setattr(role_calls, "get_worker", lambda: client)
+    monkeypatch.setattr(called_task.Liveness, "of_this_task", lambda role: SimpleNamespace(check=never_stop))
+    monkeypatch.setattr(called_task, "get_worker", lambda: client)
     for name in events:
-        role_calls._event(client, "again", never_stop, name).set()
+        call_event(client, "again", never_stop, name).set()
     with pytest.raises(error, match=words):
-        role_calls.call_role(b"", CHIEF, "again", None)
+        called_task.call_role(b"", CHIEF, "again", None)
     for name in events:
-        role_calls._event(client, "again", never_stop, name).clear()
+        call_event(client, "again", never_stop, name).clear()
 
 
 def test_what_has_returned_and_dask_begins_again_is_not_called_again(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(role_calls.Liveness, "of_this_task", lambda role: SimpleNamespace(check=never_stop))
-    monkeypatch.setattr(role_calls, "get_worker", lambda: client)
-    events = [
-        role_calls._event(client, "again", never_stop, name) for name in ("open", "chief-0-started", "chief-0-returned")
-    ]
+    monkeypatch.setattr(called_task.Liveness, "of_this_task", lambda role: SimpleNamespace(check=never_stop))
+    monkeypatch.setattr(called_task, "get_worker", lambda: client)
+    events = [call_event(client, "again", never_stop, name) for name in ("open", "chief-0-started", "chief-0-returned")]
     for event in events:
         event.set()
-    role_calls.call_role(b"no function", CHIEF, "again", None)
+    called_task.call_role(b"no function", CHIEF, "again", None)
     for event in events:
         event.clear()

@@ -12,9 +12,10 @@ import cloudpickle
 import pytest
 
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster import role_calls
+from psflow.ps_runtime.cluster import called_task, role_calls
 from psflow.ps_runtime.cluster.asking import put
-from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls, Surroundings
+from psflow.ps_runtime.cluster.called_task import Surroundings
+from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.silent_scheduler import SILENT, SilentScheduler, be_impatient, client_of
@@ -94,9 +95,9 @@ def call(monkeypatch: pytest.MonkeyPatch, worker: Any, check: Any, others: list[
         surroundings.barrier.wait(60)
 
     be_impatient(monkeypatch, 0.5)
-    monkeypatch.setattr(role_calls.Liveness, "of_this_task", lambda role: SimpleNamespace(check=check))
-    monkeypatch.setattr(role_calls, "get_worker", lambda: worker)
-    role_calls.call_role(cloudpickle.dumps(meet), CHIEF, "calls", others)
+    monkeypatch.setattr(called_task.Liveness, "of_this_task", lambda role: SimpleNamespace(check=check))
+    monkeypatch.setattr(called_task, "get_worker", lambda: worker)
+    called_task.call_role(cloudpickle.dumps(meet), CHIEF, "calls", others)
 
 
 def test_a_task_that_is_to_end_waits_for_no_scheduler(
@@ -128,4 +129,4 @@ def test_who_waits_at_the_barrier_names_a_silent_scheduler(
         call(monkeypatch, client_of(loop, scheduler), lambda: checked.append(None), [WORKER])
     assert checked
     assert [name for what, name in scheduler.asked if what == "event_wait"] == ["calls-worker-0-at-barrier-0"]
-    assert scheduler.asked[-1] == ("event_set", "calls-chief-0-ended")
+    assert scheduler.asked[-2:] == [("event_set", "calls-chief-0-ended"), ("event_clear", "calls-chief-0-running")]

@@ -1,0 +1,103 @@
+"""The body of a Dask task that calls a function, once, as long as somebody waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import cloudpickle
+from distributed import get_worker
+
+from psflow.ps_runtime.client.shard_client import never_stop
+from psflow.ps_runtime.cluster.call_events import OPEN, call_event, ended, returned, running, started
+from psflow.ps_runtime.cluster.cluster_event import ClusterEvent
+from psflow.ps_runtime.cluster.event_barrier import EventBarrier
+from psflow.ps_runtime.cluster.failures import raised_at
+from psflow.ps_runtime.cluster.leaving import leave_quickly
+from psflow.ps_runtime.cluster.role_task import Liveness
+from psflow.ps_runtime.errors import RoleFailedError, RoleLostError, StoppedError
+from psflow.ps_runtime.specs.roles import RoleId
+
+__all__ = ["Surroundings", "call_role"]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a function has of the cluster that calls it.
+
+    Parameters
+    ----------
+    check : callable
+        Raises StoppedError when it is to end.
+    barrier : EventBarrier or None
+        Where it waits for the others that have one.
+    """
+
+    check: Callable[[], None]
+    barrier: EventBarrier | None
+
+
+def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId] | None) -> None:
+    """Call a function as one task. The body of a Dask task.
+
+    Parameters
+    ----------
+    pickled : bytes
+        The function, as cloudpickle writes it.
+    role : RoleId
+        Which task this is.
+    topic : str
+        How the names of its events begin.
+    others : sequence of RoleId or None
+        For whom it waits at the barrier; None: it has no barrier.
+
+    Raises
+    ------
+    RoleFailedError
+        If the function calls ``sys.exit`` with another code than 0 or None, which is a return.
+    StoppedError
+        If its task is cancelled while the scheduler does not answer.
+    WaitTimeoutError
+        If the scheduler is silent for minutes.
+    """
+    leave_quickly()
+    liveness = Liveness.of_this_task(str(role))
+    worker = get_worker()
+    event = partial(call_event, worker, topic, liveness.check)
+    always = partial(call_event, worker, topic, never_stop)  # also where it is cancelled
+    event(running(role)).set()  # before it looks whether it may run: its owner waits for those that do
+    try:
+        if not event(OPEN).is_set():  # it was cancelled before the scheduler had heard of it
+            raise StoppedError(str(role), "its client has left")
+        if event(returned(role)).is_set():  # Dask begins again what a process that is gone did
+            return
+        if event(started(role)).is_set():
+            raise RoleLostError(str(role), "its Dask worker was lost; start again")
+        try:
+            event(started(role)).set()
+            _call(pickled, role, Surroundings(liveness.check, _barrier(event, role, others, liveness.check)))
+            event(returned(role)).set()
+        finally:
+            always(ended(role)).set()
+    finally:
+        always(running(role)).clear()
+
+
+def _barrier(
+    event: Callable[[str], ClusterEvent],
+    role: RoleId,
+    others: Sequence[RoleId] | None,
+    check: Callable[[], None],
+) -> EventBarrier | None:
+    if others is None:
+        return None
+    return EventBarrier(event, role, others, lambda one: event(ended(one)).is_set(), check)
+
+
+def _call(pickled: bytes, role: RoleId, surroundings: Surroundings) -> None:
+    try:
+        cloudpickle.loads(pickled)(surroundings)
+    except SystemExit as left:  # it would end the Dask worker, which then counts as lost
+        if left.code not in (None, 0):
+            raise RoleFailedError(str(role), f"it called sys.exit({left.code!r}){raised_at(left)}") from None
