@@ -35,6 +35,8 @@ __all__ = [
 CLOSES = ("closing_gracefully", "closing")
 """What the scheduler says of a Dask worker that is about to end."""
 RESOURCE = "psflow"
+SILENT_SECS = 10.0
+"""Longer than a Dask worker that is well lets the scheduler wait for news, where others have given theirs."""
 POLL_SECS = 0.2
 TAKEN_SECS = 1.0
 TAKEN_POLL_SECS = 0.02
@@ -258,9 +260,19 @@ def _where(client: Client) -> str:
 
 
 def free_slots(workers: Mapping[str, Any], processing: Mapping[str, Any]) -> list[str]:
-    """Return the free slots of `workers` (as ``scheduler_info`` tells them), best first."""
+    """Return the free slots of `workers` (as ``scheduler_info`` tells them), best first.
+
+    Last come those of Dask workers that the scheduler has not heard from for a while: a process that is stopped stays
+    in its list for minutes.
+    """
     stay = sorted(address for address, worker in workers.items() if worker["status"] not in CLOSES)
     free = {address: workers[address]["nthreads"] - len(processing.get(address, ())) for address in stay}
     rounds = [[address for address in free if free[address] > i] for i in range(max(free.values(), default=0))]
     preferred = itertools.chain.from_iterable(rounds)
-    return sorted(preferred, key=lambda address: RESOURCE not in workers[address]["resources"])
+    newest = max((worker["last_seen"] for worker in workers.values()), default=0.0)
+
+    def rank(address: str) -> tuple[bool, bool]:
+        worker = workers[address]
+        return newest - worker["last_seen"] > SILENT_SECS, RESOURCE not in worker["resources"]
+
+    return sorted(preferred, key=rank)

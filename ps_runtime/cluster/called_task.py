@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import cloudpickle
 from distributed import get_worker
 
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster.call_events import OPEN, call_event, ended, returned, running, started
+from psflow.ps_runtime.cluster.asking import ask, put
+from psflow.ps_runtime.cluster.call_events import OPEN, call_event, ended, event_name, returned, running, started
 from psflow.ps_runtime.cluster.cluster_event import ClusterEvent
 from psflow.ps_runtime.cluster.event_barrier import EventBarrier
 from psflow.ps_runtime.cluster.failures import raised_at
@@ -65,8 +67,12 @@ def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId]
     liveness = Liveness.of_this_task(str(role))
     worker = get_worker()
     event = partial(call_event, worker, topic, liveness.check)
-    always = partial(call_event, worker, topic, never_stop)  # also where it is cancelled
-    event(running(role)).set()  # before it looks whether it may run: its owner waits for those that do
+    has_begun = False
+    try:
+        event(running(role)).set()  # before it looks whether it may run: its owner waits for those that do
+    except BaseException:
+        put(worker, partial(_leave, topic, role, has_begun))  # the scheduler may hear of it yet
+        raise
     try:
         if not event(OPEN).is_set():  # it was cancelled before the scheduler had heard of it
             raise StoppedError(str(role), "its client has left")
@@ -74,14 +80,19 @@ def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId]
             return
         if event(started(role)).is_set():
             raise RoleLostError(str(role), "its Dask worker was lost; start again")
-        try:
-            event(started(role)).set()
-            _call(pickled, role, Surroundings(liveness.check, _barrier(event, role, others, liveness.check)))
-            event(returned(role)).set()
-        finally:
-            always(ended(role)).set()
+        has_begun = True
+        event(started(role)).set()
+        _call(pickled, role, Surroundings(liveness.check, _barrier(event, role, others, liveness.check)))
+        event(returned(role)).set()
     finally:
-        always(running(role)).clear()
+        ask(worker, partial(_leave, topic, role, has_begun), never_stop)  # also where it is cancelled
+
+
+async def _leave(topic: str, role: RoleId, has_begun: bool, scheduler: Any) -> None:
+    """Say that a task is over: the others look at that, and the owner of all waits for it."""
+    if has_begun:
+        await scheduler.event_set(name=event_name(topic, ended(role)))
+    await scheduler.event_clear(name=event_name(topic, running(role)))
 
 
 def _barrier(

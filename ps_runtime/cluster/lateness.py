@@ -33,6 +33,11 @@ class Lateness:
         lives = [(role, self._states[role].life) for role in roles]
         return [role for role, life in lives if life is not None and self._clock() - life.placed_at >= timeout_secs]
 
+    def to_start(self, timeout_secs: float) -> list[RoleId]:
+        """Return those whose present life is a later one, was placed so long ago, and has not started."""
+        later = {role: s.life for role, s in self._states.items() if s.is_later and not s.has_ended}
+        return self.of([role for role, life in later.items() if life and not life.has_started], timeout_secs)
+
     def to_leave(self, timeout_secs: float) -> list[RoleId]:
         """Return the ps and the chief if they were recalled so long ago, and have not left."""
         saving = [(role, s.life) for role, s in self._states.items() if role.role in SAVING and not s.has_ended]

@@ -341,7 +341,9 @@ class ClusterJob:
                     self._supervisor.listen(role, event.incarnation)
             case FirstStep():
                 self._supervisor.step(role, event.incarnation)
-            case Restored() | Metrics() | SummaryFile() | Checkpoint() | Evaluation() | Export():
+            case Metrics() | SummaryFile():
+                return is_current and not self._supervisor.is_outlived(role)
+            case Restored() | Checkpoint() | Evaluation() | Export():
                 pass
             case LogMessage():
                 return True
@@ -369,7 +371,9 @@ class ClusterJob:
             check()
             self._raise_failure(check)
             if late:
-                raise WaitTimeoutError(", ".join(map(str, late)), action, START_TIMEOUT_SECS)
+                slots = ", ".join(sorted({self._supervisor.slots()[role] for role in late}))
+                detail = f"look at its Dask worker, {slots}: it may hang, or do something else"
+                raise WaitTimeoutError(", ".join(map(str, late)), action, START_TIMEOUT_SECS, detail)
 
     def _has_news(self) -> bool:
         return self._losses.has_news() or self._supervisor.all_ended() or self._any_error()

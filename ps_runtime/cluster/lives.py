@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from psflow.ps_runtime.errors import RoleFailedError, RoleLostError, StoppedError
+from psflow.ps_runtime.errors import BrokenPeerError, RoleFailedError, RoleLostError, StoppedError, TransportError
 from psflow.ps_runtime.specs.roles import RoleId
 
 __all__ = ["HOUR_SECS", "NOT_NEEDED", "Loss", "RoleLife", "RoleState", "UserFault", "too_many_losses"]
@@ -46,17 +46,13 @@ class RoleLife:
     placed_at: float
     has_started: bool = False
     is_listening: bool = False
+    has_stepped: bool = False
     has_left: bool = False
     has_outcome: bool = False
     is_leaving: bool = False
     hang: str | None = None
     """How it hangs, if its Dask worker is ended for that."""
     recalled_at: float | None = None
-
-    @property
-    def can_be_reached(self) -> bool:
-        """Whether this is a ps that listens, and goes on."""
-        return self.is_listening and self.recalled_at is None
 
 
 @dataclass(slots=True)
@@ -93,6 +89,16 @@ class RoleState:
         return self.life is not None and self.life.recalled_at is not None
 
     @property
+    def can_be_reached(self) -> bool:
+        """Whether this is a ps that listens, and goes on."""
+        return self.life is not None and self.life.is_listening and not self.is_recalled
+
+    @property
+    def serves(self) -> bool:
+        """Whether this is a ps that can be reached, and has not come to its end."""
+        return self.can_be_reached and not self.has_ended
+
+    @property
     def is_to_end(self) -> bool:
         """Whether its life runs still, and nobody waits for its result."""
         is_running = self.life is not None and not self.life.has_left
@@ -102,6 +108,12 @@ class RoleState:
     def has_ended(self) -> bool:
         """Whether the role has ended for good, well or not."""
         return self.report is not None or self.error is not None or self.let_go is not None
+
+    def is_cut_off_by(self, error: BaseException) -> bool:
+        """Return whether an error says that the present life does not reach the ps, which another one may reach."""
+        if self.is_later:
+            return isinstance(error, TransportError)
+        return self.life is not None and self.life.has_stepped and isinstance(error, BrokenPeerError)
 
     def note_loss(self, at: float, *, counts: bool) -> None:
         """Take note of a loss, if it counts, and forget those of more than an hour ago."""

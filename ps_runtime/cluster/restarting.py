@@ -101,7 +101,7 @@ class Restarting:
         with self._supervisor.lock:
             due, all_started = self._supervisor.due(), self._supervisor.all_started()
         if not due:
-            self._say = None
+            self._no_slot = self._say = None
         # a slot that this job was given is not given once more: the scheduler knows by then that it is taken
         if not due or not (self._next_look.has_passed or (self._has_placed_all and all_started)):
             return

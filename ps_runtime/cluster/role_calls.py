@@ -224,7 +224,9 @@ class RoleCalls:
             self._check_lost()
             if deadline.has_passed:
                 late = ", ".join(sorted(map(str, missing)))
-                raise WaitTimeoutError(late, "begin", deadline.timeout_secs, "its Dask worker does something else")
+                slots = ", ".join(sorted(self._slots[role] for role in missing))
+                detail = f"its Dask worker, {slots}, hangs or does something else"
+                raise WaitTimeoutError(late, "begin", deadline.timeout_secs, detail)
             if self._event(started(missing[0])).wait(min(SLICE_SECS, deadline.remaining_secs)):
                 missing.pop(0)
 

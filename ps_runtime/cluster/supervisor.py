@@ -34,7 +34,14 @@ from typing import Any, assert_never
 from psflow.ps_runtime.cluster.lateness import SAVING, Lateness
 from psflow.ps_runtime.cluster.lives import NOT_NEEDED, Loss, RoleLife, RoleState, UserFault, too_many_losses
 from psflow.ps_runtime.cluster.silence import RunningLife
-from psflow.ps_runtime.errors import InterruptedLoopError, LifeOverError, RoleLostError, StoppedError, TransportError
+from psflow.ps_runtime.errors import (
+    InterruptedLoopError,
+    LifeOverError,
+    RoleLostError,
+    StoppedError,
+    TransportError,
+    WaitTimeoutError,
+)
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 __all__ = ["Supervisor"]
@@ -129,7 +136,7 @@ class Supervisor:
     def step(self, role: RoleId, incarnation: int) -> None:
         """Take note that a life has made a step."""
         if (life := self._life(role, incarnation)) is not None and life.recalled_at is None:
-            self._is_open = True
+            life.has_stepped = self._is_open = True
 
     def leave(self, role: RoleId, incarnation: int) -> None:
         """Take note that a life runs no longer; `finish` or `fail` says how it has ended."""
@@ -152,9 +159,8 @@ class Supervisor:
     def finish(self, role: RoleId, incarnation: int, report: dict[str, Any]) -> None:
         """Take note that a life came to its end, and what it says of itself."""
         state = self._states[role]
-        if self._life(role, incarnation) is None or self.has_ended(role):
-            return
-        if state.is_recalled and role.role is not Role.CHIEF:
+        is_over = state.is_recalled and role.role is not Role.CHIEF
+        if self._life(role, incarnation) is None or self.has_ended(role) or is_over:
             return
         state.report = report
         if role.role is Role.CHIEF:
@@ -170,17 +176,17 @@ class Supervisor:
     def fail(self, role: RoleId, incarnation: int, error: BaseException, fault: UserFault | None = None) -> None:
         """Take note that a life ended with an error, and with which `fault` of the user's code, if it is one.
 
-        It counts as lost if the others go on without it, or if it leaves in order, or hangs. So does a life that cannot
-        reach the ps, if it is a later one, or nobody needs it any more. Where a signal has ended the loop of a worker,
-        its Dask worker closes next, and `lose_slots` takes note of that.
+        It counts as lost if the others go on without it, if it leaves in order, or hangs; or if it cannot reach the ps
+        and has made a step, is a later one, or not needed any more. Where a signal has ended the loop of a worker, its
+        Dask worker closes next, and `lose_slots` takes note of that.
         """
         state = self._states[role]
         life = self._life(role, incarnation)
         if life is None or self.has_ended(role):
             return
         is_left = life.hang is not None or (life.is_leaving and isinstance(error, StoppedError))
-        is_late = state.is_later or (role.role is Role.WORKER and self.is_trained)
-        is_cut_off = is_late and isinstance(error, TransportError)
+        is_needed = role.role is not Role.WORKER or not self.is_trained
+        is_cut_off = state.is_cut_off_by(error) if is_needed else isinstance(error, TransportError | WaitTimeoutError)
         if life.recalled_at is not None:
             life.has_outcome = True
             state.life = life if life.has_started and not life.has_left else None  # who has started leaves
@@ -208,11 +214,8 @@ class Supervisor:
 
     def lose_late(self, timeout_secs: float) -> None:
         """Take note of the time: a later life that has not started so long after it was placed is lost."""
-        for role, state in self._states.items():
-            life = state.life
-            if life is None or life.has_started or not state.is_later or state.has_ended:
-                continue
-            if self._clock() - life.placed_at >= timeout_secs:
+        for role in self.lateness.to_start(timeout_secs):
+            if (life := self._states[role].life) is not None:  # not recalled because of one before
                 self._lose(role, f"it did not start on {life.slot} within {timeout_secs:g} s")
 
     def let_go_late(self, timeout_secs: float) -> dict[RoleId, str]:
@@ -236,8 +239,7 @@ class Supervisor:
 
     def due(self) -> list[RoleId]:
         """Return those of `waiting` that may begin now, in this order."""
-        saving = [state for role, state in self._states.items() if role.role in SAVING]
-        if any(state.is_recalled and not state.has_ended for state in saving):
+        if any(s.is_recalled and not s.has_ended for role, s in self._states.items() if role.role in SAVING):
             return []
         if servers := [role for role in self.waiting() if role.role is Role.PS]:
             return servers
@@ -247,8 +249,8 @@ class Supervisor:
         """Return the workers without a life that trains, while the others do, each with its last life that is over."""
         if not self.is_training or not self._all_listen():
             return []
-        workers = [(role, state) for role, state in self._states.items() if role.role is Role.WORKER]
-        missing = [(role, state) for role, state in workers if state.is_waiting or state.is_recalled]
+        lacking = {role: s for role, s in self._states.items() if s.is_waiting or s.is_recalled}
+        missing = [(role, state) for role, state in lacking.items() if role.role is Role.WORKER]
         before = self._first_incarnation - 1  # of one that had none yet
         return [(role, state.losses[-1].incarnation if state.losses else before) for role, state in missing]
 
@@ -263,6 +265,10 @@ class Supervisor:
     def is_current(self, role: RoleId, incarnation: int) -> bool:
         """Return whether a life is the present one of its role."""
         return self._life(role, incarnation) is not None
+
+    def is_outlived(self, role: RoleId) -> bool:
+        """Return whether training has gone back, and goes on, while the present life of a role is of before that."""
+        return self._states[role].is_recalled and self._all_listen()
 
     def has_started(self, role: RoleId) -> bool:
         """Return whether any life of a role has started."""
@@ -318,9 +324,8 @@ class Supervisor:
 
     def running(self) -> list[RunningLife]:
         """Return the lives that have started and not left, whether or not their outcome is known."""
-        lives = [(role, state.life) for role, state in self._states.items() if state.life is not None]
-        running = [(role, life) for role, life in lives if life.has_started and not life.has_left]
-        return [RunningLife(role, life.incarnation, life.slot) for role, life in running]
+        lives = [(r, s.life) for r, s in self._states.items() if s.life and s.life.has_started and not s.life.has_left]
+        return [RunningLife(role, life.incarnation, life.slot) for role, life in lives]
 
     # Inside
 
@@ -331,8 +336,7 @@ class Supervisor:
 
     def _all_listen(self) -> bool:
         """Return whether each ps can be reached, or is needed no more."""
-        servers = [state for role, state in self._states.items() if role.role is Role.PS]
-        return all(state.has_ended or (state.life is not None and state.life.can_be_reached) for state in servers)
+        return all(s.has_ended or s.can_be_reached for role, s in self._states.items() if role.role is Role.PS)
 
     def _lose(self, role: RoleId, reason: str, *, counts: bool = True) -> None:
         """End a life; `counts` says whether too many such ends within an hour end the job."""
@@ -368,8 +372,7 @@ class Supervisor:
                 return True
             case Role.CHIEF:
                 servers = [state for role, state in self._states.items() if role.role is Role.PS]
-                all_serve = all(s.life is not None and s.life.can_be_reached and not s.has_ended for s in servers)
-                return not (self._takes_over and self._is_open and all_serve)
+                return not (self._takes_over and self._is_open and all(s.serves for s in servers))
             case Role.WORKER | Role.EVALUATOR:
                 return False
             case unknown:

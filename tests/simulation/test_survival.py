@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from psflow.ps_runtime.errors import BrokenPeerError
 from psflow.ps_runtime.protocol.message import Kind
 from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Sync
 from psflow.ps_runtime.specs.input import InputSpec
@@ -169,6 +170,15 @@ class Survival(RuleBasedStateMachine):
         process = self.process(index)
         if isinstance(process, Trainer) and process.wires:
             process.wires[-1 - which % len(process.wires)].break_()
+        self.rounds(num_rounds)
+
+    @rule(index=ROLES, num_rounds=ROUNDS)
+    def a_replica_cannot_reach_its_ps_for_long(self, index, num_rounds):
+        """It gives up the ps, though that lives, once it has trained with it."""
+        process = self.process(index)
+        if isinstance(process, Trainer) and process.can_ask and process.taken:
+            process.stop()
+            process.fail(BrokenPeerError("ps-0", "nobody listens there"))
         self.rounds(num_rounds)
 
     @rule(index=st.integers(0, 1))

@@ -10,7 +10,7 @@ from psflow.ps_runtime.cluster.admission import free_slots
 
 
 def worker(num_threads: int = 1, **resources: float) -> dict[str, Any]:
-    return {"nthreads": num_threads, "resources": resources, "status": "running"}
+    return {"nthreads": num_threads, "resources": resources, "status": "running", "last_seen": 1000.0}
 
 
 @pytest.mark.parametrize("declares", ["a", "b", "c"])
@@ -40,3 +40,13 @@ def test_a_cluster_without_workers_has_no_slots() -> None:
 @pytest.mark.parametrize("status", ["closing", "closing_gracefully"])
 def test_a_worker_that_closes_has_no_slot(status: str) -> None:
     assert free_slots({"a": worker() | {"status": status}, "b": worker()}, {}) == ["b"]
+
+
+def test_a_worker_that_was_not_heard_from_for_a_while_comes_last() -> None:
+    workers = {"a": worker(psflow=1) | {"last_seen": 985.0}, "b": worker(), "c": worker() | {"last_seen": 995.0}}
+    assert free_slots(workers, {}) == ["b", "c", "a"]
+
+
+def test_workers_of_which_none_was_heard_from_keep_their_order() -> None:
+    workers = {name: worker() | {"last_seen": 5.0} for name in "ab"}
+    assert free_slots(workers, {}) == ["a", "b"]

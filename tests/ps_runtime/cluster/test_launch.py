@@ -16,7 +16,7 @@ from psflow.ps_runtime.cluster import loss_reports
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.cluster.supervisor import Supervisor
-from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
+from psflow.ps_runtime.errors import RoleFailedError, StoppedError, WaitTimeoutError
 from psflow.ps_runtime.roles.event_codec import encode_event
 from psflow.ps_runtime.roles.events import (
     Event,
@@ -122,6 +122,29 @@ def test_events_are_handed_on_in_their_order(run: ClusterJob, seen: list[Event])
     assert run._ps_addresses == {PS: address}
 
 
+def test_what_a_life_tells_of_steps_that_training_went_back_before_is_dropped(
+    seen: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(seen, monkeypatch, num_workers=1)
+    worker = RoleId(Role.WORKER, 0)
+    for role in run.job.roles:
+        run._supervisor.start(role, run._supervisor.place(role, str(role)))
+        run._supervisor.listen(role, LIFE)
+    run._supervisor.lose_slots({PS_SLOT})
+    told = [Metrics(step, {"loss": 0.5}, role="worker-0", incarnation=LIFE, number=step) for step in (700, 702)]
+    run._take_event((0.0, encode_event(told[0])))
+    assert seen == told[:1]  # the step was made before
+    run._supervisor.fail(CHIEF, LIFE, StoppedError("chief-0", "it was cancelled"))
+    run._supervisor.leave(CHIEF, LIFE)
+    run._supervisor.listen(PS, run._supervisor.place(PS, "elsewhere"))
+    run._take_event((0.0, encode_event(told[1])))
+    assert seen == told[:1]
+    run._supervisor.leave(worker, LIFE)
+    begun = Metrics(600, {"loss": 0.5}, role="worker-0", incarnation=run._supervisor.place(worker, "there"), number=1)
+    run._take_event((0.0, encode_event(begun)))
+    assert seen == [told[0], begun]
+
+
 @pytest.mark.parametrize("is_over", [False, True])
 def test_a_loss_is_told_of_who_is_to_begin_again(
     seen: list[Event], monkeypatch: pytest.MonkeyPatch, is_over: bool
@@ -191,7 +214,9 @@ def test_a_ps_that_was_lost_at_the_start_and_waits_for_a_slot_is_not_late(
             run._supervisor.place(PS, "elsewhere")
 
     run._restarting = SimpleNamespace(place=place)  # type: ignore[assignment]
-    with pytest.raises(WaitTimeoutError, match=r"^ps-0 did not start listening within 0 s$"):
+    with pytest.raises(
+        WaitTimeoutError, match=r"^ps-0 did not start listening within 0 s: look at its Dask worker, elsewhere"
+    ):
         run._await(lambda: [PS], "start listening", lambda: None)
     assert len(looks) == 3
 
@@ -219,11 +244,14 @@ def test_the_job_fails_of_what_is_no_event_of_its_roles(
 @pytest.mark.parametrize(
     ("events", "words"),
     [
-        ([], r"^ps-0 did not start listening within 0 s$"),
-        ([RoleStarted(role="ps-0", incarnation=LIFE, number=1)], r"^ps-0 did not start listening within 0 s$"),
+        ([], r"^ps-0 did not start listening within 0 s: look at its Dask worker, tcp://h:1: it may"),
+        (
+            [RoleStarted(role="ps-0", incarnation=LIFE, number=1)],
+            r"^ps-0 did not start listening within 0 s: look at its Dask worker, tcp://h:1: it may",
+        ),
         (
             [PsListening(Address("h", 1, None, ""), role="ps-0", incarnation=LIFE, number=1)],
-            r"^ps-0, chief-0 did not start within 0 s$",
+            r"^ps-0, chief-0 did not start within 0 s: look at its Dask worker, tcp://h:1, tcp://h:2: it",
         ),
     ],
 )

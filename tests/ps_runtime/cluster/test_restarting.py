@@ -150,6 +150,31 @@ def test_a_slot_is_waited_for_as_long_as_others_are_there_and_five_minutes_longe
         scene.look()
 
 
+def test_the_five_minutes_begin_anew_once_nobody_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.free = ["e"]
+    scene.restarting = Restarting(
+        None,  # type: ignore[arg-type]
+        scene.supervisor,
+        scene.submit,
+        None,
+        shortage=lambda: "" if scene.supervisor.is_trained else "it has too few workers",
+    )
+    scene.supervisor.place(WORKER, "w")
+    scene.look()
+    assert scene.submitted == [(EVALUATOR, "e")]
+    scene.supervisor.start(EVALUATOR, 2)
+    scene.supervisor.lose_slots({"w"})
+    scene.look()
+    scene.supervisor.finish(CHIEF, 1, {})  # which lets the worker go
+    for _ in range(int(NO_SLOT_SECS)):
+        scene.look()
+    scene.supervisor.finish(PS, 1, {})
+    scene.supervisor.lose_slots({"e"})
+    scene.look()
+    assert scene.supervisor.waiting() == [EVALUATOR]
+
+
 def test_without_a_ps_a_slot_is_waited_for_only_five_minutes_though_others_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -22,6 +22,7 @@ from psflow.ps_runtime.cluster.called_task import Surroundings
 from psflow.ps_runtime.cluster.cluster_event import ClusterEvent
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import RoleFailedError, RoleLostError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.leak_guard import no_leaks
@@ -190,6 +191,26 @@ def test_a_task_that_begins_while_its_client_leaves_is_waited_for(
     assert events_left(client) == []
 
 
+def test_a_task_that_is_cancelled_as_it_begins_says_nothing_that_stays(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event_set = ClusterEvent.set
+
+    def set_and_end(event: ClusterEvent) -> None:
+        event_set(event)
+        raise StoppedError("chief-0", "its Dask task was cancelled")
+
+    monkeypatch.setattr(called_task.Liveness, "of_this_task", lambda role: SimpleNamespace(check=never_stop))
+    monkeypatch.setattr(called_task, "get_worker", lambda: client)
+    monkeypatch.setattr(ClusterEvent, "set", set_and_end)
+    with pytest.raises(StoppedError):
+        called_task.call_role(b"", CHIEF, "calls", None)
+    deadline = Deadline(60)
+    while events_left(client) and not deadline.has_passed:
+        pass
+    assert events_left(client) == []
+
+
 def test_each_task_needs_a_process_of_its_own_on_its_host(client: Client) -> None:
     roles = [RoleId(WORKER.role, index) for index in range(4)]
     with pytest.raises(UsageError, match=r"^worker-3 is at localhost:2222, and no free Dask worker is on that host: "):
@@ -212,7 +233,9 @@ def test_every_address_of_this_machine_is_that_of_its_dask_workers(client: Clien
 def test_a_task_that_does_not_begin_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(role_calls, "START_TIMEOUT_SECS", 0.0)
     monkeypatch.setattr(role_calls, "_slots_at", lambda client, calls: {CHIEF: "tls://127.0.0.1:1"})
-    with pytest.raises(WaitTimeoutError, match=r"^chief-0 did not begin within 0 s: its Dask worker does something"):
+    with pytest.raises(
+        WaitTimeoutError, match=r"^chief-0 did not begin within 0 s: its Dask worker, tls://127\.0\.0\.1:1, hangs or"
+    ):
         run(client, call(CHIEF, pytest.fail))
 
 

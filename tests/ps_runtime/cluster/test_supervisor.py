@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from psflow.ps_runtime.cluster.lives import HOUR_SECS, UserFault
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import (
+    BrokenPeerError,
     ClosedError,
     InterruptedLoopError,
     LifeOverError,
+    RefusedError,
     RoleFailedError,
     RoleLostError,
     StoppedError,
+    WaitTimeoutError,
 )
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 
@@ -441,6 +444,47 @@ def test_a_worker_that_does_not_end_after_training_is_let_go() -> None:
     scene.leave(WORKER)
     assert WORKER not in [life.role for life in supervisor.running()]
     assert (supervisor.to_end(), scene.errors()) == ([], {})
+
+
+@pytest.mark.parametrize("role", [CHIEF, WORKER])
+def test_who_does_not_reach_the_ps_any_more_is_lost_and_who_never_did_fails(role: RoleId) -> None:
+    supervisor = (scene := Scene()).supervisor
+    cut = BrokenPeerError("ps-0", "nobody listens there")
+    supervisor.step(OTHER, FIRST)
+    supervisor.step(role, FIRST)
+    supervisor.fail(role, FIRST, cut)
+    assert (scene.errors(), supervisor.waiting()) == ({}, [role])
+    assert "nobody listens there" in str(supervisor.losses(role)[0].error)
+    supervisor = (scene := Scene()).supervisor
+    supervisor.step(OTHER, FIRST)
+    supervisor.fail(role, FIRST, cut)
+    assert scene.errors() == {role: str(cut)}
+    supervisor = (scene := Scene()).supervisor
+    supervisor.step(role, FIRST)
+    supervisor.fail(role, FIRST, RefusedError("ps-0", "full", "it has no seat"))
+    assert list(scene.errors()) == [role]
+
+
+@pytest.mark.parametrize("late", [WaitTimeoutError("worker-0", "hand over its report", 30.0), ClosedError("ps-0")])
+def test_a_worker_that_does_not_say_how_it_ended_is_let_go_once_training_is_over(late: Exception) -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.finish(CHIEF, FIRST, {})
+    supervisor.fail(WORKER, FIRST, late)
+    assert (scene.errors(), supervisor.has_ended(WORKER)) == ({}, True)
+    supervisor.fail(EVALUATOR, FIRST, late)
+    assert list(scene.errors()) == [EVALUATOR]
+
+
+def test_a_life_is_outlived_once_the_others_train_again() -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.lose_slots({str(PS)})
+    assert not supervisor.is_outlived(WORKER)
+    scene.leave(CHIEF)
+    scene.begin(PS, "new")
+    assert supervisor.is_outlived(WORKER)
+    assert not supervisor.is_outlived(EVALUATOR)
+    scene.begin(CHIEF, "new chief")
+    assert not supervisor.is_outlived(CHIEF)
 
 
 def closes(scene: Scene, incarnation: int) -> None:
