@@ -16,7 +16,7 @@ import pytest
 from distributed import Client
 
 from psflow import Dataset, Estimator, EstimatorSpec, GradientDescent, RunConfig, TrainSpec, get_variable
-from psflow.ps_runtime.cluster.admission import AdmissionPolicy
+from psflow.ps_runtime.cluster.admission import AdmissionPolicy, free_slots, look
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.estimator.attempt import Attempt
@@ -140,6 +140,28 @@ def test_a_worker_that_is_stopped_costs_the_others_no_more_than_a_killed_one(tmp
     during = [ends[0], *(at for at in steps if ends[0] < at < ends[1]), ends[1]]
     pauses = [later - at for at, later in pairwise(during) if later - at >= PAUSE_SECS]
     assert sum(pauses) <= LOST_SHARE * STOPPED_SECS, pauses
+
+
+def test_a_lost_worker_begins_on_a_dask_worker_that_answers_and_not_on_a_stopped_one(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    with open_cluster(None, 6, 300) as client, scene.started(client, 1, max_restarts=1) as run:
+        pids = client.run(os.getpid)
+        first = free_slots(*look(client))[0]
+        os.kill(pids[first], signal.SIGSTOP)
+        killed: list[str] = []
+
+        def is_over() -> bool:
+            if not killed and time.time() >= scene.begun_at(1) and free_slots(*look(client))[-1] == first:
+                killed.append(run._supervisor.slots()[WORKER])
+                os.kill(pids[killed[0]], signal.SIGKILL)
+            return time.time() >= scene.begun_at(2)
+
+        try:
+            scene.check_counts(scene.joined(run, is_over))
+        finally:
+            os.kill(pids[first], signal.SIGCONT)
+    [loss] = scene.losses
+    assert loss.reason == f"its Dask worker {killed[0]} was lost"
 
 
 def test_a_worker_that_leaves_in_order_begins_again_elsewhere_and_costs_no_restart(tmp_path: Path) -> None:
