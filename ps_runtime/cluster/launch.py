@@ -341,6 +341,7 @@ class ClusterJob:
                     self._supervisor.listen(role, event.incarnation)
             case FirstStep():
                 self._supervisor.step(role, event.incarnation)
+                self._futures.first_step_at = self._futures.first_step_at or event.time
             case Restored() | Metrics() | SummaryFile() | Checkpoint() | Evaluation() | Export():
                 pass
             case LogMessage():
