@@ -62,7 +62,11 @@ class Outcome:
 
 
 def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
-    """Return the answer of ``psflow train``; `wall_secs` is how long it took so far."""
+    """Return the answer of ``psflow train``; `wall_secs` is how long it took so far.
+
+    ``train`` is of the attempt, whichever roles were lost in it; ``input`` is of the job, with all its attempts, as the
+    final step is; ``roles`` are the last lives of each.
+    """
     job, reports = outcome.job, outcome.reports
     started_at = time.time() - wall_secs
     first_step = None if outcome.first_step_at is None else round(outcome.first_step_at - started_at, 3)
@@ -123,7 +127,7 @@ def best_record(model_dir: str) -> BestRecord | None:
 
 
 def _of_role(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a role says of itself; of a replica also how long its pulls and pushes took."""
+    """Return what the last life of a role says of itself; of a replica also how long its pulls and pushes took."""
     facts = {key: report[key] for key in ROLE_KEYS}
     statistics = report["statistics"]
     return facts | {"latency": statistics["latency"]} if "latency" in statistics else facts

@@ -15,7 +15,7 @@ from distributed import Client
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
 from psflow.ps_runtime.cluster.failures import root_cause, user_fault
-from psflow.ps_runtime.cluster.lookout import START_TIMEOUT_SECS, Lookout
+from psflow.ps_runtime.cluster.lookout import START_TIMEOUT_SECS, Lookout, late_start
 from psflow.ps_runtime.cluster.loss_reports import LossReports
 from psflow.ps_runtime.cluster.missing_workers import roles_to_begin, shortage, slots_needed
 from psflow.ps_runtime.cluster.restarting import Restarting, SlotOf
@@ -23,7 +23,7 @@ from psflow.ps_runtime.cluster.returning import Returning
 from psflow.ps_runtime.cluster.role_futures import RoleFutures
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import ROLES_SECS, stop_clock
-from psflow.ps_runtime.errors import ProtocolError, RoleFailedError, WaitTimeoutError
+from psflow.ps_runtime.errors import ProtocolError, RoleFailedError
 from psflow.ps_runtime.roles.event_codec import decode_event
 from psflow.ps_runtime.roles.events import (
     Checkpoint,
@@ -341,6 +341,7 @@ class ClusterJob:
                     self._supervisor.listen(role, event.incarnation)
             case FirstStep():
                 self._supervisor.step(role, event.incarnation)
+                self._futures.first_step_at = self._futures.first_step_at or event.time
             case Metrics() | SummaryFile():
                 return is_current and not self._supervisor.is_outlived(role)
             case Restored() | Checkpoint() | Evaluation() | Export():
@@ -367,13 +368,12 @@ class ClusterJob:
             with self._changed:
                 if self._changed.wait_for(lambda: not missing() or self._any_error(), SLICE_SECS) and not missing():
                     return
-                late = self._supervisor.lateness.of(missing(), START_TIMEOUT_SECS)  # who has no slot may wait for one
+                slots = self._supervisor.slots()  # who has none may wait for one
+                late = self._supervisor.lateness.of(slots.keys() & missing(), START_TIMEOUT_SECS)
             check()
             self._raise_failure(check)
             if late:
-                slots = ", ".join(sorted({self._supervisor.slots()[role] for role in late}))
-                detail = f"look at its Dask worker, {slots}: it may hang, or do something else"
-                raise WaitTimeoutError(", ".join(map(str, late)), action, START_TIMEOUT_SECS, detail)
+                raise late_start(late, slots, action, START_TIMEOUT_SECS)
 
     def _has_news(self) -> bool:
         return self._losses.has_news() or self._supervisor.all_ended() or self._any_error()

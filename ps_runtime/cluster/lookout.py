@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from distributed import Client
 
@@ -15,7 +15,7 @@ from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
-__all__ = ["START_TIMEOUT_SECS", "Lookout"]
+__all__ = ["START_TIMEOUT_SECS", "Lookout", "late_start"]
 
 START_TIMEOUT_SECS = 60.0
 """For a submitted role to report; its process runs already."""
@@ -109,6 +109,15 @@ class Lookout:
             if is_running:
                 self._supervisor.hang(life.role, life.incarnation, reason)
             return is_running
+
+
+def late_start(
+    late: Iterable[RoleId], slots: Mapping[RoleId, str], action: str, timeout_secs: float
+) -> WaitTimeoutError:
+    """Return what to raise if first lives on their `slots` have not done `action` in time."""
+    where = ", ".join(sorted({slots[role] for role in late}))
+    detail = f"look at its Dask worker, {where}: it may hang, or do something else"
+    return WaitTimeoutError(_names(sorted(late, key=list(slots).index)), action, timeout_secs, detail)
 
 
 def _names(roles: Iterable[RoleId]) -> str:

@@ -44,6 +44,8 @@ class RoleFutures:
     def __init__(self, client: Client, job: JobSpec, on_outcome: OnOutcome) -> None:
         self.topic = f"psflow-{job.job_id}-{job.attempt}"
         """Of the events of the roles."""
+        self.first_step_at: float | None = None
+        """Unix time of the first step of the attempt: lives that are submitted later are told of it."""
         self._client = client
         self._on_outcome = on_outcome
         self._first_incarnation = job.first_incarnation
@@ -63,6 +65,7 @@ class RoleFutures:
             self.topic,
             addresses,
             is_alone=is_alone,
+            first_step_at=self.first_step_at,
             key=f"{self.topic}-{role}-{incarnation - self._first_incarnation}",
             pure=False,
             workers=[slot],

@@ -40,7 +40,14 @@ __all__ = ["Liveness", "run_role"]
 
 
 def run_role(
-    pickled: bytes, role: RoleId, incarnation: int, topic: str, addresses: Sequence[Address], *, is_alone: bool
+    pickled: bytes,
+    role: RoleId,
+    incarnation: int,
+    topic: str,
+    addresses: Sequence[Address],
+    *,
+    is_alone: bool,
+    first_step_at: float | None = None,
 ) -> dict[str, Any]:
     """Be `role` of a job; return its report. The body of a Dask task.
 
@@ -58,6 +65,8 @@ def run_role(
         Of each ps, in order; empty for a ps.
     is_alone : bool
         Whether all roles of the job run on one host.
+    first_step_at : float or None
+        Unix time of the first step of the attempt; None before it.
     """
     leave_quickly()
     worker = get_worker()
@@ -70,6 +79,7 @@ def run_role(
             lambda event: worker.log_event(topic, encode_event(event)),
             liveness.is_leaving,
             fence=SchedulerFence(worker, worker.get_current_task(), str(role), liveness.check),
+            first_step_at=first_step_at,
         )
         context.emit(RoleStarted())
         try:

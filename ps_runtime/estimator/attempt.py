@@ -227,7 +227,8 @@ class Attempt:
         writer : ModelWriter, optional
             Writes what the exporters select; without it nothing is exported.
         """
-        estimator = self._estimator
+        estimator, store = self._estimator, CheckpointStore(self.model_dir)
+        latest = store.latest()
         return JobSpec(
             job_id=self.record.job_id,
             token=secrets.token_hex(16),
@@ -248,6 +249,8 @@ class Attempt:
             writer=writer,
             finished_step=self.record.facts.get("finished_step") if self._reads_again else None,
             warm_start=self.warm_start,
+            num_steps_before=latest or 0,
+            num_examples_before=0 if latest is None else store.manifest(latest).job["num_examples"],
         )
 
     @staticmethod

@@ -65,24 +65,30 @@ class Chief:
     """The chief of a job that is open: its session is to be entered, used and left, and then it is to finish."""
 
     session: MonitoredSession
+    _job: JobSpec
     _context: RoleContext
     _client: TrainingClient
     _shards: ShardClients
     _saver: ChiefSaver
-    _start: dict[str, Any]
-    """The counters of the job as it was opened."""
     _started: float = field(default_factory=time.monotonic)
 
     def finish(self) -> dict[str, Any]:
         """Wait for the final checkpoint, say good-bye, and return the role's report. Blocks."""
-        train_secs = time.monotonic() - self._started
+        train_secs = self._train_secs()
         self._saver.join()
         self._client.leave()
         statistics = {
-            "train": _rates(self._start, self._saver.statistics, train_secs),
+            "train": _rates(self._job, self._saver.statistics, train_secs),
             "job": self._saver.statistics,
         }
         return self._context.report(self._shards.transport, self._client.statistics() | statistics)
+
+    def _train_secs(self) -> float:
+        """Return how long the attempt has trained: after a loss since its first step, else since the job was opened."""
+        own_secs, first_step_at = time.monotonic() - self._started, self._context.first_step_at
+        if first_step_at is None:
+            return own_secs
+        return max(own_secs, time.time() - first_step_at)  # clocks of two hosts may differ
 
 
 @contextmanager
@@ -125,9 +131,8 @@ def open_chief(
             last_checkpoint = _take_over(store, state)
         else:
             last_checkpoint = _give_values(job, context, saving, session, store)
-        start = saving.statistics()["job"]
         saving.open()
-        chief = Chief(session, context, client, shards, saver, start)
+        chief = Chief(session, job, context, client, shards, saver)
         saver.start(last_checkpoint, state)
         timed.open()
         context.watch(lambda: sample_of(session, shards))
@@ -244,9 +249,10 @@ class _ChiefWork:
         self._timed.look()
 
 
-def _rates(start: dict[str, Any], end: dict[str, Any], secs: float) -> dict[str, float]:
-    num_steps = end["global_step"] - start["global_step"]
-    num_examples = end["examples"] - start["examples"]
+def _rates(job: JobSpec, end: Mapping[str, Any], secs: float) -> dict[str, float]:
+    """Return how fast the attempt was, over all lives of its roles; steps that were lost do not count."""
+    num_steps = end["global_step"] - job.num_steps_before
+    num_examples = end["examples"] - job.num_examples_before
     return {
         "secs": round(secs, 6),
         "steps": num_steps,

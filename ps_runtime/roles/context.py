@@ -45,6 +45,8 @@ class RoleContext:
         what the role has written counts.
     pulse : Pulse
         Of the thread that serves, where the role has one.
+    first_step_at : float or None
+        Unix time of the first step of the attempt; None where none was made before this life began.
     """
 
     role: RoleId
@@ -55,6 +57,7 @@ class RoleContext:
     lost_replicas: SimpleQueue[Life] = field(default_factory=SimpleQueue)
     fence: Fence = open_fence
     pulse: Pulse = field(default_factory=Pulse)
+    first_step_at: float | None = None
     _number: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _role_metrics: RoleMetrics | None = field(default=None, init=False)

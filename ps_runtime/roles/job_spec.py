@@ -63,6 +63,8 @@ class JobSpec:
         Where an earlier attempt came to its end: who trains on from there reads the input from its start.
     warm_start : WarmStart or None
         Where the first values come from, if model_dir has no checkpoint; None: from initializers alone.
+    num_steps_before, num_examples_before : int
+        Of the checkpoint that this attempt begins with, 0 without one: what comes after counts as made in the attempt.
     """
 
     job_id: str
@@ -84,6 +86,8 @@ class JobSpec:
     writer: ModelWriter | None = None
     finished_step: int | None = None
     warm_start: WarmStart | None = None
+    num_steps_before: int = 0
+    num_examples_before: int = 0
 
     @property
     def first_incarnation(self) -> int:

@@ -183,6 +183,21 @@ def test_ps_0_hears_of_a_chief_that_is_taken_over_from_and_of_none_with_which_tr
     assert run._supervisor.to_end() == ([CHIEF] if has_stepped else [PS, CHIEF])
 
 
+def test_a_life_that_begins_later_is_told_when_the_attempt_made_its_first_step(run: ClusterJob) -> None:
+    submitted: list[Any] = []
+    future = SimpleNamespace(add_done_callback=lambda call: None)
+    run._client = run._futures._client = SimpleNamespace(  # type: ignore[assignment]
+        loop=SimpleNamespace(add_callback=lambda *given: None),
+        submit=lambda *_, first_step_at, **options: submitted.append(first_step_at) or future,
+    )
+    run._ps_addresses[PS] = Address("h", 1, None, "")
+    run._submit(CHIEF, CHIEF_SLOT)
+    for at in (5.0, 9.0):
+        run._take_event((0.0, encode_event(FirstStep(role="chief-0", incarnation=LIFE + 1, number=1, time=at))))
+    run._submit(CHIEF, CHIEF_SLOT)
+    assert submitted == [None, 5.0]
+
+
 @pytest.mark.parametrize(
     ("num_workers", "pipeline_depth", "takes_over"), [(0, 0, True), (0, 1, False), (1, 0, True), (1, 1, True)]
 )

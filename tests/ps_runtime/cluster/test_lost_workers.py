@@ -224,6 +224,10 @@ def test_one_training_replica_whose_ps_and_chief_were_lost_has_the_bits_of_an_un
     assert [(event.role, event.goes_back) for event in losses] == [("ps-1", True), ("chief-0", False)]
     assert sum(isinstance(event, Restored) for event in events) == 1
     assert reports["chief-0"]["statistics"]["job"]["global_step"] == 1000
+    train = reports["chief-0"]["statistics"]["train"]
+    first_step_at = min(event.time for event in events if isinstance(event, FirstStep))
+    assert train["steps"] == 1000
+    assert train["secs"] >= losses[-1].time - first_step_at  # from before the losses on
     for name in ("w", "b"):
         values = [estimator(directory).get_variable_value(name) for directory in (job_dir, local_dir)]
         np.testing.assert_array_equal(*values)

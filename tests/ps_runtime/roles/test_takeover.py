@@ -156,6 +156,7 @@ def test_a_chief_that_is_lost_at_any_message_is_taken_over_from_with_the_bits_of
         assert arrays_of(estimator.model_dir, step) == arrays_of(undisturbed, step)
     facts = report["statistics"]["job"]
     assert (facts["global_step"], facts["repeats"], facts["misses"]) == (MAX_STEPS, 0, 0)
+    assert report["statistics"]["train"]["steps"] == MAX_STEPS  # of the attempt, also where the last life made none
     assert report["exit"] == "finished"
     assert read_finished(estimator.model_dir).final_step == MAX_STEPS
     told = [event.step for event in events if isinstance(event, Checkpoint)]
@@ -175,6 +176,39 @@ def test_training_that_goes_back_before_there_is_a_checkpoint_says_from_which_st
     assert not any(isinstance(event, Restored) for event in first)
     [event] = [event for event in later if isinstance(event, Restored)]
     assert (event.step, event.secs >= 0) == (0, True)
+
+
+@pytest.mark.parametrize("loses_ps", [False, True])
+@pytest.mark.parametrize("dies_at", [1, 3])
+def test_the_chief_reports_the_figures_of_the_whole_attempt_whichever_roles_are_lost(
+    roles, tmp_path, loses_ps, dies_at
+):
+    estimator = estimator_at(tmp_path)
+    estimator.train(shuffled, max_steps=5)
+    with Attempt(estimator, TrainSpec(shuffled, MAX_STEPS, [DieAt(dies_at)]), None) as attempt:
+        job = attempt.job()
+        _, dials = roles.start_ps(job)
+        context = replace(roles.context(job, Role.CHIEF), incarnation=job.first_incarnation)
+        with pytest.raises(KilledError):
+            run_chief(job, context, dials)
+        if loses_ps:  # so training goes back to step 5
+            _, dials = roles.start_ps(job)
+        job = replace(job, train_spec=replace(job.train_spec, hooks=[]))
+        later = replace(context, incarnation=job.first_incarnation + 1, first_step_at=time.time() - 100.0)
+        train = run_chief(job, later, dials)["statistics"]["train"]
+    assert train["steps"] == MAX_STEPS - 5
+    assert 100.0 <= train["secs"] < 100.0 + WAIT_SECS
+    assert train["steps_per_sec"] == pytest.approx(train["steps"] / train["secs"], rel=0.01)
+    assert train["examples_per_sec"] == pytest.approx(4 * train["steps"] / train["secs"], rel=0.01)
+
+
+def test_the_seconds_of_an_attempt_are_those_of_the_last_life_at_least_whatever_the_clocks_say(roles, tmp_path):
+    with Attempt(estimator_at(tmp_path), TrainSpec(shuffled, 3), None) as attempt:
+        job = attempt.job()
+        _, dials = roles.start_ps(job)
+        context = replace(roles.context(job, Role.CHIEF), first_step_at=time.time() + 100.0)
+        train = run_chief(job, context, dials)["statistics"]["train"]
+    assert 0 < train["secs"] < WAIT_SECS
 
 
 @pytest.fixture(scope="module")
