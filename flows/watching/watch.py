@@ -122,8 +122,8 @@ class Watch:
         job = watched.job
         self.logs = RoleLogs(Path(job.model_dir.removeprefix("file://")) / "logs" / "roles.log")
         self._progress = Progress(job.train_spec.max_steps, watched.parameters.best.metric)
-        self._artifacts = Artifacts(watched.parameters.experiment)
-        self._plotter = self._new_plotter() if watched.parameters.plots else None
+        self._artifacts: Artifacts
+        self._plotter: Plotter | None = None
         self._evaluations: dict[tuple[int, str], dict[str, Any]] = {}
         # a resumed attempt adds to those of the ones before
         self._lost_steps = [told] if (told := tracker.tags.get(LOST_STEPS)) else []
@@ -136,10 +136,20 @@ class Watch:
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="psflow-watch", daemon=True)
 
     def __enter__(self) -> Self:
-        self._catch_up()
-        self._link()
-        self._stack.enter_context(self._line)
-        self._thread.start()
+        with ExitStack() as stack:  # __exit__ is not called where a part of this fails
+            stack.callback(self.logs.close)
+            self._artifacts = Artifacts(self._watched.parameters.experiment)
+            stack.callback(self._artifacts.close, ARTIFACT_SECS / 2)
+            if self._watched.parameters.plots:
+                self._plotter = self._new_plotter()
+                stack.callback(self._close_plotter, draws=False)
+            self._catch_up()
+            self._link()
+            stack.callback(self._stack.close)
+            self._stack.enter_context(self._line)
+            stack.callback(self._is_over.set)
+            self._thread.start()
+            stack.pop_all()
         return self
 
     def __exit__(
