@@ -58,6 +58,7 @@ class Ends:
             put_file=lambda file, content: None,
             run_id="r1",
             tags={},
+            newest_step=-1,
             page=None,
         )
         links = PageLinks("f1", None, None, str(self._path), "m")

@@ -177,6 +177,19 @@ def test_training_that_goes_back_before_there_is_a_checkpoint_says_from_which_st
     assert (event.step, event.secs >= 0) == (0, True)
 
 
+def test_an_attempt_after_one_that_left_no_checkpoint_says_that_training_is_at_its_first_values(roles, tmp_path):
+    told = []
+    for _ in range(2):
+        events = []
+        with Attempt(estimator_at(tmp_path), TrainSpec(shuffled, 5), None) as attempt:
+            job = attempt.job()
+            _, dials = roles.start_ps(job)
+            run_chief(job, roles.context(job, Role.CHIEF, send=events.append), dials)
+        shutil.rmtree(tmp_path / "checkpoints")
+        told.append([event.step for event in events if isinstance(event, Restored)])
+    assert told == [[], [0]]
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """The model_dir of a job whose chief was not lost."""
