@@ -78,7 +78,7 @@ class Progress:
     step : int
         The last global_step told of, of the branch that counts.
     num_lost_steps : int
-        Steps told of that training has gone back behind.
+        Over all attempts; `Watch` sets it.
     first_step_at : float or None
         Unix time of the first training step of any replica.
 
@@ -114,7 +114,6 @@ class Progress:
                 has_any = event.num_missing > 0
                 self._missing = f"{event.num_missing} of {event.num_workers} workers missing" if has_any else ""
             case Restored():
-                self.num_lost_steps += max(0, self.step - event.step)
                 self.step = event.step
             case FirstStep():
                 self.first_step_at = min(self.first_step_at or event.time, event.time)

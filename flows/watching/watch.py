@@ -17,6 +17,7 @@ from typing import Any, Self, assert_never
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.watching.artifacts import Artifacts
 from psflow.flows.watching.ending import Ending
+from psflow.flows.watching.lost_steps import LostSteps
 from psflow.flows.watching.page_links import PageLinks
 from psflow.flows.watching.plotting import Plotter
 from psflow.flows.watching.progress import Progress, shown_metrics
@@ -59,8 +60,6 @@ SLICE_SECS = 0.5
 """Between two changes of the line in a terminal."""
 PLOT_SECS = 30.0
 """For the last plots, which a slow model_fn may hold up."""
-LOST_STEPS = "psflow.lost_steps"
-"""The tag of the MLflow run that names the steps of the lost branches."""
 JOIN_SECS = 10.0
 """For what the thread is at as the block ends: it may read a store that hangs."""
 ARTIFACT_SECS = 4.0
@@ -121,12 +120,13 @@ class Watch:
         self._logger = logger
         job = watched.job
         self.logs = RoleLogs(Path(job.model_dir.removeprefix("file://")) / "logs" / "roles.log")
+        self._lost_steps = LostSteps(tracker.tags, tracker.newest_step)
         self._progress = Progress(job.train_spec.max_steps, watched.parameters.best.metric)
-        self._artifacts = Artifacts(watched.parameters.experiment)
-        self._plotter = self._new_plotter() if watched.parameters.plots else None
+        self._progress.num_lost_steps = self._lost_steps.num_steps
+        self._tags_lock = threading.Lock()
+        self._artifacts: Artifacts
+        self._plotter: Plotter | None = None
         self._evaluations: dict[tuple[int, str], dict[str, Any]] = {}
-        # a resumed attempt adds to those of the ones before
-        self._lost_steps = [told] if (told := tracker.tags.get(LOST_STEPS)) else []
         self._system = SystemMetrics()
         self._line = TerminalLine()
         self._stack = ExitStack()
@@ -136,10 +136,20 @@ class Watch:
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="psflow-watch", daemon=True)
 
     def __enter__(self) -> Self:
-        self._catch_up()
-        self._link()
-        self._stack.enter_context(self._line)
-        self._thread.start()
+        with ExitStack() as stack:  # __exit__ is not called where a part of this fails
+            stack.callback(self.logs.close)
+            self._artifacts = Artifacts(self._watched.parameters.experiment)
+            stack.callback(self._artifacts.close, ARTIFACT_SECS / 2)
+            if self._watched.parameters.plots:
+                self._plotter = self._new_plotter()
+                stack.callback(self._close_plotter, draws=False)
+            self._catch_up()
+            self._link()
+            stack.callback(self._stack.close)
+            self._stack.enter_context(self._line)
+            stack.callback(self._is_over.set)
+            self._thread.start()
+            stack.pop_all()
         return self
 
     def __exit__(
@@ -220,13 +230,14 @@ class Watch:
 
     def _tell_lost_steps(self, event: Restored) -> None:
         """Log how many steps were lost; MLflow keeps their points, so a tag of the run says which they are."""
-        reached = self._progress.step
-        self._progress.handle(event)
-        if reached > event.step:
-            lost = f"{event.step + 1}-{reached}"
+        with self._tags_lock:
+            lost = self._lost_steps.go_back(event.step, self._progress.step)
+            self._progress.handle(event)
+            self._progress.num_lost_steps = self._lost_steps.num_steps
+            if lost:
+                self._tracker.put_tags(self._lost_steps.tags(event.step))
+        if lost:
             self._logger.warning("training goes on from step %d; steps %s are lost, and made again", event.step, lost)
-            self._lost_steps.append(lost)
-            self._tracker.put_tags({LOST_STEPS: ", ".join(self._lost_steps)})
 
     def _show(self, event: RecordedEvent) -> None:
         """Take an event for the line of progress and the table of evaluations."""
@@ -281,7 +292,9 @@ class Watch:
         self._artifacts.progress(self._progress.percent or 0.0, self._progress.line())
 
     def _note(self) -> None:
-        self._tracker.put_tags({"psflow.progress": self._progress.line()})
+        with self._tags_lock:  # or a step of a branch that was lost meanwhile would be noted for one that counts
+            at = self._lost_steps.reached_tag(self._progress.step)
+            self._tracker.put_tags({"psflow.progress": self._progress.line()} | at)
         self._tracker.handle(Metrics(self._progress.step, self._system.sample() | self._progress.figures()))
 
     def _link(self) -> None:

@@ -190,7 +190,7 @@ def _give_values(
         return _restore(context, saving, first)
     started = time.monotonic()
     saving.initialize(prepared(built.initial_values))
-    if context.incarnation > job.first_incarnation:  # no checkpoint was there when training went back
+    if job.attempt > 1 or context.incarnation > job.first_incarnation:  # what was trained before left no checkpoint
         context.emit(Restored(0, round(time.monotonic() - started, 6)))
     if job.config.saves_checkpoints:
         saving.request_cut()

@@ -97,7 +97,8 @@ class Restored(RoleEvent):
     Parameters
     ----------
     step : int
-        global_step of the checkpoint; 0 for the first values, where training went back before there was one.
+        global_step of the checkpoint; 0 for the first values, where training went back before there was one, or an
+        earlier attempt has left none.
     secs : float
         How long it took, in seconds.
     """

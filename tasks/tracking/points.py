@@ -48,6 +48,11 @@ class Points:
     ----------
     written : mapping of str to mapping of int to int
         Key, step, and time of the newest point there, in ms since the epoch.
+
+    Attributes
+    ----------
+    newest_step : int
+        The newest step of the curves that training alone makes, among `written`; -1 without one.
     """
 
     def __init__(self, written: Mapping[str, Mapping[int, int]] = {}) -> None:
@@ -56,6 +61,7 @@ class Points:
         for key, times in written.items():
             self._times[key] = dict(times)
             self._last[key] = max(times, default=-1)
+        self.newest_step = max((step for key, step in self._last.items() if _is_of_training(key)), default=-1)
 
     @classmethod
     def of_run(cls, client: MlflowClient, run_id: str) -> Points:
@@ -109,6 +115,11 @@ def evaluation_event(evaluation: EvaluationRecord) -> Evaluation:
 def is_of_evaluation(key: str) -> bool:
     """Return whether a curve may be one of an evaluation, as `evaluation_prefix` begins them."""
     return key.startswith("eval")
+
+
+def _is_of_training(key: str) -> bool:
+    """Return whether a curve has steps of training alone: users may log others into the run, by steps of their own."""
+    return key == "loss" or key.startswith(("role/", "system/"))
 
 
 def _metrics(values: Mapping[str, float], step: int, timestamp: int, model_id: str | None) -> list[Metric]:

@@ -79,6 +79,7 @@ class Tracker:
         self.page = page
         self._client = client
         self._points = points
+        self._newest_step = points.newest_step
         self._models = models
         self._notes = Notes()
         self._events: deque[RecordedEvent] = deque()
@@ -174,6 +175,8 @@ class Tracker:
         """Take an event; it is written within about a second. Does not block; thread-safe."""
         num_points = _num_points(event)
         with self._lock:
+            if isinstance(event, Metrics):
+                self._newest_step = max(self._newest_step, event.step)
             if num_points and self._num_kept + num_points > MAX_POINTS_KEPT:
                 self._num_dropped += 1
                 return
@@ -185,6 +188,11 @@ class Tracker:
         points = [point for point in self._unwritten.copy() if not is_of_evaluation(point.key)]
         taken = [Metrics(point.step, {point.key: point.value}, time=point.timestamp / 1000) for point in points]
         return taken + [event for event in self._events.copy() if isinstance(event, Metrics)]
+
+    @property
+    def newest_step(self) -> int:
+        """The newest training step of the points that the run had, and of all metrics since; -1 without one."""
+        return self._newest_step
 
     @property
     def num_lost(self) -> int:

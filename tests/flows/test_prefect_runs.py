@@ -82,7 +82,7 @@ def test_all_that_is_logged_of_a_job_goes_to_the_server_of_its_flow_run(
     monkeypatch.setattr(plotting, "FIRST_SECS", 0.0)
     monkeypatch.setattr(plotting, "learning_curves", None)  # which fails, and is logged
     job: Any = SimpleNamespace(model_dir=str(tmp_path), attempt=1, train_spec=SimpleNamespace(max_steps=600))
-    tracker: Any = SimpleNamespace(run_id="r1", page=None, tags={})
+    tracker: Any = SimpleNamespace(run_id="r1", page=None, tags={}, newest_step=-1)
     tracker.handle = tracker.put_tags = tracker.put_file = lambda *given: None
 
     @flow

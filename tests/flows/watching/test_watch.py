@@ -63,6 +63,7 @@ class Seen:
             put_file=self.files.__setitem__,
             run_id="r1",
             tags=self.known_tags,
+            newest_step=-1,
             page="http://host/r1",
         )
 
@@ -116,7 +117,7 @@ def test_the_same_line_for_the_log_prefect_and_mlflow(
         assert seen.has_progress.wait(200)
     line = "step 400/600 (67 %), loss 0.25, evaluated 300: accuracy 0.5"
     assert messages(caplog)[-1] == line
-    assert seen.tags[-1] == {"psflow.progress": line}
+    assert seen.tags[-1] == {"psflow.progress": line, "psflow.reached_step": "400"}
     assert [given for kind, given in seen.artifacts if kind == "progress"][-1] == (pytest.approx(66.67, abs=0.01), line)
 
 
@@ -184,7 +185,7 @@ def test_what_a_role_that_is_lost_at_the_very_end_has_written_is_recorded(
 
 
 def test_the_lost_steps_of_a_resumed_attempt_are_named_beside_those_of_the_ones_before(
-    seen: Seen, tmp_path: Path
+    seen: Seen, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen.known_tags["psflow.lost_steps"] = "101-120, 101-110"
     with watch(seen, tmp_path) as watching:
@@ -192,6 +193,35 @@ def test_the_lost_steps_of_a_resumed_attempt_are_named_beside_those_of_the_ones_
         watching.handle(Restored(300, 0.5, role="chief-0"))
     told = [tags["psflow.lost_steps"] for tags in seen.tags if "psflow.lost_steps" in tags]
     assert told == ["101-120, 101-110, 301-400"]
+    assert messages(caplog)[-1] == "step 300/600 (50 %), loss 0.25, lost steps 130"
+
+
+def test_the_steps_that_a_killed_attempt_made_after_its_last_checkpoint_are_lost(
+    seen: Seen, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen.tracker.newest_step = 420
+    with watch(seen, tmp_path, CHECKPOINT) as watching:
+        watching.handle(Restored(300, 0.5, role="chief-0"))
+        watching.handle(METRICS)
+        watching.handle(Restored(300, 0.5, role="chief-0"))
+    told = [tags for tags in seen.tags if "psflow.lost_steps" in tags]
+    assert told == [
+        {"psflow.lost_steps": "301-420", "psflow.reached_step": "300"},
+        {"psflow.lost_steps": "301-420, 301-400", "psflow.reached_step": "300"},
+    ]
+    assert messages(caplog)[0] == "training goes on from step 300; steps 301-420 are lost, and made again"
+    assert messages(caplog)[-1] == "step 300/600 (50 %), loss 0.25, lost steps 220"
+
+
+def test_an_attempt_that_goes_on_from_the_very_end_of_the_last_one_loses_nothing(
+    seen: Seen, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen.tracker.newest_step = 300
+    seen.known_tags["psflow.reached_step"] = "300"
+    with watch(seen, tmp_path, CHECKPOINT, EVALUATION) as watching:
+        watching.handle(Restored(300, 0.5, role="chief-0"))
+    assert not any("psflow.lost_steps" in tags for tags in seen.tags)
+    assert messages(caplog) == ["step 300/600 (50 %), evaluated 300: accuracy 0.5"]
 
 
 def test_a_chief_that_is_taken_over_from_costs_no_step(

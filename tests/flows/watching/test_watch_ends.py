@@ -12,7 +12,9 @@ import pytest
 
 from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.watching import watch as module
+from psflow.flows.watching.artifacts import Artifacts
 from psflow.flows.watching.page_links import PageLinks
+from psflow.flows.watching.plotting import Plotter
 from psflow.flows.watching.watch import Watch, Watched
 from psflow.ps_runtime.roles.events import RoleLost
 
@@ -56,6 +58,7 @@ class Ends:
             put_file=lambda file, content: None,
             run_id="r1",
             tags={},
+            newest_step=-1,
             page=None,
         )
         links = PageLinks("f1", None, None, str(self._path), "m")
@@ -131,6 +134,48 @@ def test_a_loss_that_cannot_be_caught_up_with_does_not_hide_what_ended_the_block
     with pytest.raises(counts):
         watched()
     assert ends.seen == ENDED
+
+
+def test_a_watch_that_cannot_read_what_is_on_disk_closes_what_it_has_begun(ends: Ends) -> None:
+    def damaged() -> None:
+        raise OSError("No such device")
+
+    ends.on_disk = damaged
+    with pytest.raises(OSError, match="No such device"), ends.watch():
+        pass
+    assert ends.seen == ["plotter", "artifacts", "logs"]
+    assert ends.draws is False
+
+
+def test_a_watch_whose_thread_does_not_start_shows_no_line_any_more(ends: Ends) -> None:
+    def refuse() -> None:
+        raise RuntimeError("can't start new thread")
+
+    watch: Any = ends.watch()
+    watch._thread = SimpleNamespace(start=refuse)
+    with pytest.raises(RuntimeError, match="can't start"), watch:
+        pass
+    assert ends.seen == ["line", "plotter", "artifacts", "logs"]
+
+
+def test_a_watch_that_does_not_begin_leaves_no_thread(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged() -> None:
+        raise OSError("No such device")
+
+    made: list[Any] = []
+
+    def noted(type_: Any) -> Any:
+        return lambda *given: made.append(type_(*given)) or made[-1]
+
+    ends.on_disk = damaged
+    monkeypatch.setattr(module, "Artifacts", noted(Artifacts))
+    monkeypatch.setattr(module, "Plotter", noted(Plotter))
+    with pytest.raises(OSError, match="No such device"), ends.watch():
+        pass
+    assert [type(one) for one in made] == [Artifacts, Plotter]
+    for one in made:
+        one._thread.join(200)
+        assert not one._thread.is_alive()
 
 
 def test_who_does_not_wait_for_the_thread_closes_the_rest(ends: Ends) -> None:

@@ -211,6 +211,19 @@ def test_the_seconds_of_an_attempt_are_those_of_the_last_life_at_least_whatever_
     assert 0 < train["secs"] < WAIT_SECS
 
 
+def test_an_attempt_after_one_that_left_no_checkpoint_says_that_training_is_at_its_first_values(roles, tmp_path):
+    told = []
+    for _ in range(2):
+        events = []
+        with Attempt(estimator_at(tmp_path), TrainSpec(shuffled, 5), None) as attempt:
+            job = attempt.job()
+            _, dials = roles.start_ps(job)
+            run_chief(job, roles.context(job, Role.CHIEF, send=events.append), dials)
+        shutil.rmtree(tmp_path / "checkpoints")
+        told.append([event.step for event in events if isinstance(event, Restored)])
+    assert told == [[], [0]]
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """The model_dir of a job whose chief was not lost."""

@@ -95,6 +95,18 @@ def test_no_point_twice_after_a_resume(store: str, open_tracker: OpenTracker) ->
     assert sorted(curve(store, first.run_id, "eval/accuracy")) == [(10, 0.4), (20, 0.5)]
 
 
+def test_a_resumed_run_knows_how_far_training_has_come(store: str, open_tracker: OpenTracker) -> None:
+    first = open_tracker()
+    assert first.newest_step == -1
+    tell(first, metrics(10, loss=1), metrics(12, **{"role/worker-0/rss_mb": 1.0}), evaluation(20, accuracy=0.5))
+    MlflowClient(store, store).log_metric(first.run_id, "mine", 1.0, step=1000)
+    again = open_tracker(run_id=first.run_id)
+    assert again.newest_step == 12
+    again.handle(metrics(14, loss=2))  # which MLflow has not taken in time
+    tell(again, evaluation(30, accuracy=0.5))
+    assert again.newest_step == 14
+
+
 def test_an_evaluation_of_a_step_that_was_trained_anew_is_a_second_point(store: str, open_tracker: OpenTracker) -> None:
     first = replace(evaluation(20, accuracy=0.5), checkpoint_saved_at=100.0, time=101.0)
     again = replace(evaluation(20, accuracy=0.7), checkpoint_saved_at=200.0, time=150.0)  # by a clock that is slow
