@@ -15,7 +15,7 @@ from tests.flows.interrupting import metric_points
 
 pytestmark = [pytest.mark.timeout(1000), pytest.mark.cluster]
 
-SETTINGS = ("train.max_steps=3000", "train.save_checkpoints_steps=1000")
+SAVE_STEPS = 1000
 
 
 def test_the_steps_after_the_last_checkpoint_of_a_killed_flow_are_named(tmp_path: Path) -> None:
@@ -23,28 +23,34 @@ def test_the_steps_after_the_last_checkpoint_of_a_killed_flow_are_named(tmp_path
     project.write("slope_model.py", MODEL)
     (tmp_path / "pids").mkdir()
     (tmp_path / "go").touch()
-    command = ("train", project.write("slope.yaml", CONF), *SETTINGS)
+    command = ("train", project.write("slope.yaml", CONF), f"train.save_checkpoints_steps={SAVE_STEPS}")
     run = tmp_path / "runs/slope"
-    process = project.start(*command)
+    process = project.start(*command, "train.max_steps=100000")
     wait_for((run / "checkpoints/step_00001000/manifest.json").exists, TIMEOUT_SECS, "the checkpoint of step 1000")
     run_id = json.loads((run / "job.json").read_text())["run_id"]
-    wait_for(lambda: max(metric_points(project, run_id)["loss"]) > 1200, TIMEOUT_SECS, "steps after the checkpoint")
+
+    def newest_step() -> int:
+        return max(metric_points(project, run_id)["loss"])
+
+    wait_for(lambda: 100 <= newest_step() % SAVE_STEPS < 700, TIMEOUT_SECS, "steps after a checkpoint")
     process.kill()
     process.communicate(timeout=TIMEOUT_SECS)
-    newest = max(metric_points(project, run_id)["loss"])
+    newest = newest_step()
+    saved = newest // SAVE_STEPS * SAVE_STEPS
+    last = saved + 2 * SAVE_STEPS
 
-    out, said = project.heard(*command)
+    out, said = project.heard(*command, f"train.max_steps={last}")
     [told] = [line for line in said.splitlines() if "are lost, and made again" in line]
     data = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_run(run_id).data
     lost = data.tags["psflow.lost_steps"]
     first, reached = map(int, lost.split("-"))
     assert f"training goes on from step {first - 1}; steps {lost} are lost" in told
-    assert (first, reached >= newest) == (1001, True)
-    num_lost = reached - 1000
+    assert (first, reached >= newest) == (saved + 1, True)
+    num_lost = reached - saved
     assert f"lost steps {num_lost}" in said
     assert data.metrics["lost_steps"] == num_lost
-    assert (out["run_id"], out["final_step"], data.tags["psflow.reached_step"]) == (run_id, 3000, "3000")
+    assert (out["run_id"], out["final_step"], data.tags["psflow.reached_step"]) == (run_id, last, str(last))
 
-    _, said = project.heard(*command, "train.max_steps=3100")  # from its very end: nothing is lost with that
+    _, said = project.heard(*command, f"train.max_steps={last + 100}")  # from its very end: nothing is lost with that
     assert "are lost" not in said
     assert MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_run(run_id).data.tags["psflow.lost_steps"] == lost
