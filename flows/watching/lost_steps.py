@@ -30,7 +30,8 @@ class LostSteps:
 
     Notes
     -----
-    How far an earlier attempt came, only MLflow knows where its flow was killed: what it was not told is not counted.
+    Where the flow of an earlier attempt was killed, MLflow alone knows how far it came; steps that never reached MLflow
+    are not counted.
 
     Examples
     --------
@@ -48,7 +49,7 @@ class LostSteps:
         self._named = [told] if told else []
         branches = [(int(first), int(last)) for first, last in re.findall(r"(\d+)-(\d+)", told or "")]
         self.num_steps = sum(last - first + 1 for first, last in branches)
-        # points of a branch that is named already say nothing of the one after it
+        # a newest point on a branch that is named already does not show how far the branch after it came
         is_named = newest_step <= max((last for _, last in branches), default=-1)
         noted = tags.get(REACHED_STEP, "")
         self._reached_before = max(int(noted) if noted.isdecimal() else 0, 0 if is_named else newest_step)

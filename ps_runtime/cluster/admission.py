@@ -36,7 +36,7 @@ CLOSES = ("closing_gracefully", "closing")
 """What the scheduler says of a Dask worker that is about to end."""
 RESOURCE = "psflow"
 SILENT_SECS = 10.0
-"""Longer than a Dask worker that is well lets the scheduler wait for news, where others have given theirs."""
+"""A Dask worker whose last heartbeat is so much older than the newest of all may be stopped."""
 POLL_SECS = 0.2
 TAKEN_SECS = 1.0
 TAKEN_POLL_SECS = 0.02

@@ -71,7 +71,7 @@ def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId]
     try:
         event(running(role)).set()  # before it looks whether it may run: its owner waits for those that do
     except BaseException:
-        put(worker, partial(_leave, topic, role, has_begun))  # the scheduler may hear of it yet
+        put(worker, partial(_leave, topic, role, has_begun))  # a late message may still set it
         raise
     try:
         if not event(OPEN).is_set():  # it was cancelled before the scheduler had heard of it

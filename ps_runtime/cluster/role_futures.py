@@ -45,7 +45,7 @@ class RoleFutures:
         self.topic = f"psflow-{job.job_id}-{job.attempt}"
         """Of the events of the roles."""
         self.first_step_at: float | None = None
-        """Unix time of the first step of the attempt: lives that are submitted later are told of it."""
+        """Unix time of the first step of the attempt; passed to each life that is submitted later."""
         self._client = client
         self._on_outcome = on_outcome
         self._first_incarnation = job.first_incarnation
