@@ -11,6 +11,8 @@ LOST_STEPS = "psflow.lost_steps"
 """The tag that names the steps of the lost branches."""
 REACHED_STEP = "psflow.reached_step"
 """The tag with the last step of the branch that counts."""
+MAX_NAMED = 100
+"""Branches that the tag names, the newest ones; MLflow cuts a tag off after 8,000 characters."""
 
 
 class LostSteps:
@@ -31,7 +33,7 @@ class LostSteps:
     Notes
     -----
     Where the flow of an earlier attempt was killed, MLflow alone knows how far it came; steps that never reached MLflow
-    are not counted.
+    are not counted. The tag names the newest 100 branches, and of those before them how many steps they had.
 
     Examples
     --------
@@ -45,10 +47,11 @@ class LostSteps:
     """
 
     def __init__(self, tags: Mapping[str, str], newest_step: int) -> None:
-        told = tags.get(LOST_STEPS)
-        self._named = [told] if told else []
-        branches = [(int(first), int(last)) for first, last in re.findall(r"(\d+)-(\d+)", told or "")]
-        self.num_steps = sum(last - first + 1 for first, last in branches)
+        told = tags.get(LOST_STEPS, "")
+        branches = [(int(first), int(last)) for first, last in re.findall(r"(\d+)-(\d+)", told)]
+        self._branches = branches
+        unnamed = re.match(r"(\d+) steps", told)
+        self.num_steps = sum(map(_length, branches)) + (int(unnamed[1]) if unnamed else 0)
         # a newest point on a branch that is named already does not show how far the branch after it came
         is_named = newest_step <= max((last for _, last in branches), default=-1)
         noted = tags.get(REACHED_STEP, "")
@@ -66,10 +69,9 @@ class LostSteps:
         self._reached_before = 0
         if reached <= step:
             return ""
-        branch = f"{step + 1}-{reached}"
-        self._named.append(branch)
+        self._branches.append((step + 1, reached))
         self.num_steps += reached - step
-        return branch
+        return _name(self._branches[-1])
 
     def reached_tag(self, step: int) -> dict[str, str]:
         """Return the tag for the next attempt, while this one is at `step`."""
@@ -78,4 +80,16 @@ class LostSteps:
 
     def tags(self, step: int) -> dict[str, str]:
         """Return all tags, once training goes on from `step`: MLflow has to get both at once."""
-        return {**self.reached_tag(step), LOST_STEPS: ", ".join(self._named)}
+        named = self._branches[-MAX_NAMED:]
+        num_unnamed = self.num_steps - sum(map(_length, named))
+        before = [f"{num_unnamed} steps of earlier branches"] if num_unnamed else []
+        return {**self.reached_tag(step), LOST_STEPS: ", ".join([*before, *map(_name, named)])}
+
+
+def _length(branch: tuple[int, int]) -> int:
+    first, last = branch
+    return last - first + 1
+
+
+def _name(branch: tuple[int, int]) -> str:
+    return "{}-{}".format(*branch)

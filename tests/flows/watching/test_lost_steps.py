@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 
 from psflow.flows.watching.lost_steps import LostSteps
 
@@ -54,3 +55,22 @@ def test_an_attempt_that_ends_before_it_has_its_values_notes_the_step_of_the_one
     assert lost.reached_tag(500) == {"psflow.reached_step": "700"}
     lost.go_back(500, 500)
     assert lost.reached_tag(510) == {"psflow.reached_step": "510"}
+
+
+def test_a_job_that_has_lost_hundreds_of_branches_names_the_newest_and_counts_all() -> None:
+    tags = {"psflow.lost_steps": "101-120"}
+    for number in range(300):
+        lost = LostSteps(tags, 120)
+        lost.go_back(1_000_000 + number, 1_000_010 + number)
+        tags = lost.tags(1_000_000 + number)
+    named = tags["psflow.lost_steps"].split(", ")
+    assert named[0] == "2020 steps of earlier branches"
+    assert named[1:] == [f"{1_000_001 + number}-{1_000_010 + number}" for number in range(200, 300)]
+    assert lost.num_steps == LostSteps(tags, 120).num_steps == 3020
+
+
+def test_the_longest_tag_is_within_the_limit_of_mlflow() -> None:
+    lost = LostSteps({}, -1)
+    for _ in range(200):
+        lost.go_back(10**15, 2 * 10**15)
+    assert len(lost.tags(10**15)["psflow.lost_steps"]) < MAX_TAG_VAL_LENGTH
