@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from distributed import Client
+from distributed.scheduler import heartbeat_interval
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.asking import ask
@@ -30,6 +31,7 @@ __all__ = [
     "free_now",
     "free_slots",
     "look",
+    "silent",
 ]
 
 CLOSES = ("closing_gracefully", "closing")
@@ -37,6 +39,8 @@ CLOSES = ("closing_gracefully", "closing")
 RESOURCE = "psflow"
 SILENT_SECS = 10.0
 """A Dask worker whose last heartbeat is so much older than the newest of all may be stopped."""
+SILENT_HEARTBEATS = 5
+"""Or as many as these, on a large cluster: Dask sends them the less often the more workers there are."""
 POLL_SECS = 0.2
 TAKEN_SECS = 1.0
 TAKEN_POLL_SECS = 0.02
@@ -89,9 +93,10 @@ def admission(
 ) -> Iterator[list[str]]:
     """Give the address of a free slot for each role; no other job is given any until the block ends.
 
-    A slot is a thread of a Dask worker. Workers that declare the resource ``psflow`` come first; among equals the
-    roles spread over as many workers as there are. Jobs that wait are admitted one after the other, so that a large
-    one is not passed over for ever; meanwhile what is free goes to roles that other jobs have lost (`free_now`).
+    A slot is a thread of a Dask worker that is not `silent`. Workers that declare the resource ``psflow`` come first;
+    among equals the roles spread over as many workers as there are. Jobs that wait are admitted one after the other, so
+    that a large one is not passed over for ever; meanwhile what is free goes to roles that other jobs have lost
+    (`free_now`).
 
     Parameters
     ----------
@@ -118,7 +123,8 @@ def admission(
     if not policy.is_kept:
         check_capacity(client, num_roles, check)
     if not policy.waits_for_slots:  # nor for another job, which may itself be waiting for slots
-        _check_free(client, num_roles, _free(client, check))
+        workers, tasks = look(client, check)
+        _check_free(client, num_roles, workers, free_slots(workers, tasks))
     with Turn(client, STARTING) as start, Turn(client, CHOOSING) as choice:
         _await_turn(start, client, policy, check)
         yield _await_slots(choice, client, num_roles, policy, check)[: most or num_roles]
@@ -221,27 +227,43 @@ def _await_slots(
                 return free
             choice.give_back()
         if not has_said and policy.waits_for_slots:
-            policy.say(_waiting(client, num_roles, len(free), tasks, policy))
+            policy.say(_waiting(client, num_roles, len(free), workers, tasks, policy))
             has_said = True
         if deadline.has_passed or not policy.waits_for_slots:
-            _check_free(client, num_roles, free)
+            _check_free(client, num_roles, workers, free)
         time.sleep(POLL_SECS)
 
 
-def _waiting(client: Client, num_roles: int, num_free: int, tasks: Mapping[str, Any], policy: AdmissionPolicy) -> str:
+def _waiting(
+    client: Client,
+    num_roles: int,
+    num_free: int,
+    workers: Mapping[str, Any],
+    tasks: Mapping[str, Any],
+    policy: AdmissionPolicy,
+) -> str:
     takers = _takers(tasks)
     why = f"the others are taken by {takers}" if takers else "and no other task is running"
     free = f"{num_free} {'is' if num_free == 1 else 'are'} free"
-    return f"waiting up to {policy.timeout_secs:g} s for {num_roles} slots of {_where(client)}: {free}, {why}"
+    where = _where(client) + _silence(workers)
+    return f"waiting up to {policy.timeout_secs:g} s for {num_roles} slots of {where}: {free}, {why}"
 
 
 def _free(client: Client, check: Callable[[], None]) -> list[str]:
     return free_slots(*look(client, check))
 
 
-def _check_free(client: Client, num_roles: int, free: Sequence[str]) -> None:
+def _check_free(client: Client, num_roles: int, workers: Mapping[str, Any], free: Sequence[str]) -> None:
     if len(free) < num_roles:
-        raise CapacityError(num_roles, len(free), _where(client))
+        raise CapacityError(num_roles, len(free), _where(client) + _silence(workers))
+
+
+def _silence(workers: Mapping[str, Any]) -> str:
+    """Name the Dask workers whose slots do not count, as they are silent; empty if none is."""
+    names = ", ".join(sorted(silent(workers)))
+    return (
+        f" (without {names}: the scheduler has not heard from there for {_silent_secs(workers):g} s)" if names else ""
+    )
 
 
 def _takers(tasks: Mapping[str, Any]) -> str:
@@ -259,20 +281,30 @@ def _where(client: Client) -> str:
     return f"the Dask cluster at {scheduler.address}"
 
 
-def free_slots(workers: Mapping[str, Any], processing: Mapping[str, Any]) -> list[str]:
-    """Return the free slots of `workers` (as ``scheduler_info`` tells them), best first.
+def silent(workers: Mapping[str, Any]) -> frozenset[str]:
+    """Return the addresses of those Dask workers that the scheduler has not heard from for a while.
 
-    Last come those of Dask workers that the scheduler has not heard from for a while: a process that is stopped stays
-    in its list for minutes.
+    A process that is stopped, or whose host is gone, stays in the list of the scheduler for minutes.
+
+    Parameters
+    ----------
+    workers : mapping of str to mapping
+        By address, as ``scheduler_info`` describes them.
     """
-    stay = sorted(address for address, worker in workers.items() if worker["status"] not in CLOSES)
+    newest = max((worker["last_seen"] for worker in workers.values()), default=0.0)
+    limit = _silent_secs(workers)
+    return frozenset(address for address, worker in workers.items() if newest - worker["last_seen"] > limit)
+
+
+def _silent_secs(workers: Mapping[str, Any]) -> float:
+    return max(SILENT_SECS, SILENT_HEARTBEATS * float(heartbeat_interval(len(workers))))
+
+
+def free_slots(workers: Mapping[str, Any], processing: Mapping[str, Any]) -> list[str]:
+    """Return the free slots of `workers` (as ``scheduler_info`` tells them) that are not `silent`, best first."""
+    are_silent = silent(workers)
+    stay = sorted(a for a, worker in workers.items() if worker["status"] not in CLOSES and a not in are_silent)
     free = {address: workers[address]["nthreads"] - len(processing.get(address, ())) for address in stay}
     rounds = [[address for address in free if free[address] > i] for i in range(max(free.values(), default=0))]
     preferred = itertools.chain.from_iterable(rounds)
-    newest = max((worker["last_seen"] for worker in workers.values()), default=0.0)
-
-    def rank(address: str) -> tuple[bool, bool]:
-        worker = workers[address]
-        return newest - worker["last_seen"] > SILENT_SECS, RESOURCE not in worker["resources"]
-
-    return sorted(preferred, key=rank)
+    return sorted(preferred, key=lambda address: RESOURCE not in workers[address]["resources"])

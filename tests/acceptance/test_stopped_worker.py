@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -151,7 +152,7 @@ def test_a_lost_worker_begins_on_a_dask_worker_that_answers_and_not_on_a_stopped
         killed: list[str] = []
 
         def is_over() -> bool:
-            if not killed and time.time() >= scene.begun_at(1) and free_slots(*look(client))[-1] == first:
+            if not killed and time.time() >= scene.begun_at(1) and first not in free_slots(*look(client)):
                 killed.append(run._supervisor.slots()[WORKER])
                 os.kill(pids[killed[0]], signal.SIGKILL)
             return time.time() >= scene.begun_at(2)
@@ -164,22 +165,42 @@ def test_a_lost_worker_begins_on_a_dask_worker_that_answers_and_not_on_a_stopped
     assert loss.reason == f"its Dask worker {killed[0]} was lost"
 
 
+def test_where_only_a_stopped_dask_worker_is_free_a_lost_worker_waits_until_it_answers(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    with cluster(tmp_path, ["--no-nanny"] * 4) as (client, processes):
+        spare = free_slots(*look(client))[-1]
+        with scene.started(client, 1, max_restarts=1) as run:
+            os.kill(processes[spare].pid, signal.SIGSTOP)
+            killed_at: list[float] = []
+            resumed_at: list[float] = []
+
+            def is_over() -> bool:
+                now = time.time()
+                if not killed_at and now >= scene.begun_at(1) and spare not in free_slots(*look(client)):
+                    killed_at.append(now)
+                    processes[run._supervisor.slots()[WORKER]].kill()
+                elif killed_at and not resumed_at and now >= killed_at[0] + STOPPED_SECS:
+                    assert len(scene.losses) == 1
+                    assert WORKER not in run._supervisor.slots()
+                    os.kill(processes[spare].pid, signal.SIGCONT)
+                    resumed_at.append(now)
+                return now >= scene.begun_at(2)
+
+            try:
+                scene.check_counts(scene.joined(run, is_over))
+            finally:
+                os.kill(processes[spare].pid, signal.SIGCONT)
+    assert len(scene.losses) == 1
+
+
 def test_a_worker_that_leaves_in_order_begins_again_elsewhere_and_costs_no_restart(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    port, *ports = sorted((free_port() for _ in range(6)), key=str)
-    address = f"tcp://127.0.0.1:{port}"
-    common = ["--no-dashboard", "--host", "127.0.0.1"]
     slots: list[str] = []
-    with ExitStack() as stack:
-        stack.enter_context(dask_process(tmp_path, "scheduler", "--port", str(port), *common))
-        processes = {}
-        for number, at in enumerate(ports):
-            kind = "--nanny" if number == 2 else "--no-nanny"  # of the third role; who has no nanny dies of SIGTERM
-            arguments = ["worker", address, "--worker-port", str(at), kind, "--nthreads", "1", *common]
-            processes[f"tcp://127.0.0.1:{at}"] = stack.enter_context(dask_process(tmp_path, *arguments))
-        client = stack.enter_context(Client(address, timeout=60))
-        client.wait_for_workers(5, timeout=200)
-        run = stack.enter_context(scene.started(client, 1, max_restarts=0))
+    # the third role has the nanny; who has none dies of SIGTERM
+    with (
+        cluster(tmp_path, ["--no-nanny", "--no-nanny", "--nanny", "--no-nanny", "--no-nanny"]) as (client, processes),
+        scene.started(client, 1, max_restarts=0) as run,
+    ):
 
         def look() -> bool:
             if len(slots) < 2 and time.time() >= scene.begun_at(len(slots) + 1):
@@ -194,6 +215,23 @@ def test_a_worker_that_leaves_in_order_begins_again_elsewhere_and_costs_no_resta
     scene.check_counts(job)
     assert [loss.reason for loss in scene.losses] == [f"its Dask worker {slot} was closed" for slot in slots]
     assert len(set(slots)) == 2
+
+
+@contextmanager
+def cluster(directory: Path, kinds: list[str]) -> Iterator[tuple[Client, dict[str, subprocess.Popen[bytes]]]]:
+    """Give a client of a scheduler with a Dask worker of each kind, and their processes by address, in its order."""
+    port, *ports = sorted((free_port() for _ in range(len(kinds) + 1)), key=str)
+    address = f"tcp://127.0.0.1:{port}"
+    common = ["--no-dashboard", "--host", "127.0.0.1"]
+    with ExitStack() as stack:
+        stack.enter_context(dask_process(directory, "scheduler", "--port", str(port), *common))
+        processes = {}
+        for kind, at in zip(kinds, ports, strict=True):
+            arguments = ["worker", address, "--worker-port", str(at), kind, "--nthreads", "1", *common]
+            processes[f"tcp://127.0.0.1:{at}"] = stack.enter_context(dask_process(directory, *arguments))
+        client = stack.enter_context(Client(address, timeout=60))
+        client.wait_for_workers(len(kinds), timeout=200)
+        yield client, processes
 
 
 async def retire(slot: str, dask_scheduler: Any) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import dask
 import pytest
 from distributed import Client, Event, LocalCluster, wait
 
-from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission, await_taken, free_now
+from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission, await_taken, free_now, look
 from psflow.ps_runtime.errors import CapacityError, WaitTimeoutError
 from tests.leak_guard import no_leaks
 
@@ -106,6 +108,28 @@ def test_it_says_so_if_nobody_takes_the_other_slots(client: Client, monkeypatch:
     ):
         pass
     assert said[0].endswith(": 2 are free, and no other task is running")
+
+
+def test_the_slots_of_a_silent_worker_do_not_count_and_it_is_named(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def aged(*given: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        workers, tasks = look(*given)
+        return workers | {stopped: workers[stopped] | {"last_seen": workers[stopped]["last_seen"] - 100}}, tasks
+
+    stopped = next(iter(look(client)[0]))
+    monkeypatch.setattr("psflow.ps_runtime.cluster.admission.look", aged)
+    silence = re.escape(f"(without {stopped}: the scheduler has not heard from there for 10 s)")
+    for waits in (False, True):
+        with (
+            pytest.raises(CapacityError, match=rf"the Dask cluster at inproc://\S+ {silence} has 1 free slots"),
+            admission(client, 2, AdmissionPolicy(0.01, waits_for_slots=waits, say=said.append), never_stop),
+        ):
+            pass
+    assert len(said) == 1
+    assert re.search(rf"2 slots of the Dask cluster at inproc://\S+ {silence}: 1 is free", said[0])
 
 
 def test_while_a_job_waits_for_slots_a_lost_role_of_another_one_takes_what_is_free(client: Client) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.cluster.admission import free_slots
+from psflow.ps_runtime.cluster.admission import free_slots, silent
 
 
 def worker(num_threads: int = 1, **resources: float) -> dict[str, Any]:
@@ -42,11 +42,18 @@ def test_a_worker_that_closes_has_no_slot(status: str) -> None:
     assert free_slots({"a": worker() | {"status": status}, "b": worker()}, {}) == ["b"]
 
 
-def test_a_worker_that_was_not_heard_from_for_a_while_comes_last() -> None:
-    workers = {"a": worker(psflow=1) | {"last_seen": 985.0}, "b": worker(), "c": worker() | {"last_seen": 995.0}}
-    assert free_slots(workers, {}) == ["b", "c", "a"]
+def test_a_worker_that_was_not_heard_from_for_a_while_has_no_slot() -> None:
+    workers = {"a": worker(psflow=1) | {"last_seen": 989.0}, "b": worker(), "c": worker() | {"last_seen": 991.0}}
+    assert free_slots(workers, {}) == ["b", "c"]
+    assert silent(workers) == {"a"}
 
 
-def test_workers_of_which_none_was_heard_from_keep_their_order() -> None:
+def test_on_a_large_cluster_whose_heartbeats_are_rare_a_worker_may_be_silent_for_longer() -> None:
+    workers = {str(number): worker() | {"last_seen": 1000.0 - number % 50} for number in range(1000)}
+    assert {address for address in workers if int(address) % 50 > 30} == silent(workers)
+    assert len(free_slots(workers, {})) == 1000 * 31 / 50
+
+
+def test_workers_of_which_none_was_heard_from_for_long_are_as_good_as_any() -> None:
     workers = {name: worker() | {"last_seen": 5.0} for name in "ab"}
     assert free_slots(workers, {}) == ["a", "b"]
