@@ -239,10 +239,11 @@ class JobFile:
         owner = record.owner
         if owner is None or not self._is_living(owner, record.lease_expires):
             return None
-        return (
-            f"model_dir {self._files.url} is in use by {owner.process} since {_utc(owner.since)} "
-            f"(lease until {_utc(record.lease_expires)}); wait for it to end, stop it, or choose another model_dir"
-        )
+        until = f"{_utc(owner.since)} (lease until {_utc(record.lease_expires)})"
+        remedy = "wait for it to end, stop it, or choose another model_dir"
+        if owner.process == self._me.process:
+            remedy = "that is this process: leave the session, or end the training, that it has open, or choose another model_dir"
+        return f"model_dir {self._files.url} is in use by {owner.process} since {until}; {remedy}"
 
     def _write(self, record: JobRecord) -> JobRecord:
         self._files.put(NAME, record.to_json().encode(), is_private=True)

@@ -11,9 +11,7 @@ import importlib
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from multiprocessing import spawn
 from typing import Any
 
@@ -32,9 +30,6 @@ IMPORTS = (
     "tornado.platform.asyncio",
 )
 
-COMMANDS = ("psflow", "prefect.engine")
-"""Programs that define nothing which a worker could need; the latter is how Prefect runs a flow by itself."""
-
 
 def _prepare() -> None:
     for number in OF_THE_OWNER:
@@ -44,26 +39,26 @@ def _prepare() -> None:
         with suppress(ImportError):  # the worker that misses it will say so
             importlib.import_module(name)
     os.register_at_fork(after_in_child=np.random.seed)  # else all copies draw the same numbers
-    _leave_commands_out()
+    _leave_main_program_out()
     if (scratch := inherited_scratch()) is not None:
         atexit.register(_remove_scratch, scratch, os.getpid())
     gc.collect()
     gc.freeze()  # the collector would write to shared pages
 
 
-def _leave_commands_out() -> None:
-    """Keep copies from importing the main program of their owner, as multiprocessing would, if that is a command.
+def _leave_main_program_out() -> None:
+    """Keep copies from importing the main program of their owner, as multiprocessing would.
 
-    All of Prefect would be imported with it, in each worker.
+    What it defines comes by value, as to a worker of any other cluster. A program without ``if __name__ ==
+    "__main__":`` would start its cluster once more in each copy; and all of Prefect is imported with a flow.
     """
     module: Any = spawn
     for name in ("_fixup_main_from_name", "_fixup_main_from_path"):  # there is no public way
-        setattr(module, name, partial(_unless_command, getattr(module, name)))
+        setattr(module, name, _leave_out)
 
 
-def _unless_command(import_main: Callable[[str], None], main: str) -> None:
-    if os.path.basename(main) not in COMMANDS:
-        import_main(main)
+def _leave_out(main: str) -> None:
+    """Import nothing."""
 
 
 def _remove_scratch(directory: str, pid: int) -> None:

@@ -167,8 +167,7 @@ class Led:
             check()
             self._raise_refusals(missing)
             if deadline.has_passed:
-                remedy = f"start {'it' if len(missing) == 1 else 'each of them'}, with the cluster of this process"
-                raise WaitTimeoutError(self._named(missing), "join the chief", timeout_secs, remedy)
+                raise WaitTimeoutError(self._named(missing), "join the chief", timeout_secs, self._remedy(missing))
             if say.has_passed:
                 logger.warning(
                     "waiting up to %.0f s more for %s; a process that does not find this model_dir ends with an error",
@@ -203,6 +202,12 @@ class Led:
         ]
         if faults:
             raise UsageError(tuple(faults))
+
+    def _remedy(self, missing: set[str]) -> str:
+        remedy = f"start {'it' if len(missing) == 1 else 'each of them'}, with the cluster of this process"
+        if any(self._cluster.address_of(self._processes[name][0]) is None for name in missing):
+            remedy += ", or name its address there if a coordinator starts the tasks"
+        return f"{remedy}; to allow more time, set session_creation_timeout_secs of RunConfig"
 
     def _joined(self) -> dict[str, str]:
         workers, _ = look(self.client)

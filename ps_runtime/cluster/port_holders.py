@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
 import psutil
@@ -23,6 +24,8 @@ def holder_of(port: int) -> str:
 
 
 def _named(process: psutil.Process) -> str:
+    if process.pid == os.getpid():
+        return "its own process listens there already; leave the session, or end the training, that is open in it"
     name = f"process {process.pid} ({process.name()}) listens there"
     if process.status() == psutil.STATUS_STOPPED:
         return f"{name}, and is stopped; end it (kill -KILL {process.pid}), or have it go on (kill -CONT {process.pid})"

@@ -118,6 +118,7 @@ class MonitoredTrainingSession:
         self._stack = ExitStack()
         self._next_session: NextSession | None = None
         self._entered: MonitoredSession | None = None
+        self._was_left = False
 
     def __enter__(self) -> Self:
         """Open the job, and tell the hooks. Blocks."""
@@ -135,6 +136,7 @@ class MonitoredTrainingSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         """Tell the hooks of the end, and wait for the final checkpoint; after an exception do neither. Blocks."""
+        self._was_left = True
         if isinstance(error, _Ended):
             self._stack.__exit__(None, None, None)
             return True
@@ -147,8 +149,8 @@ class MonitoredTrainingSession:
         return self._session.step_session.global_step
 
     def should_stop(self) -> bool:
-        """Whether there is no further step: `max_steps` or the input has ended, or somebody asked to stop."""
-        return self._session.should_stop()
+        """Whether there is no further step: `max_steps` or the input has ended, somebody asked to stop, or it was left."""
+        return (self._was_left and self._entered is None) or self._session.should_stop()
 
     def request_stop(self, reason: str = "its session was asked to stop") -> None:
         """Make no further step."""

@@ -320,6 +320,18 @@ def test_a_session_is_used_inside_with(estimator, use):
     assert estimator.latest_checkpoint() is None
 
 
+def test_a_session_that_was_left_makes_no_further_step(estimator):
+    with MonitoredTrainingSession(estimator, endless) as session:
+        session.run()
+    assert session.should_stop()
+    with pytest.raises(UsageError, match="is not entered"):
+        session.run()
+    with session:
+        assert not session.should_stop()
+        session.run()
+    assert session.should_stop()
+
+
 def test_a_session_is_entered_once_at_a_time(estimator):
     with MonitoredTrainingSession(estimator, endless) as session:
         with pytest.raises(UsageError, match="is entered already; leave it first, or make another one"):
