@@ -66,8 +66,8 @@ class EventBarrier:
     -----
     Not thread-safe. A task sets its event of this call, and waits for those of the others. When it does so, all others
     have come out of the call before the last one: so it may clear the event of that call, which is the next to be used.
-    A call that raised does not count: the next one waits for the same call of the others. For them it does: who has come
-    once has come.
+    A call that raised does not count: the next one waits for the same call of the others. For the others it does, as
+    they have seen this task come.
     """
 
     def __init__(

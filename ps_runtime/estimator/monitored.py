@@ -149,7 +149,7 @@ class MonitoredTrainingSession:
         return self._session.step_session.global_step
 
     def should_stop(self) -> bool:
-        """Whether there is no further step: `max_steps` or the input has ended, somebody asked to stop, or it was left."""
+        """Whether there is no further step: `max_steps` or the input has ended, somebody has asked, or it was left."""
         return (self._was_left and self._entered is None) or self._session.should_stop()
 
     def request_stop(self, reason: str = "its session was asked to stop") -> None:
