@@ -243,7 +243,7 @@ class JobFile:
         remedy = "wait for it to end, stop it, or choose another model_dir"
         if owner.process == self._me.process:
             remedy = (
-                "that is this process: leave the session, or end the training, that it has open, or choose another one"
+                "that is this process: end the session or training that it has open, or choose another model_dir"
             )
         return f"model_dir {self._files.url} is in use by {owner.process} since {until}; {remedy}"
 

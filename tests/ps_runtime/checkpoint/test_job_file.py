@@ -61,7 +61,7 @@ def test_a_second_owner_in_the_same_process_waits_for_the_lease(job: JobFile, ur
     with pytest.raises(
         ModelDirError,
         match=rf"model_dir {re.escape(url)} is in use by process {os.getpid()} on .* since 1970-01-12 13:46:40 UTC "
-        r"\(lease until 1970-01-12 13:47:10 UTC\); that is this process: leave the session, or end",
+        r"\(lease until 1970-01-12 13:47:10 UTC\); that is this process: end the session or training",
     ):
         second.claim()
     clock.now += 30
