@@ -242,9 +242,7 @@ class JobFile:
         until = f"{_utc(owner.since)} (lease until {_utc(record.lease_expires)})"
         remedy = "wait for it to end, stop it, or choose another model_dir"
         if owner.process == self._me.process:
-            remedy = (
-                "that is this process: end the session or training that it has open, or choose another model_dir"
-            )
+            remedy = "that is this process: end the session or training that it has open, or choose another model_dir"
         return f"model_dir {self._files.url} is in use by {owner.process} since {until}; {remedy}"
 
     def _write(self, record: JobRecord) -> JobRecord:
