@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,7 @@ from typing import Any, TypeVar, cast
 from distributed import Client
 
 from psflow.flows.looking.findings import Finding, Level
+from psflow.flows.looking.within import within
 from psflow.ps_runtime.cluster.admission import free_slots
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.worker_facts import worker_facts
@@ -149,20 +149,9 @@ def _task_finding(client: Client, workers: Mapping[str, Any], mark: str) -> Find
 
 def _within(ask: Callable[[], T], who: str = "at least one Dask worker") -> T:
     """Return what `ask` does, which needs an answer of `who`; Dask's own calls wait for ever for one that hangs."""
-    answers: list[T] = []
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            answers.append(ask())
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="psflow-doctor", daemon=True)
-    thread.start()
-    thread.join(TIMEOUT_SECS)
-    if errors:
-        raise OSError(f"the cluster did not answer: {errors[0]!r}") from errors[0]
-    if not answers:
-        raise WaitTimeoutError(who, "answer", TIMEOUT_SECS)
-    return answers[0]
+    try:
+        return within(TIMEOUT_SECS, ask, who)
+    except WaitTimeoutError:
+        raise
+    except Exception as error:
+        raise OSError(f"the cluster did not answer: {error!r}") from error

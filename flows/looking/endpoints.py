@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,12 +53,20 @@ def prefect_endpoint() -> Endpoint:
     return Endpoint(without_secrets(url), _state(who, fault), fault)
 
 
-def mlflow_endpoint(run_id: str | None = None) -> Endpoint:
-    """Return the MLflow store that a flow would use; `run_id` is that of a run which it must have."""
+def mlflow_endpoint(run_id: str | None = None, ask: Callable[[str], str | None] = store_fault) -> Endpoint:
+    """Return the MLflow store that a flow would use.
+
+    Parameters
+    ----------
+    run_id : str, optional
+        That of a run which it must have.
+    ask : callable, optional
+        Returns why the store of an address cannot be used, or None.
+    """
     store = store_uri()
     server = found().mlflow_uri(store)
     uri = server or store
-    unusable = store_fault(uri)
+    unusable = ask(uri)
     fault = run_fault(uri, run_id) if unusable is None and run_id is not None else unusable
     path = sqlite_path(store)
     if server is not None:

@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from psflow.flows.answering.answer import Answer
-from psflow.flows.looking.endpoints import mlflow_endpoint, prefect_endpoint
+from psflow.flows.looking.endpoints import prefect_endpoint
+from psflow.flows.looking.recorded_runs import recorded_runs
 from psflow.flows.watching.role_figures import RoleFigures, role_figures, stragglers
 from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import CheckpointError
 from psflow.tasks.orphaned_runs import NOT_RECORDED
 from psflow.tasks.owners import ended_step, is_orphaned
-from psflow.tasks.started_servers import found
-from psflow.tasks.tracking.running import RunningRun, running_runs
-from psflow.tasks.tracking.store import sqlite_path, store_uri
+from psflow.tasks.tracking.running import RunningRun
 
 __all__ = ["status"]
 
-STARTING = Path("runs")
-"""Where jobs that have no run in MLflow yet are looked for."""
+MODEL_DIRS = Path("runs")
+"""Where jobs are looked for that have no run in MLflow yet, or whose run MLflow does not tell."""
 COLUMNS: Mapping[str, tuple[str, float]] = {
     "steps/s": ("steps_per_sec", 1),
     "staleness": ("staleness", 1),
@@ -48,31 +48,34 @@ class RunningJob:
 def status() -> Answer:
     """Return which servers are used and how the jobs of the MLflow store fare; asks no role, changes nothing.
 
-    Raises
-    ------
-    ConfigError
-        If the MLflow store answers at first, and then not.
+    If MLflow does not say what runs, the model_dirs of this place say what they can.
     """
-    servers = {"prefect": prefect_endpoint(), "mlflow": mlflow_endpoint()}
-    store = store_uri()
-    path = sqlite_path(store)
-    is_empty = servers["mlflow"].fault is not None or (path is not None and not path.exists())
-    runs = [] if is_empty else running_runs(found().mlflow_uri(store) or store)
+    prefect = prefect_endpoint()
+    mlflow, runs = recorded_runs()
+    servers = {"prefect": prefect, "mlflow": mlflow}
     now = time.time()
     jobs = [_job(run, now) for run in runs]
-    starting, damaged = _starting({run.tags["psflow.model_dir"] for run in runs})
+    unlisted, damaged = _owned({run.tags["psflow.model_dir"] for run in runs})
+    starting, owned = (unlisted, []) if mlflow.fault is None else ([], unlisted)
+    checkpoints = {model_dir: _last_checkpoint(model_dir, damaged) for model_dir in owned}
     lines = [f"{name:<9} {endpoint.fault or endpoint}" for name, endpoint in servers.items()]
     for job in jobs:
         lines += ["", *_lines(job, now)]
     lines += [line for model_dir in starting for line in ("", f"train     in {model_dir}, starting")]
+    for model_dir, step in checkpoints.items():
+        how_far = "MLflow does not say how far" if step is None else f"its last checkpoint is of step {step}"
+        lines += ["", f"train     in {model_dir}, running; {how_far}"]
     lines += [line for fault in damaged for line in ("", fault)]
-    if not jobs and not starting:
+    if mlflow.fault is not None:
+        lines += ["", f"cannot tell which {'other ' if owned else ''}jobs run: MLflow does not say"]
+    elif not jobs and not starting:
         lines += ["", "no job is running"]
     return Answer(
         {
             "servers": {name: endpoint.facts() for name, endpoint in servers.items()},
             "jobs": [_facts(job, now) for job in jobs],
             "starting": starting,
+            "owned": [{"model_dir": model_dir, "last_checkpoint": step} for model_dir, step in checkpoints.items()],
             "damaged": damaged,
         },
         lines,
@@ -88,19 +91,30 @@ def _job(run: RunningRun, now: float) -> RunningJob:
     return RunningJob(run, roles, stragglers(roles))
 
 
-def _starting(known: set[str]) -> tuple[list[str], list[str]]:
-    """Return the directories below `STARTING` whose job somebody owns and is not `known`; and which file is damaged."""
-    starting, damaged = [], []
-    for path in sorted(STARTING.glob("*/job.json")):
+def _owned(known: set[str]) -> tuple[list[str], list[str]]:
+    """Return the directories below `MODEL_DIRS` whose job somebody owns and is not `known`; and what is damaged."""
+    owned, damaged = [], []
+    for path in sorted(MODEL_DIRS.glob("*/job.json")):
         directory = str(path.parent.absolute())
         try:
             if JobFile(directory).refusal() is not None and directory not in known:
-                starting.append(directory)
+                owned.append(directory)
         except CheckpointError as error:
             damaged.append(str(error))
         except OSError:
             continue  # it is gone, or somebody else's
-    return starting, damaged
+    return owned, damaged
+
+
+def _last_checkpoint(model_dir: str, damaged: list[str]) -> int | None:
+    """Return the step of the last checkpoint; None without one, or if one is damaged, which is added to `damaged`."""
+    try:
+        return CheckpointStore(model_dir).latest()
+    except CheckpointError as error:
+        damaged.append(str(error))
+    except OSError:
+        pass  # it is gone, or somebody else's
+    return None
 
 
 def _facts(job: RunningJob, now: float) -> dict[str, Any]:

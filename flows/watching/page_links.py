@@ -39,16 +39,15 @@ class PageLinks:
     model_dir: str
     registered_model: str
 
-    def tags(self) -> dict[str, str]:
-        """Return tags of the MLflow run: the ids, and a description in markdown."""
-        tags = {"psflow.model_dir": without_secrets(self.model_dir), NOTE: self.note()}
-        if self.prefect_flow_run is not None:
-            tags["psflow.prefect_flow_run"] = self.prefect_flow_run
-        if self.prefect_page is not None:
-            tags["psflow.prefect_page"] = self.prefect_page
-        if self.dask_dashboard is not None:
-            tags["psflow.dask_dashboard"] = self.dask_dashboard
-        return tags
+    def tags(self) -> dict[str, str | None]:
+        """Return tags of the MLflow run: the ids, and a description in markdown; None for what there is not."""
+        return {
+            "psflow.model_dir": without_secrets(self.model_dir),
+            "psflow.prefect_flow_run": self.prefect_flow_run,
+            "psflow.prefect_page": self.prefect_page,
+            "psflow.dask_dashboard": self.dask_dashboard,
+            NOTE: self.note(),
+        }
 
     def note(self) -> str:
         """Return the description of the run, in markdown."""

@@ -41,7 +41,7 @@ def open_run(
     run_name: str,
     run_id: str | None,
     params: Mapping[str, Any],
-    tags: Mapping[str, str],
+    tags: Mapping[str, str | None],
     datasets: Iterable[DatasetInfo],
 ) -> Run:
     """Create a run, or resume `run_id` or else the run of the same job, and say what it is about.
@@ -56,16 +56,21 @@ def open_run(
     A job that was killed before it could note its run finds it again by the tag ``psflow.job_id``.
 
     MLflow never changes a parameter. One whose value is another after a resume keeps its first value, and the tag
-    ``psflow.param.<name>`` has the last. A description that somebody has written or changed stays as it is.
+    ``psflow.param.<name>`` has the last. A description that somebody has written or changed stays as it is. A tag whose
+    value is None is removed: it was that of an earlier attempt.
     """
+    present = {name: value for name, value in tags.items() if value is not None}
     if run_id is None:
-        run = _create_or_find(client, _experiment_id(client, experiment), run_name, tags)
+        run = _create_or_find(client, _experiment_id(client, experiment), run_name, present)
     else:
         run = _resume(client, run_id)
     values = {valid_key(name): str(value) for name, value in params.items()}
     known = run.data.params
     changed = {f"psflow.param.{k}": v for k, v in values.items() if k in known and known[k] != v}
-    told = {k: v for k, v in tags.items() if k != NOTE} | changed | _note(tags, run.data.tags)
+    told = {k: v for k, v in present.items() if k != NOTE} | changed | _note(present, run.data.tags)
+    for name in (valid_key(name) for name in tags.keys() - present.keys()):
+        if name in run.data.tags:
+            client.delete_tag(run.info.run_id, name)
     _describe(client, run.info.run_id, {k: v for k, v in values.items() if k not in known}, told)
     _log_datasets(client, run.info.run_id, datasets)
     return client.get_run(run.info.run_id)

@@ -105,7 +105,7 @@ class Tracker:
         run_name: str,
         run_id: str | None = None,
         params: Mapping[str, Any] | None = None,
-        tags: Mapping[str, str] | None = None,
+        tags: Mapping[str, str | None] | None = None,
         datasets: Iterable[DatasetInfo] = (),
         registered_model: str | None = None,
         better: Better | None = None,
@@ -123,7 +123,7 @@ class Tracker:
         params : mapping
             Hyper-parameters and settings, flat.
         tags : mapping
-            Set on the run; ``psflow.job_id`` among them.
+            Set on the run, or removed where the value is None; ``psflow.job_id`` among them.
         datasets : iterable of DatasetInfo
             Inputs that the run lists.
         registered_model : str, optional

@@ -3,20 +3,30 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
+import sqlite3
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from mlflow.entities import Metric
 
 from psflow.flows import cli
+from psflow.flows.looking import recorded_runs
 from psflow.flows.looking.status import status
 from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord
 from psflow.ps_runtime.checkpoint.process import ProcessId
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import ConfigError
 from psflow.tasks.owners import OWNER, owner_text
 from psflow.tasks.tracking.run import open_run
+from psflow.tasks.tracking.running import RunningRun
 from psflow.tasks.tracking.store import mlflow_client, prepare_store
 from tests.new_databases import copy_store
+from tests.ps_runtime.checkpoint.conftest import save
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +60,33 @@ def record(job: str, owner: str) -> str:
     metrics += [Metric("role/chief-0/sent_bytes_per_sec", 12.5e6, now, 600), Metric("role/ps-0/rss_mb", 74.0, now, 600)]
     client.log_batch(run.info.run_id, metrics)
     return str(run.info.run_id)
+
+
+@pytest.fixture(params=["a server that hangs", "a file that is locked"])
+def silent_store(request: pytest.FixtureRequest, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An MLflow store that does not answer."""
+    monkeypatch.setattr(recorded_runs, "ANSWER_SECS", 0.5)
+    if request.param == "a server that hangs":
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{listening.getsockname()[1]}")
+            yield
+    else:
+        copy_store(directory)
+        with closing(sqlite3.connect(directory / "mlflow.db", isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            yield
+    for thread in threading.enumerate():
+        if thread.name == "psflow-question":
+            thread.join(60)
+
+
+def own_elsewhere(monkeypatch: pytest.MonkeyPatch, *jobs: str) -> None:
+    """Have other processes, which live, own jobs."""
+    for job in jobs:
+        JobFile(f"runs/{job}").claim()
+    monkeypatch.setattr(ProcessId, "current", lambda: ProcessId("elsewhere", "boot", 7, 7))
+    monkeypatch.setattr(ProcessId, "is_alive", lambda self: True)
 
 
 def test_where_nothing_was_done_nothing_runs_and_nothing_is_made(directory: Path) -> None:
@@ -90,16 +127,14 @@ def test_running_jobs_are_told_with_their_roles_and_the_straggler(directory: Pat
 def test_a_job_that_has_no_run_yet_is_starting_and_a_damaged_one_is_told(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    JobFile("runs/new").claim()
     left = JobFile("runs/left")
     left.claim()
     left.release()
     (directory / "runs" / "damaged").mkdir()
     (directory / "runs" / "damaged" / "job.json").write_text("{")
-    monkeypatch.setattr(ProcessId, "current", lambda: ProcessId("elsewhere", "boot", 7, 7))
-    monkeypatch.setattr(ProcessId, "is_alive", lambda self: True)
+    own_elsewhere(monkeypatch, "new")
     answer = status()
-    assert answer.facts["starting"] == [f"{directory}/runs/new"]
+    assert (answer.facts["starting"], answer.facts["owned"]) == ([f"{directory}/runs/new"], [])
     (fault,) = answer.facts["damaged"]
     assert fault.startswith(f"checkpoint {directory}/runs/damaged/job.json: damaged: ")
     assert answer.lines is not None
@@ -113,3 +148,54 @@ def test_a_server_that_is_away_is_told_and_is_no_error(
     answer = io.StringIO()
     assert cli.run(["status", "--json"], answer) == 0
     assert json.loads(answer.getvalue())["servers"]["mlflow"]["ok"] is False
+
+
+@pytest.mark.usefixtures("silent_store")
+def test_while_mlflow_is_silent_a_job_is_told_by_its_checkpoints(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_elsewhere(monkeypatch, "damaged", "far", "new")
+    save(CheckpointStore("runs/far"), 4200)
+    save(CheckpointStore("runs/far"), 4300)
+    save(CheckpointStore("runs/damaged"), 100)
+    manifest = directory / "runs" / "damaged" / "checkpoints" / "step_00000100" / "manifest.json"
+    manifest.write_text("{")
+    answer = status()
+    assert answer.exit_code == 0
+    assert answer.lines is not None
+    assert "did not answer within 0.5 s: it hangs, or another process keeps its database locked" in answer.lines[1]
+    assert [line for line in answer.lines[2:] if line][:3] == [
+        f"train     in {directory}/runs/damaged, running; MLflow does not say how far",
+        f"train     in {directory}/runs/far, running; its last checkpoint is of step 4300",
+        f"train     in {directory}/runs/new, running; MLflow does not say how far",
+    ]
+    assert answer.lines[-1] == "cannot tell which other jobs run: MLflow does not say"
+    assert (answer.facts["jobs"], answer.facts["starting"]) == ([], [])
+    assert answer.facts["owned"] == [
+        {"model_dir": f"{directory}/runs/damaged", "last_checkpoint": None},
+        {"model_dir": f"{directory}/runs/far", "last_checkpoint": 4300},
+        {"model_dir": f"{directory}/runs/new", "last_checkpoint": None},
+    ]
+    (fault,) = answer.facts["damaged"]
+    assert str(manifest) in fault
+
+
+@pytest.mark.usefixtures("silent_store")
+def test_while_mlflow_is_silent_nobody_says_that_no_job_runs() -> None:
+    answer = status()
+    assert answer.lines is not None
+    assert answer.lines[-1] == "cannot tell which jobs run: MLflow does not say"
+
+
+def test_a_store_that_says_that_it_is_locked_is_a_fault_of_one_line(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(uri: str) -> list[RunningRun]:
+        raise ConfigError(("cannot list the running runs of the MLflow store: database is locked\n[SQL: SELECT name]",))
+
+    copy_store(directory)
+    monkeypatch.setattr(recorded_runs, "running_runs", locked)
+    answer = status()
+    assert answer.lines is not None
+    assert answer.lines[1] == "mlflow    cannot list the running runs of the MLflow store: database is locked"
+    assert answer.facts["servers"]["mlflow"]["ok"] is False
