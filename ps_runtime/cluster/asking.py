@@ -13,7 +13,7 @@ from distributed import Client, Worker
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 
-__all__ = ["SILENCE_SECS", "Question", "ask", "put", "scheduler_gone", "silence"]
+__all__ = ["SILENCE_SECS", "Question", "ask", "is_silence", "put", "scheduler_gone", "silence"]
 
 T = TypeVar("T")
 Question = Callable[[Any], Awaitable[T]]
@@ -63,7 +63,9 @@ def ask(node: Client | Worker, question: Question[T], check: Callable[[], None],
 
 
 def put(node: Client | Worker, question: Question[T]) -> Future[T]:
-    """Put a question, and return the answer to come. Does not block.
+    """Put a question, and return the answer to come, for which whoever asks has a limit. Does not block.
+
+    It is put again where Dask gave up its connection, which it does after 30 s, to a scheduler that is silent.
 
     Parameters
     ----------
@@ -74,6 +76,14 @@ def put(node: Client | Worker, question: Question[T]) -> Future[T]:
     """
     loop: Any = node.loop
     return asyncio.run_coroutine_threadsafe(_answer(node, question), loop.asyncio_loop)
+
+
+def is_silence(error: OSError) -> bool:
+    """Return whether Dask has given up to connect to a scheduler whose host takes connections, or says nothing at all.
+
+    A scheduler that is stopped is such a one: it may go on. One whose host refuses a connection is gone.
+    """
+    return isinstance(error.__cause__, TimeoutError)  # what each try ends with; CommClosedError if it is refused
 
 
 def silence(node: Client | Worker, action: str = "answer") -> WaitTimeoutError:
@@ -92,7 +102,12 @@ def _name(node: Client | Worker) -> str:
 
 
 async def _answer(node: Client | Worker, question: Question[T]) -> T:
-    scheduler: Any = node.scheduler
-    if scheduler is None:
-        raise ConnectionResetError("the Dask client has given up its scheduler")
-    return await question(scheduler)
+    while True:
+        scheduler: Any = node.scheduler
+        if scheduler is None:
+            raise ConnectionResetError("the Dask client has given up its scheduler")
+        try:
+            return await question(scheduler)
+        except OSError as error:
+            if not is_silence(error):
+                raise

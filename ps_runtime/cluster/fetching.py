@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from distributed import Future
 
+from psflow.ps_runtime.cluster.asking import is_silence
 from psflow.ps_runtime.cluster.slots import Slots
 
 __all__ = ["fetched"]
@@ -48,5 +49,11 @@ def fetched(slots: Slots, future: Future[T]) -> concurrent.futures.Future[T]:
 
 
 async def _result(future: Future[T]) -> T:
-    result: T = await future
-    return result
+    while True:
+        try:
+            result: T = await future
+        except OSError as error:
+            if future.status == "error" or not is_silence(error):  # of the task itself, or the connection is broken
+                raise
+        else:
+            return result

@@ -89,6 +89,11 @@ class RoleState:
         return self.life is not None and self.life.recalled_at is not None
 
     @property
+    def has_started(self) -> bool:
+        """Whether any life of it has started."""
+        return bool(self.losses) or (self.life is not None and self.life.has_started)
+
+    @property
     def can_be_reached(self) -> bool:
         """Whether this is a ps that listens, and goes on."""
         return self.life is not None and self.life.is_listening and not self.is_recalled
@@ -114,6 +119,10 @@ class RoleState:
         if self.is_later:
             return isinstance(error, TransportError)
         return self.life is not None and self.life.has_stepped and isinstance(error, BrokenPeerError)
+
+    def forgives(self, fault: UserFault, max_restarts: int) -> bool:
+        """Return whether `fault` is the first of its kind, and the role may be lost once more within this hour."""
+        return fault.kind not in self.faults and len(self.lost_at) < max_restarts
 
     def note_loss(self, at: float, *, counts: bool) -> None:
         """Take note of a loss, if it counts, and forget those of more than an hour ago."""

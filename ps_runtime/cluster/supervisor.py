@@ -20,8 +20,8 @@ A lost chief begins again alone, as a worker does, and takes over: the ps hold a
 with it only where that cannot be: no step was made yet, so the variables may have no values; a ps has come to its end;
 or nobody else trains, and it would not make the same steps.
 
-A worker, the evaluator, and a chief that another one can follow are lost with the first fault of a kind in the user's
-code, a disk on a network that is away say, and end the job with the second.
+A worker, the evaluator, and the chief of a job that has made a step are lost with the first fault of a kind in the
+user's code, a disk on a network that is away say, and end the job with the second.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ class Supervisor:
         self._clock = clock
         self.lateness = Lateness(self._states, clock)
         self._trained_at = 0.0
+        self._has_stepped = False
         self._is_open = False
         """A step was made since training began, or went back: the variables have values, and ps-0 gives tickets."""
         self.lock = threading.RLock()
@@ -136,7 +137,7 @@ class Supervisor:
     def step(self, role: RoleId, incarnation: int) -> None:
         """Take note that a life has made a step."""
         if (life := self._life(role, incarnation)) is not None and life.recalled_at is None:
-            life.has_stepped = self._is_open = True
+            life.has_stepped = self._is_open = self._has_stepped = True
 
     def leave(self, role: RoleId, incarnation: int) -> None:
         """Take note that a life runs no longer; `finish` or `fail` says how it has ended."""
@@ -180,8 +181,7 @@ class Supervisor:
         and has made a step, is a later one, or not needed any more. Where a signal has ended the loop of a worker, its
         Dask worker closes next, and `lose_slots` takes note of that.
         """
-        state = self._states[role]
-        life = self._life(role, incarnation)
+        state, life = self._states[role], self._life(role, incarnation)
         if life is None or self.has_ended(role):
             return
         is_left = life.hang is not None or (life.is_leaving and isinstance(error, StoppedError))
@@ -272,8 +272,7 @@ class Supervisor:
 
     def has_started(self, role: RoleId) -> bool:
         """Return whether any life of a role has started."""
-        state = self._states[role]
-        return bool(state.losses) or (state.life is not None and state.life.has_started)
+        return self._states[role].has_started
 
     def is_listening(self, role: RoleId) -> bool:
         """Return whether the present life of a ps can be reached."""
@@ -359,11 +358,12 @@ class Supervisor:
             self._recall(role)
 
     def _is_forgiven(self, role: RoleId, fault: UserFault) -> bool:
-        """Return whether a role may begin again after a fault of the user's code, while the others go on."""
-        state = self._states[role]
-        may_begin_again = fault.kind not in state.faults and len(state.lost_at) < self._max_restarts
+        """Return whether a role may begin again after a fault of the user's code, alone or with the others."""
         is_needed = role.role is Role.EVALUATOR or not self.is_trained
-        return self._forgives and may_begin_again and is_needed and not self._must_go_back(role)
+        may_begin_again = is_needed and self._states[role].forgives(fault, self._max_restarts)
+        # a chief that fails before any step was made has a mistake in its program
+        may_go_back = role.role is Role.CHIEF and self._has_stepped and self._goes_back
+        return self._forgives and may_begin_again and (may_go_back or not self._must_go_back(role))
 
     def _must_go_back(self, lost: RoleId) -> bool:
         """Return whether nobody can take up what a lost role of a job in training leaves."""

@@ -144,10 +144,10 @@ class Survival(RuleBasedStateMachine):
 
     @rule(index=ROLES, num_rounds=ROUNDS)
     def code_of_the_user_raises(self, index, num_rounds):
-        """In a replica that the others can do without; the owner hears of it at once."""
+        """In a worker, or in the chief once a step was made; the owner hears of it at once."""
         process, supervisor = self.process(index), self.world.supervisor
         is_replica = isinstance(process, Trainer) and process.can_ask and not supervisor.is_trained
-        if is_replica and not (isinstance(process, Chief) and supervisor._must_go_back(process.role)):
+        if is_replica and (supervisor._has_stepped or not isinstance(process, Chief)):
             self.num_faults += 1
             process.fail(OwnError(self.num_faults))
             self.world.hear_outcome(process)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from distributed.comm import connect
 
 from psflow.ps_runtime.cluster import asking as module
 from psflow.ps_runtime.cluster.asking import ask
+from psflow.ps_runtime.cluster.own_security import own_security
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError, WaitTimeoutError
+from tests.free_ports import free_port
 
 SCHEDULER = SimpleNamespace(address="tls://h:1")
 
@@ -67,3 +71,48 @@ def test_without_a_connection_the_scheduler_is_gone(loop: asyncio.AbstractEventL
             ask(node_of(loop), question, pytest.fail)
     with pytest.raises(RoleFailedError, match=f"^the Dask scheduler {GONE}$"):
         ask(node_of(loop, None), never, pytest.fail)
+
+
+class Silent:
+    """Asks a scheduler over a connection of its own, for which Dask waits for a moment; counts how often."""
+
+    def __init__(self, port: int) -> None:
+        self.address = f"tls://127.0.0.1:{port}"
+        self.num_asked = 0
+        self._given = own_security().get_connection_args("client")
+
+    async def __call__(self, scheduler: Any) -> str:
+        self.num_asked += 1
+        await connect(self.address, timeout=0.05, **self._given)
+        return "an answer"
+
+
+def test_a_connection_that_a_stopped_scheduler_does_not_take_up_is_silence(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SILENCE_SECS", 0.6)
+    monkeypatch.setattr(module, "SLICE_SECS", 0.01)
+    checked: list[None] = []
+    with socket.create_server(("127.0.0.1", 0)) as stopped:  # its host takes connections, and nobody says a word
+        question = Silent(stopped.getsockname()[1])
+        with pytest.raises(WaitTimeoutError, match=r"did not answer within 0.6 s: look at its log"):
+            ask(node_of(loop), question, lambda: checked.append(None))
+    assert question.num_asked > 2
+    assert len(checked) > 2
+
+
+def test_a_scheduler_that_goes_on_answers_then(loop: asyncio.AbstractEventLoop) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        question = Silent(stopped.getsockname()[1])
+
+        async def ask_twice(scheduler: Any) -> str:
+            return await question(scheduler) if question.num_asked < 2 else "at last"
+
+        assert ask(node_of(loop), ask_twice, lambda: None) == "at last"
+
+
+def test_a_connection_that_is_refused_says_that_the_scheduler_is_gone(loop: asyncio.AbstractEventLoop) -> None:
+    question = Silent(free_port())
+    with pytest.raises(RoleFailedError, match=f"^the Dask scheduler at tls://h:1 {GONE}$"):
+        ask(node_of(loop), question, lambda: None)
+    assert question.num_asked == 1

@@ -58,6 +58,24 @@ def test_a_first_fault_costs_a_life_and_no_update(tmp_path: Path) -> None:
     assert counting.get_variable_value("num_updates") == 400
 
 
+def test_with_a_first_fault_of_a_chief_that_trains_alone_training_goes_back(tmp_path: Path) -> None:
+    config = RunConfig(tf_random_seed=1, save_checkpoints_steps=50, pipeline_depth=1)
+    counting = Estimator(updates, str(tmp_path / "job"), config)
+    events: list[Event] = []
+    with (
+        open_cluster(None, 2, 60) as client,
+        Attempt(counting, TrainSpec(endless, 100, hooks=[Fails(tmp_path, "chief")]), None) as attempt,
+        ClusterJob(client, attempt.job(), events.append) as run,
+    ):
+        run.start(AdmissionPolicy(10))
+        reports = run.join()
+    lost = [event for event in events if isinstance(event, RoleLost) and event.goes_back]
+    assert [event.role for event in lost] == ["chief-0"]
+    assert "OSError('the disk is away, 0') at " in lost[0].reason
+    assert reports["chief-0"]["statistics"]["job"]["global_step"] == 100
+    assert counting.get_variable_value("num_updates") == 100
+
+
 def test_the_second_fault_at_the_same_line_ends_the_job_with_it(tmp_path: Path) -> None:
     counting = Estimator(updates, str(tmp_path / "job"), RunConfig(tf_random_seed=1, save_checkpoints_steps=50))
     events: list[Event] = []

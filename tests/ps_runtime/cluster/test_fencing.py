@@ -16,14 +16,25 @@ KEY = "psflow-j-1-ps-0-0"
 SLOT = "tcp://h:1"
 
 
+def not_connected() -> OSError:
+    """Return what Dask raises after 30 s of a scheduler that is stopped."""
+    error = OSError("Timed out trying to connect to tls://h:1 after 30 s")
+    error.__cause__ = TimeoutError()
+    return error
+
+
 class Scheduler:
-    """Says what runs where, or what it is told to say."""
+    """Says what runs where, or what it is told to say; the first `num_silent` questions do not reach it."""
 
     def __init__(self) -> None:
         self.answer: Any = {SLOT: [KEY]}
+        self.num_silent = 0
 
     async def processing(self, workers: list[str]) -> Any:
         assert workers == [SLOT]
+        if self.num_silent:
+            self.num_silent -= 1
+            raise not_connected()
         if self.answer is None:
             await asyncio.Event().wait()
         if isinstance(self.answer, Exception):
@@ -31,15 +42,23 @@ class Scheduler:
         return self.answer
 
 
-def fence_of(loop: asyncio.AbstractEventLoop, answer: Any, check: Any = lambda: None) -> SchedulerFence:
+def fence_of(
+    loop: asyncio.AbstractEventLoop, answer: Any, check: Any = lambda: None, num_silent: int = 0
+) -> SchedulerFence:
     scheduler = Scheduler()
-    scheduler.answer = answer
+    scheduler.answer, scheduler.num_silent = answer, num_silent
     worker: Any = SimpleNamespace(scheduler=scheduler, contact_address=SLOT, loop=SimpleNamespace(asyncio_loop=loop))
     return SchedulerFence(worker, KEY, "ps-0", check)
 
 
 def test_a_role_whose_task_is_known_may_write(loop: asyncio.AbstractEventLoop) -> None:
     fence_of(loop, {SLOT: ["another", KEY]})()
+
+
+def test_a_role_waits_for_a_scheduler_that_was_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    fence_of(loop, {SLOT: [KEY]}, num_silent=2)()
+    with pytest.raises(StoppedError, match=r"^ps-0 was stopped: it was lost meanwhile"):
+        fence_of(loop, {SLOT: ["another"]}, num_silent=2)()
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ class ComingFuture(HangingFuture):
     def __init__(self, client: Any, error: Exception | None = None) -> None:
         super().__init__(client)
         self.error = error
+        self.status = "error" if error is not None else "finished"
 
     def __await__(self) -> Generator[Any, None, str]:
         while not self.client.scheduler.asked:
@@ -52,6 +53,39 @@ def test_a_scheduler_that_answers_may_take_its_time(client: Any, monkeypatch: py
     assert fetched(Slots(client), future).result() == "a result"
     failed: Any = ComingFuture(client, TimeoutError("of the task itself"))
     with pytest.raises(TimeoutError, match="of the task itself"):
+        fetched(Slots(client), failed).result()
+
+
+class LateFuture(ComingFuture):
+    """Is asked for its result twice before the scheduler, which was stopped, takes a connection up."""
+
+    def __init__(self, client: Any) -> None:
+        super().__init__(client)
+        self.num_silent = 2
+
+    def __await__(self) -> Generator[Any, None, str]:
+        if self.num_silent:
+            self.num_silent -= 1
+            raise OSError("Timed out trying to connect to tls://h:1 after 30 s") from TimeoutError()
+        return (yield from super().__await__())
+
+
+def test_a_scheduler_that_was_stopped_hands_the_result_over_when_it_goes_on(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_impatient(monkeypatch, 60)
+    client.scheduler = SilentScheduler(ncores={"tls://h:2": 1})
+    late: Any = LateFuture(client)
+    assert fetched(Slots(client), late).result() == "a result"
+
+
+def test_what_a_task_could_not_connect_to_is_its_own_failure(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    be_impatient(monkeypatch, 60)
+    client.scheduler = SilentScheduler(ncores={"tls://h:2": 1})
+    error = OSError("no database")
+    error.__cause__ = TimeoutError()
+    failed: Any = ComingFuture(client, error)
+    with pytest.raises(OSError, match="no database"):
         fetched(Slots(client), failed).result()
 
 

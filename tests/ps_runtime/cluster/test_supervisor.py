@@ -289,6 +289,48 @@ def test_a_fault_that_leaves_nobody_to_go_on_ends_the_job() -> None:
         assert scene.errors() == {role: "away"}
 
 
+@pytest.mark.parametrize("goes_back", [True, False])
+def test_with_a_first_fault_of_a_chief_that_nobody_can_follow_training_goes_back(goes_back: bool) -> None:
+    supervisor = Supervisor([PS, CHIEF], FIRST, 3, goes_back=goes_back, takes_over=False)
+    for role in (PS, CHIEF):
+        supervisor.start(role, supervisor.place(role, str(role)))
+        supervisor.listen(role, FIRST)
+    supervisor.step(CHIEF, FIRST)
+    supervisor.fail(CHIEF, FIRST, OSError("away"), FAULT)
+    if goes_back:
+        assert (supervisor.errors(), supervisor.to_end(), supervisor.waiting()) == ([], [PS, CHIEF], [CHIEF])
+    else:
+        assert [str(error) for _, error in supervisor.errors()] == ["away"]
+
+
+def test_with_a_first_fault_of_the_chief_after_training_has_gone_back_it_goes_back_once_more() -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.step(CHIEF, FIRST)
+    supervisor.lose_slots({str(role) for role in (PS, CHIEF, WORKER, OTHER)})
+    for role in (PS, CHIEF, WORKER, OTHER):
+        scene.begin(role, str(role))
+    supervisor.fail(CHIEF, FIRST + 1, OSError("away"), FAULT)  # before a step is made
+    assert [(loss.error.error, loss.goes_back) for loss in supervisor.losses(CHIEF)[1:]] == [(FAULT.sentence, True)]
+    assert (scene.errors(), supervisor.to_end()) == ({}, [PS, CHIEF, WORKER, OTHER])
+    for role in (PS, WORKER, OTHER):
+        supervisor.fail(role, FIRST + 1, StoppedError(str(role), "it was cancelled"))
+        supervisor.leave(role, FIRST + 1)
+    assert supervisor.due() == [PS]
+    for role in (PS, CHIEF, WORKER, OTHER):
+        scene.begin(role, str(role))
+    supervisor.fail(CHIEF, FIRST + 2, OSError("away"), FAULT)
+    assert scene.errors() == {CHIEF: "away"}
+
+
+def test_a_chief_that_fails_before_any_step_was_made_ends_the_job_also_after_training_has_gone_back() -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.lose_slots({str(PS), str(CHIEF)})
+    for role in (PS, CHIEF):
+        scene.begin(role, str(role))
+    supervisor.fail(CHIEF, FIRST + 1, OSError("away"), FAULT)
+    assert scene.errors() == {CHIEF: "away"}
+
+
 def test_after_training_the_evaluator_alone_begins_again_after_a_fault() -> None:
     supervisor = (scene := Scene()).supervisor
     supervisor.finish(CHIEF, FIRST, {})
