@@ -29,7 +29,9 @@ def test_nobody_is_waited_for_where_nobody_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("override", ["resume.when_running=fail", "cluster.admission_timeout_secs=0.001"])
 def test_a_job_that_runs_is_refused(tmp_path: Path, override: str) -> None:
     JobFile(f"{tmp_path}/m").claim()
-    with pytest.raises(ModelDirError, match=r"/m is in use by process .*; wait for it to end, stop it, or choose"):
+    with pytest.raises(
+        ModelDirError, match=r"/m is in use by process .*; that is this process: end the session or training"
+    ):
         await_turn(parsed(tmp_path, override), lambda _: None)
 
 

@@ -90,15 +90,16 @@ class Silent:
 def test_a_connection_that_a_stopped_scheduler_does_not_take_up_is_silence(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SILENCE_SECS", 0.6)
     monkeypatch.setattr(module, "SLICE_SECS", 0.01)
-    checked: list[None] = []
+
+    def check() -> None:
+        if question.num_asked > 2:
+            raise StoppedError("chief-0", "this was often enough")
+
     with socket.create_server(("127.0.0.1", 0)) as stopped:  # its host takes connections, and nobody says a word
         question = Silent(stopped.getsockname()[1])
-        with pytest.raises(WaitTimeoutError, match=r"did not answer within 0.6 s: look at its log"):
-            ask(node_of(loop), question, lambda: checked.append(None))
-    assert question.num_asked > 2
-    assert len(checked) > 2
+        with pytest.raises(StoppedError, match="often enough"):
+            ask(node_of(loop), question, check)
 
 
 def test_a_scheduler_that_goes_on_answers_then(loop: asyncio.AbstractEventLoop) -> None:
@@ -115,4 +116,3 @@ def test_a_connection_that_is_refused_says_that_the_scheduler_is_gone(loop: asyn
     question = Silent(free_port())
     with pytest.raises(RoleFailedError, match=f"^the Dask scheduler at tls://h:1 {GONE}$"):
         ask(node_of(loop), question, lambda: None)
-    assert question.num_asked == 1
