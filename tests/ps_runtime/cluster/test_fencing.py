@@ -24,7 +24,7 @@ def not_connected() -> OSError:
 
 
 class Scheduler:
-    """Says what runs where, or what it is told to say; the first `num_silent` questions do not reach it."""
+    """Says what runs where, or an answer that is set; the first `num_silent` questions do not reach it."""
 
     def __init__(self) -> None:
         self.answer: Any = {SLOT: [KEY]}
