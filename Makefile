@@ -1,4 +1,4 @@
-# make venv | test | coverage | test-browser | acceptance | check | chaos | mutate | demo | bench-peers | bench | clean. Needs Python >= 3.11 with venv, and network access for pip; PYTHON=... chooses one.
+# make venv | fast | test | acceptance | ci | coverage | test-browser | seconds | chaos | mutate | demo | bench-peers | bench | clean. Needs Python >= 3.11 with venv, and network access for pip; PYTHON=... chooses one.
 
 PYTHON ?= $(or $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done),python3)
@@ -8,16 +8,11 @@ STAMP = $(VENV)/.installed
 PEERS = .venv-peers
 PEERS_STAMP = $(PEERS)/.installed
 PEERS_PYTHON ?= python3.11
-TEST_PROCESSES ?= 2
-# a module is of one process, so that its fixtures are made once; tests/conftest.py says which modules come first
-SPREAD = -n $(TEST_PROCESSES) --dist loadscope --no-loadscope-reorder
-# some of these tests have a limit of an hour, by their mark
-LONG = -o faulthandler_timeout=0
 SEED ?= 1
 MINUTES ?= 5
 BENCHES ?= mlp dense embedding clicks input predict checkpoint startup memory recovery scaling
 
-.PHONY: venv test coverage test-browser acceptance check chaos mutate demo bench bench-peers clean
+.PHONY: venv fast test acceptance ci seconds coverage test-browser chaos mutate demo bench bench-peers clean
 
 venv: $(STAMP)
 
@@ -31,15 +26,33 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 # Where it is set, each process would compile anew what was changed, 0.4 s of a start, and pytest each test, 8 s of one
-test coverage acceptance check: export PYTHONDONTWRITEBYTECODE =
+fast test acceptance ci coverage: export PYTHONDONTWRITEBYTECODE =
 
+# Before each commit, in two minutes: format, lint, import contracts, and every test that starts no process
+fast: venv
+	$(BIN)/python -m tests.checks fast
+
+# The test suite, without what takes minutes
 test: venv
-	$(BIN)/python -m pytest $(SPREAD)
+	$(BIN)/python -m tests.checks test
+
+# Everything that takes minutes, in pieces of ten, or one of them: make acceptance PIECE=3. Each leaves a line in docs/acceptance.md.
+# PSFLOW_STOP=all has every scene meet every signal and every state of the servers (tests/acceptance/test_stop.py), half an hour more
+acceptance: venv
+	$(BIN)/python -m tests.checks acceptance $(if $(PIECE),--piece $(PIECE))
+
+# What .ci/run does, once Chromium is there
+ci: venv
+	$(BIN)/python -m tests.checks ci
+
+# Has the next runs begin with the modules that took longest in the latest ones
+seconds: venv
+	$(BIN)/python -m tests.checks seconds
 
 # Lines and branches that make test runs, in all processes
 coverage: venv
 	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest $(SPREAD)
+	$(BIN)/python -m coverage run -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered --show-missing
 
@@ -47,24 +60,11 @@ coverage: venv
 test-browser: venv
 	$(BIN)/python -m pytest -m browser tests/browser
 
-# What takes minutes: schedules, kills, measured times. PSFLOW_STOP=all has every scene meet every signal and every state
-# of the servers (tests/acceptance/test_stop.py), half an hour more
-acceptance: venv
-	$(BIN)/python -m pytest tests/acceptance -m "not measured" $(SPREAD) $(LONG)
-	$(BIN)/python -m pytest tests/acceptance -m measured $(LONG)
-
-check: venv
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo --no-cache
-	$(BIN)/python -m pytest $(SPREAD)
-	$(BIN)/python -m pytest --doctest-modules psflow benchmarks --ignore benchmarks/peers
-
 # Harms roles of real jobs, and what is around them, by a schedule that SEED decides, and prints what came of it (a line for
-# each trial on stderr): make chaos SEED=1 MINUTES=5; or with one fault alone: FAULT=kill. One trial again: TRIAL=7
+# each trial on stderr): make chaos SEED=1 MINUTES=5; a fixed number of trials: TRIALS=24;
+# or with one fault alone: FAULT=kill. One trial again: TRIAL=7
 chaos: venv
-	$(BIN)/python -m tests.chaos --seed $(SEED) $(if $(TRIAL),--trial $(TRIAL),--minutes $(MINUTES) $(if $(FAULT),--fault $(FAULT)))
+	$(BIN)/python -m tests.chaos --seed $(SEED) $(if $(TRIAL),--trial $(TRIAL),$(if $(TRIALS),--trials $(TRIALS),--minutes $(MINUTES)) $(if $(FAULT),--fault $(FAULT)))
 
 # Changes the code in one place after the other, and shows in docs/mutation.md which changes no test notices; or in some
 # rooms only: make mutate ROOMS="server placement"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -20,10 +23,15 @@ from psflow.ps_runtime.config.environment import environment, telemetry_off
 from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 from tests.leak_guard import no_leaks
 from tests.new_databases import copy_prefect_database, share_among_workers
+from tests.started_processes import all_ended, count_starts, mark_processes, num_started
 
 # where a run decides over a change it takes the same examples each time; elsewhere new ones are tried
 settings.register_profile("psflow", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("psflow")
+
+SECONDS = Path(__file__).with_name("seconds.json")
+"""How long the modules took that take long, written by ``make seconds``."""
+STARTED = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,12 +50,47 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TMPDIR"] = tempfile.tempdir = str(home / "tmp")
     if not hasattr(config, "workerinput"):
         share_among_workers(home / "new")
+    count_starts()
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Print each failure when it happens, where a terminal shows the run."""
+    if terminal := session.config.pluginmanager.get_plugin("terminalreporter"):
+        session.config.pluginmanager.register(_FailuresAtOnce(terminal))
+
+
+class _FailuresAtOnce:
+    def __init__(self, terminal: Any) -> None:
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._terminal.write_sep("-", f"FAILED {report.nodeid} ({report.when})", red=True)
+            self._terminal.write_line(report.longreprtext)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Among workers of pytest-xdist, which take a module each, begin with those that take long."""
+    """Mark the tests that start processes; workers of pytest-xdist begin with the modules that take longest."""
+    mark_processes(items)
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+        secs = json.loads(SECONDS.read_text())
+        items.sort(key=lambda item: -secs.get(item.nodeid.partition(".py::")[0].replace("/", "."), 0.0))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    """Note how many processes there were before a test and its fixtures."""
+    item.stash[STARTED] = num_started()
+    yield
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    """Fail a test that has started a process, and does not say so."""
+    yield
+    if num_started() > item.stash[STARTED] and item.get_closest_marker("process") is None:
+        pytest.fail("this test starts a process: mark it with pytest.mark.process, which keeps it out of make fast")
 
 
 def pytest_collection_finish() -> None:
@@ -74,12 +117,13 @@ def _loaded_under_one_name() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
-    marker = request.node.get_closest_marker("cluster")
-    if marker is None:
+    cluster = request.node.get_closest_marker("cluster")
+    with ExitStack() as stack:
+        if request.node.get_closest_marker("process") is not None:
+            stack.enter_context(all_ended())
+        if cluster is not None:
+            stack.enter_context(no_leaks(shares_cluster=cluster.kwargs.get("shared", False)))
         yield
-    else:
-        with no_leaks(shares_cluster=marker.kwargs.get("shared", False)):
-            yield
 
 
 @pytest.fixture

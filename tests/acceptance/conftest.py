@@ -21,9 +21,23 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from psflow.tasks.basic_auth import LOGIN_PATH
+from tests.checks.tiers import NUM_PIECES
 from tests.flows.conftest import Project
 
 POLL_SECS = 0.5
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse an acceptance test that does not say in which piece it is: nothing would run it."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.process)
+            pieces = [mark.kwargs.get("number") for mark in item.iter_markers("piece")]
+            if len(pieces) != 1 or pieces[0] not in range(1, NUM_PIECES + 1):
+                found = f"expected one mark pytest.mark.piece(number=1 to {NUM_PIECES}), got {pieces}"
+                raise pytest.UsageError(f"{item.nodeid}: {found}")
 
 
 def wait_for(condition: Callable[[], Any], timeout_secs: float, what: str) -> Any:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -31,13 +33,13 @@ def main() -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, required=True, help="of the schedule")
-    parser.add_argument("--minutes", type=float, help="no trial begins after that")
-    parser.add_argument("--trial", type=int, help="run this trial of the schedule alone")
+    length = parser.add_mutually_exclusive_group(required=True)
+    length.add_argument("--minutes", type=float, help="no trial begins after that")
+    length.add_argument("--trials", type=int, help="the first so many trials of the schedule, however long they take")
+    length.add_argument("--trial", type=int, help="run this trial of the schedule alone")
     faults = [name_of(fault) for fault in Fault]
-    parser.add_argument("--fault", choices=faults, help="with --minutes: the trials with this fault alone")
+    parser.add_argument("--fault", choices=faults, help="with --minutes or --trials: of these, those with this fault")
     arguments = parser.parse_args()
-    if (arguments.minutes is None) == (arguments.trial is None):
-        parser.error("expected either --minutes or --trial")
     begin_with_own_mounts("tests.chaos", sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="psflow-chaos-") as own:
         os.environ["TMPDIR"] = tempfile.tempdir = own  # so that what is left there is of these trials
@@ -45,14 +47,15 @@ def main() -> int:
         if arguments.trial is not None:
             outcomes = {arguments.trial: _run(arguments.trial, trial_at(arguments.seed, arguments.trial))}
         else:
-            outcomes = _run_all(arguments.seed, 60 * arguments.minutes, arguments.fault)
+            ends = math.inf if arguments.minutes is None else time.monotonic() + 60 * arguments.minutes
+            outcomes = _run_all(islice(schedule(arguments.seed), arguments.trials), ends, arguments.fault)
             print(report(arguments.seed, outcomes))
     return 1 if any(outcome.violations for outcome in outcomes.values()) else 0
 
 
-def _run_all(seed: int, secs: float, fault: str | None) -> dict[int, Outcome]:
-    ends, outcomes = time.monotonic() + secs, dict[int, Outcome]()
-    for number, trial in enumerate(schedule(seed), start=1):
+def _run_all(trials: Iterable[Trial], ends: float, fault: str | None) -> dict[int, Outcome]:
+    outcomes = dict[int, Outcome]()
+    for number, trial in enumerate(trials, start=1):
         if time.monotonic() >= ends:
             break
         if fault is None or name_of(trial.fault) == fault:

@@ -1,0 +1,67 @@
+"""Runs the checks of a tier and says what failed, and how to run it alone: ``make`` has a target for each tier."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.checks import tiers
+from tests.checks.outcome import Outcome, seconds, summary
+from tests.checks.records import append_record, stale_records
+from tests.checks.stage import RESULTS, Stage, adopt_orphans, run
+
+PIECES = range(1, tiers.NUM_PIECES + 1)
+
+
+def main() -> int:
+    """Run the command; return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.checks", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("fast", "test", "ci", "seconds"):
+        commands.add_parser(name)
+    commands.add_parser("acceptance").add_argument("--piece", type=int, choices=PIECES)
+    arguments = parser.parse_args()
+    adopt_orphans()
+    match arguments.command:
+        case "fast":
+            return _ended(_run_all(tiers.fast()))
+        case "test":
+            return _ended(_run_all(tiers.test()))
+        case "ci":
+            outcomes = _run_all(tiers.ci())
+            for line in stale_records(PIECES):
+                print(f"warning: {line}")
+            return _ended(outcomes)
+        case "acceptance":
+            return _ended(_run_pieces(PIECES if arguments.piece is None else [arguments.piece]))
+        case "seconds":
+            Path("tests", "seconds.json").write_text(json.dumps(seconds(RESULTS), indent=1) + "\n")
+            return 0
+        case other:
+            raise AssertionError(other)
+
+
+def _run_all(stages: Sequence[Stage]) -> list[Outcome]:
+    return [run(stage) for stage in stages]
+
+
+def _run_pieces(numbers: Sequence[int]) -> list[Outcome]:
+    """Run pieces of acceptance, and leave a record of each."""
+    outcomes = []
+    for number in numbers:
+        found = _run_all(tiers.piece(number))
+        append_record(number, found)
+        outcomes += found
+    return outcomes
+
+
+def _ended(outcomes: Sequence[Outcome]) -> int:
+    print("\n" + summary(outcomes), flush=True)
+    return 0 if all(one.is_green for one in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

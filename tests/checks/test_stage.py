@@ -1,0 +1,138 @@
+"""Stages as a check runs them, in a process of their own: it adopts and buries whatever has lost its parent."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import dataclasses, json, sys
+from tests.checks.outcome import summary
+from tests.checks.stage import RESULTS, Command, Stage, adopt_orphans, pytest_command, run
+
+adopt_orphans()
+outcome = run({stage})
+print(json.dumps([dataclasses.asdict(outcome), outcome.is_green, summary([outcome])]))
+"""
+
+pytestmark = pytest.mark.process
+
+
+def ran(folder: Path, stage: str, test_module: str = "") -> tuple[dict[str, Any], bool, str, str]:
+    """Run a stage in a folder with a test module; return its outcome, whether it is green, its summary, and the log."""
+    (folder / "test_it.py").write_text(test_module)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(stage=stage)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout
+    outcome, is_green, said = json.loads(done.stdout.splitlines()[-1])
+    return outcome, is_green, said, done.stdout
+
+
+def test_a_failed_test_is_named_with_the_command_that_runs_it_alone(tmp_path: Path) -> None:
+    module = """
+import pytest
+
+@pytest.mark.parametrize("word", ["a b", "c"])
+def test_words(word):
+    assert word == "c"
+"""
+    outcome, is_green, said, _ = ran(tmp_path, "Stage('words', (pytest_command(RESULTS / 'words'),), 100)", module)
+    assert outcome["failed_tests"] == ["test_it.py::test_words[a b]"]
+    assert (outcome["num_passed"], outcome["problems"], is_green) == (1, [], False)
+    assert outcome["cpu_secs"] > 0
+    assert "FAILED in words: test_it.py::test_words[a b]\n" in said
+    assert ".venv/bin/python -m pytest 'test_it.py::test_words[a b]'" in said
+    assert (tmp_path / "runs" / "checks" / "words" / "junit.xml").exists()
+
+
+def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
+    outcome, is_green, said, _ = ran(
+        tmp_path, "Stage('all', (pytest_command(RESULTS / 'all'),), 100)", "import nothing_"
+    )
+    assert (outcome["failed_tests"], is_green) == (["test_it.py"], False)
+    assert "FAILED in all: exit code 2: " in said
+
+
+def test_no_test_is_no_success_unless_the_stage_says_so(tmp_path: Path) -> None:
+    command = "Stage('none', (pytest_command(RESULTS / 'none'),), 100, may_be_empty={})"
+    assert [ran(tmp_path, command.format(may_be_empty))[1] for may_be_empty in (False, True)] == [False, True]
+
+
+def test_what_a_test_leaves_ends_with_its_stage(tmp_path: Path) -> None:
+    module = """
+import subprocess
+from pathlib import Path
+
+def test_leaves():
+    program = "sleep 1000 >/dev/null 2>&1 & echo $!"
+    Path("pid").write_text(subprocess.run(["sh", "-c", program], stdout=subprocess.PIPE, text=True).stdout)
+"""
+    _, is_green, _, log = ran(tmp_path, "Stage('left', (pytest_command(RESULTS / 'left'),), 100)", module)
+    assert is_green
+    assert "ended what left left: sleep 1000" in log
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+def test_what_is_not_done_in_time_is_ended_and_says_which_test_it_was(tmp_path: Path) -> None:
+    module = """
+import time
+from pathlib import Path
+
+def test_hangs():
+    time.sleep(1000)
+"""
+    stage = "Stage('slow', (pytest_command(RESULTS / 'slow'),), 1, limit_secs=5)"
+    _, is_green, said, log = ran(tmp_path, stage, module)
+    assert not is_green
+    assert "FAILED in slow: not done within 5 s: " in said
+    assert "OVER BUDGET" in said
+    assert "test_it.py:6: KeyboardInterrupt" in log
+
+
+FLAKY = """
+import pytest
+from pathlib import Path
+
+@pytest.mark.parametrize("number", range({num_tests}))
+def test_measures(number):
+    mark = Path(f"mark-{{number}}")
+    is_second = mark.exists()
+    mark.touch()
+    assert is_second
+"""
+
+
+@pytest.mark.parametrize(("num_tests", "is_green"), [(2, True), (3, False)])
+def test_up_to_two_measured_tests_run_once_more_alone_and_both_results_are_shown(
+    tmp_path: Path, num_tests: int, is_green: bool
+) -> None:
+    stage = "Stage('measured', (pytest_command(RESULTS / 'measured'),), 100, may_rerun=True)"
+    outcome, found, said, log = ran(tmp_path, stage, FLAKY.format(num_tests=num_tests))
+    assert found == is_green
+    assert log.count("assert False\n") >= num_tests
+    assert (outcome["rerun"] is not None) == is_green
+    assert said.count("passed alone at load ") == (num_tests if is_green else 0)
+
+
+def test_commands_run_side_by_side_and_each_that_fails_is_named(tmp_path: Path) -> None:
+    commands = "(Command(('sh', '-c', 'touch here; exit 3')), Command(('sh', '-c', 'echo beside; exit 4')))"
+    _, is_green, said, log = ran(tmp_path, f"Stage('two', {commands}, 100)")
+    assert not is_green
+    assert "FAILED in two: exit code 3: sh -c touch here; exit 3" in said
+    assert "FAILED in two: exit code 4: sh -c echo beside; exit 4" in said
+    assert "\nbeside\n" in log

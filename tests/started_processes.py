@@ -1,0 +1,72 @@
+"""What tests start: a test that starts a process says so by its mark, and nothing of it outlives the test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.leak_guard import LIBRARY_PROCESSES
+
+__all__ = ["all_ended", "count_starts", "mark_processes", "num_started"]
+
+FIXTURES = {"prefect_url", "prefect_named", "prefect_database", "store"}
+"""Those that start a process for the first test of a run that asks, and keep what it made."""
+
+END_SECS = 10.0
+_num_started = 0
+
+
+def mark_processes(items: list[pytest.Item]) -> None:
+    """Mark the tests whose other marks or fixtures say that they start processes."""
+    for item in items:
+        if item.get_closest_marker("cluster") or FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.process)
+
+
+def count_starts() -> None:
+    """Count from now on the processes that this one starts, by whichever call."""
+    for owner, name in ((subprocess.Popen, "__init__"), (BaseProcess, "start"), (os, "fork"), (os, "posix_spawn")):
+        setattr(owner, name, _counted(getattr(owner, name)))
+
+
+def _counted(start: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(start)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        global _num_started
+        _num_started += 1
+        return start(*args, **kwargs)
+
+    return counted
+
+
+def num_started() -> int:
+    """Return how many processes this one has started so far."""
+    return _num_started
+
+
+@contextmanager
+def all_ended() -> Iterator[None]:
+    """End what a test has started and left, with all below it, so that it disturbs no other test."""
+    before = set(psutil.Process().children())
+    try:
+        yield
+    finally:
+        for child in set(psutil.Process().children()) - before:
+            with suppress(psutil.NoSuchProcess):
+                if not any(name in " ".join(child.cmdline()) for name in LIBRARY_PROCESSES):
+                    _kill([*child.children(recursive=True), child])
+
+
+def _kill(family: list[psutil.Process]) -> None:
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(family, timeout=END_SECS)
