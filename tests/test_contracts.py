@@ -48,6 +48,7 @@ def imports_of(text: str, package: str) -> list[int]:
     return lines
 
 
+@pytest.mark.process
 def test_imports_keep_to_their_contracts():
     lint = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True, no_logo=True))"
     done = subprocess.run([sys.executable, "-c", lint], cwd=ROOT, capture_output=True, text=True, timeout=200)
@@ -92,6 +93,7 @@ def test_a_file_has_one_idea():
     assert [path for path, text in sources() if len(text.splitlines()) > MAX_FILE_LINES] == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("module", "strangers"),
     [

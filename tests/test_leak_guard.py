@@ -53,6 +53,7 @@ def a_temporary_file(stack: ExitStack) -> None:
     stack.enter_context(tempfile.TemporaryDirectory())
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("leak", "name"),
     [

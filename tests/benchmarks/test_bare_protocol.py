@@ -3,7 +3,12 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 
+import pytest
+
 from benchmarks import bare_protocol
+
+pytestmark = pytest.mark.process
+
 
 LENGTHS_SECS = (0.2, 2.0, 20.0)
 """A busy machine may not let every process run in the shortest."""

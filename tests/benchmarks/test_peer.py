@@ -30,12 +30,14 @@ def test_without_a_peer_there_is_none():
     assert find_peer() is None
 
 
+@pytest.mark.process
 def test_a_peer_is_found_by_name(monkeypatch, tmp_path):
     python = interpreter(tmp_path / "python", "2.15.0")
     monkeypatch.setenv("PSFLOW_BENCH_PEER_PYTHON", python)
     assert find_peer() == Peer(python, "2.15.0")
 
 
+@pytest.mark.process
 def test_a_peer_is_found_where_make_puts_it(monkeypatch, tmp_path):
     python = tmp_path / "python"
     monkeypatch.setattr(peer, "MADE_BY_MAKE", python)
@@ -44,6 +46,7 @@ def test_a_peer_is_found_where_make_puts_it(monkeypatch, tmp_path):
     assert find_peer.__wrapped__() == Peer(str(python), "2.15.0")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("has", ["", "2.16.1"])
 def test_an_interpreter_without_the_estimator_is_refused(monkeypatch, tmp_path, has):
     python = interpreter(tmp_path / "python", has)
@@ -54,6 +57,7 @@ def test_an_interpreter_without_the_estimator_is_refused(monkeypatch, tmp_path, 
         find_peer()
 
 
+@pytest.mark.process
 def test_an_interpreter_that_is_not_there_is_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("PSFLOW_BENCH_PEER_PYTHON", str(tmp_path / "python"))
     with pytest.raises(UsageError, match="No such file"):

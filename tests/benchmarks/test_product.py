@@ -8,6 +8,9 @@ from benchmarks.systems.product import ProductSystem
 from benchmarks.workloads import Workload
 from psflow.ps_runtime.errors import RoleFailedError
 
+pytestmark = pytest.mark.process
+
+
 WORKLOAD = Workload("dense", report_steps=2, slice_secs=0.2, params={"num_parameters": 1000})
 
 

@@ -46,6 +46,7 @@ def test_replicas_in_this_process_pull_and_push(monkeypatch):
     assert kinds == 3 * [(0, "PULL"), (1, "PULL")] + 3 * [(1, "PUSH"), (0, "PUSH")]
 
 
+@pytest.mark.process
 def test_two_ps_in_processes_serve_a_replica_by_each_transport():
     with contextlib.closing(PsPair(16384, num_replicas=2)) as pair:
         pair.connect()

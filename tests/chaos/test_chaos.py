@@ -9,6 +9,9 @@ import pytest
 from tests.chaos.running import run_roles
 from tests.chaos.trials import Fault, Input, Parameters, Phase, Target, Transport, Trial, Update
 
+pytestmark = pytest.mark.process
+
+
 TRIALS = [
     Trial(
         *(Target.WORKER_AND_EVALUATOR, Phase.COMMIT, Fault.KILL, Update.ASYNC, 2, Parameters.ROWS, 1, Input.DEALT),

@@ -23,6 +23,9 @@ from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.model.evaluation import read_values
 
+pytestmark = pytest.mark.process
+
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

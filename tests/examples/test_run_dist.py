@@ -199,6 +199,9 @@ if kind == "chief":
 def test_an_address_is_free_for_its_role_alone(launch: Launch, tmp_path: Path) -> None:
     program = """
 import socket
+
+pytestmark = pytest.mark.process
+
 port = int(place["cluster"]["chief"][0].rpartition(":")[2])
 if kind == "evaluator":
     try:

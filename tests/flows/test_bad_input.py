@@ -142,6 +142,7 @@ def test_labels_are_judged_beyond_the_first_batch() -> None:
         plan("input.eval.path=late.csv")
 
 
+@pytest.mark.process
 def test_the_command_tells_what_a_function_of_the_user_raises_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

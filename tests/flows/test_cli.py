@@ -222,6 +222,7 @@ def test_help_explains_the_exit_codes(arguments):
         assert line in result.output
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", ["psflow", "psflow.flows.cli"])
 def test_the_packages_are_the_command_too(module):
     process = subprocess.run([sys.executable, "-m", module, "trai"], cwd=ROOT, capture_output=True, timeout=200)
@@ -229,6 +230,7 @@ def test_the_packages_are_the_command_too(module):
     assert b"No such command 'trai'" in process.stderr
 
 
+@pytest.mark.process
 def test_help_loads_none_of_the_libraries_that_take_long():
     program = (
         "import sys; from psflow.flows.cli import run; run(['--help']); "
@@ -266,6 +268,7 @@ def start(body: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.process
 def test_with_json_nothing_but_the_answer_reaches_stdout():
     out, err = start(f"return {PREDICTED}").communicate(timeout=200)
 
@@ -281,6 +284,7 @@ WRAPPED = f"""
 """  # Python 3.11 raises a RuntimeError then, whatever was raised; pydantic makes its models in this way
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("body", [READY, WRAPPED], ids=["plain", "wrapped"])
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_with_its_exit_code_and_an_answer(body, number, exit_code):

@@ -10,6 +10,8 @@ import pytest
 
 from tests.flows.conftest import PSFLOW
 
+pytestmark = pytest.mark.process
+
 
 def ask(tmp_path: Path, *arguments: str, **variables: str) -> str:
     done = subprocess.run(

@@ -124,6 +124,7 @@ def test_without_a_server_that_stays_nothing_is_served(monkeypatch: pytest.Monke
         serve([])
 
 
+@pytest.mark.process
 def test_a_run_that_has_just_ended_leaves_no_other_to_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = psutil.Popen([sys.executable, "-c", ""])
     gone.wait()

@@ -76,6 +76,7 @@ def test_a_wrong_model_name(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+@pytest.mark.process
 def test_no_such_checkpoint(capsys: pytest.CaptureFixture[str], directory: Path) -> None:
     settings = read_settings(["t.yaml", "train.save_checkpoints_steps=1"])
     training = build_training(parse_parameters(settings.values, settings.origins))
@@ -157,6 +158,7 @@ print(json.dumps([said, left, [path.name for path in sorted((disk / "m" / "check
 """
 
 
+@pytest.mark.process
 def test_a_disk_that_is_full_at_a_checkpoint(tmp_path: Path) -> None:
     said, left, checkpoints = json.loads(run_on_small_disk(FILLED, tmp_path, "1m").splitlines()[-1])
     shard = f"{tmp_path}/m/checkpoints/step_00000002/shard_00000_of_00001.safetensors"

@@ -34,6 +34,9 @@ from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
 from psflow.tasks.tracking import Tracker, prepare_store
 from tests.new_databases import copy_store
 
+pytestmark = pytest.mark.process
+
+
 PARAMS = {"hidden_units": (8,), "activation_fn": "relu", "dropout": None, "head": ClassifierSpec(10)}
 
 

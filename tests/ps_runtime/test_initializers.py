@@ -61,6 +61,7 @@ def test_the_dtype_only_rounds():
     assert np.array_equal(wide.astype(np.float32), narrow)
 
 
+@pytest.mark.process
 def test_draws_do_not_depend_on_the_hash_seed_of_the_process():
     draw = "print(variable_rng(7, 'dense/kernel').integers(2**62))"
     code = f"from psflow.ps_runtime.initializers import variable_rng; {draw}"

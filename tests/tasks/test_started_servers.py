@@ -19,6 +19,8 @@ from psflow.tasks.local_servers.stopping import end_servers, take_down
 from psflow.tasks.prefect_server.health import client_settings
 from psflow.tasks.started_servers import FILE, StartedServer, found, read_started, record_lock, write_started
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -20,6 +20,9 @@ from psflow.ps_runtime.model.gradients import GradientFn
 from psflow.ps_runtime.specs.consistency import Async, Consistency
 from tests.leak_guard import no_leaks
 
+pytestmark = pytest.mark.process
+
+
 SMALL = replace(PROBLEMS["digits"], num_gradients=12, gradients_between=6)
 
 

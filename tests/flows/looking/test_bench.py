@@ -9,6 +9,8 @@ from benchmarks.__main__ import NAMES
 from psflow.flows import cli
 from psflow.flows.looking.bench import BenchName, bench
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def program(monkeypatch, tmp_path):

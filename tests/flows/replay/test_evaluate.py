@@ -22,6 +22,9 @@ from psflow.ps_runtime.errors import EvaluationFailedError, StorageError, UsageE
 from psflow.tasks.tracking.child_run import TrainingRun, open_child_run
 from tests.flows.replay.conftest import CONFIG
 
+pytestmark = pytest.mark.process
+
+
 STEPS = [0, 2, 4, 6]
 
 

@@ -30,6 +30,7 @@ threading.Event().wait()
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_waits_for_ever_ends_with_its_exit_code_and_its_children(number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=-1, stderr=-1, text=True) as process:

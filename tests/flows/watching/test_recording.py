@@ -19,6 +19,9 @@ from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.model.best import BestRecord
 from psflow.ps_runtime.roles.events import Evaluation, Export
 
+pytestmark = pytest.mark.process
+
+
 VALUES = {
     "experiment": "t",
     "model": {"name": "DNNClassifier", "params": {"hidden_units": [4], "n_classes": 2}},

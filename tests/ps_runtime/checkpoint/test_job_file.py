@@ -167,6 +167,7 @@ def _claim_at_once(model_dirs: list[str], barrier: Any, outcomes: Any) -> None:
     barrier.wait()  # none ends, and so leaves its jobs, before all have tried
 
 
+@pytest.mark.process
 def test_of_two_processes_that_claim_at_once_exactly_one_wins(tmp_path: Any) -> None:
     model_dirs = [str(tmp_path / str(i)) for i in range(20)]
     fork = multiprocessing.get_context("fork")
@@ -231,6 +232,7 @@ def test_another_name_of_the_same_model_dir_is_no_copy(tmp_path: Path, caplog: p
     assert caplog.messages == []
 
 
+@pytest.mark.process
 def test_a_zombie_is_dead() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     assert process.stdin is not None

@@ -12,6 +12,8 @@ import pytest
 
 from psflow.ps_runtime.cluster import connecting as module
 
+pytestmark = pytest.mark.process
+
 
 class Cluster:
     """What is known here of a SpecCluster with one worker; who closes it is interrupted."""

@@ -22,6 +22,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.process
 def test_a_process_that_is_stopped_is_named_and_how_to_end_it() -> None:
     with subprocess.Popen([sys.executable, "-c", LISTENS], stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -195,6 +195,7 @@ def test_a_nanny_tells_a_process_that_computes_from_one_that_does_not(
     assert asyncio.run(is_busy(what, SimpleNamespace(pid=7))) is busy  # type: ignore[arg-type]
 
 
+@pytest.mark.process
 def test_who_runs_is_runnable_and_who_is_stopped_is_not() -> None:
     assert is_runnable(os.getpid())
     with subprocess.Popen(["sleep", "60"]) as stopped:

@@ -14,6 +14,9 @@ from psflow import Dataset, Estimator, EstimatorSpec, GradientDescent, ModeKeys,
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.ordered_results import WorkersLostError
 
+pytestmark = pytest.mark.process
+
+
 X = np.arange(64, dtype=np.float32)
 
 

@@ -236,6 +236,7 @@ def test_a_generator_is_opened_once_for_each_evaluation_also_when_it_exports(rol
         assert features["row"].tolist() == [0, 1, 2]
 
 
+@pytest.mark.process
 def test_memory_does_not_grow_with_every_evaluation():
     program = [sys.executable, "-m", "tests.evaluator_memory", "12"]  # a process of its own, else others are counted
     done = subprocess.run(program, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True)

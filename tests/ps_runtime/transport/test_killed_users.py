@@ -20,6 +20,9 @@ from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.socket_client import SocketConnection
 from psflow.ps_runtime.transport.socket_server import SocketServer
 
+pytestmark = pytest.mark.process
+
+
 SECS = 200.0
 ARENA_BYTES = 2_000_000
 BODY_BYTES = 100_000

@@ -77,6 +77,7 @@ def test_a_torn_copy_is_made_again_but_not_for_ever(small, monkeypatch, num_chan
     assert small.read() == expected
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 def test_no_torn_version_comes_out_while_another_process_writes(size):
     ends = Ends(size)

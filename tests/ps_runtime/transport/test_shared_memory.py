@@ -114,6 +114,7 @@ def test_one_that_is_dropped_is_closed():
     assert (mapped(), len(os.listdir("/proc/self/fd"))) == before
 
 
+@pytest.mark.process
 def test_a_user_that_is_killed_leaves_nothing(memory):
     child = os.fork()
     if not child:

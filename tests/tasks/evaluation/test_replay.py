@@ -24,6 +24,8 @@ from psflow.tasks.evaluation.replay import Replay
 from psflow.tasks.evaluation.worker import EvaluationJob, Failure
 from tests.silent_scheduler import SILENT, HangingFuture, SilentScheduler, be_impatient, client_of
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:

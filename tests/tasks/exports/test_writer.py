@@ -157,6 +157,7 @@ def agree(got: Any, expected: Any, rtol: float = 0.0) -> None:
             np.testing.assert_array_equal(given, value)
 
 
+@pytest.mark.process
 def test_canned_model_predicts_where_psflow_is_not_installed(dnn: Any, dnn_export: Path) -> None:
     rows = [dict(zip(COLUMNS, row, strict=True)) | {"label": 1} for row in dnn.features["features"].tolist()]
     agree(predict_elsewhere(dnn_export, f"pd.DataFrame({rows!r}).astype('float32')"), dnn.predictions)
@@ -186,6 +187,7 @@ def test_ids_are_looked_up_in_variables_and_tables_of_an_export(tmp_path: Path) 
         model.unwrap_python_model().predict(None, {**features, "some": np.array([0, 9])})
 
 
+@pytest.mark.process
 def test_functions_in_a_file_take_the_files_beside_it_along(user_model: Any, tmp_path: Path) -> None:
     numbers = np.array([0.5, 2, -1], np.float32)
     bundle = bundle_of(user_model.linear, numbers, {"scale": 2.0}, w=np.float32(1.5).reshape(()))
@@ -290,6 +292,7 @@ def test_parameters_come_back(dnn: Any, dnn_export: Path) -> None:
     assert (type(optimizer).__name__, asdict(optimizer)) == ("Adagrad", asdict(dnn.params["optimizer"]))
 
 
+@pytest.mark.process
 def test_tables_hold_the_rows_that_were_trained_and_make_the_others_up(user_model: Any, tmp_path: Path) -> None:
     features = {"items": np.array([[3, 999_999], [4, -1], [5, 3]]), "user": np.array([0, 7, 2], np.int32)}
     bundle = bundle_of(user_model.baskets, features, {})
@@ -375,6 +378,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.process
 def test_a_model_is_loaded_beside_another_psflow_and_files_of_the_same_names(user_model: Any, tmp_path: Path) -> None:
     bundle = bundle_of(user_model.linear, np.ones(3, np.float32), {"scale": 2.0}, w=np.float32(1).reshape(()))
     MlflowModelWriter().write(str(tmp_path / "model"), bundle)

@@ -24,6 +24,9 @@ from psflow.tasks.started_servers import StartedServer, found
 from psflow.tasks.tracking.store import prepare_store
 from tests.new_databases import copy_prefect_database
 
+pytestmark = pytest.mark.process
+
+
 TIMEOUT_SECS = 280
 
 

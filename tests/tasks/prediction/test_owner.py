@@ -44,6 +44,7 @@ def test_the_second_of_two_is_refused_with_who_holds_it(tmp_path: Path) -> None:
     assert not (tmp_path / "_owner.json").exists()
 
 
+@pytest.mark.process
 def test_what_a_killed_process_held_is_free(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     written(tmp_path, ProcessId.of(process.pid), NOW)

@@ -71,6 +71,9 @@ def test_every_state_is_final_when_the_server_has_ended() -> None:
 OWNER = """
 from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 
+pytestmark = pytest.mark.process
+
+
 server = LocalPrefectServer()
 print(server.wait(), server.auth_string, server.pid, flush=True)
 input()

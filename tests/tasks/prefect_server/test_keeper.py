@@ -25,6 +25,9 @@ from psflow.tasks.prefect_server.server_process import ServerProcess, ServerProg
 WAIT_SECS = 60.0
 SERVING = """
 import os, socket, sys, threading
+
+pytestmark = pytest.mark.process
+
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
 listener = socket.socket(fileno=int(sys.argv[1]))
 while True:

@@ -11,6 +11,9 @@ import pytest
 from psflow.tasks.tracking import code_version as module
 from psflow.tasks.tracking.code_version import code_version
 
+pytestmark = pytest.mark.process
+
+
 MINE = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
 
 

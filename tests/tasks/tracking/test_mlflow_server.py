@@ -14,6 +14,8 @@ from tests.mlflow_server import MlflowServer
 from tests.new_databases import copy_store
 from tests.tasks.waiting import wait_until
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
