@@ -15,11 +15,10 @@ from benchmarks.systems.program import Command, ProgramSystem
 from benchmarks.workloads import Workload
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 
-COUNT = """
-import json, time
-
 pytestmark = pytest.mark.process
 
+COUNT = """
+import json, time
 print(json.dumps({"first_step": 1.5}), flush=True)
 for step in range(10**9):
     print(json.dumps({"step": step, "time": time.monotonic()}), flush=True)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ROLE = """
 import fcntl, json, os, signal, subprocess, sys
@@ -199,9 +201,6 @@ if kind == "chief":
 def test_an_address_is_free_for_its_role_alone(launch: Launch, tmp_path: Path) -> None:
     program = """
 import socket
-
-pytestmark = pytest.mark.process
-
 port = int(place["cluster"]["chief"][0].rpartition(":")[2])
 if kind == "evaluator":
     try:

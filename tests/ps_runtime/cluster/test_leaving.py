@@ -4,12 +4,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-import pytest
-
 from psflow.ps_runtime.cluster.leaving import leave_quickly
-
-pytestmark = pytest.mark.process
-
 class Garbage:
     def __del__(self):
         print("looked for")
