@@ -3,6 +3,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.process
+
 PROGRAM = """
 from psflow.ps_runtime.cluster.leaving import leave_quickly
 class Garbage:

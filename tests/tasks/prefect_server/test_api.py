@@ -21,6 +21,8 @@ from psflow.tasks.prefect_server import server_process
 from psflow.tasks.prefect_server.api import check_named_api, named_api_url, prefect_api
 from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -70,9 +72,6 @@ def test_every_state_is_final_when_the_server_has_ended() -> None:
 
 OWNER = """
 from psflow.tasks.prefect_server.local_server import LocalPrefectServer
-
-pytestmark = pytest.mark.process
-
 
 server = LocalPrefectServer()
 print(server.wait(), server.auth_string, server.pid, flush=True)

@@ -22,12 +22,11 @@ from psflow.tasks.prefect_server import server_process
 from psflow.tasks.prefect_server.keeper import Keeper, Restarts
 from psflow.tasks.prefect_server.server_process import ServerProcess, ServerProgram
 
+pytestmark = pytest.mark.process
+
 WAIT_SECS = 60.0
 SERVING = """
 import os, socket, sys, threading
-
-pytestmark = pytest.mark.process
-
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
 listener = socket.socket(fileno=int(sys.argv[1]))
 while True:
