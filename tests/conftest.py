@@ -36,6 +36,7 @@ STARTED = pytest.StashKey[int]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set the scene before any test module imports a library that looks at its environment."""
+    gc.disable()  # until all is imported: it would look at all of that many times over
     telemetry_off()
     for name in ("TF_CONFIG", "PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
         os.environ.pop(name, None)
@@ -97,6 +98,7 @@ def pytest_collection_finish() -> None:
     """Have the garbage collector leave the tests and their libraries alone: a search of them takes 0.4 s each time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

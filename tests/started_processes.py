@@ -17,8 +17,8 @@ from tests.leak_guard import LIBRARY_PROCESSES
 
 __all__ = ["all_ended", "count_starts", "mark_processes", "num_started"]
 
-FIXTURES = {"prefect_url", "prefect_named", "prefect_database", "store"}
-"""Those that start a process for the first test of a run that asks, and keep what it made."""
+FIXTURES = {"elsewhere", "prefect_database", "prefect_named", "prefect_url", "store"}
+"""Those that start a process for the first test that asks, and keep it, or what it made, for others."""
 
 END_SECS = 10.0
 _num_started = 0

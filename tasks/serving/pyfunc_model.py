@@ -150,8 +150,7 @@ class _Loader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         tree = ast.parse(self.get_data(self.path), self.path)
-        imports = ast.fix_missing_locations(_Imports(self._package, self._names).visit(tree))
-        return compile(imports, self.path, "exec", dont_inherit=True)
+        return compile(_Imports(self._package, self._names).visit(tree), self.path, "exec", dont_inherit=True)
 
 
 class _Imports(ast.NodeTransformer):
@@ -161,13 +160,17 @@ class _Imports(ast.NodeTransformer):
         self._package = package
         self._names = names
 
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        return node if isinstance(node, ast.expr) else super().generic_visit(node)  # no expression holds an import
+
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
         if not node.level and self._is_ours(node.module or ""):
             node.module = f"{self._package}.{node.module}"
         return node
 
     def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
-        return [ast.copy_location(done, node) for alias in node.names for done in self._import(alias)]
+        imports = [done for alias in node.names for done in self._import(alias)]
+        return [ast.fix_missing_locations(ast.copy_location(done, node)) for done in imports]
 
     def _import(self, alias: ast.alias) -> list[ast.stmt]:
         if not self._is_ours(alias.name):

@@ -60,6 +60,8 @@ class Project:
 
     path: Path
     timeout_secs: float = TIMEOUT_SECS
+    prefect_url: str | None = None
+    """Of a server that is up; without one, each command starts its own."""
 
     def __post_init__(self) -> None:
         for name in FILES_OF_A_USER:
@@ -69,7 +71,8 @@ class Project:
     @property
     def environment(self) -> dict[str, str]:
         path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
-        return {**os.environ, "PREFECT_HOME": str(self.path / "prefect"), "PYTHONPATH": path}
+        named = {} if self.prefect_url is None else {"PREFECT_API_URL": self.prefect_url}
+        return {**os.environ, "PREFECT_HOME": str(self.path / "prefect"), "PYTHONPATH": path, **named}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start ``psflow``; its answer comes on stdout, what it says to people on stderr."""
@@ -110,6 +113,14 @@ def project(tmp_path: Path) -> Project:
     copy_store(tmp_path)
     copy_prefect_database(tmp_path / "prefect")
     return Project(tmp_path)
+
+
+@pytest.fixture
+def served_project(tmp_path: Path, prefect_url: str) -> Project:
+    """A project whose MLflow store is there, and empty; its commands use the Prefect server that all tests share."""
+    copy_store(tmp_path)
+    (tmp_path / "prefect").mkdir()
+    return Project(tmp_path, prefect_url=prefect_url)
 
 
 @pytest.fixture

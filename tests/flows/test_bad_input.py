@@ -157,10 +157,10 @@ def test_the_command_tells_what_a_function_of_the_user_raises_in_one_sentence(
 
 
 @pytest.mark.cluster
-def test_the_command_answers_with_the_sentence_and_exit_code_2(project: Project) -> None:
+def test_the_command_answers_with_the_sentence_and_exit_code_2(served_project: Project) -> None:
     Path("t.csv").unlink()
-    before = sorted(project.path.iterdir())
-    answer = project.run("train", "t.yaml", exit_code=2)
+    before = sorted(served_project.path.iterdir())
+    answer = served_project.run("train", "t.yaml", exit_code=2)
     assert answer["error"]["type"] == "InputError"
     assert json.dumps(answer).endswith('t.csv"}}')
-    assert sorted(project.path.iterdir()) == before
+    assert sorted(served_project.path.iterdir()) == before

@@ -5,6 +5,7 @@ Tests in tests/acceptance interrupt it, resume it, and begin where there is no d
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -77,10 +78,14 @@ def assert_no_secret_is_told(project: Project, told: str) -> None:
     assert "'presigned': 'https://host/t.csv'" in (project.path / "runs/line/logs/roles.log").read_text()
     assert planted_secrets.MARK not in told
     assert planted_secrets.holders(project.path) == {"line.yaml": 0o044, "runs/line/config.yaml": 0}
+    prefect_home = Path(os.environ["PREFECT_HOME"])
+    assert (prefect_home / "prefect.db").is_file()  # of the server that was told
+    assert planted_secrets.holders(prefect_home) == {}
     assert (project.path / "runs/line/job.json").stat().st_mode & 0o077 == 0
 
 
-def test_a_users_own_model_and_generator_train_over_tcp_until_the_data_end(project: Project) -> None:
+def test_a_users_own_model_and_generator_train_over_tcp_until_the_data_end(served_project: Project) -> None:
+    project = served_project
     told = "params: {num_batches: 200}"
     assert told in LINE
     conf = write_line(project, LINE.replace(told, f"params: {{num_batches: 200, secrets: {planted_secrets.YAML}}}"))

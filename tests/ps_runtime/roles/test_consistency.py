@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations, product
+
 import numpy as np
 import pytest
 
@@ -112,22 +114,36 @@ def test_sockets_and_shards_change_no_bit_of_a_table(train, transport, num_ps):
     assert statistics["rows_pulled"] > 0
 
 
-@pytest.mark.parametrize("as_given", [True, False])
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
-@pytest.mark.parametrize("num_ps", [1, 2])
+CONSISTENCIES = [
+    (Async(), 0),
+    (Async(), 1),
+    (Async(staleness_aware=True), 1),
+    (BoundedStaleness(1), 0),
+    (BoundedStaleness(2), 1),
+    (Sync(), 0),
+    (Sync(2), 0),
+    (Hogwild(), 0),
+    (Hogwild(), 1),
+]
+NUM_PS, TRANSPORTS, AS_GIVEN = (1, 2), ("shm", "tcp"), (True, False)
+
+
+def pairwise():
+    """Yield two cases of each consistency: any two values of two factors meet in a case."""
+    for number, consistency in enumerate(CONSISTENCIES):
+        for flip in (0, 1):
+            yield consistency, NUM_PS[flip], TRANSPORTS[(flip + number) % 2], AS_GIVEN[(flip + number // 2) % 2]
+
+
+def test_any_two_values_meet_in_a_case_of_each_consistency():
+    factors = (CONSISTENCIES, NUM_PS, TRANSPORTS, AS_GIVEN)
+    for one, other in combinations(range(len(factors)), 2):
+        assert {(case[one], case[other]) for case in pairwise()} == set(product(factors[one], factors[other]))
+
+
 @pytest.mark.parametrize(
-    ("consistency", "pipeline_depth"),
-    [
-        (Async(), 0),
-        (Async(), 1),
-        (Async(staleness_aware=True), 1),
-        (BoundedStaleness(1), 0),
-        (BoundedStaleness(2), 1),
-        (Sync(), 0),
-        (Sync(2), 0),
-        (Hogwild(), 0),
-        (Hogwild(), 1),
-    ],
+    ("consistency", "pipeline_depth", "num_ps", "transport", "as_given"),
+    [(*consistency, num_ps, transport, as_given) for consistency, num_ps, transport, as_given in pairwise()],
 )
 def test_each_consistency_comes_to_the_exact_end(train, consistency, pipeline_depth, num_ps, transport, as_given):
     estimator, statistics = train(

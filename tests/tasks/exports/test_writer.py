@@ -5,10 +5,8 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 import sys
-import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +32,7 @@ from psflow.ps_runtime.specs.schema import InputSchema, Scaling
 from psflow.ps_runtime.tables.table import Table
 from psflow.tasks.exports.writer import MlflowModelWriter, check_exportable
 from psflow.tasks.serving.code import RequiredCode, module_of_optimizer, source_of
+from tests.tasks.exports.elsewhere import Elsewhere, mlflow_alone
 
 ROOT = Path(__file__).parents[3]
 COLUMNS = ("a", "b", "c", "d")
@@ -121,7 +120,13 @@ def user_model(monkeypatch: pytest.MonkeyPatch) -> Any:
         sys.modules.pop(name, None)
 
 
-def predict_elsewhere(model: Path, expression: str) -> Any:
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Elsewhere]:
+    with mlflow_alone() as process:
+        yield process
+
+
+def predict(elsewhere: Elsewhere, model: Path, expression: str) -> Any:
     """Predict in a process where psflow and the user's files cannot be imported but from the export."""
     program = f"""
         import importlib.machinery, json, os, sys, warnings
@@ -140,11 +145,7 @@ def predict_elsewhere(model: Path, expression: str) -> Any:
         result = mlflow.pyfunc.load_model(model).predict({expression})
         print(json.dumps({{name: value.tolist() for name, value in result.items()}}))
     """
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", textwrap.dedent(program)], capture_output=True, text=True, cwd=model.parent
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(elsewhere.run(program, model.parent))
 
 
 def agree(got: Any, expected: Any, rtol: float = 0.0) -> None:
@@ -157,10 +158,9 @@ def agree(got: Any, expected: Any, rtol: float = 0.0) -> None:
             np.testing.assert_array_equal(given, value)
 
 
-@pytest.mark.process
-def test_canned_model_predicts_where_psflow_is_not_installed(dnn: Any, dnn_export: Path) -> None:
+def test_canned_model_predicts_where_psflow_is_not_installed(dnn: Any, dnn_export: Path, elsewhere: Elsewhere) -> None:
     rows = [dict(zip(COLUMNS, row, strict=True)) | {"label": 1} for row in dnn.features["features"].tolist()]
-    agree(predict_elsewhere(dnn_export, f"pd.DataFrame({rows!r}).astype('float32')"), dnn.predictions)
+    agree(predict(elsewhere, dnn_export, f"pd.DataFrame({rows!r}).astype('float32')"), dnn.predictions)
 
 
 def test_ids_are_looked_up_in_variables_and_tables_of_an_export(tmp_path: Path) -> None:
@@ -187,14 +187,15 @@ def test_ids_are_looked_up_in_variables_and_tables_of_an_export(tmp_path: Path) 
         model.unwrap_python_model().predict(None, {**features, "some": np.array([0, 9])})
 
 
-@pytest.mark.process
-def test_functions_in_a_file_take_the_files_beside_it_along(user_model: Any, tmp_path: Path) -> None:
+def test_functions_in_a_file_take_the_files_beside_it_along(
+    user_model: Any, tmp_path: Path, elsewhere: Elsewhere
+) -> None:
     numbers = np.array([0.5, 2, -1], np.float32)
     bundle = bundle_of(user_model.linear, numbers, {"scale": 2.0}, w=np.float32(1.5).reshape(()))
     bundle.serving_input_receiver_fn = user_model.lines
     MlflowModelWriter().write(str(tmp_path / "model"), bundle)
     lines = "pd.DataFrame({'line': ['0.5;red', '2', '-1;']})"
-    agree(predict_elsewhere(tmp_path / "model", lines), bundle.predictions)
+    agree(predict(elsewhere, tmp_path / "model", lines), bundle.predictions)
     requirements = (tmp_path / "model" / "requirements.txt").read_text()
     assert "scipy==" in requirements
     assert "prefect" not in requirements
@@ -292,8 +293,9 @@ def test_parameters_come_back(dnn: Any, dnn_export: Path) -> None:
     assert (type(optimizer).__name__, asdict(optimizer)) == ("Adagrad", asdict(dnn.params["optimizer"]))
 
 
-@pytest.mark.process
-def test_tables_hold_the_rows_that_were_trained_and_make_the_others_up(user_model: Any, tmp_path: Path) -> None:
+def test_tables_hold_the_rows_that_were_trained_and_make_the_others_up(
+    user_model: Any, tmp_path: Path, elsewhere: Elsewhere
+) -> None:
     features = {"items": np.array([[3, 999_999], [4, -1], [5, 3]]), "user": np.array([0, 7, 2], np.int32)}
     bundle = bundle_of(user_model.baskets, features, {})
     untrained = bundle.predictions
@@ -310,7 +312,7 @@ def test_tables_hold_the_rows_that_were_trained_and_make_the_others_up(user_mode
     MlflowModelWriter().write(str(tmp_path / "model"), bundle)
     given = {name: f"np.array({ids.tolist()}, np.{ids.dtype})" for name, ids in features.items()}
     expression = "{" + ", ".join(f"{name!r}: {array}" for name, array in given.items()) + "}"
-    agree(predict_elsewhere(tmp_path / "model", expression), bundle.predictions)
+    agree(predict(elsewhere, tmp_path / "model", expression), bundle.predictions)
     stored = load_file(tmp_path / "model" / "artifacts" / "model" / "table_0.safetensors")
     assert stored["ids"].tolist() == [3, 5, 999_999]
     assert not len(stored["candidate_ids"])
@@ -378,8 +380,9 @@ OTHERS = {
 }
 
 
-@pytest.mark.process
-def test_a_model_is_loaded_beside_another_psflow_and_files_of_the_same_names(user_model: Any, tmp_path: Path) -> None:
+def test_a_model_is_loaded_beside_another_psflow_and_files_of_the_same_names(
+    user_model: Any, tmp_path: Path, elsewhere: Elsewhere
+) -> None:
     bundle = bundle_of(user_model.linear, np.ones(3, np.float32), {"scale": 2.0}, w=np.float32(1).reshape(()))
     MlflowModelWriter().write(str(tmp_path / "model"), bundle)
     for name, text in OTHERS.items():
@@ -394,8 +397,7 @@ def test_a_model_is_loaded_beside_another_psflow_and_files_of_the_same_names(use
         import psflow
         print(psflow.VERSION, sys.path == before)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
-    assert done.stdout == "[2.0, 2.0, 2.0]\n9 True\n", done.stderr
+    assert elsewhere.run(program, tmp_path) == "[2.0, 2.0, 2.0]\n9 True\n"
 
 
 def test_model_fn_without_a_file() -> None:
