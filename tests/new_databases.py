@@ -13,6 +13,7 @@ import pytest
 
 from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 from psflow.tasks.tracking.store import prepare_store
+from tests.started_processes import uncounted
 
 FOLDER = "PSFLOW_TESTS_NEW_DATABASES"
 
@@ -42,7 +43,8 @@ def _made_once(name: str, make: Callable[[Path], None]) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (path := folder / name).exists():
             unfinished = Path(tempfile.mkdtemp(dir=folder))
-            make(unfinished)
+            with uncounted():
+                make(unfinished)
             unfinished.rename(path)
     return path
 

@@ -15,10 +15,10 @@ import pytest
 
 from tests.leak_guard import LIBRARY_PROCESSES
 
-__all__ = ["all_ended", "count_starts", "mark_processes", "num_started"]
+__all__ = ["all_ended", "count_starts", "mark_processes", "num_started", "uncounted"]
 
-FIXTURES = {"elsewhere", "prefect_database", "prefect_named", "prefect_url", "store"}
-"""Those that start a process for the first test that asks, and keep it, or what it made, for others."""
+FIXTURES = {"elsewhere", "prefect_named", "prefect_url"}
+"""Those that start a process for the first test that asks, and keep it for others."""
 
 END_SECS = 10.0
 _num_started = 0
@@ -50,6 +50,15 @@ def _counted(start: Callable[..., Any]) -> Callable[..., Any]:
 def num_started() -> int:
     """Return how many processes this one has started so far."""
     return _num_started
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Leave out what is started once for all tests of a run: it is no property of the test that is the first."""
+    global _num_started
+    before = _num_started
+    yield
+    _num_started = before
 
 
 @contextmanager

@@ -93,6 +93,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.process
 def test_what_another_program_makes_is_no_leak():
     paths = [SHARED_MEMORY / f"sem.psflow-test-{os.getpid()}-{what}" for what in ("left", "held")]
     with no_leaks(settle_secs=0.0):
@@ -106,6 +107,7 @@ def test_what_another_program_makes_is_no_leak():
     assert not any(path.exists() for path in paths)
 
 
+@pytest.mark.process
 def test_what_a_killed_process_of_ours_made_is_a_leak():
     path = SHARED_MEMORY / f"psflow-test-{os.getpid()}"
     code = "import sys; file = open(sys.argv[1], 'x'); print('made', flush=True); input()"

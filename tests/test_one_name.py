@@ -77,6 +77,7 @@ def build(checkout: Path, into: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=280)
 
 
+@pytest.mark.process
 def test_a_wheel_holds_every_module_once_and_nothing_beside_psflow(checkout: Path, tmp_path: Path) -> None:
     done = build(checkout, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -89,6 +90,7 @@ def test_a_wheel_holds_every_module_once_and_nothing_beside_psflow(checkout: Pat
     assert sorted(names) == sorted(own)
 
 
+@pytest.mark.process
 def test_a_checkout_without_links_is_not_built(checkout: Path, tmp_path: Path) -> None:
     broken = tmp_path / "checkout"
     shutil.copytree(checkout, broken, symlinks=True, ignore=shutil.ignore_patterns("build", "*.egg-info"))

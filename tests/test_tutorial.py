@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from psflow.flows.deployments import configured
 from psflow.flows.parameters.train import parse_parameters
 from psflow.ps_runtime.config.files import load
@@ -14,6 +16,7 @@ from tests.tutorial import commands, write_files
 PYTHON_FILES = ["make_houses.py", "my_model.py", "try_it.py"]
 
 
+@pytest.mark.process
 def test_its_programs_run_and_its_configurations_are_read(tmp_path: Path) -> None:
     assert write_files(tmp_path) == [*PYTHON_FILES, "houses.yaml", "nightly.yaml"]
     for program, *arguments in commands():
