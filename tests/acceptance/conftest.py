@@ -107,5 +107,5 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
     finally:
         for process in processes:
             process.send_signal(signal.SIGINT)
-            process.wait(30)
+            process.wait(120)
         project.run("down")

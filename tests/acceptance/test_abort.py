@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.cluster]
 
 def started(project: Project) -> subprocess.Popen[str]:
     """Start a long training; return once it has a checkpoint."""
-    process = project.start("train", str(ROOT / "conf" / "digits.yaml"), "train.max_steps=200000")
+    process = project.start("train", str(ROOT / "conf" / "digits.yaml"), "train.max_steps=10000000")
     checkpoints = project.path / "runs" / "digits" / "checkpoints"
     wait_for(lambda: list(checkpoints.glob("step_00000300/manifest.json")), 150.0, "a checkpoint")
     return process
@@ -31,7 +31,7 @@ def test_a_second_signal_leaves_nothing_that_is_called_crashed(tmp_path: Path) -
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.3)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=120)
         assert process.returncode == 128 + signal.SIGINT, err
         assert "Traceback" not in err
         if "ended by SIGINT" not in err:  # else the machine was so busy that both came as one

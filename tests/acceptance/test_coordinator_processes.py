@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -108,7 +109,7 @@ def await_checkpoint(model_dir: Path, process: subprocess.Popen[bytes], step: in
 def check_nothing_left(tmp_path: Path, *processes: subprocess.Popen[bytes]) -> None:
     groups = {process.pid for process in processes}
     others = [one for one in psutil.process_iter() if group_of(one) in groups]
-    _, left = psutil.wait_procs(others, timeout=30)  # they end as soon as they see that the client is gone
+    _, left = psutil.wait_procs(others, timeout=120)  # they end as soon as they see that the client is gone
     assert left == []
     assert list((tmp_path / "t").iterdir()) == []
     assert not (tmp_path / "model" / "tls").exists()
@@ -135,7 +136,8 @@ def test_each_process_is_the_task_that_tf_config_names(start: Start, tmp_path: P
     assert codes == dict.fromkeys(KINDS, 0), logs
     for kind, is_chief in (("chief", True), ("worker", False), ("evaluator", True)):
         assert f"{kind} 0 of 2 workers, is_chief={is_chief}\n" in logs[kind]
-    assert "w = 3.000\n" in logs["chief"]
+    [weight] = re.findall(r"^w = (.*)$", logs["chief"], re.MULTILINE)
+    assert float(weight) == pytest.approx(3.0, abs=0.05)  # as in test_coordinator.py
     finished = read_finished(str(tmp_path / "model"))
     assert finished is not None
     assert finished.final_step == 300
@@ -154,7 +156,7 @@ def test_ctrl_c_at_a_client_ends_all_and_at_one_of_its_tasks_nothing(
         task.send_signal(signal.SIGINT)
     await_checkpoint(tmp_path / "model", client, latest_step(tmp_path) + 100, tmp_path)
     send(client.pid, signal.SIGINT)
-    assert client.wait(60) == -signal.SIGINT, said(tmp_path)
+    assert client.wait(120) == -signal.SIGINT, said(tmp_path)
     check_nothing_left(tmp_path, client)
     assert read_finished(str(tmp_path / "model")) is None
 
@@ -166,10 +168,10 @@ def test_ctrl_c_at_a_worker_lets_the_others_train_on_and_at_the_chief_it_ends_al
     model_dir, chief = tmp_path / "model", processes["chief"]
     await_checkpoint(model_dir, chief, 20, tmp_path)
     processes["worker"].send_signal(signal.SIGINT)
-    assert processes["worker"].wait(60) == -signal.SIGINT, said(tmp_path)
+    assert processes["worker"].wait(120) == -signal.SIGINT, said(tmp_path)
     await_checkpoint(model_dir, chief, latest_step(tmp_path) + 100, tmp_path)
     chief.send_signal(signal.SIGINT)
-    codes = {kind: process.wait(60) for kind, process in processes.items()}
+    codes = {kind: process.wait(120) for kind, process in processes.items()}
     logs = said(tmp_path)
     assert codes == {"chief": -signal.SIGINT, "worker": -signal.SIGINT, "ps": 1, "evaluator": 1}, logs
     assert "worker-0 is lost: its Dask worker" in logs["chief"]

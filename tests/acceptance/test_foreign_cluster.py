@@ -73,10 +73,10 @@ def test_a_flow_that_is_killed_leaves_a_cluster_of_others_free_and_the_same_comm
 ) -> None:
     conf = write_line(project, LINE.replace("num_batches: 200", f"num_batches: {10**9}"))
     address = f"cluster.address={scheduler}"
-    process = project.start("train", conf, address, "train.max_steps=200000", "train.save_checkpoints_steps=1000")
+    process = project.start("train", conf, address, "train.max_steps=10000000", "train.save_checkpoints_steps=1000")
     wait_for(lambda: list(project.path.glob("runs/*/checkpoints/step_*")), TIMEOUT_SECS, "a checkpoint")
     process.kill()
     process.communicate()
     with Client(scheduler) as client:
-        wait_for(lambda: not any(client.processing().values()), 30.0, "no role is left")
+        wait_for(lambda: not any(client.processing().values()), 120.0, "no role is left")
     resumed_without_a_doubled_point(project, conf, address)

@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from tests.acceptance.conftest import wait_for
-from tests.flows.conftest import DIGITS_CONF, Project
+from tests.acceptance.test_lost_roles import CONF, MODEL
+from tests.flows.conftest import Project
 from tests.new_databases import copy_prefect_database, copy_store
 
 READY_SECS = 150.0
@@ -32,10 +33,11 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture
 def training(project: Project) -> Iterator[subprocess.Popen[str]]:
-    """Train for some seconds; give the command once there is a checkpoint."""
-    project.write("digits.yaml", DIGITS_CONF.replace("max_steps: 60", "max_steps: 3000"))
-    process = project.start("train", "digits.yaml")
-    checkpoints = project.path / "runs" / "small" / "checkpoints"
+    """Train until a file ``go`` is there, and some seconds more; give the command once there is a checkpoint."""
+    project.write("slope_model.py", MODEL)
+    (project.path / "pids").mkdir()
+    process = project.start("train", project.write("slope.yaml", CONF), "cluster.workers=1", "train.max_steps=1000")
+    checkpoints = project.path / "runs" / "slope" / "checkpoints"
     wait_for(lambda: process.poll() is not None or [*checkpoints.glob("*/manifest.json")], READY_SECS, "a checkpoint")
     yield process
     with suppress(psutil.NoSuchProcess):
@@ -70,10 +72,11 @@ def test_a_killed_server_costs_the_run_nothing(project: Project, training: subpr
     listening = [connection.laddr for connection in again.net_connections() if connection.status == "LISTEN"]
     assert listening in ([address], [])  # it may be just starting
 
+    (project.path / "go").touch()
     answer, said = training.communicate(timeout=END_SECS)
 
     assert training.returncode == 0, said
-    assert json.loads(answer.splitlines()[-1])["final_step"] == 3000
+    assert json.loads(answer.splitlines()[-1])["final_step"] == 1000
     assert said.count(SAID) == 1, said
     assert "Traceback" not in said, said
     roles = ("chief-0", "evaluator-0", "ps-0", "worker-0")

@@ -75,7 +75,7 @@ input:
   eval: {name: "slope_model:held_out"}
 train: {max_steps: 4000, save_checkpoints_steps: 500, log_step_count_steps: 10}
 eval: {start_delay_secs: 0, throttle_secs: 0}
-cluster: {workers: 2}
+cluster: {workers: 2, step_deadline: {min_secs: 120}}  # no busy machine is to lose a worker
 """
 
 
@@ -171,13 +171,13 @@ def test_a_dask_worker_that_returns_at_its_address_runs_no_past_life(tmp_path: P
     with ExitStack() as stack:
         stack.enter_context(dask_process(tmp_path, "scheduler", "--port", str(scheduler_port), *common))
         processes = {port: stack.enter_context(dask_process(tmp_path, *worker(port))) for port in worker_ports}
-        client = stack.enter_context(Client(address, timeout=60))
-        client.wait_for_workers(3, timeout=60)
+        client = stack.enter_context(Client(address, timeout=TIMEOUT_SECS))
+        client.wait_for_workers(3, timeout=TIMEOUT_SECS)
         attempt = stack.enter_context(
             Attempt(estimator(tmp_path / "job"), TrainSpec(endless, 10**8), None, num_workers=1)
         )
         run = stack.enter_context(ClusterJob(client, attempt.job(), events.append))
-        run.start(AdmissionPolicy(30))
+        run.start(AdmissionPolicy(120))
         slot = run._supervisor.slots()[role]
         port = int(slot.rpartition(":")[2])
         processes[port].kill()

@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -22,6 +21,7 @@ import pytest
 
 from tests.acceptance.conftest import wait_for
 from tests.flows.conftest import ROOT, Project
+from tests.free_ports import free_port
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -59,8 +59,7 @@ class Environment:
     @contextmanager
     def serving(self, model: str, folder: Path) -> Iterator[str]:
         """Serve a model as a person does; give the address for its rows."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = str(free.getsockname()[1])
+        port = str(free_port())
         log = folder / "serve.log"
         command = [
             self.python,
@@ -80,11 +79,11 @@ class Environment:
         with log.open("wb") as stream:
             server = subprocess.Popen(command, cwd=folder, env=environment, stdout=stream, stderr=stream)
         try:
-            wait_for(lambda: "Application startup complete" in log.read_text(), 90, "mlflow models serve")
+            wait_for(lambda: "Application startup complete" in log.read_text(), 120, "mlflow models serve")
             yield f"http://127.0.0.1:{port}/invocations"
         finally:
             server.terminate()
-            server.wait(60)
+            server.wait(120)
 
 
 @pytest.fixture(scope="module")

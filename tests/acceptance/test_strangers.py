@@ -165,7 +165,7 @@ def test_nothing_is_got_of_a_training_and_it_goes_on(project: Project, beside_se
         wait_for(lambda: (store.latest() or 0) > before + 200, SECS, "further checkpoints")
         assert {each.pid for each in members} <= set(psutil.pids())
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=120)
     finally:
         process.kill()
         process.wait()

@@ -45,7 +45,7 @@ def serve(project: Project, words: list[str]) -> None:
             [PSFLOW, *words], cwd=project.path, env=project.environment, stdout=stream, stderr=stream
         )
     try:
-        wait_for(lambda: "serving train/houses-nightly, on its schedule" in log.read_text(), 90, "psflow serve")
+        wait_for(lambda: "serving train/houses-nightly, on its schedule" in log.read_text(), 120, "psflow serve")
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(60)
+        process.wait(120)

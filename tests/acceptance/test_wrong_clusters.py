@@ -19,12 +19,23 @@ import pytest
 
 from tests.free_ports import free_port
 
-pytestmark = [pytest.mark.timeout(1800), pytest.mark.cluster, pytest.mark.measured]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.cluster]
 
-LIMIT_SECS = 90.0
-"""Processes wait 40 s for each other; starting and ending take 5 s more, and a multiple on a busy machine."""
-NUM_AT_A_TIME = 2
+LIMIT_SECS = 300.0
+"""For a process that hangs: each waits 40 s for the others, and starts several times as slowly on a busy machine."""
+NUM_AT_A_TIME = 8
 """Cases: most of their processes wait for each other."""
+IN_CI = (
+    "bad_json_in_the_worker",
+    "an_unknown_role_of_the_task",
+    "an_index_out_of_range",
+    "a_worker_that_is_started_twice_and_another_that_is_not",
+    "workers_in_another_order",
+    "a_taken_port_of_the_chief",
+    "no_ps",
+    "a_worker_that_never_comes",
+)
+"""A case of each kind of fault."""
 
 PROGRAM = """
 import sys
@@ -315,14 +326,18 @@ def _interruptible() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[str, Ended], bool]]:
-    """Return what became of all cases, some of which ran at a time."""
-    directories = [tmp_path_factory.mktemp("case") for _ in CASES]
+def ends(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[dict[str, Ended], bool]]:
+    """Return what became of the cases that are selected, some of which ran at a time."""
+    tests = [item for item in request.session.items if isinstance(item, pytest.Function) and item.path == request.path]
+    names = [test.callspec.params["name"] for test in tests]
+    directories = [tmp_path_factory.mktemp("case") for _ in names]
     with ThreadPoolExecutor(NUM_AT_A_TIME) as pool:
-        return dict(zip(CASES, pool.map(run, CASES, directories), strict=True))
+        return dict(zip(names, pool.map(run, names, directories), strict=True))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.ci if name in IN_CI else ()) for name in CASES])
 def test_each_process_ends_with_a_sentence(name: str, ends: dict[str, tuple[dict[str, Ended], bool]]) -> None:
     ended, is_left = ends[name]
     assert not is_left, "the certificate was left behind"
