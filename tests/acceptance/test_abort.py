@@ -12,7 +12,7 @@ from tests.acceptance.conftest import wait_for
 from tests.flows.conftest import ROOT, Project
 from tests.flows.interrupting import prefect_states
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.cluster]
+pytestmark = [pytest.mark.piece(number=4), pytest.mark.timeout(600), pytest.mark.cluster]
 
 
 def started(project: Project) -> subprocess.Popen[str]:

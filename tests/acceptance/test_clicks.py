@@ -19,7 +19,7 @@ from tests.acceptance.test_large_inputs import peaks_of
 from tests.flows.conftest import Project
 from tests.new_databases import copy_prefect_database, copy_store
 
-pytestmark = [pytest.mark.measured, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.piece(number=8), pytest.mark.measured, pytest.mark.timeout(600)]
 
 NUM_USERS, NUM_ADS = 300, 10
 NUM_SEEN = NUM_USERS * NUM_ADS

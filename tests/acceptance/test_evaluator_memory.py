@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.piece(number=1)
+
+
 MAX_MB = 5.0
 
 

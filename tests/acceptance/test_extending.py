@@ -10,6 +10,8 @@ import pytest
 from tests.extending import write_project
 from tests.flows.conftest import Project
 
+pytestmark = pytest.mark.piece(number=5)
+
 
 def test_the_pipeline_of_the_page(tmp_path: Path) -> None:
     labels = write_project(tmp_path)

@@ -19,7 +19,7 @@ from tests.acceptance.conftest import wait_for
 from tests.flows.conftest import TIMEOUT_SECS, Project
 from tests.flows.interrupting import LINE, interrupted, resumed_without_a_doubled_point, write_line
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.piece(number=5), pytest.mark.timeout(600)]
 
 
 @pytest.fixture
@@ -68,6 +68,7 @@ def test_on_a_cluster_of_others_a_signal_ends_the_roles_alone(project: Project, 
     assert answer["best"]["model_uri"].startswith("models:/psflow-line/")
 
 
+@pytest.mark.ci
 def test_a_flow_that_is_killed_leaves_a_cluster_of_others_free_and_the_same_command_resumes(
     project: Project, scheduler: str
 ) -> None:

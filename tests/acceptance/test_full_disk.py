@@ -66,6 +66,9 @@ from psflow.ps_runtime.model.values import ModelValues
 from psflow.tasks.exports.writer import MlflowModelWriter
 from tests.flows.user_models import line
 
+pytestmark = [pytest.mark.piece(number=5), pytest.mark.ci]
+
+
 disk = Path(sys.argv[1])
 x = {"x": np.ones(3, np.float32)}
 bundle = ExportBundle(

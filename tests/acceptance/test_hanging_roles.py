@@ -27,7 +27,7 @@ from tests.acceptance.hanging_scene import CountingModel, StopOnFile, endless, s
 from tests.acceptance.test_lost_roles import dask_process
 from tests.free_ports import free_port
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.cluster, pytest.mark.measured]
+pytestmark = [pytest.mark.piece(number=6), pytest.mark.timeout(900), pytest.mark.cluster, pytest.mark.measured]
 
 TIMEOUT_SECS = 600.0
 PROBE_SECS = 10.0
@@ -124,6 +124,7 @@ def test_a_role_that_hangs_is_ended_and_begins_again(tmp_path: Path) -> None:
     scene.check_counts(job)
 
 
+@pytest.mark.ci
 def test_a_ps_without_a_nanny_that_goes_on_later_finds_its_life_over(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     address = f"tcp://127.0.0.1:{free_port()}"

@@ -9,6 +9,8 @@ import pytest
 
 from tests.flows.conftest import PSFLOW
 
+pytestmark = pytest.mark.piece(number=7)
+
 
 @pytest.mark.measured
 def test_help_answers_in_under_half_a_second() -> None:

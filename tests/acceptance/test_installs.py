@@ -19,7 +19,7 @@ from tests.flows.conftest import FILES_OF_A_USER, ROOT
 
 TIMEOUT_SECS = 300
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.piece(number=1), pytest.mark.timeout(1200)]
 
 MODEL_DIR = "runs/scene"
 TABLE = "x1,x2,y\n" + "\n".join(f"{i % 7},{i % 5},{int(i % 7 > i % 5)}" for i in range(200)) + "\n"
@@ -130,7 +130,10 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=["wheel", "sdist", "editable"])
+WHEEL = pytest.param("wheel", marks=pytest.mark.ci)
+
+
+@pytest.fixture(scope="module", params=[WHEEL, "sdist", "editable"])
 def psflow(request: pytest.FixtureRequest, checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     path = tmp_path_factory.mktemp(request.param)
     match request.param:
@@ -164,7 +167,7 @@ def test_an_exported_model_loads_beside_files_of_the_same_names(psflow: Installe
     assert done.stdout == "(200,)\n", done.stderr
 
 
-@pytest.mark.parametrize("psflow", ["wheel", "editable"], indirect=True)
+@pytest.mark.parametrize("psflow", [WHEEL, "editable"], indirect=True)
 def test_every_command_works_beside_files_of_the_same_names(psflow: Installed, trained: dict[str, Any]) -> None:
     conf, model_dir = "conf/scene.yaml", MODEL_DIR
     psflow("plan", conf)

@@ -14,7 +14,7 @@ from tests.acceptance.test_lost_roles import CONF, MODEL, TIMEOUT_SECS
 from tests.flows.conftest import Project
 from tests.flows.interrupting import metric_points
 
-pytestmark = [pytest.mark.timeout(1000), pytest.mark.cluster]
+pytestmark = [pytest.mark.piece(number=4), pytest.mark.ci, pytest.mark.timeout(1000), pytest.mark.cluster]
 
 SAVE_STEPS = 1000
 

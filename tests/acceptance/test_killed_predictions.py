@@ -17,7 +17,7 @@ import pytest
 from benchmarks.predicting import export_network, write_records
 from tests.flows.conftest import Project
 
-pytestmark = [pytest.mark.timeout(1200), pytest.mark.cluster]
+pytestmark = [pytest.mark.piece(number=5), pytest.mark.timeout(1200), pytest.mark.cluster]
 
 NUM_FILES, FILE_ROWS = 60, 40_000
 NUM_KILLS = 5

@@ -28,7 +28,7 @@ from psflow.ps_runtime.estimator.attempt import Attempt
 from tests.flows.conftest import Project
 from tests.new_databases import copy_prefect_database, copy_store
 
-pytestmark = [pytest.mark.measured, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.piece(number=8), pytest.mark.measured, pytest.mark.timeout(7200)]
 
 INPUT_GB = float(os.environ.get("PSFLOW_INPUT_GB", "2"))
 ONE_FILE_GB = float(os.environ.get("PSFLOW_ONE_FILE_GB", "0.3"))

@@ -30,7 +30,11 @@ MIN_SHARE = 0.5
 MAX_GROWTH_BYTES = 2 << 20
 """From a fifth of the time on, when all memory that is used again and again has been touched."""
 
-pytestmark = [pytest.mark.measured, pytest.mark.timeout(int(LOAD_SECS + 2 * START_SECS + 60))]
+pytestmark = [
+    pytest.mark.piece(number=8),
+    pytest.mark.measured,
+    pytest.mark.timeout(int(LOAD_SECS + 2 * START_SECS + 60)),
+]
 
 
 @contextmanager

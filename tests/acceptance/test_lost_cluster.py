@@ -46,7 +46,7 @@ from tests.free_ports import free_port
 from tests.ps_runtime.cluster.test_lost_workers import before
 from tests.ps_runtime.cluster.test_training import endless, estimator
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.cluster]
+pytestmark = [pytest.mark.piece(number=4), pytest.mark.ci, pytest.mark.timeout(600), pytest.mark.cluster]
 
 TIMEOUT_SECS = HOLD_SECS
 PATIENT = StepDeadline(min_secs=120.0)

@@ -21,7 +21,7 @@ READY_SECS = 150.0
 END_SECS = 200.0
 SAID = "the Prefect server of this command was killed by SIGKILL; it is started again"
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.cluster]
+pytestmark = [pytest.mark.piece(number=4), pytest.mark.ci, pytest.mark.timeout(600), pytest.mark.cluster]
 
 
 @pytest.fixture

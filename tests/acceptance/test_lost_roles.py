@@ -31,7 +31,7 @@ from tests.flows.interrupting import metric_points
 from tests.free_ports import free_port
 from tests.ps_runtime.cluster.test_training import endless, estimator
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.cluster]
+pytestmark = [pytest.mark.piece(number=4), pytest.mark.timeout(400), pytest.mark.cluster]
 
 TIMEOUT_SECS = 200.0
 
@@ -104,6 +104,7 @@ def kill(pids: Path, role: str) -> None:
     process.wait(TIMEOUT_SECS)
 
 
+@pytest.mark.ci
 def test_killed_roles_are_retries_of_their_task_runs_and_no_point_stands_twice(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.write("slope_model.py", MODEL)

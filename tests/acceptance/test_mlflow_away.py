@@ -28,7 +28,7 @@ WAIT_SECS = 300.0
 CONF = Path(__file__).parents[2] / "conf" / "digits.yaml"
 SETTINGS = {"max_steps": 10**9, "log_step_count_steps": EVERY, "save_checkpoints_steps": 5000}
 
-pytestmark = [pytest.mark.timeout(3 * WAIT_SECS), pytest.mark.measured]
+pytestmark = [pytest.mark.piece(number=8), pytest.mark.timeout(3 * WAIT_SECS), pytest.mark.measured]
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from psflow.ps_runtime.data.record_formats import Csv
 from tests.flows.conftest import Project
 from tests.new_databases import copy_prefect_database, copy_store
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.piece(number=5), pytest.mark.cluster, pytest.mark.timeout(600)]
 
 EXAMPLES = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "record_files.py"))
 TOLERANCE = 0.01
@@ -112,7 +112,7 @@ def normalized(regressor: Any) -> Any:
     [
         ("census", "income", "id", "LinearClassifier", LogisticRegression(max_iter=2000)),
         ("census", "income", "id", "DNNClassifier", MLPClassifier((64, 32), early_stopping=True, random_state=0)),
-        ("housing", "price", "house", "LinearRegressor", Ridge()),
+        pytest.param("housing", "price", "house", "LinearRegressor", Ridge(), marks=pytest.mark.ci),
         ("housing", "price", "house", "DNNRegressor", normalized(MLP_REGRESSOR)),
     ],
 )

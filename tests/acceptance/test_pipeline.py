@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 
 from tests.flows.conftest import PIPELINE_CONF, Project
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.piece(number=5), pytest.mark.ci, pytest.mark.cluster, pytest.mark.timeout(600)]
 
 
 def answer_of(project: Project, conf: str) -> dict[str, Any]:

@@ -18,6 +18,9 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.model.evaluation import read_values
 from tests.free_ports import free_address
 
+pytestmark = pytest.mark.piece(number=2)
+
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PSFLOW = str(Path(sys.executable).with_name("psflow"))
 TIMEOUT_SECS = 240.0
@@ -136,6 +139,7 @@ def test_the_network_trains_by_one_command(run: Callable[..., dict[str, str]]) -
         check_network("\n".join(lines))
 
 
+@pytest.mark.ci
 def test_a_worker_fn_of_the_coordinator_has_a_loop_of_its_own(run: Callable[..., dict[str, str]]) -> None:
     said = run([*PYTHON, COORDINATED], by_tf_config([], 3))
     assert said.pop("ps-0") == ""
@@ -170,6 +174,7 @@ LINEAR_WAYS = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("way", LINEAR_WAYS.values(), ids=LINEAR_WAYS)
 def test_a_linear_regressor_finds_the_same_line_however_it_is_started(
     way: Callable[[], tuple[list[str], Processes]], run: Callable[..., dict[str, str]], tmp_path: Path

@@ -21,6 +21,9 @@ from psflow.tasks.prefect_server.api import prefect_api
 from psflow.tasks.tracking.store import prepare_store
 from tests.dask_tls import certificates_named
 
+pytestmark = pytest.mark.piece(number=8)
+
+
 NUM_CHECKPOINTS = 20
 MIN_CPU_SECS = 0.5
 MAX_SHARE = 0.65

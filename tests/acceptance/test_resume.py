@@ -11,7 +11,7 @@ from tests.flows.conftest import ROOT, Project
 from tests.flows.interrupting import interrupted, metric_points, resumed_without_a_doubled_point
 from tests.new_databases import copy_prefect_database, copy_store
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.cluster]
+pytestmark = [pytest.mark.piece(number=4), pytest.mark.ci, pytest.mark.timeout(600), pytest.mark.cluster]
 
 DIGITS = str(ROOT / "conf" / "digits.yaml")
 

@@ -15,7 +15,7 @@ from tests.acceptance.conftest import wait_for
 from tests.acceptance.test_lost_roles import CONF, MODEL, TIMEOUT_SECS
 from tests.flows.conftest import Project
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.cluster]
+pytestmark = [pytest.mark.piece(number=4), pytest.mark.ci, pytest.mark.timeout(600), pytest.mark.cluster]
 
 
 def test_a_run_that_fails_is_tried_again_in_the_same_mlflow_run(

@@ -30,6 +30,9 @@ import sys
 import psflow as tf
 from model import MyEstimator
 
+pytestmark = [pytest.mark.piece(number=2), pytest.mark.ci]
+
+
 def rows():
     while True:
         yield {"x": 0.5}, 1.4

@@ -10,6 +10,9 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished
 
+pytestmark = pytest.mark.piece(number=2)
+
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

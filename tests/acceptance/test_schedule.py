@@ -18,7 +18,7 @@ from prefect.client.schemas.objects import FlowRun, State
 from tests.acceptance.conftest import Served, wait_for
 from tests.flows.conftest import DIGITS_CONF
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.piece(number=3), pytest.mark.timeout(600)]
 
 SCHEDULE = """
 model_dir: runs/every_minute/{scheduled_time}
@@ -80,6 +80,7 @@ def started(served: Served, name: str, **parameters: Any) -> tuple[UUID, psutil.
     return run_id, process, process.children(recursive=True)
 
 
+@pytest.mark.ci
 def test_the_same_idempotency_key_trains_once(served: Served) -> None:
     model_dir = str(served.project.path / "runs" / "once")
     ids = [served.start("train/by_hand", "once", model_dir=model_dir) for _ in range(2)]
@@ -106,6 +107,7 @@ def cancelling() -> Any:
     return Cancelling()
 
 
+@pytest.mark.ci
 def test_a_cancellation_ends_every_role_and_is_told_to_all(served: Served) -> None:
     run_id, process, roles = started(served, "cancelled")
     assert len(roles) > 3
@@ -119,6 +121,7 @@ def test_a_cancellation_ends_every_role_and_is_told_to_all(served: Served) -> No
     assert run.info.status == "KILLED"
 
 
+@pytest.mark.ci
 def test_a_cancellation_reaches_a_run_that_prefect_has_not_started(served: Served) -> None:
     conf = served.project.write("here.yaml", DIGITS_CONF.replace("small", "here"))
     process = served.project.start("train", conf, "train.max_steps=10000000", "train.save_checkpoints_steps=500")
@@ -132,6 +135,7 @@ def test_a_cancellation_reaches_a_run_that_prefect_has_not_started(served: Serve
     assert [r.info.status for r in served.mlflow_runs("here")] == ["KILLED"]
 
 
+@pytest.mark.ci
 def test_a_killed_run_is_closed_and_its_retry_resumes_the_same_mlflow_run(served: Served) -> None:
     run_id, process, roles = started(served, "killed")
     os.kill(process.pid, signal.SIGKILL)

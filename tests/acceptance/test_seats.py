@@ -24,7 +24,12 @@ from psflow.ps_runtime.transport.address import Address
 from tests.acceptance.many_connections import NUM_SILENT, NUM_SLOW
 from tests.ps_runtime.estimator.regression import regression, shuffled
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.measured, pytest.mark.cluster(shared=True)]
+pytestmark = [
+    pytest.mark.piece(number=7),
+    pytest.mark.timeout(600),
+    pytest.mark.measured,
+    pytest.mark.cluster(shared=True),
+]
 
 NUM_PAIRS = 3
 MAX_STEPS = 10_000

@@ -23,7 +23,7 @@ from tests.acceptance.conftest import wait_for
 from tests.flows.conftest import ROOT, Project
 from tests.free_ports import free_port
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.piece(number=3), pytest.mark.ci, pytest.mark.timeout(900)]
 
 RECORD_FILES = (ROOT / "docs" / "howto" / "tables.md").read_text()
 PAGE = (ROOT / "docs" / "howto" / "serve.md").read_text()

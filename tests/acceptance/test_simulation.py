@@ -11,7 +11,7 @@ from tests.simulation.test_survival import Survival
 
 NUM_EXAMPLES = int(os.environ.get("PSFLOW_EXAMPLES", "1000"))
 
-pytestmark = pytest.mark.timeout(3600)
+pytestmark = [pytest.mark.piece(number=5), pytest.mark.timeout(3600)]
 
 
 class ManyExamples(Survival):

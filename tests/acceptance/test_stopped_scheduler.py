@@ -17,7 +17,7 @@ from psflow.ps_runtime.cluster.own_security import own_security
 from tests.acceptance.test_lost_roles import dask_process
 from tests.free_ports import free_port
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.cluster]
+pytestmark = [pytest.mark.piece(number=4), pytest.mark.timeout(300), pytest.mark.cluster]
 
 CONNECT_SECS = 0.5
 """For which Dask tries to connect; 30 by default."""

@@ -37,7 +37,7 @@ from tests.acceptance.test_lost_roles import dask_process
 from tests.free_ports import free_port
 from tests.ps_runtime.cluster.test_lost_workers import StopOnFile
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.cluster]
+pytestmark = [pytest.mark.piece(number=4), pytest.mark.timeout(400), pytest.mark.cluster]
 
 TIMEOUT_SECS = 200.0
 BEFORE_SECS = 5.0
@@ -231,6 +231,7 @@ def test_where_only_a_stopped_dask_worker_is_free_a_lost_worker_waits_until_it_a
     assert len(scene.losses) == 1
 
 
+@pytest.mark.ci
 def test_a_worker_that_leaves_in_order_begins_again_elsewhere_and_costs_no_restart(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     slots: list[str] = []

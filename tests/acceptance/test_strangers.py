@@ -35,6 +35,7 @@ from tests.flows.conftest import ROOT, Project
 from tests.flows.interrupting import LINE, write_line
 
 pytestmark = [
+    pytest.mark.piece(number=3),
     pytest.mark.timeout(600),
     pytest.mark.cluster,
     pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user"),
@@ -77,6 +78,7 @@ def listeners(processes: list[psutil.Process]) -> dict[str, Any]:
     return {"tcp": sorted({address.port for address in tcp}), "unix": sorted(unix), "pids": sorted(pids)}
 
 
+@pytest.mark.ci
 def test_what_listens_beyond_loopback_is_found() -> None:
     with (
         socket.create_server(("0.0.0.0", 0)),
@@ -104,6 +106,7 @@ def open_stream() -> Iterator[int]:
         yield server.socket.getsockname()[1]
 
 
+@pytest.mark.ci
 def test_streams_of_events_that_are_open_are_found() -> None:
     with open_stream() as port:
         got = list(of_websocket(port))
@@ -112,6 +115,7 @@ def test_streams_of_events_that_are_open_are_found() -> None:
         assert got.count(f"WebSocket {path} at {port}: 'welcome'") == 2
 
 
+@pytest.mark.ci
 def test_the_stranger_gets_what_is_open(project: Project) -> None:
     (project.path / "note").write_text("the word is pl4nted")
     sleeper = subprocess.Popen(["sleep", "1000"], user="nobody", group="nogroup", extra_groups=[])

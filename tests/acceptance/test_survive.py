@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.piece(number=4)
+
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

@@ -14,7 +14,7 @@ from tests.acceptance.conftest import wait_for
 from tests.flows.conftest import PSFLOW, Project
 from tests.tutorial import commands, write_files
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.piece(number=3), pytest.mark.ci, pytest.mark.timeout(900)]
 
 
 def test_every_step_works(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from tests.free_ports import free_port
 
-pytestmark = [pytest.mark.timeout(1800), pytest.mark.cluster]
+pytestmark = [pytest.mark.piece(number=6), pytest.mark.timeout(1800), pytest.mark.cluster]
 
 LIMIT_SECS = 300.0
 """For a process that hangs: each waits 40 s for the others, and starts several times as slowly on a busy machine."""
