@@ -18,6 +18,8 @@ from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from tests.free_ports import free_address
 
+pytestmark = pytest.mark.piece(number=2)
+
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "coordinator.py")
 TIMEOUT_SECS = 240.0
 KINDS = ("chief", "worker", "ps", "evaluator")
@@ -27,9 +29,6 @@ import logging
 import sys
 import numpy as np
 import psflow as tf
-
-pytestmark = pytest.mark.piece(number=2)
-
 
 def model_fn(features, labels, mode):
     w = tf.get_variable("w", initializer=0.0)

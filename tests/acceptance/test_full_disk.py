@@ -11,6 +11,8 @@ import pytest
 from tests.flows.conftest import PSFLOW, ROOT
 from tests.full_disk import run_on_small_disk
 
+pytestmark = [pytest.mark.piece(number=5), pytest.mark.ci]
+
 PROGRAM = """
 import json, os, shutil, subprocess, sys
 from pathlib import Path
@@ -65,9 +67,6 @@ from psflow.ps_runtime.model.exporters import LatestExporter
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.tasks.exports.writer import MlflowModelWriter
 from tests.flows.user_models import line
-
-pytestmark = [pytest.mark.piece(number=5), pytest.mark.ci]
-
 
 disk = Path(sys.argv[1])
 x = {"x": np.ones(3, np.float32)}

@@ -19,6 +19,8 @@ from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from tests.free_ports import free_address
 
+pytestmark = [pytest.mark.piece(number=2), pytest.mark.ci]
+
 MIGRATED = Path(__file__).parents[2] / "examples" / "migrated"
 PSFLOW = str(Path(sys.executable).with_name("psflow"))
 TIMEOUT_SECS = 240.0
@@ -29,9 +31,6 @@ import logging
 import sys
 import psflow as tf
 from model import MyEstimator
-
-pytestmark = [pytest.mark.piece(number=2), pytest.mark.ci]
-
 
 def rows():
     while True:
