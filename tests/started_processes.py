@@ -71,7 +71,7 @@ def all_ended() -> Iterator[None]:
         for child in set(psutil.Process().children()) - before:
             with suppress(psutil.NoSuchProcess):
                 if not any(name in " ".join(child.cmdline()) for name in LIBRARY_PROCESSES):
-                    _kill([*child.children(recursive=True), child])
+                    _kill([child, *child.children(recursive=True)])
 
 
 def _kill(family: list[psutil.Process]) -> None:
