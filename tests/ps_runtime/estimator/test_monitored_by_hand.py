@@ -29,6 +29,7 @@ from psflow.ps_runtime.specs.consistency import Consistency
 from psflow.ps_runtime.specs.worker_context import WorkerContext, get_current_worker_context, within
 from tests.free_ports import free_address
 from tests.limits import HANG_SECS
+from tests.tasks.waiting import wait_until
 
 Loop = Callable[[MonitoredTrainingSession], Any]
 
@@ -165,6 +166,7 @@ def test_with_a_lost_ps_each_loop_goes_back_to_the_last_checkpoint_and_on(
         while not session.should_stop():
             if session.run("global_step") >= 5 and not lost.is_set():
                 assert has_begun.wait(HANG_SECS)
+                wait_until(lambda: store.latest() == 0)  # there is a checkpoint to go back to, and none being written
                 lost.set()
                 assert gone.wait(HANG_SECS)
             elif gone.is_set():
@@ -179,13 +181,13 @@ def test_with_a_lost_ps_each_loop_goes_back_to_the_last_checkpoint_and_on(
                 is_back.set()
 
     processes = Processes(tmp_path, 2)
+    store = CheckpointStore(processes.model_dir)
     ps = beside(processes.ps_that_is_lost, lost, gone)
     worker = beside(processes.replica, 1, train_on, batches(10**6), max_steps=20)
     processes.replica(0, chief, batches(10**6), max_steps=20)
     assert (worker.exception(HANG_SECS), ps.result(HANG_SECS)) == (None, None)
     back = [text.partition(":")[0] for text in caplog.messages if "its loop waits for the next one" in text]
     assert sorted(back) == ["chief-0", "worker-0"]
-    store = CheckpointStore(processes.model_dir)
     first, last = (float(read_values(CheckpointReader(store, step)).variables["w"]) for step in (0, 20))
     assert last - first == pytest.approx(20)  # each update of 1 counts once
 
