@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from tests.free_ports import free_port
+from tests.limits import HANG_SECS
 
 START_SECS = 280.0
 
@@ -71,7 +72,7 @@ class MlflowServer:
         os.killpg(self._process.pid, number)
 
     def _answers(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=HANG_SECS)
         try:
             connection.request("GET", "/health")
             return connection.getresponse().status == 200

@@ -180,15 +180,18 @@ class _Joining:
                 await asyncio.wait({finished}, timeout=POLL_SECS)
 
     async def _tell(self, refusal: UsageError) -> None:
-        """Wait until the chief answers, and tell it that this process does not join; else it would wait for hours."""
+        """Tell the chief that this process does not join, until it answers; else it would wait for hours."""
         logger.error("%s; telling %s", refusal, self._chief)
+        faults = list(refusal.faults)
         with contextlib.suppress(UsageError, WaitTimeoutError, OSError):  # it may not be there
-            security, _ = await self._meet()
-            async with self._scheduler(security) as scheduler:
-                await _answer(scheduler.note_refusal(name=str(self.role), faults=list(refusal.faults)))
+            await self._ask(lambda chief: chief.note_refusal(name=str(self.role), faults=faults))
 
     async def _meet(self) -> tuple[Security, dict[str, str]]:
         """Wait until the chief answers; return what to connect with, and how it describes the cluster."""
+        return await self._ask(lambda chief: chief.describe_cluster())
+
+    async def _ask(self, question: Callable[[Any], Awaitable[T]]) -> tuple[Security, T]:
+        """Ask the chief until it answers; return what to connect with, and the answer."""
         while True:
             self.check()
             last: Exception | None = None
@@ -196,8 +199,8 @@ class _Joining:
                 pem = read_certificate(self.model_dir)
                 if pem is not None:
                     security = security_of(pem)
-                    async with self._scheduler(security) as scheduler:
-                        return security, await _answer(scheduler.describe_cluster())
+                    async with self._scheduler(security) as chief:
+                        return security, await _answer(question(chief))
             except (UsageError, OSError) as error:  # of an earlier cluster, perhaps, or the chief is not there yet
                 last = error
             if self.deadline.has_passed:

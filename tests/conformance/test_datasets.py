@@ -25,6 +25,7 @@ from psflow.ps_runtime.model.evaluation import batches_of, input_digest
 from psflow.ps_runtime.server.input_position import InputPosition
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, Scaling
+from tests.limits import HANG_SECS
 
 NUM_RECORDS = 11
 
@@ -357,7 +358,7 @@ def test_functions_of_map_run_side_by_side_and_results_stay_in_order() -> None:
 
     def wait_for_the_next(n: int) -> int:
         if n == 0:
-            assert second_is_done.wait(20)
+            assert second_is_done.wait(HANG_SECS)
         if n == 1:
             second_is_done.set()
         return int(n)
@@ -369,7 +370,7 @@ def test_records_of_a_batch_are_computed_side_by_side() -> None:
     both = threading.Barrier(2)
 
     def meet(n: int) -> int:
-        both.wait(20)
+        both.wait(HANG_SECS)
         return int(n)
 
     opened = open_input(lambda: Dataset.range(4).map(meet, num_parallel_calls=2).batch(4))

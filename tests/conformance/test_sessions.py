@@ -12,6 +12,7 @@ from psflow import MonitoredTrainingSession, summary
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import InputError, ModelDirError, NanLossError, UsageError
+from tests.limits import HANG_SECS
 
 
 def model_fn(features, labels, mode):
@@ -267,7 +268,7 @@ def test_the_next_session_goes_on_from_the_latest_checkpoint(estimator):
     class Waiting(psflow.SessionRunHook):
         def after_run(self, run_context, run_values):
             if run_context.session.global_step > saved:  # checkpoints are written beside training
-                assert is_saved.wait(60)
+                assert is_saved.wait(HANG_SECS)
 
     with pytest.raises(ZeroDivisionError, match="as planned"):
         fail_after(MonitoredTrainingSession(estimator, endless, [Waiting()], None, [Listener()]), *["loss"] * 6)

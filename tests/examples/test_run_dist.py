@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import HANG_SECS
+
 pytestmark = pytest.mark.process
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -65,7 +67,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 
 def end_of(launcher: subprocess.Popen[str], directory: Path) -> tuple[int, list[str], str]:
     """Wait until nothing of a launch is left; return exit code, lines in order of roles, and errors."""
-    out, err = launcher.communicate(timeout=60)
+    out, err = launcher.communicate(timeout=HANG_SECS)
     with open(directory / "alive") as alive:
         fcntl.flock(alive, fcntl.LOCK_EX)  # waits for ever if a process is left
     return launcher.returncode, sorted(out.splitlines()), err
@@ -121,7 +123,7 @@ def test_programs_whose_first_worker_is_the_chief_get_other_flags(
 @pytest.mark.parametrize(
     ("failure", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), signal.SIGKILL)", 128 + signal.SIGKILL)]
 )
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(HANG_SECS)
 def test_the_first_failure_ends_the_others_and_what_they_have_started(
     failure: str, code: int, launch: Launch, tmp_path: Path
 ) -> None:
@@ -135,12 +137,12 @@ def test_the_first_failure_ends_the_others_and_what_they_have_started(
     assert found[2] == f"run_dist: chief-0 ended with exit code {code}\n"
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(HANG_SECS)
 def test_what_a_role_leaves_behind_ends_with_it(launch: Launch, tmp_path: Path) -> None:
     assert end_of(launch(LEAVES_A_CHILD), tmp_path) == (0, [], "")
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(HANG_SECS)
 def test_after_a_failure_others_may_end_by_themselves(launch: Launch, tmp_path: Path) -> None:
     program = 'if kind == "chief":\n    sys.exit(4)\nif kind == "ps":\n    open("told").read(); write("bye")\n'
     launcher = launch(program, options=("--workers", "0", "--grace-secs", "60"))
@@ -151,7 +153,7 @@ def test_after_a_failure_others_may_end_by_themselves(launch: Launch, tmp_path: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(HANG_SECS)
 def test_a_signal_ends_all(number: signal.Signals, launch: Launch, tmp_path: Path) -> None:
     launcher = launch(WAITS)
     assert launcher.stdout is not None
@@ -161,7 +163,7 @@ def test_a_signal_ends_all(number: signal.Signals, launch: Launch, tmp_path: Pat
     assert end_of(launcher, tmp_path) == (128 + number, [], f"run_dist: {number.name}, ending all roles\n")
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(HANG_SECS)
 def test_where_nobody_reads_any_more_all_end(launch: Launch, tmp_path: Path) -> None:
     launcher = launch('import time\nwhile True:\n    write("more"); time.sleep(0.02)\n')
     assert launcher.stdout is not None
@@ -174,7 +176,7 @@ def test_where_nobody_reads_any_more_all_end(launch: Launch, tmp_path: Path) -> 
         fcntl.flock(alive, fcntl.LOCK_EX)  # waits for ever if a process is left
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(HANG_SECS)
 def test_where_nobody_reads_errors_either_all_end_in_order(launch: Launch, tmp_path: Path) -> None:
     program = f"""
 def leave(number, frame):

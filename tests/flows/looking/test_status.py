@@ -25,6 +25,7 @@ from psflow.tasks.owners import OWNER, owner_text
 from psflow.tasks.tracking.run import open_run
 from psflow.tasks.tracking.running import RunningRun
 from psflow.tasks.tracking.store import mlflow_client, prepare_store
+from tests.limits import HANG_SECS
 from tests.new_databases import copy_store
 from tests.ps_runtime.checkpoint.conftest import save
 
@@ -78,7 +79,7 @@ def silent_store(request: pytest.FixtureRequest, directory: Path, monkeypatch: p
             yield
     for thread in threading.enumerate():
         if thread.name == "psflow-question":
-            thread.join(60)
+            thread.join(HANG_SECS)
 
 
 def own_elsewhere(monkeypatch: pytest.MonkeyPatch, *jobs: str) -> None:

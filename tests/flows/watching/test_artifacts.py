@@ -10,6 +10,7 @@ import pytest
 
 from psflow.flows.watching import artifacts as module
 from psflow.flows.watching.artifacts import Artifacts
+from tests.limits import HANG_SECS
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_a_server_that_is_away_is_logged_once(
 
 def test_a_server_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = threading.Event()
-    monkeypatch.setattr(module, "create_link_artifact", lambda *given: answer.wait(60))
+    monkeypatch.setattr(module, "create_link_artifact", lambda *given: answer.wait(HANG_SECS))
     artifacts = Artifacts("e")
     artifacts.link("mlflow-run", "u", "t")
     artifacts.close(timeout_secs=0.05)

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Semaphore
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -34,6 +36,7 @@ from psflow.ps_runtime.errors import ConfigError, StoppedError, UsageError, Wait
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.free_ports import free_address
+from tests.limits import HANG_SECS
 
 PS, CHIEF, EVALUATOR = map(RoleId.parse, ("ps-0", "chief-0", "evaluator-0"))
 PROGRAM = {"TrainSpec.max_steps": "40"}
@@ -63,7 +66,7 @@ def joined(
     cluster: ClusterAddresses,
     role: RoleId,
     model_dir: Path,
-    timeout_secs: float = 60,
+    timeout_secs: float = HANG_SECS,
     program: dict[str, str] = PROGRAM,
 ) -> None:
     join(cluster, role, str(model_dir), OwnProgram(program), lambda event: None, timeout_secs)
@@ -83,16 +86,16 @@ def test_addresses_of_ipv6(tmp_path: Path, beside: Any) -> None:
     cluster = ClusterAddresses(addresses[0], ps=(addresses[1],))
     with led(cluster, tmp_path, evaluator=True) as one:
         ends = [beside(joined, cluster, role, tmp_path) for role in (PS, EVALUATOR)]
-        slots = one.await_processes(60, never_stop)
+        slots = one.await_processes(HANG_SECS, never_stop)
     assert (slots[PS], slots[EVALUATOR].rpartition(":")[0]) == (dask_address(addresses[1]), "tls://[::1]")
-    assert [end.result(30) for end in ends] == [None, None]
+    assert [end.result(HANG_SECS) for end in ends] == [None, None]
 
 
 @pytest.mark.cluster
 def test_all_join_and_end_as_the_chief_says(cluster: ClusterAddresses, tmp_path: Path, beside: Any) -> None:
     with led(cluster, tmp_path, evaluator=True) as one:
         ends = [beside(joined, cluster, role, tmp_path) for role in (PS, EVALUATOR)]
-        slots = one.await_processes(60, never_stop)
+        slots = one.await_processes(HANG_SECS, never_stop)
         assert {str(role) for role in slots} == {"ps-0", "chief-0", "evaluator-0"}
         assert slots[PS] == dask_address(cluster.ps[0])
         assert len(set(slots.values())) == 3
@@ -102,7 +105,7 @@ def test_all_join_and_end_as_the_chief_says(cluster: ClusterAddresses, tmp_path:
             joined(cluster, PS, tmp_path)
         assert (tmp_path / "tls").is_dir()
         assert {role: one.slot_of(role) for role in slots} == slots
-    assert [end.result(30) for end in ends] == [None, None]
+    assert [end.result(HANG_SECS) for end in ends] == [None, None]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -121,14 +124,14 @@ def test_what_the_job_fails_of_is_told_to_all(
 ) -> None:
     def fail() -> None:
         with led(cluster, tmp_path) as one:
-            one.await_processes(60, never_stop)
+            one.await_processes(HANG_SECS, never_stop)
             raise error
 
     end = beside(joined, cluster, PS, tmp_path)
     with pytest.raises(type(error)):
         fail()
     with pytest.raises(StoppedError, match=rf"^ps-0 was stopped: the chief at {cluster.chief} ended the job: {words}$"):
-        end.result(30)
+        end.result(HANG_SECS)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -143,32 +146,35 @@ def test_a_chief_that_is_gone_without_a_word_is_no_end(cluster: ClusterAddresses
     ):
         end = beside(joined, cluster, PS, tmp_path)
         with Client(nodes) as client:
-            Led(client, cluster, cluster.processes(evaluator=False), {}).await_processes(60, never_stop)
+            Led(client, cluster, cluster.processes(evaluator=False), {}).await_processes(HANG_SECS, never_stop)
     with pytest.raises(
         StoppedError, match=r"^ps-0 was stopped: the chief at .* is gone; look at its output, then start"
     ):
-        end.result(30)
+        end.result(HANG_SECS)
 
 
 @pytest.mark.cluster
 def test_a_chief_that_does_not_answer_is_given_up(
     cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: Any
 ) -> None:
+    answers = Semaphore(0)
+
     async def wait_for_ever() -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(chief_watch, "ASK_SECS", 0.1)
-    monkeypatch.setattr(chief_watch, "GIVE_UP_SECS", 2.0)
     with led(cluster, tmp_path) as one:
-        end = beside(joined, cluster, PS, tmp_path)
-        assert PS in one.await_processes(60, never_stop)
-        with pytest.raises(TimeoutError):
-            end.result(3)
         scheduler: Any = one.client.cluster.scheduler
+        scheduler.handlers["echo"] = answers.release
+        end = beside(joined, cluster, PS, tmp_path)
+        assert PS in one.await_processes(HANG_SECS, never_stop)
+        assert all(answers.acquire(timeout=HANG_SECS) for _ in range(5))
+        assert not end.done()
         scheduler.handlers["echo"] = wait_for_ever
+        monkeypatch.setattr(chief_watch, "GIVE_UP_SECS", 2.0)
         words = rf"^ps-0 was stopped: the chief at {cluster.chief} did not answer for 2 s; look whether it is stopped"
         with pytest.raises(StoppedError, match=words):
-            end.result(30)
+            end.result(HANG_SECS)
 
 
 @pytest.mark.cluster
@@ -243,11 +249,11 @@ def test_a_process_without_a_program_agrees_on_the_cluster_alone(
     own = OwnProgram()
     with led(cluster, tmp_path) as one:
         end = beside(join, cluster, PS, str(tmp_path), own, lambda event: None)
-        assert PS in one.await_processes(60, never_stop)
+        assert PS in one.await_processes(HANG_SECS, never_stop)
         for other in (ClusterAddresses(cluster.chief, ("localhost:1",), cluster.ps), ClusterAddresses(cluster.chief)):
             with pytest.raises(ConfigError, match=r"^cluster\.(worker|ps) is .*, but .* for the chief at localhost"):
                 join(other, EVALUATOR, str(tmp_path), own, lambda event: None)
-    assert end.result(30) is None
+    assert end.result(HANG_SECS) is None
 
 
 def test_a_process_that_waits_for_the_chief_ends_as_check_says(cluster: ClusterAddresses, tmp_path: Path) -> None:
@@ -262,17 +268,24 @@ def test_a_process_that_waits_for_the_chief_ends_as_check_says(cluster: ClusterA
 def test_a_process_that_does_not_come_is_named(
     cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(leading, "SAY_AFTER_SECS", 0.0)
+    now = 0.0
+
+    def sleep(secs: float) -> None:
+        nonlocal now
+        now += secs
+
+    monkeypatch.setattr(leading, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(leading, "Deadline", lambda secs: Deadline(secs, lambda: now))
     who = rf"ps-0 \({cluster.ps[0]}\), evaluator-0"
     remedy = (
         "start each of them, with the cluster of this process, or name its address there if a coordinator starts the "
         "tasks; to allow more time, set session_creation_timeout_secs of RunConfig"
     )
-    words = rf"^{who} did not join the chief within 0.2 s: {remedy}$"
+    words = rf"^{who} did not join the chief within 7 s: {remedy}$"
     with led(cluster, tmp_path, evaluator=True) as one, pytest.raises(WaitTimeoutError, match=words):
-        one.await_processes(0.2, never_stop)
+        one.await_processes(7.0, never_stop)
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert re.fullmatch(rf"waiting up to 0 s more for {who}; a process that does not find this model_dir.*", said[0])
+    assert re.fullmatch(rf"waiting up to 2 s more for {who}; a process that does not find this model_dir.*", said[0])
     assert len(said) == 1
 
 
@@ -285,7 +298,7 @@ def test_the_chief_hears_of_a_process_that_is_refused(
         with pytest.raises(ConfigError) as refused:
             joined(cluster, PS, tmp_path, program={"TrainSpec.max_steps": "41"})
         with pytest.raises(UsageError) as heard:
-            one.await_processes(60, never_stop)
+            one.await_processes(HANG_SECS, never_stop)
     assert heard.value.faults == tuple(f"ps-0 does not join: {fault}" for fault in refused.value.faults)
 
 
@@ -302,21 +315,26 @@ def test_a_process_that_cannot_listen_tells_the_chief_that_begins_later(
             r"^ps-0 does not join: ps-0 cannot listen at localhost:\d+: its own process listens there already; leave"
         )
         with led(cluster, tmp_path) as one, pytest.raises(UsageError, match=words):
-            one.await_processes(60, never_stop)
+            one.await_processes(HANG_SECS, never_stop)
     with pytest.raises(UsageError, match=r"^ps-0 cannot listen at"):
-        end.result(30)
+        end.result(HANG_SECS)
 
 
 @pytest.mark.cluster
 def test_who_was_refused_ends_nothing_where_another_process_of_its_role_joins(
-    cluster: ClusterAddresses, tmp_path: Path, beside: Any, caplog: pytest.LogCaptureFixture
+    cluster: ClusterAddresses,
+    tmp_path: Path,
+    beside: Any,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(role_worker, "REFUSAL_SECS", HANG_SECS)
     with led(cluster, tmp_path) as one:
         with pytest.raises(ConfigError):
             joined(cluster, PS, tmp_path, program={"TrainSpec.max_steps": "41"})
         end = beside(joined, cluster, PS, tmp_path)
-        assert PS in one.await_processes(60, never_stop)
-    assert end.result(30) is None
+        assert PS in one.await_processes(HANG_SECS, never_stop)
+    assert end.result(HANG_SECS) is None
     assert "ps-0 does not join: TrainSpec.max_steps is 41, but 40 for the chief" in caplog.text
 
 
@@ -335,7 +353,7 @@ def test_the_wait_ends_as_check_says(cluster: ClusterAddresses, tmp_path: Path) 
         raise KeyboardInterrupt
 
     with led(cluster, tmp_path) as one, pytest.raises(KeyboardInterrupt):
-        one.await_processes(60, check)
+        one.await_processes(HANG_SECS, check)
 
 
 @pytest.mark.cluster
@@ -344,7 +362,7 @@ def test_a_process_that_is_not_there_or_busy_has_no_slot(cluster: ClusterAddress
         assert (one.slot_of(PS), one.has_joined(PS)) == (None, False)
         with one.client.as_current():
             let_go = Event("let-go")
-        busy = one.client.submit(Event.wait, let_go, timeout=60, pure=False)
+        busy = one.client.submit(Event.wait, let_go, timeout=HANG_SECS, pure=False)
         while not any(one.client.processing().values()):
             pass
         assert (one.slot_of(CHIEF), one.has_joined(CHIEF)) == (None, True)
@@ -366,8 +384,8 @@ def test_a_file_that_an_earlier_cluster_has_left_is_refused_only_once_no_chief_r
         joined(cluster, PS, tmp_path, 0.0)
     end = beside(joined, cluster, PS, tmp_path)
     with led(cluster, tmp_path) as one:
-        assert PS in one.await_processes(60, never_stop)
-    assert end.result(30) is None
+        assert PS in one.await_processes(HANG_SECS, never_stop)
+    assert end.result(HANG_SECS) is None
 
 
 def test_without_a_chief_nothing_joins(cluster: ClusterAddresses, tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ import pytest
 
 from psflow.ps_runtime.cluster.cluster_event import ClusterEvent
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
+from tests.limits import HANG_SECS
 from tests.silent_scheduler import SILENT, SilentScheduler, be_impatient, client_of
 
 CALLS: list[Callable[[ClusterEvent], Any]] = [
     ClusterEvent.set,
     ClusterEvent.clear,
     ClusterEvent.is_set,
-    lambda event: event.wait(60),
+    lambda event: event.wait(HANG_SECS),
 ]
 
 
@@ -49,5 +50,5 @@ def test_the_answer_comes_back(loop: asyncio.AbstractEventLoop) -> None:
     event.set()
     event.clear()
     assert event.is_set() is False
-    assert event.wait(60) is True
+    assert event.wait(HANG_SECS) is True
     assert scheduler.asked == [(f"event_{what}", "begun") for what in ("set", "clear", "is_set", "wait")]

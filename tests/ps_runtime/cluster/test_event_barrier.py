@@ -15,6 +15,7 @@ from psflow.ps_runtime.cluster import event_barrier
 from psflow.ps_runtime.cluster.event_barrier import EventBarrier, arrival, arrivals
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
+from tests.limits import HANG_SECS
 
 CHIEF, FIRST, SECOND = ROLES = [RoleId.parse(name) for name in ("chief-0", "worker-0", "worker-1")]
 
@@ -46,7 +47,7 @@ def test_nobody_is_ahead_however_often_they_meet(events: Events) -> None:
         barrier = barrier_of(events, role)
         for count in range(1, num_rounds + 1):
             arrived[role] = count
-            barrier.wait(60)
+            barrier.wait(HANG_SECS)
             behind.extend(other for other, number in arrived.items() if number not in (count, count + 1))
 
     with ThreadPoolExecutor(len(ROLES)) as pool:
@@ -63,7 +64,7 @@ def test_who_comes_late_does_not_find_who_was_there_before(events: Events) -> No
         for role in (FIRST, SECOND):
             events[arrival(role, count % 3)].set()
             events[arrival(role, (count + 1) % 3)].clear()
-        barrier.wait(60)
+        barrier.wait(HANG_SECS)
         assert not events[arrival(CHIEF, (count + 1) % 3)].is_set()
         assert events[arrival(CHIEF, count % 3)].is_set()
 
@@ -84,8 +85,8 @@ def test_a_call_that_timed_out_does_not_count(events: Events) -> None:
     with pytest.raises(WaitTimeoutError, match=r"^worker-0, worker-1 did not come"):
         chief.wait(0.01)
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda one: one.wait(60), others))
-    chief.wait(60)
+        list(pool.map(lambda one: one.wait(HANG_SECS), others))
+    chief.wait(HANG_SECS)
     with pytest.raises(WaitTimeoutError, match=r"^chief-0, worker-1 did not come .* call number 2; have"):
         others[0].wait(0.01)
 
@@ -96,13 +97,13 @@ def test_who_has_ended_is_not_waited_for(events: Events) -> None:
         "all workers call wait_for_other_workers as often"
     )
     with pytest.raises(StoppedError, match=f"^{re.escape(words)}$"):
-        barrier_of(events, CHIEF, ended=(SECOND,)).wait(60)
+        barrier_of(events, CHIEF, ended=(SECOND,)).wait(HANG_SECS)
 
 
 def test_who_has_come_and_ended_was_there(events: Events) -> None:
     for role in (FIRST, SECOND):
         events[arrival(role, 0)].set()
-    barrier_of(events, CHIEF, ended=(FIRST, SECOND)).wait(60)
+    barrier_of(events, CHIEF, ended=(FIRST, SECOND)).wait(HANG_SECS)
 
 
 def test_the_wait_ends_as_check_says_and_tells_for_whom(
@@ -119,7 +120,7 @@ def test_the_wait_ends_as_check_says_and_tells_for_whom(
             raise StoppedError("chief-0", "its Dask task was cancelled")
 
     with caplog.at_level(logging.WARNING), pytest.raises(StoppedError, match="cancelled"):
-        barrier_of(events, CHIEF, check=check).wait(60)
+        barrier_of(events, CHIEF, check=check).wait(HANG_SECS)
     assert [record.getMessage() for record in caplog.records] == [
-        "chief-0 waits up to 60 s more for worker-0, worker-1"
+        "chief-0 waits up to 120 s more for worker-0, worker-1"
     ] * 2

@@ -17,6 +17,7 @@ from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.free_ports import free_address
+from tests.limits import HANG_SECS
 
 PS = RoleId.parse("ps-0")
 GIVEN_UP = "gave this process up, as it was silent for too long; start it again by the same command"
@@ -53,16 +54,16 @@ def test_a_process_that_the_scheduler_removes_says_that_the_chief_has_given_it_u
         lead(cluster, str(tmp_path), {}, evaluator=False, on_event=ignore) as led,
     ):
         end = pool.submit(join, cluster, PS, str(tmp_path), OwnProgram({}), ignore)
-        slots = led.await_processes(60, never_stop)
+        slots = led.await_processes(HANG_SECS, never_stop)
         scheduler: Any = led.client.scheduler
         led.client.sync(
             scheduler.restart_workers,
             workers=[slots[PS]],
-            timeout=15,
+            timeout=HANG_SECS,
             wait_for_workers=False,
             on_error="return",
             stimulus_id="silent",
         )
         with pytest.raises(StoppedError, match=rf"^ps-0 was stopped: the chief at {cluster.chief} {GIVEN_UP}$"):
-            end.result(30)
+            end.result(HANG_SECS)
         assert led.client.status == "running"

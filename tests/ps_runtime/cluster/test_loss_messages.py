@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from psflow.ps_runtime.cluster.loss_messages import LossMessages, take_loss
-
-SECS = 60.0
+from tests.limits import HANG_SECS
 
 
 def test_a_message_to_a_ps_that_does_not_answer_is_given_up_at_the_end(loop: asyncio.AbstractEventLoop) -> None:
@@ -26,10 +25,10 @@ def test_a_message_to_a_ps_that_does_not_answer_is_given_up_at_the_end(loop: asy
     client: Any = SimpleNamespace(loop=SimpleNamespace(asyncio_loop=loop), _run=run)
     messages = LossMessages(client, "t")
     messages.send("tcp://h:1", (1, 65536))  # returns, though nobody answers
-    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(SECS)
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(HANG_SECS)
     assert sent == [((take_loss, "t", (1, 65536)), ["tcp://h:1"])]
     messages.close()
-    assert is_given_up.wait(SECS)
+    assert is_given_up.wait(HANG_SECS)
 
 
 def test_a_scheduler_that_is_lost_is_no_error_of_a_message() -> None:

@@ -18,6 +18,7 @@ from psflow.ps_runtime.cluster import probe as module
 from psflow.ps_runtime.cluster.probe import END_SECS, LOOKS, Probe, is_busy, is_runnable
 from psflow.ps_runtime.cluster.silence import RunningLife
 from psflow.ps_runtime.specs.roles import RoleId
+from tests.limits import HANG_SECS
 
 SLOT = "tcp://h:1"
 PS = RunningLife(RoleId.parse("ps-0"), 65536, SLOT)
@@ -62,7 +63,7 @@ class Cluster:
         """Look once, after so many seconds, and wait for what the probe does of it."""
         self.now += secs
         self.probe.look([life], {SLOT: {"last_seen": 1.0, "metrics": {}}})
-        wait(self.probe._under_way.values(), 10)
+        wait(self.probe._under_way.values(), HANG_SECS)
 
 
 @pytest.fixture
@@ -135,7 +136,7 @@ def test_where_heartbeats_are_rare_four_of_them_have_to_be_missed(cluster: Clust
     assert cluster.done == []
     cluster.now += 10.0
     cluster.probe.look([PS], {SLOT: worker} | {f"tcp://h:{i}": worker for i in range(2, 3001)})
-    wait(cluster.probe._under_way.values(), 10)
+    wait(cluster.probe._under_way.values(), HANG_SECS)
     assert cluster.done == [(PS, ENDED.replace("30 s", "64 s")), [SLOT]]
 
 
@@ -160,7 +161,7 @@ def test_a_slot_is_asked_about_once_at_a_time_and_a_lost_one_not_at_all(cluster:
     for _ in range(LOOKS + 1):
         cluster.now += TIMEOUT_SECS / LOOKS
         cluster.probe.look([PS, other], {SLOT: {"last_seen": 1.0, "metrics": {}}})
-    wait(cluster.probe._under_way.values(), 10)
+    wait(cluster.probe._under_way.values(), HANG_SECS)
     assert cluster.done == [(PS, ENDED), [SLOT]]
     for _ in range(2 * (LOOKS + 1)):
         cluster.now += TIMEOUT_SECS / LOOKS

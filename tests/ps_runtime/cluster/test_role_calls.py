@@ -26,6 +26,7 @@ from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import RoleFailedError, RoleLostError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.leak_guard import no_leaks
+from tests.limits import HANG_SECS
 
 pytestmark = pytest.mark.cluster(shared=True)
 CHIEF, WORKER, PS = (RoleId.parse(name) for name in ("chief-0", "worker-0", "ps-0"))
@@ -67,7 +68,7 @@ def test_tasks_meet_as_often_as_they_like_and_who_serves_ends_with_them(client: 
         assert surroundings.barrier is not None
         for count in range(4):
             (tmp_path / f"{count} {role} {os.getpid()}").touch()
-            surroundings.barrier.wait(60)
+            surroundings.barrier.wait(HANG_SECS)
             assert len(list(tmp_path.glob(f"{count} *"))) == 2
 
     def ps(surroundings: Surroundings) -> None:
@@ -87,7 +88,7 @@ def test_tasks_meet_as_often_as_they_like_and_who_serves_ends_with_them(client: 
 def test_the_first_failure_is_raised_with_its_role_and_the_others_end(client: Client) -> None:
     def wait(surroundings: Surroundings) -> None:
         assert surroundings.barrier is not None
-        surroundings.barrier.wait(60)
+        surroundings.barrier.wait(HANG_SECS)
 
     def fail(surroundings: Surroundings) -> None:
         raise ValueError("no such input")
@@ -111,7 +112,7 @@ def test_who_exits_with_a_code_has_failed_and_with_none_has_returned(client: Cli
 def test_who_ends_without_the_others_is_named(client: Client) -> None:
     def wait(surroundings: Surroundings) -> None:
         assert surroundings.barrier is not None
-        surroundings.barrier.wait(60)
+        surroundings.barrier.wait(HANG_SECS)
 
     words = r"^chief-0 failed: chief-0 was stopped: worker-0 ended, and did not come to the barrier"
     with pytest.raises(RoleFailedError, match=words):

@@ -15,9 +15,11 @@ from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster import called_task, role_calls
 from psflow.ps_runtime.cluster.asking import put
 from psflow.ps_runtime.cluster.called_task import Surroundings
+from psflow.ps_runtime.cluster.cluster_event import ClusterEvent
 from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
+from tests.limits import HANG_SECS
 from tests.silent_scheduler import SILENT, SilentScheduler, be_impatient, client_of
 
 CHIEF, WORKER = (RoleId.parse(name) for name in ("chief-0", "worker-0"))
@@ -70,7 +72,7 @@ def test_who_does_not_wait_for_the_end_has_cancelled_all(
         patch.setattr(concurrent.futures, "wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
             running.__exit__(None, None, None)
-    put(running._client, nothing).result(60)  # the loop has done by then what it was told before
+    put(running._client, nothing).result(HANG_SECS)  # the loop has done by then what it was told before
     assert cancelled == ["a future"]
     assert running._presence._answer is None
 
@@ -92,9 +94,9 @@ def call(monkeypatch: pytest.MonkeyPatch, worker: Any, check: Any, others: list[
 
     def meet(surroundings: Surroundings) -> None:
         assert surroundings.barrier is not None
-        surroundings.barrier.wait(60)
+        surroundings.barrier.wait(HANG_SECS)
 
-    be_impatient(monkeypatch, 0.5)
+    be_impatient(monkeypatch, HANG_SECS)
     monkeypatch.setattr(called_task.Liveness, "of_this_task", lambda role: SimpleNamespace(check=check))
     monkeypatch.setattr(called_task, "get_worker", lambda: worker)
     called_task.call_role(cloudpickle.dumps(meet), CHIEF, "calls", others)
@@ -125,6 +127,14 @@ def test_who_waits_at_the_barrier_names_a_silent_scheduler(
 ) -> None:
     checked: list[None] = []
     scheduler = OnlyOpen(event_set=None, event_clear=None)
+    wait = ClusterEvent.wait
+
+    def wait_impatiently(event: ClusterEvent, timeout_secs: float) -> bool:
+        with monkeypatch.context() as patch:
+            be_impatient(patch)
+            return wait(event, timeout_secs)
+
+    monkeypatch.setattr(ClusterEvent, "wait", wait_impatiently)
     with pytest.raises(WaitTimeoutError, match=SILENT):
         call(monkeypatch, client_of(loop, scheduler), lambda: checked.append(None), [WORKER])
     assert checked

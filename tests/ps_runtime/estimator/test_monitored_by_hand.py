@@ -28,6 +28,8 @@ from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.specs.consistency import Consistency
 from psflow.ps_runtime.specs.worker_context import WorkerContext, get_current_worker_context, within
 from tests.free_ports import free_address
+from tests.limits import HANG_SECS
+from tests.tasks.waiting import wait_until
 
 Loop = Callable[[MonitoredTrainingSession], Any]
 
@@ -51,11 +53,6 @@ def losses_of(session: MonitoredTrainingSession) -> list[Any]:
     while not session.should_stop():
         found.append(session.run())
     return found
-
-
-def leave(session: MonitoredTrainingSession) -> int:
-    session.run()
-    return session.global_step
 
 
 def fail(session: MonitoredTrainingSession) -> None:
@@ -86,7 +83,7 @@ class Processes:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            serve_by_hand(Server(self.cluster, "ps", 0).target, self.model_dir, 60.0, check)
+            serve_by_hand(Server(self.cluster, "ps", 0).target, self.model_dir, HANG_SECS, check)
         gone.set()
         self.ps()
 
@@ -125,7 +122,7 @@ def test_each_replica_makes_the_steps_of_its_own_input(
     options: dict[str, Any] = {"consistency": consistency, "each_worker_reads_all": True}
     worker = beside(processes.replica, 1, losses_of, batches(4, 5.0), **options)
     assert processes.replica(0, losses_of, batches(3), **options) == [1.0] * 3
-    assert (worker.result(30), ps.result(30)) == ([5.0] * 4, None)
+    assert (worker.result(HANG_SECS), ps.result(HANG_SECS)) == ([5.0] * 4, None)
     finished = read_finished(processes.model_dir)
     assert finished is not None
     assert (finished.final_step, CheckpointStore(processes.model_dir).latest()) == (last, last)
@@ -136,8 +133,15 @@ def test_each_replica_makes_the_steps_of_its_own_input(
 def test_a_worker_that_leaves_lets_the_others_train_on_and_the_chief_ends_training(
     tmp_path: Path, beside: Callable[..., Future[Any]]
 ) -> None:
+    has_run = Event()
+
+    def leave(session: MonitoredTrainingSession) -> int:
+        session.run()
+        has_run.set()
+        return session.global_step
+
     def some(session: MonitoredTrainingSession) -> tuple[bool, list[Any]]:
-        while session.global_step < 6:
+        while session.global_step < 6 or not has_run.is_set():
             session.run()
         return session.should_stop(), session.run(["global_step", "loss"])
 
@@ -145,7 +149,7 @@ def test_a_worker_that_leaves_lets_the_others_train_on_and_the_chief_ends_traini
     ends = [beside(processes.ps), beside(processes.replica, 1, leave, batches(10**6))]
     should_stop, (global_step, loss) = processes.replica(0, some, batches(10**6))
     assert (should_stop, loss) == (False, 1.0)
-    left_at = [end.result(30) for end in ends][1]
+    left_at = [end.result(HANG_SECS) for end in ends][1]
     assert 0 < left_at <= global_step
     finished = read_finished(processes.model_dir)
     assert finished is not None
@@ -156,22 +160,34 @@ def test_a_worker_that_leaves_lets_the_others_train_on_and_the_chief_ends_traini
 def test_with_a_lost_ps_each_loop_goes_back_to_the_last_checkpoint_and_on(
     tmp_path: Path, beside: Callable[..., Future[Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    lost, gone = Event(), Event()
+    has_begun, lost, gone, is_back = Event(), Event(), Event(), Event()
 
-    def chief(session: MonitoredTrainingSession) -> None:
+    def chief(session: MonitoredTrainingSession) -> None:  # with a ticket in its hands while it waits: no end meanwhile
         while not session.should_stop():
             if session.run("global_step") >= 5 and not lost.is_set():
+                assert has_begun.wait(HANG_SECS)
+                wait_until(lambda: store.latest() == 0)  # there is a checkpoint to go back to, and none being written
                 lost.set()
-                assert gone.wait(60)  # with a ticket in its hands, so the others do not come to the end
+                assert gone.wait(HANG_SECS)
+            elif gone.is_set():
+                assert is_back.wait(HANG_SECS)  # else training may end before the loop of the worker has gone back
+
+    def train_on(session: MonitoredTrainingSession) -> None:
+        while not session.should_stop():
+            is_gone = gone.is_set()
+            session.run()
+            has_begun.set()
+            if is_gone:
+                is_back.set()
 
     processes = Processes(tmp_path, 2)
+    store = CheckpointStore(processes.model_dir)
     ps = beside(processes.ps_that_is_lost, lost, gone)
-    worker = beside(processes.replica, 1, losses_of, batches(10**6), max_steps=20)
+    worker = beside(processes.replica, 1, train_on, batches(10**6), max_steps=20)
     processes.replica(0, chief, batches(10**6), max_steps=20)
-    assert (worker.exception(30), ps.result(30)) == (None, None)
+    assert (worker.exception(HANG_SECS), ps.result(HANG_SECS)) == (None, None)
     back = [text.partition(":")[0] for text in caplog.messages if "its loop waits for the next one" in text]
     assert sorted(back) == ["chief-0", "worker-0"]
-    store = CheckpointStore(processes.model_dir)
     first, last = (float(read_values(CheckpointReader(store, step)).variables["w"]) for step in (0, 20))
     assert last - first == pytest.approx(20)  # each update of 1 counts once
 
@@ -224,12 +240,12 @@ def test_an_error_in_the_loop_of_a_worker_ends_all_and_the_same_programs_resume(
     with pytest.raises(RoleFailedError, match=f"^{cause}"):
         processes.replica(0, go_on, batches(10**6))
     with pytest.raises(ZeroDivisionError, match="as planned"):
-        worker.result(30)
+        worker.result(HANG_SECS)
     with pytest.raises(StoppedError, match=rf"^ps-0 was stopped: the chief at .* ended the job: {cause}"):
-        ps.result(30)
+        ps.result(HANG_SECS)
     ends = [beside(processes.ps), beside(processes.replica, 1, losses_of, batches(10**6), max_steps=3)]
     processes.replica(0, losses_of, batches(10**6), max_steps=3)
-    assert ends[0].result(30) is None
+    assert ends[0].result(HANG_SECS) is None
     assert CheckpointStore(processes.model_dir).latest() == 3
 
 
@@ -249,15 +265,15 @@ def test_an_interrupted_loop_of_a_worker_lets_the_others_train_on_also_if_the_ch
         raise KeyboardInterrupt
 
     def until_it_is_lost(session: MonitoredTrainingSession) -> None:
-        assert is_interrupted.wait(60)
+        assert is_interrupted.wait(HANG_SECS)
         while not any(text.startswith("worker-0 is lost") for text in caplog.messages):
             session.run()
 
     processes = Processes(tmp_path, 2)
     ps, worker = beside(processes.ps), beside(processes.replica, 1, interrupt, batches(10**6))
     processes.replica(0, until_it_is_lost, batches(10**6))
-    assert isinstance(worker.exception(30), KeyboardInterrupt)
-    assert ps.result(30) is None
+    assert isinstance(worker.exception(HANG_SECS), KeyboardInterrupt)
+    assert ps.result(HANG_SECS) is None
     [lost] = [text for text in caplog.messages if text.startswith("worker-0 is lost")]
     assert re.fullmatch(r"worker-0 is lost: its Dask worker \S+ was lost; start its process again by .*", lost)
     assert read_finished(processes.model_dir) is not None
@@ -272,7 +288,7 @@ def test_an_error_in_the_loop_of_the_chief_ends_all(tmp_path: Path, beside: Call
     for end, role in ((ps, "ps-0"), (worker, "worker-0")):
         words = rf"^{role} was stopped: the chief at .* ended the job: chief-0 failed: ZeroDivisionError\('as planned'"
         with pytest.raises(StoppedError, match=words):
-            end.result(30)
+            end.result(HANG_SECS)
     assert read_finished(processes.model_dir) is None
 
 

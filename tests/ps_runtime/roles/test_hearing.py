@@ -14,6 +14,7 @@ from psflow.ps_runtime.roles.events import Checkpoint, Event, LogMessage
 from psflow.ps_runtime.roles.hearing import heard
 from psflow.ps_runtime.roles.logs import told_logs
 from psflow.ps_runtime.specs.roles import Role, RoleId
+from tests.limits import HANG_SECS
 
 EVENTS = [Checkpoint(step, "c", role="chief-0") for step in range(3)]
 logger = logging.getLogger("mine")
@@ -31,7 +32,7 @@ def test_nobody_waits_for_who_hears() -> None:
     go_on, seen = threading.Event(), list[Event]()
 
     def on_event(event: Event) -> None:
-        assert go_on.wait(60)
+        assert go_on.wait(HANG_SECS)
         seen.append(event)
 
     with heard(on_event) as hear:
@@ -50,11 +51,11 @@ def test_who_does_not_come_to_an_end_is_named(
 
     def on_event(event: Event) -> None:
         is_hearing.set()
-        go_on.wait(60)
+        go_on.wait(HANG_SECS)
 
     with heard(on_event) as hear:
         hear(EVENTS[0])
-        assert is_hearing.wait(60)
+        assert is_hearing.wait(HANG_SECS)
     go_on.set()
     [said] = caplog.messages
     assert said.startswith("on_event did not take the last events within 0.01 s after the end of the job: about 1 ")
@@ -87,7 +88,7 @@ def test_who_hears_may_log_and_wait_for_another_thread_that_logs(monkeypatch: py
             logger.warning("not told")
             other = threading.Thread(target=logger.warning, args=["told"], daemon=True)
             other.start()
-            other.join(60)
+            other.join(HANG_SECS)
             assert not other.is_alive()
 
     with heard(on_event) as hear:

@@ -13,6 +13,7 @@ import pytest
 from psflow.ps_runtime.errors import BrokenPeerError, InterruptedLoopError, PsflowError, RoleFailedError, StoppedError
 from psflow.ps_runtime.roles.lent_session import LentSession
 from psflow.ps_runtime.roles.session import MonitoredSession
+from tests.limits import HANG_SECS
 
 SESSION = cast(MonitoredSession, object())
 LOST = BrokenPeerError("ps-0", "it ended the connection")
@@ -237,7 +238,7 @@ def test_a_session_that_nobody_has_taken_is_given_back() -> None:
     lent._next.add_done_callback(lambda future: is_lent.set())
 
     def interrupt() -> None:
-        assert is_lent.wait(60)
+        assert is_lent.wait(HANG_SECS)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), lent.borrowed(a_role(lent, seen)):

@@ -17,9 +17,9 @@ from psflow.ps_runtime.roles.trainer import run_worker
 from psflow.ps_runtime.specs.roles import Role
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.step_deadline import StepDeadline
+from tests.limits import HANG_SECS
 from tests.ps_runtime.estimator.regression import NUM_BATCHES, NUM_RECORDS, records, regression, steps_of
 
-WAIT_SECS = 60.0
 AT_STEP = 3
 """Of its own, in which the worker hangs, or after which it leaves."""
 
@@ -38,7 +38,7 @@ class Turns(SessionRunHook):
         is_chief = run_context.session.is_chief
         self.num_steps[is_chief] += 1
         if is_chief and self.num_steps[is_chief] == 2:
-            assert self.is_there.wait(WAIT_SECS)
+            assert self.is_there.wait(HANG_SECS)
         if not is_chief and self.num_steps[is_chief] == AT_STEP:
             self.at_step()
 
@@ -58,7 +58,7 @@ class Hang(Turns):
     def at_step(self):
         """Hang."""
         super().at_step()
-        assert self.is_over.wait(WAIT_SECS)
+        assert self.is_over.wait(HANG_SECS)
 
 
 @pytest.mark.parametrize("num_ps", [1, 2])
@@ -89,11 +89,11 @@ def test_a_worker_that_leaves_in_order_finishes_its_push_and_begins_again(roles,
         chief = roles.start(lambda: run_chief(job, roles.context(job, Role.CHIEF), dials))
         first = roles.start(lambda: run_worker(job, replace(context, is_leaving=leaving.is_set), dials))
         with pytest.raises(StoppedError, match=r"^worker-0 was stopped: its Dask worker closes"):
-            first.result(WAIT_SECS)
+            first.result(HANG_SECS)
         assert turns.num_steps[False] == AT_STEP
         second = roles.start(lambda: run_worker(job, replace(context, incarnation=context.incarnation + 1), dials))
         turns.is_there.set()
-        reports = [chief.result(WAIT_SECS), second.result(WAIT_SECS)]
+        reports = [chief.result(HANG_SECS), second.result(HANG_SECS)]
     facts = reports[0]["statistics"]["job"]
     assert (facts["examples"], facts["repeats"], facts["misses"]) == (NUM_RECORDS, 0, 0)
     assert [report["exit"] for report in reports] == ["finished", "finished"]

@@ -16,6 +16,7 @@ from psflow.ps_runtime.roles.events import Checkpoint, LogMessage
 from psflow.ps_runtime.roles.hearing import not_told
 from psflow.ps_runtime.roles.logs import told_logs
 from psflow.ps_runtime.specs.roles import Role, RoleId
+from tests.limits import HANG_SECS
 
 logger = logging.getLogger("my_model")
 Make = Callable[[int], RoleContext]
@@ -63,7 +64,7 @@ def test_a_thread_that_hears_of_an_event_does_not_wait_for_one_that_has_a_record
     with told_logs(make(0)):
         with lock:
             hearing.start()
-            hearing.join(10)
+            hearing.join(HANG_SECS)
             has_ended = not hearing.is_alive()
         hearing.join()
     assert has_ended

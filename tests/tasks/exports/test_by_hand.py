@@ -36,6 +36,7 @@ from psflow.ps_runtime.model.hooks import Coordinator
 from psflow.ps_runtime.roles.events import LogMessage
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType
 from tests.free_ports import free_address
+from tests.limits import HANG_SECS
 
 
 def line(features: Any, labels: Any, mode: str) -> EstimatorSpec:
@@ -73,7 +74,9 @@ def run(
     call: Callable[..., dict[str, Any]] = train_and_evaluate,
     **options: Any,
 ) -> dict[str, Any]:
-    config = RunConfig(cluster=task, save_checkpoints_steps=20, session_creation_timeout_secs=60, tf_random_seed=1)
+    config = RunConfig(
+        cluster=task, save_checkpoints_steps=20, session_creation_timeout_secs=HANG_SECS, tf_random_seed=1
+    )
     train_spec = train_spec or TrainSpec(lambda: records().repeat(), 40, [TellPlace()])
     return call(Estimator(line, model_dir, config), train_spec, EVAL, **options)
 
@@ -100,7 +103,7 @@ def test_each_process_is_one_role_and_all_end_together(tmp_path: Path, beside: A
         logging.getLogger("mine").warning("heard of %s", event)
 
     reports = run(ClusterTask(cluster, TaskType.CHIEF, 0), tmp_path, on_event=log)
-    assert [end.result(30) for end in ends] == [{}, {}, {}]
+    assert [end.result(HANG_SECS) for end in ends] == [{}, {}, {}]
     assert {role: report["exit"] for role, report in reports.items()} == dict.fromkeys(
         ("ps-0", "chief-0", "worker-0", "evaluator-0"), "finished"
     )
@@ -130,7 +133,7 @@ def test_a_master_evaluates_and_each_process_hears_of_its_own_roles(tmp_path: Pa
 
     end = beside(run, ClusterTask(cluster, TaskType.PS, 0), tmp_path, call=ps_by_name, on_event=log)
     reports = run(ClusterTask(cluster, TaskType.MASTER, 0), tmp_path, call=master_by_name)
-    assert end.result(30) == {}
+    assert end.result(HANG_SECS) == {}
     assert set(reports) == {"ps-0", "chief-0", "evaluator-0"}
     assert [record.global_step for record in EvaluationLog(str(tmp_path)).read()] == [0, 20, 40]
     assert {event.role for event in of_ps} == {"ps-0"}
@@ -146,10 +149,10 @@ def test_what_one_role_fails_of_ends_all_and_the_same_call_resumes(tmp_path: Pat
     with pytest.raises(
         StoppedError, match=r"^ps-0 was stopped: the chief at localhost:\d+ ended the job: chief-0 failed"
     ):
-        end.result(30)
+        end.result(HANG_SECS)
     end = beside(run, ps, tmp_path)
     assert run(master, tmp_path)["chief-0"]["exit"] == "finished"
-    assert end.result(30) == {}
+    assert end.result(HANG_SECS) == {}
 
 
 @pytest.mark.cluster
@@ -186,7 +189,7 @@ def test_each_worker_that_reads_all_calls_its_own_input_fn(tmp_path: Path, besid
     others = [TaskType.PS, TaskType.WORKER]
     ends = [beside(run, ClusterTask(cluster, kind, 0), tmp_path, part(kind)) for kind in others]
     run(ClusterTask(cluster, TaskType.MASTER, 0), tmp_path, part("master"))
-    assert [end.result(30) for end in ends] == [{}, {}]
+    assert [end.result(HANG_SECS) for end in ends] == [{}, {}]
     assert called.count("worker") == 3
 
 

@@ -21,10 +21,10 @@ from psflow.tasks.prefect_server import keeper as module
 from psflow.tasks.prefect_server import server_process
 from psflow.tasks.prefect_server.keeper import Keeper, Restarts
 from psflow.tasks.prefect_server.server_process import ServerProcess, ServerProgram
+from tests.limits import HANG_SECS
 
 pytestmark = pytest.mark.process
 
-WAIT_SECS = 60.0
 SERVING = """
 import os, socket, sys, threading
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
@@ -75,11 +75,11 @@ def program(tmp_path: Path) -> Iterator[ServerProgram]:
 def keeper(program: ServerProgram, clock: StopClock, write: Callable[[str], None]) -> Iterator[Keeper]:
     """Give the keeper of a server that answers."""
     first = program.start()
-    assert first.has_answered(WAIT_SECS)
+    assert first.has_answered(HANG_SECS)
     kept = Keeper(program, first, clock)
     yield kept
     kept.close()
-    kept.process.end(WAIT_SECS)
+    kept.process.end(HANG_SECS)
     assert not [child for child in psutil.Process().children() if str(server_process.PROGRAM) in child.cmdline()]
 
 
@@ -90,12 +90,12 @@ def kill(process: ServerProcess) -> None:
 
 def answer(program: ServerProgram) -> str:
     with closing(program.ask()) as question:
-        question.sock.settimeout(WAIT_SECS)
+        question.sock.settimeout(HANG_SECS)
         return question.getresponse().read().decode()
 
 
 def wait_until(has_come: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECS
+    deadline = time.monotonic() + HANG_SECS
     while not has_come():
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -112,7 +112,7 @@ def test_a_killed_server_is_back_where_it_was_and_as_it_was(
     address = program.listener.getsockname()
     kill(first)
     assert answer(program) == f"same {tmp_path} True"  # the question waited until the next process took it
-    keeper.settle(WAIT_SECS)
+    keeper.settle(HANG_SECS)
     assert keeper.process.is_serving
     assert keeper.process.pid != first.pid
     assert program.listener.getsockname() == address
@@ -134,8 +134,8 @@ def test_a_server_that_ends_too_often_is_given_up_and_who_asks_it_learns_so(
 ) -> None:
     write(FAILING)
     kill(keeper.process)
-    keeper._is_given_up.wait(WAIT_SECS)
-    keeper.settle(WAIT_SECS)  # which does not wait for one that will not come
+    keeper._is_given_up.wait(HANG_SECS)
+    keeper.settle(HANG_SECS)  # which does not wait for one that will not come
     with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
         answer(program)
     with pytest.raises(OSError, match="in use"):
@@ -176,7 +176,7 @@ def test_a_server_that_ends_after_a_signal_is_not_started_again(
     before = keeper.process
     with caplog.at_level(logging.INFO):
         kill(before)
-        assert keeper._is_given_up.wait(WAIT_SECS)
+        assert keeper._is_given_up.wait(HANG_SECS)
     assert keeper.process is before
     assert said(caplog) == []
 
@@ -198,7 +198,7 @@ def test_the_end_comes_while_a_server_is_being_started_again(keeper: Keeper, wri
     kill(before)
     wait_until(lambda: keeper.process is not before)
     keeper.close()
-    keeper.process.end(WAIT_SECS)
+    keeper.process.end(HANG_SECS)
     assert keeper.process.has_ended
 
 

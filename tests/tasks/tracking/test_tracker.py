@@ -248,6 +248,7 @@ def test_close_does_not_wait_for_ever(
     away[0] = True
     tracker.handle(metrics(1, loss=1))
     tracker.handle(checkpoint(1))
+    wait_until(lambda: bool(tracker.statistics()["failures"]))
     assert not tracker.close(timeout_secs=0.1)
     assert tracker.statistics()["pending"] == tracker.num_lost == 2
     assert "no route to host" in tracker.statistics()["last_error"]
