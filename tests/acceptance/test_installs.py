@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ TIMEOUT_SECS = 300
 pytestmark = [pytest.mark.piece(number=1), pytest.mark.timeout(1200)]
 
 MODEL_DIR = "runs/scene"
+PRINTED = {"dask", "distributed", "fastapi", "mlflow", "numpy", "pandas", "prefect", "protobuf", "pydantic", "pyarrow"}
 TABLE = "x1,x2,y\n" + "\n".join(f"{i % 7},{i % 5},{int(i % 7 > i % 5)}" for i in range(200)) + "\n"
 CONF = """
 experiment: scene
@@ -52,11 +54,14 @@ HELPERS = "def scaled(x):\n    return x / 7\n"
 class Installed:
     """A directory of a user's, and a ``psflow`` that was installed into an environment of its own."""
 
-    def __init__(self, path: Path, what: list[str]) -> None:
+    def __init__(self, path: Path, what: list[str], *, with_dependencies: bool = False) -> None:
         self.has_benchmarks = what[0] == "--editable"
         self.path = path / "project"
         self.environment = path / "venv"
-        self._install(what)
+        if with_dependencies:
+            self._install_all(what)
+        else:
+            self._install(what)
         for name in (*FILES_OF_A_USER, "conf/__init__.py"):
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
             (self.path / name).write_text(f"raise SystemExit('{name} of the user was imported')")
@@ -75,6 +80,14 @@ class Installed:
         (lib / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
         pip = [sys.executable, "-m", "pip", "--python", self.environment / "bin" / "python"]
         run([*pip, "install", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check", *what])
+
+    def _install_all(self, what: list[str]) -> None:
+        """Install psflow as a stranger does: with the newest of its dependencies, which takes a registry."""
+        run([sys.executable, "-m", "venv", self.environment])
+        pip = [self.environment / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
+        run([*pip, "install", "--quiet", *what], environment=without_constraints())
+        versions = dict(line.split("==") for line in run([*pip, "freeze"]).splitlines() if "==" in line)
+        print({name: version for name, version in versions.items() if name in PRINTED})
 
     def __call__(self, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
         """Run ``psflow`` in the project's directory, and return its answer."""
@@ -113,10 +126,15 @@ class Installed:
         return inherited | {"PREFECT_HOME": str(self.path / "prefect")}
 
 
-def run(command: list[Any]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECS)
+def run(command: list[Any], environment: Mapping[str, str] = os.environ) -> str:
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECS)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def without_constraints() -> dict[str, str]:
+    """Return an environment in which pip takes no version because of this one."""
+    return {name: value for name, value in os.environ.items() if name not in ("PIP_CONSTRAINT", "PYTHONPATH")}
 
 
 @pytest.fixture(scope="module")
@@ -191,3 +209,20 @@ def test_every_command_works_beside_files_of_the_same_names(psflow: Installed, t
     else:
         refused = psflow("bench", "mlp", "--quick", exit_code=2)
         assert "the benchmarks are not part of the installed package" in refused["error"]["message"]
+
+
+def test_with_the_newest_of_its_dependencies_it_trains_predicts_and_serves(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    psflow = Installed(tmp_path_factory.mktemp("newest"), [str(checkout)], with_dependencies=True)
+    conf = "conf/scene.yaml"
+    trained = psflow("train", conf, f"model_dir={MODEL_DIR}")
+    assert trained["final_step"] == 20
+    assert psflow("evaluate", "--model-dir", MODEL_DIR, "--checkpoints", "10", "--force")["num_evaluated"] == 1
+    predicted = psflow("predict", "--model", trained["best"]["model_uri"], "--input", "table.csv", "--output", "out")
+    assert predicted["rows"] == 200
+    psflow("up")
+    try:
+        assert psflow.serve(conf, "serving train/scene") == 128 + signal.SIGINT
+    finally:
+        psflow("down")
