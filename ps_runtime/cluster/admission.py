@@ -192,8 +192,10 @@ def look(client: Client, check: Callable[[], None] = never_stop) -> tuple[Mappin
 
 
 async def _seen(scheduler: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Ask for the tasks first: a Dask worker that is lost between the two answers is missing then, and not free."""
+    tasks = await scheduler.processing(workers=None)
     identity = await scheduler.identity(n_workers=-1)
-    return identity["workers"], await scheduler.processing(workers=None)
+    return identity["workers"], tasks
 
 
 def _await_turn(turn: Turn, client: Client, policy: AdmissionPolicy, check: Callable[[], None]) -> None:

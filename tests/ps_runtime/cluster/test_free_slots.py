@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from psflow.ps_runtime.cluster import admission
 from psflow.ps_runtime.cluster.admission import free_slots, silent
 
 
@@ -57,3 +59,25 @@ def test_on_a_large_cluster_whose_heartbeats_are_rare_a_worker_may_be_silent_for
 def test_workers_of_which_none_was_heard_from_for_long_are_as_good_as_any() -> None:
     workers = {name: worker() | {"last_seen": 5.0} for name in "ab"}
     assert free_slots(workers, {}) == ["a", "b"]
+
+
+class LosingScheduler:
+    """Loses the Dask worker ``a``, and so its task, after its first answer."""
+
+    def __init__(self) -> None:
+        self.tasks = {"a": ["psflow-1-0-worker-0"], "b": ["psflow-1-0-chief-0"]}
+
+    async def processing(self, workers: None) -> dict[str, list[str]]:
+        return self._answered(dict(self.tasks))
+
+    async def identity(self, n_workers: int) -> dict[str, Any]:
+        return self._answered({"workers": {name: worker() for name in self.tasks}})
+
+    def _answered(self, answer: dict[str, Any]) -> dict[str, Any]:
+        self.tasks.pop("a", None)
+        return answer
+
+
+def test_a_worker_that_is_lost_while_the_scheduler_is_asked_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "ask", lambda client, question, check: asyncio.run(question(LosingScheduler())))
+    assert free_slots(*admission.look(None)) == []  # type: ignore[arg-type]
