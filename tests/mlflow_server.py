@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from tests.free_ports import free_port
-from tests.started_processes import keep
 from tests.limits import HANG_SECS
+from tests.started_processes import keep
 
 START_SECS = 280.0
 
