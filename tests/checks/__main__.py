@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 from tests.checks import tiers
 from tests.checks.outcome import Outcome, seconds, summary
 from tests.checks.records import append_record, stale_records
-from tests.checks.stage import RESULTS, Stage, adopt_orphans, run
+from tests.checks.stage import RESULTS, Stage, adopt_orphans, end_others, run
 
 PIECES = range(1, tiers.NUM_PIECES + 1)
 
@@ -25,6 +26,14 @@ def main() -> int:
     commands.add_parser("acceptance").add_argument("--piece", type=int, choices=PIECES)
     arguments = parser.parse_args()
     adopt_orphans()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        return _run(arguments)
+    finally:
+        end_others()  # there are some after a signal
+
+
+def _run(arguments: argparse.Namespace) -> int:
     match arguments.command:
         case "fast":
             return _ended(_run_all(tiers.fast()))

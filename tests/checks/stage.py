@@ -17,7 +17,7 @@ import psutil
 
 from tests.checks.outcome import Outcome, Rerun, failed_tests, num_passed
 
-__all__ = ["RESULTS", "Command", "Stage", "adopt_orphans", "pytest_command", "run"]
+__all__ = ["RESULTS", "Command", "Stage", "adopt_orphans", "end_others", "pytest_command", "run"]
 
 RESULTS = Path("runs", "checks")
 """Where junit files and logs of the latest check are, below the root of the checkout."""
@@ -127,7 +127,7 @@ def _run_once(stage: Stage) -> Outcome:
             problems.append(f"exit code {code}: {' '.join(command.words)}")
     for log in logs.values():
         print(log.read_text(errors="replace"), flush=True)
-    for name in _end_others():
+    for name in end_others():
         print(f"ended what {stage.name} left: {name}", flush=True)
     results = [command.results for command in stage.commands if command.results is not None]
     return Outcome(
@@ -182,8 +182,8 @@ def _accounted_for(command: Command, stage: Stage) -> set[int]:
     return {0, *[1] * bool(failed_tests(command.results)), *[5] * stage.may_be_empty}
 
 
-def _end_others() -> list[str]:
-    """Kill the processes that a stage has left; return their commands."""
+def end_others() -> list[str]:
+    """Kill all processes below this one; return their commands."""
     left = psutil.Process().children(recursive=True)
     names = []
     for process in left:

@@ -42,7 +42,7 @@ def ci() -> list[Stage]:
         _lint(),
         Stage("types and doctests", (_pytest("doctests", *doctests), Command((str(BIN / "mypy"),))), 60),
         *test(),
-        *_acceptance("ci", "ci", 420, 180),
+        *_acceptance("ci", "ci", 540, 180),
         Stage("browser", (_pytest("browser", "-m", "browser", "tests/browser"),), 90),
         Stage("chaos", (Command((sys.executable, "-m", "tests.chaos", *trials)),), 200),
     ]
