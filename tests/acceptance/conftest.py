@@ -22,7 +22,7 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary
 
 from psflow.tasks.basic_auth import LOGIN_PATH
 from tests.checks.tiers import NUM_PIECES
-from tests.flows.conftest import Project
+from tests.flows.conftest import Project, project, served_project  # noqa: F401 - two of them are fixtures
 
 POLL_SECS = 0.5
 HERE = Path(__file__).parent
@@ -83,21 +83,21 @@ class Served:
 @pytest.fixture(scope="module")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
     """Give what serves configurations, in a directory with a Prefect and an MLflow server of its own."""
-    project = Project(tmp_path_factory.mktemp("served"))
-    servers = project.run("up")
+    place = Project(tmp_path_factory.mktemp("served"))
+    servers = place.run("up")
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(*files: str) -> Served:
-        with (project.path / "serve.log").open("ab") as log:
+        with (place.path / "serve.log").open("ab") as log:
             process = subprocess.Popen(
                 [Path(sys.executable).with_name("psflow"), "serve", *files],
-                cwd=project.path,
-                env=project.environment,
+                cwd=place.path,
+                env=place.environment,
                 stdout=log,
                 stderr=log,
             )
         processes.append(process)
-        return Served(project, client, servers["mlflow"]["login"].removesuffix(LOGIN_PATH), process)
+        return Served(place, client, servers["mlflow"]["login"].removesuffix(LOGIN_PATH), process)
 
     try:
         auth_string = urlsplit(servers["prefect"]["login"]).netloc.rpartition("@")[0]
@@ -108,4 +108,4 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
         for process in processes:
             process.send_signal(signal.SIGINT)
             process.wait(120)
-        project.run("down")
+        place.run("down")

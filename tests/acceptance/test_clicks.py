@@ -17,7 +17,6 @@ from pyarrow import parquet
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from tests.acceptance.test_large_inputs import peaks_of
 from tests.flows.conftest import Project
-from tests.new_databases import copy_prefect_database, copy_store
 
 pytestmark = [pytest.mark.piece(number=8), pytest.mark.measured, pytest.mark.timeout(600)]
 
@@ -80,15 +79,12 @@ def write_clicks(path: Path, num_rows: int, seed: int, *, with_label: bool = Tru
 
 
 @pytest.fixture
-def clicks(tmp_path: Path) -> Iterator[Project]:
+def clicks(served_project: Project, tmp_path: Path) -> Iterator[Project]:
     """Give a project with clicks to train on and to evaluate."""
-    copy_store(tmp_path)
-    copy_prefect_database(tmp_path / "prefect")
     write_clicks(tmp_path / "clicks.csv", 30_000, 1)
     write_clicks(tmp_path / "held_out.csv", 3_000, 2)
-    project = Project(tmp_path)
-    project.write("clicks.yaml", CONF)
-    yield project
+    served_project.write("clicks.yaml", CONF)
+    yield served_project
     shutil.rmtree(tmp_path)
 
 

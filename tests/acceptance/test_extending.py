@@ -13,9 +13,9 @@ from tests.flows.conftest import Project
 pytestmark = pytest.mark.piece(number=5)
 
 
-def test_the_pipeline_of_the_page(tmp_path: Path) -> None:
+def test_the_pipeline_of_the_page(served_project: Project, tmp_path: Path) -> None:
     labels = write_project(tmp_path)
-    Project(tmp_path, timeout_secs=400).run("pipeline", "plane.yaml")
+    served_project.run("pipeline", "plane.yaml")
     [output] = (tmp_path / "runs/plane/predictions").iterdir()
     [values] = pd.read_parquet(output).to_numpy().T
     assert values == pytest.approx(labels, abs=0.01)

@@ -23,11 +23,6 @@ pytestmark = [pytest.mark.piece(number=5), pytest.mark.timeout(600)]
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
-
-
-@pytest.fixture
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run a Dask cluster that psflow did not start, in a directory of its own; give the address of its scheduler."""
     directory = tmp_path_factory.mktemp("cluster")

@@ -187,6 +187,20 @@ def test_an_exported_model_loads_beside_files_of_the_same_names(psflow: Installe
 
 @pytest.mark.parametrize("psflow", [WHEEL, "editable"], indirect=True)
 def test_every_command_works_beside_files_of_the_same_names(psflow: Installed, trained: dict[str, Any]) -> None:
+    psflow("up")  # here, so that no command below needs a Prefect server of its own: the training had one
+    try:
+        use_all(psflow, trained)
+    finally:
+        psflow("down")
+    if psflow.has_benchmarks:
+        psflow("bench", "mlp", "--quick")
+    else:
+        refused = psflow("bench", "mlp", "--quick", exit_code=2)
+        assert "the benchmarks are not part of the installed package" in refused["error"]["message"]
+
+
+def use_all(psflow: Installed, trained: dict[str, Any]) -> None:
+    """Run the commands that need a model."""
     conf, model_dir = "conf/scene.yaml", MODEL_DIR
     psflow("plan", conf)
     psflow("config", conf)
@@ -198,17 +212,8 @@ def test_every_command_works_beside_files_of_the_same_names(psflow: Installed, t
     assert other["predict"]["rows"] == 200
     psflow("diff", trained["run_id"], other["train"]["run_id"])
     psflow("doctor")
-    psflow("up")
-    try:
-        psflow("status")
-        assert psflow.serve(conf, "serving train/scene") == 128 + signal.SIGINT
-    finally:
-        psflow("down")
-    if psflow.has_benchmarks:
-        psflow("bench", "mlp", "--quick")
-    else:
-        refused = psflow("bench", "mlp", "--quick", exit_code=2)
-        assert "the benchmarks are not part of the installed package" in refused["error"]["message"]
+    psflow("status")
+    assert psflow.serve(conf, "serving train/scene") == 128 + signal.SIGINT
 
 
 def test_with_the_newest_of_its_dependencies_it_trains_predicts_and_serves(

@@ -19,8 +19,10 @@ pytestmark = [pytest.mark.piece(number=4), pytest.mark.ci, pytest.mark.timeout(1
 SAVE_STEPS = 1000
 
 
-def test_the_steps_after_the_last_checkpoint_of_a_killed_flow_are_named(tmp_path: Path) -> None:
-    project = Project(tmp_path, TIMEOUT_SECS)
+def test_the_steps_after_the_last_checkpoint_of_a_killed_flow_are_named(
+    served_project: Project, tmp_path: Path
+) -> None:
+    project = served_project
     project.write("slope_model.py", MODEL)
     (tmp_path / "pids").mkdir()
     (tmp_path / "go").touch()

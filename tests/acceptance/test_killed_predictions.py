@@ -25,17 +25,19 @@ TIMEOUT_SECS = 200.0
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory with a model, its input in many files, and its predictions, undisturbed."""
+def project(tmp_path_factory: pytest.TempPathFactory, prefect_url: str) -> Project:
+    """Return a project with a model, its input in many files, and its predictions, undisturbed."""
     place = tmp_path_factory.mktemp("killed")
+    (place / "prefect").mkdir()
+    project = Project(place, prefect_url=prefect_url)
     model, _ = export_network(place / "network")
     (place / "model").symlink_to(model)
     (place / "in").mkdir()
     for number in range(NUM_FILES):
         write_records(place / f"in/{number:02}.parquet", FILE_ROWS)
-    predict(Project(place), "expected").wait(TIMEOUT_SECS)
+    predict(project, "expected").wait(TIMEOUT_SECS)
     assert (place / "expected/_SUCCESS").exists()
-    return place
+    return project
 
 
 def predict(project: Project, output: str) -> subprocess.Popen[str]:
@@ -71,8 +73,8 @@ def agrees(place: Path, output: str) -> None:
     assert facts[0]["parts"] == facts[1]["parts"]
 
 
-def test_a_flow_that_is_killed_goes_on_where_it_was(place: Path) -> None:
-    project, output = Project(place), place / "flow"
+def test_a_flow_that_is_killed_goes_on_where_it_was(project: Project) -> None:
+    output = project.path / "flow"
     moments = random.Random(3)
     for kill in range(NUM_KILLS):
         before = num_parts(output)
@@ -88,23 +90,22 @@ def test_a_flow_that_is_killed_goes_on_where_it_was(place: Path) -> None:
         noted = {path.stem for path in output.glob("_parts/*.json")}
         assert all(pq.read_metadata(output / f"{name}.parquet").num_rows == FILE_ROWS for name in noted)
     ended(predict(project, "flow"))
-    agrees(place, "flow")
+    agrees(project.path, "flow")
 
 
-def test_a_worker_that_is_killed_leaves_nothing_out(place: Path) -> None:
-    process = predict(Project(place), "worker")
-    wait_for_parts(process, place / "worker", 3)
+def test_a_worker_that_is_killed_leaves_nothing_out(project: Project) -> None:
+    process = predict(project, "worker")
+    wait_for_parts(process, project.path / "worker", 3)
     below = psutil.Process(process.pid).children(recursive=True)
     workers = [one for one in below if one.ppid() != process.pid and "forkserver" in " ".join(one.cmdline())]
     os.kill(workers[0].pid, signal.SIGKILL)
     ended(process)
-    agrees(place, "worker")
+    agrees(project.path, "worker")
 
 
-def test_the_second_of_two_at_once_is_refused(place: Path) -> None:
-    project = Project(place)
+def test_the_second_of_two_at_once_is_refused(project: Project) -> None:
     first = predict(project, "two")
-    wait_for_parts(first, place / "two", 1)
+    wait_for_parts(first, project.path / "two", 1)
     first.send_signal(signal.SIGSTOP)  # it is not to end before the second one looks
     try:
         second = predict(project, "two")
@@ -114,4 +115,4 @@ def test_the_second_of_two_at_once_is_refused(place: Path) -> None:
     assert second.returncode == 2
     assert "is being written by process" in told
     ended(first)
-    agrees(place, "two")
+    agrees(project.path, "two")

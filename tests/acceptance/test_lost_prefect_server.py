@@ -15,20 +15,12 @@ import pytest
 from tests.acceptance.conftest import wait_for
 from tests.acceptance.test_lost_roles import CONF, MODEL
 from tests.flows.conftest import Project
-from tests.new_databases import copy_prefect_database, copy_store
 
 READY_SECS = 150.0
 END_SECS = 200.0
 SAID = "the Prefect server of this command was killed by SIGKILL; it is started again"
 
 pytestmark = [pytest.mark.piece(number=4), pytest.mark.ci, pytest.mark.timeout(600), pytest.mark.cluster]
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    copy_store(tmp_path)
-    copy_prefect_database(tmp_path / "prefect")
-    return Project(tmp_path)
 
 
 @pytest.fixture

@@ -105,8 +105,9 @@ def kill(pids: Path, role: str) -> None:
 
 
 @pytest.mark.ci
-def test_killed_roles_are_retries_of_their_task_runs_and_no_point_stands_twice(tmp_path: Path) -> None:
-    project = Project(tmp_path)
+def test_killed_roles_are_retries_of_their_task_runs_and_no_point_stands_twice(
+    project: Project, tmp_path: Path
+) -> None:
     project.write("slope_model.py", MODEL)
     (tmp_path / "pids").mkdir()
     process = project.start("train", project.write("slope.yaml", CONF))

@@ -32,7 +32,6 @@ from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.data.formats import open_dataset
 from psflow.ps_runtime.data.record_formats import Csv
 from tests.flows.conftest import Project
-from tests.new_databases import copy_prefect_database, copy_store
 
 pytestmark = [pytest.mark.piece(number=5), pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -117,12 +116,10 @@ def normalized(regressor: Any) -> Any:
     ],
 )
 def test_from_a_file_to_predictions_as_good_as_those_of_scikit_learn(
-    tmp_path: Path, name: str, label: str, key: str, model: str, peer: Any
+    served_project: Project, name: str, label: str, key: str, model: str, peer: Any
 ) -> None:
-    copy_store(tmp_path)
-    copy_prefect_database(tmp_path / "prefect")
     frames = invented(name)
-    ours = psflow_score(Project(tmp_path), frames, label, model)
+    ours = psflow_score(served_project, frames, label, model)
     theirs = sklearn_score(frames, label, [key], peer)
     print(f"{name}, {model}: {ours:.4f}, scikit-learn {theirs:.4f}")
     assert ours >= theirs - TOLERANCE

@@ -23,8 +23,7 @@ def answer_of(project: Project, conf: str) -> dict[str, Any]:
     return answer
 
 
-def test_each_stage_runs_once(tmp_path: Path) -> None:
-    project = Project(tmp_path)
+def test_each_stage_runs_once(project: Project) -> None:
     conf = project.write("small.yaml", PIPELINE_CONF)
     first = answer_of(project, conf)
     assert list(first) == ["train", "evaluate", "export", "predict", "wall_secs"]

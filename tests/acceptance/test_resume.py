@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 import pytest
 
 from tests.flows.conftest import ROOT, Project
 from tests.flows.interrupting import interrupted, metric_points, resumed_without_a_doubled_point
-from tests.new_databases import copy_prefect_database, copy_store
 
 pytestmark = [pytest.mark.piece(number=4), pytest.mark.ci, pytest.mark.timeout(600), pytest.mark.cluster]
 
 DIGITS = str(ROOT / "conf" / "digits.yaml")
 
 
-def test_ctrl_c_ends_everything_and_the_same_command_resumes_until_nothing_is_left_to_do(tmp_path: Path) -> None:
-    copy_store(tmp_path)
-    copy_prefect_database(tmp_path / "prefect")
-    project = Project(tmp_path)
+def test_ctrl_c_ends_everything_and_the_same_command_resumes_until_nothing_is_left_to_do(project: Project) -> None:
     interrupted(project, signal.SIGINT, DIGITS, group=True)
     answer = resumed_without_a_doubled_point(project, DIGITS, "plots=false")
     points = metric_points(project, answer["run_id"])

@@ -19,9 +19,8 @@ pytestmark = [pytest.mark.piece(number=4), pytest.mark.ci, pytest.mark.timeout(6
 
 
 def test_a_run_that_fails_is_tried_again_in_the_same_mlflow_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project = Project(tmp_path)
     project.write("slope_model.py", MODEL)
     job, go = tmp_path / "runs" / "slope", tmp_path / "go"
     (tmp_path / "pids").mkdir()

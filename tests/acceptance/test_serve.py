@@ -22,6 +22,7 @@ import pytest
 from tests.acceptance.conftest import wait_for
 from tests.flows.conftest import ROOT, Project
 from tests.free_ports import free_port
+from tests.new_databases import copy_store
 
 pytestmark = [pytest.mark.piece(number=3), pytest.mark.ci, pytest.mark.timeout(900)]
 
@@ -33,9 +34,11 @@ UVICORN = "#!{python}\nimport sys\nfrom uvicorn.main import main\nsys.exit(main(
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, dict[str, Any]]:
+def trained(tmp_path_factory: pytest.TempPathFactory, prefect_url: str) -> tuple[Project, dict[str, Any]]:
     """The example of the page on record files: its files, and what its training answers."""
-    project = Project(tmp_path_factory.mktemp("people"))
+    project = Project(tmp_path_factory.mktemp("people"), prefect_url=prefect_url)
+    copy_store(project.path)
+    (project.path / "prefect").mkdir()
     (project.path / "people.yaml").write_text(re.findall(r"```yaml\n(.*?)```", RECORD_FILES, re.DOTALL)[0])
     program = re.findall(r"```python\n(.*?)```", RECORD_FILES, re.DOTALL)[0]
     subprocess.run([sys.executable, "-c", program], cwd=project.path, check=True)
