@@ -121,7 +121,8 @@ def _loaded_under_one_name() -> Iterator[None]:
 def _leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
     cluster = request.node.get_closest_marker("cluster")
     with ExitStack() as stack:
-        if request.node.get_closest_marker("process") is not None:
+        processes = list(request.node.iter_markers("process"))
+        if processes and not any(mark.kwargs.get("shared", False) for mark in processes):
             stack.enter_context(all_ended())
         if cluster is not None:
             stack.enter_context(no_leaks(shares_cluster=cluster.kwargs.get("shared", False)))

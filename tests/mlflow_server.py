@@ -13,7 +13,6 @@ from pathlib import Path
 
 from tests.free_ports import free_port
 from tests.limits import HANG_SECS
-from tests.started_processes import keep
 
 START_SECS = 280.0
 
@@ -46,7 +45,6 @@ class MlflowServer:
             self._process = subprocess.Popen(
                 self._command, env=environment, stdout=log, stderr=log, start_new_session=True
             )
-        keep(self._process.pid)
         deadline = time.monotonic() + START_SECS
         while not self._answers():
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -15,14 +15,13 @@ import pytest
 
 from tests.leak_guard import LIBRARY_PROCESSES
 
-__all__ = ["all_ended", "count_starts", "keep", "mark_processes", "num_started", "uncounted"]
+__all__ = ["all_ended", "count_starts", "mark_processes", "num_started", "uncounted"]
 
 FIXTURES = {"elsewhere", "prefect_named", "prefect_url"}
 """Those that start a process for the first test that asks, and keep it for others."""
 
 END_SECS = 10.0
 _num_started = 0
-_kept = set[int]()
 
 
 def mark_processes(items: list[pytest.Item]) -> None:
@@ -62,11 +61,6 @@ def uncounted() -> Iterator[None]:
     _num_started = before
 
 
-def keep(pid: int) -> None:
-    """Leave a process to what has started it, which may be a fixture that other tests use, too."""
-    _kept.add(pid)
-
-
 @contextmanager
 def all_ended() -> Iterator[None]:
     """End what a test has started and left, with all below it, so that it disturbs no other test."""
@@ -76,7 +70,7 @@ def all_ended() -> Iterator[None]:
     finally:
         for child in set(psutil.Process().children()) - before:
             with suppress(psutil.NoSuchProcess):
-                if child.pid not in _kept and not any(name in " ".join(child.cmdline()) for name in LIBRARY_PROCESSES):
+                if not any(name in " ".join(child.cmdline()) for name in LIBRARY_PROCESSES):
                     _kill([child, *child.children(recursive=True)])
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from tests.started_processes import all_ended, keep, num_started, uncounted
+from tests.started_processes import all_ended, num_started, uncounted
 
 pytestmark = pytest.mark.process
 
@@ -66,12 +66,3 @@ def test_what_is_left_ends_with_all_below_it_also_after_a_failure_and_what_was_t
         assert earlier.poll() is None
         earlier.kill()
     assert [process for process in found if process.is_running() and process.status() != psutil.STATUS_ZOMBIE] == []
-
-
-def test_what_belongs_to_a_fixture_is_left_to_it() -> None:
-    with all_ended():
-        server = subprocess.Popen(SLEEP)
-        keep(server.pid)
-    assert server.poll() is None
-    server.kill()
-    server.wait()

@@ -58,7 +58,12 @@ IN_CI = {
 }
 """Each scene once, with all signals, and all states of the servers."""
 
-pytestmark = [pytest.mark.piece(number=7), pytest.mark.timeout(600), pytest.mark.measured]
+pytestmark = [
+    pytest.mark.piece(number=7),
+    pytest.mark.process(shared=True),
+    pytest.mark.timeout(600),
+    pytest.mark.measured,
+]
 
 Cell = tuple[str, str, str]
 

@@ -24,8 +24,7 @@ from psflow.tasks.started_servers import StartedServer, found
 from psflow.tasks.tracking.store import prepare_store
 from tests.new_databases import copy_prefect_database
 
-pytestmark = pytest.mark.process
-
+pytestmark = pytest.mark.process(shared=True)
 
 TIMEOUT_SECS = 280
 

@@ -14,7 +14,7 @@ from tests.mlflow_server import MlflowServer
 from tests.new_databases import copy_store
 from tests.tasks.waiting import wait_until
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.process(shared=True)
 
 
 @pytest.fixture(scope="module")
