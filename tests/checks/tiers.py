@@ -30,8 +30,8 @@ def fast() -> list[Stage]:
 
 
 def test() -> list[Stage]:
-    """Return the test suite without what takes minutes."""
-    return [Stage("test", (_pytest("test", "-n", str(CORES), *SPREAD),), 300)]
+    """Return the test suite without what takes minutes; a third of its time it waits for processes."""
+    return [Stage("test", (_pytest("test", "-n", str(CORES + 1), *SPREAD),), 300)]
 
 
 def ci() -> list[Stage]:
