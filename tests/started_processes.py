@@ -27,7 +27,8 @@ _num_started = 0
 def mark_processes(items: list[pytest.Item]) -> None:
     """Mark the tests whose other marks or fixtures say that they start processes."""
     for item in items:
-        if item.get_closest_marker("cluster") or FIXTURES.intersection(getattr(item, "fixturenames", ())):
+        is_told = any(map(item.get_closest_marker, ("browser", "cluster")))
+        if is_told or FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.process)
 
 
