@@ -13,6 +13,8 @@ __all__ = ["RECORDS", "append_record", "stale_records"]
 
 RECORDS = Path("docs", "acceptance.md")
 MAX_COMMITS = 50
+NUM_CELLS = 9
+"""Of a line of the record, with what is before its first bar and after its last one."""
 
 
 def append_record(piece: int, outcomes: Sequence[Outcome], path: Path = RECORDS) -> None:
@@ -47,7 +49,7 @@ def _records(path: Path) -> Iterable[tuple[int, str]]:
     """Yield the piece and the commit of each record, the oldest first."""
     for line in path.read_text().splitlines():
         cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) > 3 and cells[1].isdecimal():
+        if len(cells) == NUM_CELLS and cells[1].isdecimal():
             yield int(cells[1]), cells[2].removesuffix("+")
 
 

@@ -22,7 +22,7 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in a repository with one commit, which has no record yet."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "acceptance.md"
-    path.write_text("| piece | commit |\n|---|---|\n")
+    path.write_text("| piece | tests |\n|---|---|\n| 1 | of its own |\n\n| piece | commit |\n|---|---|\n")
     git("init", "--quiet")
     git("add", ".")
     git("commit", "--quiet", "-m", "first")
