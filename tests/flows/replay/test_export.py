@@ -26,6 +26,8 @@ from psflow.ps_runtime.model.export_directory import ExportDirectory
 from psflow.tasks.exports.exported import moved_best
 from tests.flows.replay.conftest import CONFIG
 
+pytestmark = pytest.mark.process
+
 AUC = {0: 0.5, 2: 0.9, 4: 0.7, 6: 0.9}
 
 

@@ -54,7 +54,6 @@ def curve(store: str, run_id: str, key: str) -> list[tuple[int, float]]:
     return [(m.step, m.value) for m in MlflowClient(store, store).get_metric_history(run_id, key)]
 
 
-@pytest.mark.process  # git says which code it is
 def test_run_says_what_the_job_is_about(store: str, open_tracker: OpenTracker) -> None:
     tracker = open_tracker(
         params={"train.max_steps": 100, "model": "dnn"},
