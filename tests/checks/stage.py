@@ -19,7 +19,7 @@ from tests.checks.outcome import Outcome, Rerun, failed_tests, num_passed
 
 __all__ = ["RESULTS", "Command", "Stage", "adopt_orphans", "end_others", "pytest_command", "run"]
 
-RESULTS = Path("runs", "checks")
+RESULTS = Path("runs", "ci")
 """Where junit files and logs of the latest check are, below the root of the checkout."""
 MAX_RERUNS = 2
 """More failures of `measured` tests than these are not the noise of a machine."""

@@ -57,7 +57,7 @@ def test_words(word):
     assert outcome["cpu_secs"] > 0
     assert "FAILED in words: test_it.py::test_words[a b]\n" in said
     assert ".venv/bin/python -m pytest 'test_it.py::test_words[a b]'" in said
-    assert (tmp_path / "runs" / "checks" / "words" / "junit.xml").exists()
+    assert (tmp_path / "runs" / "ci" / "words" / "junit.xml").exists()
 
 
 def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
