@@ -13,7 +13,6 @@ import threading
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -52,22 +51,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         share_among_workers(home / "new")
     count_starts()
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Print each failure when it happens, where a terminal shows the run."""
-    if terminal := session.config.pluginmanager.get_plugin("terminalreporter"):
-        session.config.pluginmanager.register(_FailuresAtOnce(terminal))
-
-
-class _FailuresAtOnce:
-    def __init__(self, terminal: Any) -> None:
-        self._terminal = terminal
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self._terminal.write_sep("-", f"FAILED {report.nodeid} ({report.when})", red=True)
-            self._terminal.write_line(report.longreprtext)
 
 
 @pytest.hookimpl(tryfirst=True)

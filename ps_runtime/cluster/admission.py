@@ -192,10 +192,10 @@ def look(client: Client, check: Callable[[], None] = never_stop) -> tuple[Mappin
 
 
 async def _seen(scheduler: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Ask for the tasks first: a Dask worker that is lost between the two answers is missing then, and not free."""
-    tasks = await scheduler.processing(workers=None)
+    """Leave out the Dask workers that are lost between the two answers: without a task they would look free."""
     identity = await scheduler.identity(n_workers=-1)
-    return identity["workers"], tasks
+    tasks = await scheduler.processing(workers=None)
+    return {address: worker for address, worker in identity["workers"].items() if address in tasks}, tasks
 
 
 def _await_turn(turn: Turn, client: Client, policy: AdmissionPolicy, check: Callable[[], None]) -> None:

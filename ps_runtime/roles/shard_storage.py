@@ -10,14 +10,15 @@ from psflow.ps_runtime.checkpoint.files import Fence, open_fence
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.shards import load_shard, save_shard
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.errors import PsflowError
+from psflow.ps_runtime.errors import PsflowError, StoppedError
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.pulse import Pulse
+from psflow.ps_runtime.server.instructions import Refusal
 from psflow.ps_runtime.server.shard import Shard
 
 __all__ = ["ShardStorage"]
 
-Written = Callable[[int, Mapping[str, Any] | None, str | None], None]
+Written = Callable[[int, Mapping[str, Any] | Refusal], None]
 """Takes the step, and what was written or why nothing was."""
 
 
@@ -78,6 +79,7 @@ class ShardStorage:
         except Exception as error:  # whatever a store raises: the saver waits for an answer
             what = f"ps-{self._index} could not write its part of checkpoint {step}"
             reason = str(error) if isinstance(error, PsflowError) else f"{type(error).__name__}: {error}"
-            self._written(step, None, f"{what}: {reason}")
+            # a ps that is lost says nothing of the store: training rolls back, and the checkpoint is tried again
+            self._written(step, Refusal("lost" if isinstance(error, StoppedError) else "storage", f"{what}: {reason}"))
         else:
-            self._written(step, record.to_facts(), None)
+            self._written(step, record.to_facts())

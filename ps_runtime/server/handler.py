@@ -154,16 +154,17 @@ class PsHandler:
 
     # Events of the role around it
 
-    def written(self, step: int, facts: Mapping[str, Any] | None, error: str | None = None) -> Iterable[Reply]:
-        """Take note that the files of `step` are written, or why they are not."""
+    def written(self, step: int, written: Mapping[str, Any] | Refusal) -> Iterable[Reply]:
+        """Record what was written of `step`, or why nothing was."""
         assert self._writing is not None
         assert self._writing[0] == step
         peer, self._writing = self._writing[1], None
-        if facts is not None:
-            self._written = (step, facts)
-        if peer is None:
-            return []
-        return [(peer, refusal("storage", str(error)) if facts is None else Message.of(Kind.DONE, facts))]
+        if isinstance(written, Refusal):
+            reply = refusal(written.code, written.reason)
+        else:
+            self._written = (step, written)
+            reply = Message.of(Kind.DONE, written)
+        return [] if peer is None else [(peer, reply)]
 
     @property
     def gone(self) -> Collection[int]:

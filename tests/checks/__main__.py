@@ -26,7 +26,9 @@ def main() -> int:
     commands.add_parser("acceptance").add_argument("--piece", type=int, choices=PIECES)
     arguments = parser.parse_args()
     adopt_orphans()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
     try:
         return _run(arguments)
     finally:
@@ -40,10 +42,10 @@ def _run(arguments: argparse.Namespace) -> int:
         case "test":
             return _ended(_run_all(tiers.test()))
         case "ci":
-            outcomes = _run_all(tiers.ci())
+            exit_code = _ended(_run_all(tiers.ci()))
             for line in stale_records(PIECES):
                 print(f"warning: {line}")
-            return _ended(outcomes)
+            return exit_code
         case "acceptance":
             return _ended(_run_pieces(PIECES if arguments.piece is None else [arguments.piece]))
         case "seconds":

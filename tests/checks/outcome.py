@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Outcome", "Rerun", "failed_tests", "num_passed", "seconds", "summary"]
+__all__ = ["Counts", "Outcome", "Rerun", "read_counts", "seconds", "summary"]
 
-PYTEST = ".venv/bin/python -m pytest"
+NOT_PASSED = ("failures", "errors", "skipped")
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Rerun:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a stage; `problems` are what failed beside tests."""
+    """What became of a stage; `problems` are what failed beside tests, `alone` what runs a test alone, but its id."""
 
     name: str
     budget_secs: float
@@ -36,6 +35,7 @@ class Outcome:
     num_passed: int = 0
     failed_tests: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    alone: str = ""
     rerun: Rerun | None = None
 
     @property
@@ -51,9 +51,9 @@ class Outcome:
 
 def summary(outcomes: Sequence[Outcome]) -> str:
     """Return what is to be read last: the table of stages, then each failure with the command that runs it alone."""
-    lines = [f"{'stage':<24}{'':8}{'seconds':>8}{'CPU':>8}{'budget':>8}{'load':>7}"]
+    lines = [f"{'stage':<24}{'':8}{'seconds':>8}{'CPU':>8}{'budget':>8}{'load':>7}{'tests':>8}"]
     for one in outcomes:
-        row = f"{one.secs:>8.0f}{one.cpu_secs:>8.0f}{one.budget_secs:>8.0f}{one.load:>7.1f}"
+        row = f"{one.secs:>8.0f}{one.cpu_secs:>8.0f}{one.budget_secs:>8.0f}{one.load:>7.1f}{one.num_passed:>8}"
         late = "  OVER BUDGET" if one.is_over_budget else ""
         lines.append(f"{one.name:<24}{'passed' if one.is_green else 'FAILED':<8}{row}{late}")
     total = sum(one.secs for one in outcomes), sum(one.cpu_secs for one in outcomes)
@@ -65,27 +65,29 @@ def summary(outcomes: Sequence[Outcome]) -> str:
                 lines.append(f"{test}: failed at load {again.load:.1f}, {then} alone at load {again.load_again:.1f}")
     for one in outcomes:
         for test in one.failed_tests:
-            lines += [f"FAILED in {one.name}: {test}", f"    {PYTEST} {shlex.quote(test)}"]
+            lines += [f"FAILED in {one.name}: {test}", f"    {one.alone} {shlex.quote(test)}"]
         lines += [f"FAILED in {one.name}: {problem}" for problem in one.problems]
-    is_green = all(one.is_green for one in outcomes)
-    lines.append("all stages passed" if is_green else "see above for what failed")
+    num_red = sum(not one.is_green for one in outcomes)
+    lines.append(f"{num_red} of {len(outcomes)} stages failed" if num_red else "all stages passed")
     return "\n".join(lines)
 
 
-def failed_tests(results: Path) -> list[str]:
-    """Return the ids of the tests that failed, or did not start, in a run of pytest."""
-    path = results / "cache" / "v" / "cache" / "lastfailed"
-    return sorted(json.loads(path.read_text())) if path.exists() else []
+@dataclass(frozen=True)
+class Counts:
+    """How many tests a run of pytest had, and how many of them passed."""
+
+    tests: int
+    passed: int
 
 
-def num_passed(results: Path) -> int:
-    """Return how many tests passed in a run of pytest, which may have ended before it wrote its file."""
-    path = results / "junit.xml"
-    if not path.exists():
-        return 0
-    suites = list(ElementTree.parse(path).getroot().iter("testsuite"))
-    others = sum(int(suite.attrib[kind]) for suite in suites for kind in ("failures", "errors", "skipped"))
-    return sum(int(suite.attrib["tests"]) for suite in suites) - others
+def read_counts(results: Path) -> Counts | None:
+    """Return the counts of a run of pytest; None if it did not come to its end."""
+    try:
+        suites = list(ElementTree.parse(results / "junit.xml").getroot().iter("testsuite"))
+    except (FileNotFoundError, ElementTree.ParseError):
+        return None
+    tests = sum(int(suite.attrib["tests"]) for suite in suites)
+    return Counts(tests, tests - sum(int(suite.attrib[kind]) for suite in suites for kind in NOT_PASSED))
 
 
 def seconds(folder: Path) -> dict[str, float]:
@@ -94,7 +96,7 @@ def seconds(folder: Path) -> dict[str, float]:
     for path in sorted(folder.glob("*/junit.xml"), key=lambda path: path.stat().st_mtime):
         run: dict[str, float] = {}
         for case in ElementTree.parse(path).getroot().iter("testcase"):
-            module = ".".join(part for part in case.attrib["classname"].split(".") if not part[0].isupper())
+            module = ".".join(part for part in case.attrib["classname"].split(".") if not part[:1].isupper())
             run[module] = run.get(module, 0.0) + float(case.attrib["time"])
         found |= run
     return {module: round(secs, 1) for module, secs in sorted(found.items()) if secs >= 1}

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.checks.outcome import Outcome
 
@@ -30,27 +31,35 @@ def append_record(piece: int, outcomes: Sequence[Outcome], path: Path = RECORDS)
 
 
 def stale_records(pieces: Iterable[int], path: Path = RECORDS) -> list[str]:
-    """Return a line for each piece whose last record is missing, or older than 50 commits."""
-    commits = dict(_records(path))
+    """Return a line for each piece whose last record is missing, red, or older than 50 commits."""
+    records = {record.piece: record for record in _records(path)}
     lines = []
     for piece in pieces:
-        if piece not in commits:
-            lines.append(f"piece {piece} of acceptance has no record; run make acceptance PIECE={piece}")
-        elif (age := _age(commits[piece])) is None:
-            lines.append(f"piece {piece} of acceptance was last run on {commits[piece]}, which is not in this history")
+        again = f"run make acceptance PIECE={piece}"
+        if (last := records.get(piece)) is None:
+            lines.append(f"piece {piece} of acceptance has no record; {again}")
+        elif last.failed or not last.passed:
+            lines.append(f"piece {piece} of acceptance: {last.passed} passed and {last.failed} failed last; {again}")
+        elif (age := _age(last.commit)) is None:
+            lines.append(f"piece {piece} of acceptance was last run on {last.commit}, which is not in this history")
         elif age > MAX_COMMITS:
-            lines.append(
-                f"piece {piece} of acceptance was last run {age} commits ago; run make acceptance PIECE={piece}"
-            )
+            lines.append(f"piece {piece} of acceptance was last run {age} commits ago; {again}")
     return lines
 
 
-def _records(path: Path) -> Iterable[tuple[int, str]]:
-    """Yield the piece and the commit of each record, the oldest first."""
+class _Record(NamedTuple):
+    piece: int
+    commit: str
+    passed: int
+    failed: int
+
+
+def _records(path: Path) -> Iterable[_Record]:
+    """Yield the records, the oldest first."""
     for line in path.read_text().splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) == NUM_CELLS and cells[1].isdecimal():
-            yield int(cells[1]), cells[2].removesuffix("+")
+            yield _Record(int(cells[1]), cells[2].removesuffix("+"), int(cells[6]), int(cells[7]))
 
 
 def _age(commit: str) -> int | None:

@@ -41,19 +41,28 @@ def test_a_record_has_what_both_stages_came_to(records: Path) -> None:
 
 def test_a_piece_without_a_record_or_with_an_old_one_is_named(records: Path) -> None:
     assert stale_records([1], records) == ["piece 1 of acceptance has no record; run make acceptance PIECE=1"]
-    append_record(1, [outcome()], records)
-    append_record(2, [outcome()], records)
+    append_record(1, [outcome(num_passed=1)], records)
+    append_record(2, [outcome(num_passed=1)], records)
     for number in range(50):
         git("commit", "--quiet", "--allow-empty", "-m", str(number))
     assert stale_records([1, 2], records) == []
     git("commit", "--quiet", "--allow-empty", "-m", "one more")
-    append_record(2, [outcome()], records)
+    append_record(2, [outcome(num_passed=1)], records)
     assert stale_records([1, 2], records) == [
         "piece 1 of acceptance was last run 51 commits ago; run make acceptance PIECE=1"
     ]
     with records.open("a") as file:
-        file.write("| 1 | 0123456789 | | | | | |\n")
+        file.write("| 1 | 0123456789 | | | | 1 | 0 |\n")
     assert "0123456789, which is not in this history" in stale_records([1], records)[0]
+
+
+def test_a_piece_that_failed_or_ran_nothing_is_named(records: Path) -> None:
+    append_record(1, [outcome(num_passed=3, failed_tests=("a",))], records)
+    append_record(2, [outcome()], records)
+    assert stale_records([1, 2], records) == [
+        "piece 1 of acceptance: 3 passed and 1 failed last; run make acceptance PIECE=1",
+        "piece 2 of acceptance: 0 passed and 0 failed last; run make acceptance PIECE=2",
+    ]
 
 
 def test_modules_that_take_a_second_or_more_are_kept(tmp_path: Path) -> None:

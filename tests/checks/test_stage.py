@@ -20,6 +20,7 @@ from tests.checks.stage import RESULTS, Command, Stage, adopt_orphans, pytest_co
 
 adopt_orphans()
 outcome = run({stage})
+print()
 print(json.dumps([dataclasses.asdict(outcome), outcome.is_green, summary([outcome])]))
 """
 
@@ -65,7 +66,7 @@ def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
         tmp_path, "Stage('all', (pytest_command(RESULTS / 'all'),), 100)", "import nothing_"
     )
     assert (outcome["failed_tests"], is_green) == (["test_it.py"], False)
-    assert "FAILED in all: exit code 2: " in said
+    assert "FAILED in all: exit code 2, with 1 failures of 1 tests: " in said
 
 
 def test_no_test_is_no_success_unless_the_stage_says_so(tmp_path: Path) -> None:
@@ -136,3 +137,72 @@ def test_commands_run_side_by_side_and_each_that_fails_is_named(tmp_path: Path) 
     assert "FAILED in two: exit code 3: sh -c touch here; exit 3" in said
     assert "FAILED in two: exit code 4: sh -c echo beside; exit 4" in said
     assert "\nbeside\n" in log
+
+
+EARLY_ENDS = {
+    "by os._exit": "os._exit(0)",
+    "as if there were no test": "os._exit(5)",
+    "by a word of pytest": "pytest.exit('', returncode=0)",
+}
+EARLY = """
+import os
+import pytest
+
+def test_fails():
+    raise AssertionError
+
+def test_ends():
+    {end}
+"""
+
+
+@pytest.mark.parametrize("end", EARLY_ENDS.values(), ids=EARLY_ENDS)
+def test_a_run_that_ends_early_is_red_whatever_its_exit_code(tmp_path: Path, end: str) -> None:
+    stage = "Stage('early', (pytest_command(RESULTS / 'early'),), 100, may_rerun=True, may_be_empty=True)"
+    outcome, is_green, said, _ = ran(tmp_path, stage, EARLY.format(end=end))
+    assert not is_green
+    assert outcome["rerun"] is None
+    assert "FAILED in early: exit code " in said
+
+
+AGAIN = """
+import pytest
+from pathlib import Path
+
+def test_measures():
+    mark = Path("mark")
+    if mark.exists():
+        pytest.skip("not again")
+    mark.touch()
+    raise AssertionError
+"""
+IN_A_FIXTURE = """
+import pytest
+
+@pytest.fixture
+def guard():
+    yield
+    raise AssertionError("left behind")
+
+def test_measures(guard):
+    pass
+"""
+
+
+def test_a_second_run_that_skips_is_red(tmp_path: Path) -> None:
+    stage = "Stage('skips', (pytest_command(RESULTS / 'skips'),), 100, may_rerun=True)"
+    _, is_green, said, _ = ran(tmp_path, stage, AGAIN)
+    assert not is_green
+    assert "1 of 1 tests did not run again" in said
+
+
+def test_what_fails_in_a_fixture_does_not_run_again(tmp_path: Path) -> None:
+    stage = "Stage('guard', (pytest_command(RESULTS / 'guard'),), 100, may_rerun=True)"
+    outcome, is_green, _, _ = ran(tmp_path, stage, IN_A_FIXTURE)
+    assert (is_green, outcome["rerun"], outcome["failed_tests"]) == (False, None, ["test_it.py::test_measures"])
+
+
+def test_a_command_that_does_not_exist_is_a_problem_of_its_stage(tmp_path: Path) -> None:
+    _, is_green, said, _ = ran(tmp_path, "Stage('none', (Command(('no-such-command',)),), 100)")
+    assert not is_green
+    assert "FAILED in none: no-such-command cannot be started: " in said

@@ -13,6 +13,7 @@ from psflow.ps_runtime.errors import BrokenPeerError
 from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
+from psflow.ps_runtime.server.instructions import Refusal
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.job_requests import JobRequests
 from psflow.ps_runtime.server.shard import Shard
@@ -30,7 +31,7 @@ class Storage:
     """Writes at once; `error` is what it fails with."""
 
     def __init__(self) -> None:
-        self.error: str | None = None
+        self.error: Refusal | None = None
         self.handler: PsHandler
         self.server: InProcessServer
 
@@ -38,8 +39,8 @@ class Storage:
         raise OSError(f"no files of step {step}")
 
     def write(self, step: int, shard: Shard) -> None:
-        facts = None if self.error else {"step": step, "shard": shard.layout.index}
-        self.server.post(lambda: self.handler.written(step, facts, self.error))
+        facts = {"step": step, "shard": shard.layout.index}
+        self.server.post(lambda: self.handler.written(step, self.error or facts))
 
 
 class Stream:

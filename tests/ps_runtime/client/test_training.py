@@ -24,6 +24,7 @@ from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.optimizers.momentum import Momentum
 from psflow.ps_runtime.protocol.message import Kind
 from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.server.instructions import Refusal
 from psflow.ps_runtime.specs import layout
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
@@ -232,9 +233,18 @@ def test_a_checkpoint_that_cannot_be_restored_is_an_error_of_the_checkpoint(ps_o
             saving.restore(7)
 
 
-def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_checkpoint(ps_of):
+@pytest.mark.parametrize(
+    ("code", "error", "words"),
+    [
+        ("storage", CheckpointError, "^checkpoint of step 0: no space left on device$"),
+        ("lost", RefusedError, "^ps-1 refused: no space left on device$"),  # as a ps that is gone: of the transport
+    ],
+)
+def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_checkpoint_unless_its_ps_is_lost(
+    ps_of, code, error, words
+):
     ps = ps_of(MODEL, 2)
-    ps.storages[1].error = "no space left on device"
+    ps.storages[1].error = Refusal(code, "no space left on device")
     with ps.shards(Purpose.SAVE) as shards:
         saving = SavingClient(shards, MODEL, SECS)
         saving.initialize(ONES)
@@ -243,7 +253,7 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_checkpoint(ps_of
         cut, is_final = saving.await_cut(SECS)
         assert not is_final
         saving.snapshot(cut)
-        with pytest.raises(CheckpointError, match=r"^checkpoint of step 0: no space left on device$"):
+        with pytest.raises(error, match=words):
             saving.write(cut.step)
 
 

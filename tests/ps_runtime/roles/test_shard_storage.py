@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.checkpoint.entries import ShardRecord
+from psflow.ps_runtime.checkpoint.files import Fence, open_fence
 from psflow.ps_runtime.checkpoint.manifest import Manifest
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.errors import CheckpointError, StoppedError
 from psflow.ps_runtime.optimizers.adagrad import Adagrad
 from psflow.ps_runtime.roles.shard_storage import ShardStorage
 from psflow.ps_runtime.server.shard import Shard
@@ -51,10 +52,10 @@ def train(shard: Shard) -> None:
     shard.snapshot(0, (), 7)
 
 
-def write(job: Any, shard: Shard) -> Any:
+def write(job: Any, shard: Shard, fence: Fence = open_fence) -> Any:
     """Return what the storage tells when it has written."""
     told: Future[Any] = Future()
-    storage = ShardStorage(job, shard.layout.index, lambda *news: told.set_result(news))
+    storage = ShardStorage(job, shard.layout.index, lambda *news: told.set_result(news), fence)
     storage.write(7, shard)
     storage.close()
     return told.result(timeout=0)
@@ -71,8 +72,8 @@ def test_a_shard_is_restored_with_its_tables(tmp_path: Any, num_ps: int) -> None
     records = []
     for shard in before:
         train(shard)
-        step, facts, error = write(Job(str(tmp_path), 2), shard)
-        assert (step, error) == (7, None)
+        step, facts = write(Job(str(tmp_path), 2), shard)
+        assert step == 7
         records.append(ShardRecord.from_facts(facts))
     store = CheckpointStore(str(tmp_path))
     store.commit(Manifest.of(7, MODEL, {"position": 3}, records))
@@ -95,12 +96,23 @@ def test_why_nothing_was_written_is_told(tmp_path: Any) -> None:
     (tmp_path / "checkpoints").write_text("a file where a directory should be")
     (shard,) = shards_of(1)
     train(shard)
-    step, facts, error = write(Job(str(tmp_path), 1), shard)
-    assert (step, facts) == (7, None)
-    assert error.startswith(
+    step, refused = write(Job(str(tmp_path), 1), shard)
+    assert (step, refused.code) == (7, "storage")
+    assert refused.reason.startswith(
         f"ps-0 could not write its part of checkpoint 7: {tmp_path}/checkpoints/step_00000007/shard"
     )
-    assert "could not be written: File exists" in error
+    assert "could not be written: File exists" in refused.reason
+
+
+def test_a_ps_that_is_lost_while_it_writes_says_so(tmp_path: Any) -> None:
+    def closed() -> None:
+        raise StoppedError("this role", "it was lost meanwhile")
+
+    (shard,) = shards_of(1)
+    train(shard)
+    step, refused = write(Job(str(tmp_path), 1), shard, closed)
+    assert (step, refused.code) == (7, "lost")
+    assert refused.reason.endswith("this role was stopped: it was lost meanwhile")
 
 
 def test_a_checkpoint_that_is_gone_is_an_error(tmp_path: Any) -> None:

@@ -13,7 +13,7 @@ from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.protocol.message import BEGINS_AGAIN, NO_BODY, NO_REPLICA, Kind, Message
 from psflow.ps_runtime.protocol.payloads import GRANT, PushBuffer
 from psflow.ps_runtime.protocol.purpose import Purpose
-from psflow.ps_runtime.server.instructions import Phase
+from psflow.ps_runtime.server.instructions import Phase, Refusal
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
@@ -324,7 +324,7 @@ def test_a_write_that_fails_says_why_and_may_be_tried_again(talk):
     step = copied(talk)
     handler = talk.servers.handlers[0]
     assert talk.say(talk.saver, Message(Kind.WRITE, step=step)) is None
-    talk.post(handler.written(step, None, "no space left"))
+    talk.post(handler.written(step, Refusal("storage", "no space left")))
     assert talk.hears(talk.saver).json() == {"code": "storage", "reason": "no space left"}
     assert talk.say(talk.saver, Message(Kind.WRITE, step=step)) is None
     assert handler._storage.writing == [step, step]
