@@ -66,6 +66,7 @@ class ShardStorage:
 
     def _write(self, step: int, shard: Shard) -> None:
         arrays = shard.snapshot_arrays
+        what = f"ps-{self._index} could not write its part of checkpoint {step}"
         try:
             record = save_shard(
                 self._store,
@@ -76,10 +77,10 @@ class ShardStorage:
                 arrays.slots,
                 shard.snapshot_tables,
             )
+        except StoppedError as error:  # it is no fault of the store: training rolls back, and saves again
+            self._written(step, Refusal("lost", f"{what}: {error}"))
         except Exception as error:  # whatever a store raises: the saver waits for an answer
-            what = f"ps-{self._index} could not write its part of checkpoint {step}"
             reason = str(error) if isinstance(error, PsflowError) else f"{type(error).__name__}: {error}"
-            # a ps that is lost says nothing of the store: training rolls back, and the checkpoint is tried again
-            self._written(step, Refusal("lost" if isinstance(error, StoppedError) else "storage", f"{what}: {reason}"))
+            self._written(step, Refusal("storage", f"{what}: {reason}"))
         else:
             self._written(step, record.to_facts())
