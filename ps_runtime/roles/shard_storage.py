@@ -77,7 +77,7 @@ class ShardStorage:
                 arrays.slots,
                 shard.snapshot_tables,
             )
-        except StoppedError as error:  # it is no fault of the store: training rolls back, and saves again
+        except StoppedError as error:  # this ps was lost: training rolls back, and saves again
             self._written(step, Refusal("lost", f"{what}: {error}"))
         except Exception as error:  # whatever a store raises: the saver waits for an answer
             reason = str(error) if isinstance(error, PsflowError) else f"{type(error).__name__}: {error}"
