@@ -107,6 +107,11 @@ def ends(processes: dict[str, Started]) -> dict[str, tuple[int, str, str]]:
     return {name: started.end() for name, started in processes.items()}
 
 
+def told(found: dict[str, tuple[int, str, str]]) -> str:
+    """Return what processes have written to stderr, whole."""
+    return "\n".join(f"{name}:\n{err}" for name, (_, _, err) in found.items())
+
+
 def check_trained(model_dir: Path, last: int) -> None:
     finished = read_finished(str(model_dir))
     assert finished is not None
@@ -123,7 +128,7 @@ def test_a_migrated_program_is_one_role_in_each_process(start: Start, tmp_path: 
         for role in ROLES
     }
     found = ends(roles)
-    assert {role: end[0] for role, end in found.items()} == dict.fromkeys(ROLES, 0), found
+    assert {role: end[0] for role, end in found.items()} == dict.fromkeys(ROLES, 0), told(found)
     check_trained(tmp_path / "runs" / "migrated", 500)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["main.py", "runs"]
 
@@ -140,7 +145,7 @@ def test_flags_of_the_command_are_the_same(start: Start, tmp_path: Path) -> None
     reports = ["chief-0", "evaluator-0", "ps-0", "worker-0"]
     assert {role: (code, out) for role, (code, out, _) in found.items()} == {
         role: (0, f"{role} {reports if role == 'chief' else []} ['--json']\n") for role in places
-    }, found
+    }, told(found)
     check_trained(tmp_path / "model", 60)
 
 
@@ -196,5 +201,5 @@ def test_after_a_killed_chief_the_same_commands_resume(start: Start, tmp_path: P
     assert {role: end[0] for role, end in found.items()} == {"ps": 1, "worker": 1, "evaluator": 1, "chief": -9}
     last = (store.latest() or 0) + 50
     found = ends({role: started(start, cluster, role, last) for role in ROLES})
-    assert {role: end[0] for role, end in found.items()} == dict.fromkeys(ROLES, 0), found
+    assert {role: end[0] for role, end in found.items()} == dict.fromkeys(ROLES, 0), told(found)
     check_trained(tmp_path / "model", last)
