@@ -91,7 +91,7 @@ def read_counts(results: Path) -> Counts | None:
 
 
 def seconds(folder: Path) -> dict[str, float]:
-    """Return how long each test module took, in the longest of the runs below `folder`, if that was a second or more."""
+    """Return how long each test module took, in the longest run below `folder`, if that was a second or more."""
     found: dict[str, float] = {}
     for path in folder.glob("*/junit.xml"):
         run: dict[str, float] = {}
