@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,16 +48,18 @@ def evals(hooks: Sequence[SessionRunHook] = ()) -> EvalSpec:
 
 
 class HoldOn(CheckpointSaverListener):
-    """Stops the chief in its second checkpoint, the first time, until somebody kills it."""
+    """Stops the chief in its first checkpoint from a step on, once, until it is killed or let go by a file."""
 
-    def __init__(self, directory: Path) -> None:
-        self.held = directory / "held"
+    def __init__(self, directory: Path, step: int = 1) -> None:
+        self.held, self.go, self.step = directory / f"held-{step}", directory / f"go-{step}", step
 
     def before_save(self, session: Any, global_step_value: int) -> None:
         """Say that the checkpoint is under way."""
-        if global_step_value and not self.held.exists():
+        if global_step_value >= self.step and not self.held.exists():
             self.held.touch()
-            threading.Event().wait(HOLD_SECS)
+            deadline = time.monotonic() + HOLD_SECS
+            while not self.go.exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
 
 
 class HoldLastEvaluation(SessionRunHook):

@@ -78,12 +78,13 @@ def test_a_job_whose_worker_processes_are_all_killed_goes_on_in_each_phase(tmp_p
     counting = Estimator(count_updates, str(tmp_path / "job"), config)
     holding = HoldOn(tmp_path)
     holding_last = HoldLastEvaluation(tmp_path, 400)
-    train_spec = TrainSpec(endless_rows, 400, saving_listeners=[holding])
+    holding_later = HoldOn(tmp_path, 200)
+    train_spec = TrainSpec(endless_rows, 400, saving_listeners=[holding, holding_later])
     in_time = before(time.monotonic() + TIMEOUT_SECS)
     phases: list[tuple[Callable[[], bool], Callable[[SpecCluster], None]]] = [
         (lambda: any(isinstance(event, PsListening) for event in events), kill_all),
         (holding.held.exists, kill_all),
-        (lambda: any(isinstance(event, Checkpoint) and event.step >= 150 for event in events), close_all),
+        (holding_later.held.exists, close_all),
         (lambda: has_ended("chief-0") and holding_last.held.exists(), kill_all),
     ]
 
@@ -159,6 +160,7 @@ def test_a_scheduler_that_is_killed_is_named_and_the_job_resumes_with_the_same_b
     port = free_port()
     address = f"tcp://127.0.0.1:{port}"
     in_time = before(time.monotonic() + TIMEOUT_SECS)
+    holding = HoldOn(tmp_path, 150)
 
     @contextmanager
     def job(events: list[Event]) -> Iterator[tuple[ClusterJob, subprocess.Popen[bytes], subprocess.Popen[bytes]]]:
@@ -168,7 +170,7 @@ def test_a_scheduler_that_is_killed_is_named_and_the_job_resumes_with_the_same_b
             dask_process(tmp_path, "scheduler", "--port", str(port), *common) as scheduler,
             dask_process(tmp_path, "worker", *of_worker) as worker,
             Client(address, timeout=TIMEOUT_SECS) as client,
-            Attempt(estimator(tmp_path / "job"), TrainSpec(endless, 300), None) as attempt,
+            Attempt(estimator(tmp_path / "job"), TrainSpec(endless, 300, saving_listeners=[holding]), None) as attempt,
         ):
             client.wait_for_workers(1, timeout=TIMEOUT_SECS)
             with ClusterJob(client, attempt.job(), events.append) as run:
@@ -180,8 +182,9 @@ def test_a_scheduler_that_is_killed_is_named_and_the_job_resumes_with_the_same_b
 
         def kill() -> None:
             in_time()
-            if any(isinstance(event, Checkpoint) and event.step >= 100 for event in events):
+            if holding.held.exists():
                 scheduler.kill()
+                holding.go.touch()
 
         with pytest.raises(RoleFailedError, match=rf"^the Dask scheduler at {address} failed: the connection to it br"):
             run.join(kill)
