@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -51,9 +52,17 @@ def ci() -> list[Stage]:
         ),
         *test(),
         *_acceptance("ci", "ci", 540, 180),
-        Stage("browser", (_pytest("browser", "-m", "browser", "tests/browser", alone=" -m browser"),), 90),
+        *_browser(),
         Stage("chaos", (Command((sys.executable, "-m", "tests.chaos", *trials)),), 200),
     ]
+
+
+def _browser() -> list[Stage]:
+    """Return the pages in Chromium; nothing, in a line, where that is not installed."""
+    if not all(map(shutil.which, ("chromium", "chromedriver"))):
+        print("Chromium is not installed: the tests of pages in a browser are left out")
+        return []
+    return [Stage("browser", (_pytest("browser", "-m", "browser", "tests/browser", alone=" -m browser"),), 90)]
 
 
 def piece(number: int) -> list[Stage]:

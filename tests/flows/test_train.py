@@ -79,7 +79,7 @@ def assert_no_secret_is_told(project: Project, told: str) -> None:
     assert planted_secrets.MARK not in told
     assert planted_secrets.holders(project.path) == {"line.yaml": 0o044, "runs/line/config.yaml": 0}
     prefect_home = Path(os.environ["PREFECT_HOME"])
-    assert (prefect_home / "prefect.db").is_file()  # of the server that was told
+    assert (prefect_home / "prefect.db").is_file()  # of the server that PREFECT_API_URL names
     assert planted_secrets.holders(prefect_home) == {}
     assert (project.path / "runs/line/job.json").stat().st_mode & 0o077 == 0
 

@@ -72,7 +72,7 @@ def test_who_does_not_wait_for_the_end_has_cancelled_all(
         patch.setattr(concurrent.futures, "wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
             running.__exit__(None, None, None)
-    put(running._client, nothing).result(HANG_SECS)  # the loop has done by then what it was told before
+    put(running._client, nothing).result(HANG_SECS)  # the loop has run by then what was submitted before
     assert cancelled == ["a future"]
     assert running._presence._answer is None
 
