@@ -40,6 +40,7 @@ PACKAGES = ("flows", "tasks", "ps_runtime", "benchmarks")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+REFUSALS = ("Refusal", "refusal", "self._turn_away")
 SOURCE_PATH = re.compile(r"(?:psflow|flows|tasks|ps_runtime|benchmarks|tests|docs|examples|conf)/[\w./-]*")
 MODULE_NAME = re.compile(r"(?:psflow\.(?:flows|tasks|ps_runtime)|benchmarks)(?:\.\w+)+")
 CLASS_NAME = re.compile(r"(_?[A-Z]\w*[a-z]\w*)(?:\.(\w+))?")
@@ -317,7 +318,8 @@ def _names(statement: ast.stmt) -> list[str]:
 
 def _refusals(path: Path) -> Iterator[str]:
     """Yield the codes with which a file refuses something: the first text that it hands to such a call."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Refusal", "refusal", "self._turn_away"):
+    text = path.read_text()
+    for node in ast.walk(ast.parse(text)) if any(f"{call}(" in text for call in REFUSALS) else ():
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in REFUSALS:
             texts = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
             yield from texts[:1]

@@ -16,13 +16,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ROOMS = ("flows", "tasks", "ps_runtime")
 PROGRAM = re.compile(r"(?:^|[;\n])\s*(?:from|import) (flows|tasks|ps_runtime)\b")
+BARE = re.compile(r"(?<!psflow\.)\b(flows|tasks|ps_runtime)\b")
 NAME = re.compile(r"(?!.*\.py$)(flows|tasks|ps_runtime)(\.[a-z_]\w*)+(:\w+)?")
 
 
 def bare_names(text: str) -> list[str]:
     """Return what a file imports, or names in a string, as if a room of psflow were a package at the top."""
-    found = []
-    for node in ast.walk(ast.parse(text)):
+    found: list[str] = []
+    for node in ast.walk(ast.parse(text)) if BARE.search(text) else ():
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names if alias.name.partition(".")[0] in ROOMS]
         elif isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").partition(".")[0] in ROOMS:

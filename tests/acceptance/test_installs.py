@@ -216,18 +216,23 @@ def use_all(psflow: Installed, trained: dict[str, Any]) -> None:
     assert psflow.serve(conf, "serving train/scene") == 128 + signal.SIGINT
 
 
-def test_with_the_newest_of_its_dependencies_it_trains_predicts_and_serves(
-    checkout: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    psflow = Installed(tmp_path_factory.mktemp("newest"), [str(checkout)], with_dependencies=True)
-    conf = "conf/scene.yaml"
-    trained = psflow("train", conf, f"model_dir={MODEL_DIR}")
-    assert trained["final_step"] == 20
-    assert psflow("evaluate", "--model-dir", MODEL_DIR, "--checkpoints", "10", "--force")["num_evaluated"] == 1
-    predicted = psflow("predict", "--model", trained["best"]["model_uri"], "--input", "table.csv", "--output", "out")
-    assert predicted["rows"] == 200
-    psflow("up")
-    try:
-        assert psflow.serve(conf, "serving train/scene") == 128 + signal.SIGINT
-    finally:
-        psflow("down")
+class TestNewest:
+    """A class of its own, which pytest-xdist gives to another process: it takes as long as all the tests above."""
+
+    def test_with_the_newest_of_its_dependencies_it_trains_predicts_and_serves(
+        self, checkout: Path, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        psflow = Installed(tmp_path_factory.mktemp("newest"), [str(checkout)], with_dependencies=True)
+        conf = "conf/scene.yaml"
+        trained = psflow("train", conf, f"model_dir={MODEL_DIR}")
+        assert trained["final_step"] == 20
+        assert psflow("evaluate", "--model-dir", MODEL_DIR, "--checkpoints", "10", "--force")["num_evaluated"] == 1
+        predicted = psflow(
+            "predict", "--model", trained["best"]["model_uri"], "--input", "table.csv", "--output", "out"
+        )
+        assert predicted["rows"] == 200
+        psflow("up")
+        try:
+            assert psflow.serve(conf, "serving train/scene") == 128 + signal.SIGINT
+        finally:
+            psflow("down")
