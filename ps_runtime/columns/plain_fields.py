@@ -70,7 +70,7 @@ def keep_plain_fields(described: Any) -> None:
     inputs[1] is 4, expected text
     """
     faults = []
-    hints = get_type_hints(type(described))
+    hints = _hints(type(described))
     for field in fields(described):
         given = getattr(described, field.name)
         if given is None:
@@ -81,6 +81,12 @@ def keep_plain_fields(described: Any) -> None:
             faults.append(str(fault))
     if faults:
         raise ArgumentTypeError(tuple(faults))
+
+
+@functools.lru_cache
+def _hints(kind: type) -> dict[str, Any]:
+    """Return the type of each field of a dataclass: of one of ten fields that takes 0.2 ms, where it is text."""
+    return get_type_hints(kind)
 
 
 def _empty_default(field: Field[Any]) -> Any:

@@ -8,9 +8,9 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -35,12 +35,13 @@ SUBREAPER = 36
 class Command:
     """A command of a stage; with `results`, it is pytest, and leaves what it found in that folder.
 
-    `alone` runs a single test in the same way, given its id.
+    `alone` runs a single test in the same way, given its id. `variables` are added to those of the environment.
     """
 
     words: tuple[str, ...]
     results: Path | None = None
     alone: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,8 @@ def _started(command: Command, log: Path | None) -> int:
     if log is not None:
         actions.append((os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644))
         actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
-    return os.posix_spawnp(command.words[0], command.words, os.environ, file_actions=actions, setsigdef=[signal.SIGINT])
+    variables = os.environ | dict(command.variables)
+    return os.posix_spawnp(command.words[0], command.words, variables, file_actions=actions, setsigdef=[signal.SIGINT])
 
 
 def _reap(pids: set[int], deadline: float) -> tuple[dict[int, int | None], float]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import HERE, pytest_collection_modifyitems
+from tests.checks import tiers
 
 
 class Item:
@@ -49,3 +50,9 @@ def test_a_test_in_one_piece_starts_processes_and_tests_elsewhere_need_none() ->
     collect(item, other)
     assert [mark.name for mark in item.marks] == ["piece", "process"]
     assert other.marks == []
+
+
+def test_the_results_of_each_stage_have_a_place_of_their_own() -> None:
+    stages = [*tiers.fast(), *tiers.ci(), *(stage for number in range(1, 9) for stage in tiers.piece(number))]
+    places = [command.results for stage in stages for command in stage.commands if command.results is not None]
+    assert len(places) == len(set(places)) > tiers.NUM_PIECES

@@ -69,6 +69,13 @@ def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     assert "FAILED in all: exit code 2, with 1 failures of 1 tests: " in said
 
 
+def test_a_command_has_its_own_variables_beside_those_of_the_check(tmp_path: Path) -> None:
+    command = """Command(("sh", "-c", 'echo "in $WHERE of ${PYTHONPATH:+a path}"'), variables={"WHERE": "memory"})"""
+    _, is_green, _, log = ran(tmp_path, f"Stage('said', ({command},), 100)")
+    assert is_green
+    assert "in memory of a path\n" in log
+
+
 def test_no_test_is_no_success_unless_the_stage_says_so(tmp_path: Path) -> None:
     command = "Stage('none', (pytest_command(RESULTS / 'none'),), 100, may_be_empty={})"
     assert [ran(tmp_path, command.format(may_be_empty))[1] for may_be_empty in (False, True)] == [False, True]

@@ -20,15 +20,21 @@ NUM_PROCESSES = int(os.environ.get("TEST_PROCESSES", "2"))
 SPREAD = ("--dist", "loadscope", "--no-loadscope-reorder")
 """A module is of one process, so that its fixtures are made once; tests/conftest.py says which modules come first."""
 WITHOUT_LIMIT = ("-o", "faulthandler_timeout=0")
-"""Some of these tests have a limit of an hour, by their mark."""
+"""Some acceptance tests have a limit of an hour, by their mark; and to arm it takes some tests longer than to run."""
+MEMORY, MIN_FREE_BYTES = Path("/dev/shm"), 2 << 30
 
 
 def fast() -> list[Stage]:
     """Return what starts no process, and the checks that take seconds."""
-    return [
-        _lint(),
-        Stage("fast", (_pytest("fast", "-n", str(NUM_PROCESSES), *SPREAD, "-m", "not browser and not process"),), 100),
-    ]
+    selection = ("-n", str(NUM_PROCESSES), *SPREAD, "-m", "not browser and not process")
+    command = replace(_pytest("fast", *selection, *WITHOUT_LIMIT), variables=_in_memory())
+    return [_lint(), Stage("fast", (command,), 110)]
+
+
+def _in_memory() -> dict[str, str]:
+    """Return what has pytest keep its files in memory, where that has room: an eighth of the time they go to a disk."""
+    has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MIN_FREE_BYTES
+    return {"PYTEST_DEBUG_TEMPROOT": str(MEMORY)} if has_room else {}
 
 
 def test() -> list[Stage]:
