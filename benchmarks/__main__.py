@@ -19,7 +19,7 @@ from benchmarks.plot import plot_rows
 from benchmarks.rows import Row
 from benchmarks.settings import Settings
 from benchmarks.table import print_table
-from psflow.ps_runtime.config.environment import telemetry_off
+from psflow.ps_runtime.config.environment import prepare_environment
 from psflow.ps_runtime.errors import PsflowError, UsageError
 
 __all__ = ["NAMES", "main", "run"]
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("benchmarks").setLevel(logging.INFO)
-    telemetry_off()
+    prepare_environment()
     try:
         facts = run(options.name, _settings(options))
     except PsflowError as error:

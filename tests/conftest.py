@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 
 from psflow.ps_runtime.cluster.fork_server import scratch_directory
-from psflow.ps_runtime.config.environment import environment, telemetry_off
+from psflow.ps_runtime.config.environment import environment, prepare_environment
 from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 from tests.leak_guard import no_leaks
 from tests.new_databases import copy_prefect_database, share_among_workers
@@ -36,7 +36,7 @@ STARTED = pytest.StashKey[int]()
 def pytest_configure(config: pytest.Config) -> None:
     """Set the scene before any test module imports a library that looks at its environment."""
     gc.disable()  # until all is imported: it would look at all of that many times over
-    telemetry_off()
+    prepare_environment()
     for name in ("TF_CONFIG", "PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
         os.environ.pop(name, None)
     scratch_directory()  # it is kept until the process ends: not in the directory of this run

@@ -46,8 +46,8 @@ def input_fn(params: Mapping[str, Any]) -> Dataset:
     return Dataset(data["features"], data["labels"]).batch(BATCH_SIZE).repeat()
 
 
-def model_fn(features: NDArray[Any], labels: NDArray[Any], mode: ModeKeys) -> EstimatorSpec:
-    """Return loss and hand-written gradients of a batch."""
+def model_fn(features: NDArray[Any], labels: NDArray[Any], mode: ModeKeys, params: Mapping[str, Any]) -> EstimatorSpec:
+    """Return loss and hand-written gradients of a batch; `params` are those of the input."""
     bias = get_variable("bias", initializer=initializers.zeros)
     summed = embedding_lookup("items", features, NUM_ROWS, DIM, combiner="sum")
     loss, gradient = sigmoid_cross_entropy(labels, summed.sum(axis=-1) + bias)

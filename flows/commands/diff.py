@@ -25,9 +25,9 @@ def diff(
     as_json: Json = False,
 ) -> Answer:
     """Show what differs between two runs: configuration, data, code, final metrics."""
-    from psflow.ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import prepare_environment
 
-    telemetry_off()
+    prepare_environment()
     from psflow.flows.looking.diff import diff
 
     return diff(first, second, shows_all=shows_all)

@@ -22,9 +22,9 @@ def doctor(
     as_json: Json = False,
 ) -> Answer:
     """Check versions, disk, servers and a cluster, and say how to fix each fault; exit code 1 on a fault."""
-    from psflow.ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import prepare_environment
 
-    telemetry_off()
+    prepare_environment()
     from psflow.flows.looking.doctor import doctor
 
     return doctor(address)

@@ -19,9 +19,9 @@ def down(
     as_json: Json = False,
 ) -> Mapping[str, Any]:
     """Stop the servers that psflow up started, and nothing else."""
-    from psflow.ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import prepare_environment
 
-    telemetry_off()
+    prepare_environment()
     from psflow.flows.local_servers import down
 
     return down(timeout)

@@ -42,12 +42,12 @@ def evaluate(
     """Evaluate old checkpoints against any data, in parallel on the cluster."""
     from psflow.flows.parameters.checkpoints import source_settings
     from psflow.flows.parameters.evaluate import parse_evaluate_parameters
-    from psflow.ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import prepare_environment
     from psflow.ps_runtime.errors import EvaluationFailedError
 
     options = {"model_dir": model_dir, "run_id": run_id, "checkpoints": checkpoints, "force": force, "record": record}
     loaded = source_settings(settings or (), options)
-    telemetry_off()
+    prepare_environment()
     parameters = parse_evaluate_parameters(loaded.values, loaded.origins)
     from psflow.flows.starting.head_start import head_start
 

@@ -40,11 +40,11 @@ def export(
     """Export a checkpoint as an MLflow model, and register it."""
     from psflow.flows.parameters.checkpoints import source_settings
     from psflow.flows.parameters.export import parse_export_parameters
-    from psflow.ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import prepare_environment
 
     options = {"model_dir": model_dir, "run_id": run_id, "checkpoint": checkpoint, "metric": metric, "mode": mode}
     loaded = source_settings(settings or (), options)
-    telemetry_off()
+    prepare_environment()
     parameters = parse_export_parameters(loaded.values, loaded.origins)
     from psflow.flows.starting.head_start import head_start
 

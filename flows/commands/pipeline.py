@@ -13,11 +13,11 @@ def pipeline(settings: Settings, as_json: Json = False) -> Answer:
     """Train, evaluate, export and predict as CONF says; do only what is missing."""
     from psflow.flows.parameters.configuration import read_conf
     from psflow.flows.parameters.pipeline import pipeline_parameters
-    from psflow.ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import prepare_environment
 
     conf = read_conf(settings)
     parameters = pipeline_parameters(conf)
-    telemetry_off()
+    prepare_environment()
     from psflow.flows.starting.head_start import head_start
 
     with head_start(BEGAN_AT):

@@ -10,9 +10,9 @@ __all__ = ["plan"]
 
 def plan(settings: Settings, as_json: Json = False) -> Answer:
     """Show what psflow train CONF would do, and where, without starting or writing anything."""
-    from psflow.ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import prepare_environment
 
-    telemetry_off()
+    prepare_environment()
     from psflow.flows.looking.plan import plan
 
     return plan(settings)

@@ -40,14 +40,14 @@ def predict(
 ) -> Answer:
     """Score every row of a file with a model, exactly once, in file order, in parallel on a cluster."""
     from psflow.flows.parameters.predict import parse_predict_parameters
-    from psflow.ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import prepare_environment
     from psflow.ps_runtime.config.files import Origin, Settings, load
 
     options = {"model": model, "input": data, "output": output}
     origins = {name: Origin(f"--{name}") for name in options}
     loaded = load([], overrides or ()).merged(Settings(options, origins))
     parameters = parse_predict_parameters(loaded.values, loaded.origins)
-    telemetry_off()
+    prepare_environment()
     if dry_run:
         from psflow.flows.predict import dry_run as look
         from psflow.flows.watching.answers import shown_dry_run

@@ -23,9 +23,9 @@ def serve(
     as_json: Json = False,
 ) -> None:
     """Serve the flows in Prefect, to run from its UI or on the schedules of CONF, until Ctrl-C."""
-    from psflow.ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import prepare_environment
 
-    telemetry_off()
+    prepare_environment()
     from psflow.flows.serve import serve
 
     serve(settings or (), limit)

@@ -10,9 +10,9 @@ __all__ = ["status"]
 
 def status(as_json: Json = False) -> Answer:
     """Show the servers and the running jobs, with the speed of each role and the straggler."""
-    from psflow.ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import prepare_environment
 
-    telemetry_off()
+    prepare_environment()
     from psflow.flows.looking.status import status
 
     return status()

@@ -29,13 +29,13 @@ def train(
     """Train, evaluate and export as CONF says; resume an interrupted training."""
     from psflow.flows.parameters.configuration import read_settings
     from psflow.flows.parameters.train import parse_parameters
-    from psflow.ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import prepare_environment
 
     flags: dict[str, tuple[str, Any]] = {} if fork is None else {"--fork": ("resume.fork", fork)}
     flags |= {"--allow-changes": ("resume.allow_changes", True)} if allow_changes else {}
     loaded = read_settings(settings, flags)
     parameters = parse_parameters(loaded.values, loaded.origins)
-    telemetry_off()
+    prepare_environment()
     from psflow.flows.starting.head_start import head_start
 
     with head_start(BEGAN_AT):

@@ -28,9 +28,9 @@ def up(
 
     They ask for a password, which every psflow command knows; "login" is the address that logs a browser in.
     """
-    from psflow.ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import prepare_environment
 
-    telemetry_off()
+    prepare_environment()
     from psflow.flows.local_servers import up
 
     return Answer(up(timeout, with_password=not no_auth), has_password=True)

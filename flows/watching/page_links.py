@@ -66,10 +66,12 @@ def current_links(client: Client, model_dir: str, parameters: TrainParameters) -
     -----
     A cluster of our own has no dashboard; of another one its scheduler knows.
     """
+    page = url_for("flow-run", flow_run.id) if flow_run.id is not None and has_pages() else None
+    dashboard = None if parameters.cluster.address is None else _dashboard(client)
     return PageLinks(
         prefect_flow_run=flow_run.id,
-        prefect_page=url_for("flow-run", flow_run.id) if flow_run.id is not None and has_pages() else None,
-        dask_dashboard=None if parameters.cluster.address is None else _dashboard(client),
+        prefect_page=None if page is None else without_secrets(page),
+        dask_dashboard=None if dashboard is None else without_secrets(dashboard),
         model_dir=model_dir,
         registered_model=parameters.registered_model,
     )

@@ -17,9 +17,9 @@ __all__ = [
     "mlflow_tracking_uri",
     "prefect_api_url",
     "prefect_home",
+    "prepare_environment",
     "scratch_settings",
     "server_auth",
-    "telemetry_off",
     "tf_config",
     "tf_config_settings",
 ]
@@ -31,20 +31,33 @@ TELEMETRY_OFF = {
 }
 
 
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
 TF_CONFIG = "TF_CONFIG"
 AUTH_STRING = "PSFLOW_AUTH_STRING"
 PREFECT_AUTH_STRING = "PREFECT_SERVER_API_AUTH_STRING"
 """A setting of Prefect's server."""
 
 
-def telemetry_off() -> None:
-    """Keep Prefect and MLflow from reporting usage, in this process and those it starts.
+def prepare_environment() -> None:
+    """Keep Prefect and MLflow from reporting usage, and clients from asking this machine through a proxy.
 
     Notes
     -----
-    They look when they are imported: call this before. Idempotent.
+    For this process and those it starts. Libraries look when they are imported: call this before. Idempotent.
     """
-    os.environ.update(TELEMETRY_OFF)
+    os.environ.update(_prepared())
+
+
+def _prepared() -> dict[str, str]:
+    """Return what to set: a proxy would see the passwords of servers of this machine, and could not reach them."""
+    given = {name.lower(): value for name, value in sorted(os.environ.items()) if value}  # lower case wins
+    direct = [name.strip() for name in given.get("no_proxy", "").split(",") if name.strip()]
+    if "*" in direct or not any(name in given for name in PROXIES):
+        return TELEMETRY_OFF
+    exempt = ",".join(dict.fromkeys([*direct, *LOOPBACK]))
+    return TELEMETRY_OFF | {"no_proxy": exempt, "NO_PROXY": exempt}
 
 
 def mlflow_tracking_uri() -> str | None:
@@ -123,5 +136,5 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def child_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a process to start: that of this process, telemetry off, and `settings`."""
-    return os.environ | TELEMETRY_OFF | dict(settings)
+    """Return the environment for a process to start: that of this one as `prepare_environment` does, and `settings`."""
+    return os.environ | _prepared() | dict(settings)

@@ -16,7 +16,7 @@ from psflow.ps_runtime.checkpoint.records import EvaluationRecord
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.cluster.role_task import Liveness
-from psflow.ps_runtime.config.environment import telemetry_off
+from psflow.ps_runtime.config.environment import prepare_environment
 from psflow.ps_runtime.data.kept_scan import FlowScan
 from psflow.ps_runtime.errors import InputError, PsflowError, StoppedError
 from psflow.ps_runtime.model.caller import ModelCaller
@@ -143,7 +143,7 @@ def evaluate_checkpoint(pickled: bytes, replay: str, step: int, indexes: Sequenc
     -----
     May be repeated. BLAS has one thread meanwhile, as in every role: so the metrics are the same bits everywhere.
     """
-    telemetry_off()
+    prepare_environment()
     leave_quickly()
     worker = get_worker()
     worker.log_event(replay, {"begun": step})

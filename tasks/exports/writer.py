@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.tensor_file import write_tensors
-from psflow.ps_runtime.config.environment import telemetry_off
+from psflow.ps_runtime.config.environment import prepare_environment
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.feature_columns.kinds import FeatureColumn
 from psflow.ps_runtime.model.serving_receiver import RawServingInput, ServingInputReceiverFn
@@ -59,7 +59,7 @@ class MlflowModelWriter:
         -----
         The first call in a process imports MLflow, for more than a second. Nothing in the folder is a pickle.
         """
-        telemetry_off()
+        prepare_environment()
         import mlflow.pyfunc
 
         keep_quiet()

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.cluster.leaving import leave_quickly
-from psflow.ps_runtime.config.environment import telemetry_off
+from psflow.ps_runtime.config.environment import prepare_environment
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.one_thread import one_thread
 from psflow.tasks.prediction.columns import OutputColumns
@@ -82,7 +82,7 @@ def predict_partition(work: PredictionWork, part: Partition) -> PartFacts:
     May be repeated, also by several workers at once: each file appears whole, with the same content. Memory is bounded
     by a chunk of the input and a row group of the output.
     """
-    telemetry_off()
+    prepare_environment()
     leave_quickly()
     model, rows = _model(work.model_path, work.model_uri), _rows(work)
     folder = PredictionFolder(work.output)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
-from psflow.ps_runtime.config.environment import telemetry_off
+from psflow.ps_runtime.config.environment import prepare_environment
 from psflow.ps_runtime.errors import PsflowError
 from tests.chaos.around import run_around
 from tests.chaos.disk import begin_with_own_mounts
@@ -91,7 +91,7 @@ def _runner_of(trial: Trial) -> Callable[[Trial, Path], Outcome]:
 @cache
 def _beside() -> Callable[[Trial, Path], Outcome]:
     """Return what runs trials of servers. It loads MLflow and Prefect, which takes seconds, and makes new databases."""
-    telemetry_off()
+    prepare_environment()
     from tests.chaos.servers import run_beside
     from tests.new_databases import share_among_workers
 

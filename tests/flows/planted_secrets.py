@@ -24,8 +24,8 @@ YAML = f"{{{', '.join(f'{key}: {json.dumps(value)}' for key, value in SECRETS.it
 """A mapping of all of them."""
 
 
-def holders(folder: Path) -> dict[str, int]:
+def holders(folder: Path, mark: str = MARK) -> dict[str, int]:
     """Return the files below a folder that hold one of them, by name, with the rights of their group and of others."""
     files = [path for path in folder.rglob("*") if path.is_file()]
-    found = [path for path in files if MARK.encode() in path.read_bytes()]
+    found = [path for path in files if mark.encode() in path.read_bytes()]
     return {str(path.relative_to(folder)): path.stat().st_mode & 0o077 for path in found}

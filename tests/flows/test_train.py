@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,8 @@ def test_digits_end_to_end(project: Project, digits: str) -> None:
     assert set(prefect_states(project, "flow_run").values()) == {"COMPLETED"}
 
 
-def assert_no_secret_is_told(project: Project, told: str) -> None:
-    """Look for the credentials of the configuration in what was said, and in every file that was made of it."""
+def assert_no_secret_is_told(project: Project, told: str, password: str) -> None:
+    """Look for the credentials of the configuration, and of Prefect's address, in what was said and in every file."""
     assert "'presigned': 'https://host/t.csv'" in told  # the error names what the input_fn reads, and so does the log
     assert "'presigned': 'https://host/t.csv'" in (project.path / "runs/line/logs/roles.log").read_text()
     assert planted_secrets.MARK not in told
@@ -81,11 +82,15 @@ def assert_no_secret_is_told(project: Project, told: str) -> None:
     prefect_home = Path(os.environ["PREFECT_HOME"])
     assert (prefect_home / "prefect.db").is_file()  # of the server that PREFECT_API_URL names
     assert planted_secrets.holders(prefect_home) == {}
+    assert password not in told
+    assert planted_secrets.holders(project.path, password) == planted_secrets.holders(prefect_home, password) == {}
     assert (project.path / "runs/line/job.json").stat().st_mode & 0o077 == 0
 
 
 def test_a_users_own_model_and_generator_train_over_tcp_until_the_data_end(served_project: Project) -> None:
-    project = served_project
+    user, _, password = os.environ["PREFECT_API_AUTH_STRING"].partition(":")
+    url = str(served_project.prefect_url)
+    project = replace(served_project, prefect_url=url.replace("://", f"://{user}:{password}@"))
     told = "params: {num_batches: 200}"
     assert told in LINE
     conf = write_line(project, LINE.replace(told, f"params: {{num_batches: 200, secrets: {planted_secrets.YAML}}}"))
@@ -93,7 +98,8 @@ def test_a_users_own_model_and_generator_train_over_tcp_until_the_data_end(serve
     held_out = "input.eval={name: 'my_models:held_out', non_finite: drop}"
     roles = ["cluster.ps=2", "cluster.workers=3", "transport=tcp"]
     answer, said = project.heard("train", conf, *roles, *holes, held_out, "plots=false")
-    assert_no_secret_is_told(project, f"{answer}{said}")
+    assert_no_secret_is_told(project, f"{answer}{said}", password)
+    assert answer["pages"]["prefect"].startswith(url.removesuffix("api"))
     assert answer["final_step"] == 200
     assert answer["max_steps"] is None
     assert answer["evaluated_steps"] == [0, 100, 200]

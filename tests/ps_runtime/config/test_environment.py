@@ -1,6 +1,7 @@
 import os
 
 import pytest
+from requests.utils import should_bypass_proxies
 
 from psflow.ps_runtime.config import environment
 
@@ -9,13 +10,55 @@ def test_telemetry_is_off_in_the_words_that_each_library_understands(monkeypatch
     for name in environment.TELEMETRY_OFF:
         monkeypatch.setenv(name, "1")
 
-    environment.telemetry_off()
+    environment.prepare_environment()
 
     assert {name: os.environ[name] for name in environment.TELEMETRY_OFF} == {
         "DO_NOT_TRACK": "true",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "HTTPS_PROXY", "ALL_PROXY"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, "localhost,127.0.0.1,::1"),
+        ({"no_proxy": ""}, "localhost,127.0.0.1,::1"),
+        ({"NO_PROXY": "a.example, localhost"}, "a.example,localhost,127.0.0.1,::1"),
+        ({"no_proxy": "a.example", "NO_PROXY": "b.example"}, "a.example,localhost,127.0.0.1,::1"),
+    ],
+)
+def test_no_proxy_is_asked_for_loopback(monkeypatch, name, before, after):
+    without_proxies(monkeypatch)
+    for variable, value in {name: "http://proxy.example:3128", **before}.items():
+        monkeypatch.setenv(variable, value)
+    child = environment.child_environment({})
+    environment.prepare_environment()
+    environment.prepare_environment()
+    for variables in (child, os.environ):
+        assert (variables["no_proxy"], variables["NO_PROXY"]) == (after, after)
+    for host in ("localhost", "127.0.0.1", "::1"):
+        assert should_bypass_proxies(f"http://{f'[{host}]' if ':' in host else host}:4200/api", None)
+    assert not should_bypass_proxies("http://mlflow.example", None)
+
+
+@pytest.mark.parametrize("before", [{}, {"no_proxy": "*", "http_proxy": "http://proxy.example:3128"}])
+def test_without_a_proxy_nothing_is_exempt(monkeypatch, before):
+    without_proxies(monkeypatch)
+    for variable, value in before.items():
+        monkeypatch.setenv(variable, value)
+    environment.prepare_environment()
+    assert {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")} == before
+
+
+def without_proxies(monkeypatch):
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    for name in ("no_proxy", "NO_PROXY"):  # so that monkeypatch removes them at the end
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,67 @@
+"""Behind a proxy: it sees nothing of what commands ask the servers of this machine."""
+
+from __future__ import annotations
+
+import socketserver
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.flows.conftest import DIGITS_CONF, Project
+
+pytestmark = [pytest.mark.piece(number=3), pytest.mark.ci]
+
+ASK = "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9/secret')"
+
+
+class Proxy(socketserver.ThreadingTCPServer):
+    """One that writes down what it is asked for, and answers that it does not serve."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Refusing)
+        self.asked: list[str] = []
+
+
+class Refusing(socketserver.StreamRequestHandler):
+    """Of one connection."""
+
+    server: Proxy
+
+    def handle(self) -> None:
+        self.server.asked.append(self.rfile.readline().decode("latin-1").strip())
+        self.wfile.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy that all processes are told of, and no exception from it."""
+    with Proxy() as proxy:
+        threading.Thread(target=proxy.serve_forever).start()
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.server_address[1]}")
+        yield proxy
+        proxy.shutdown()
+
+
+def test_a_proxy_sees_nothing_of_the_servers_of_this_machine(project: Project, proxy: Proxy) -> None:
+    conf = project.write("c.yaml", DIGITS_CONF)
+    assert project.run("train", conf)["final_step"] == 60
+    project.run("up")
+    try:
+        project.run("status")
+    finally:
+        project.run("down")
+    assert proxy.asked == []
+
+
+def test_what_psflow_did_not_prepare_asks_the_proxy(proxy: Proxy) -> None:
+    done = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, timeout=60)
+    assert "503" in done.stderr
+    assert proxy.asked == ["GET http://127.0.0.1:9/secret HTTP/1.1"]
