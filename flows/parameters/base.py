@@ -15,8 +15,8 @@ FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"
 """``package.module:function``."""
 EXPERIMENT = r"^[A-Za-z0-9][\w.-]*$"
 """It names directories and registered models."""
-EVAL_NAME = r"^[A-Za-z0-9_][\w.-]*$"
-"""Part of the names of metrics."""
+MODEL_NAME = r"^[^/:]*[^/:.\s][^/:]*$"
+"""What MLflow takes as the name of a registered model."""
 
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
 """A list, in files and in JSON."""

@@ -6,13 +6,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from psflow.flows.parameters.base import EVAL_NAME, FlowParameters
+from psflow.flows.parameters.base import FlowParameters
 from psflow.flows.parameters.input import SourceParameters
 from psflow.flows.parameters.on_resume import OnResume
+from psflow.ps_runtime.specs.arguments import NAME
 
 __all__ = ["EvalName", "EvalParameters", "NamedEvalParameters"]
 
-EvalName = Annotated[str, Field(pattern=EVAL_NAME)]
+EvalName = Annotated[str, Field(pattern=NAME)]
 """Part of the names of metrics."""
 
 
@@ -31,8 +32,8 @@ class _EvaluationSchedule(FlowParameters):
 class EvalParameters(_EvaluationSchedule):
     """When and how long to evaluate."""
 
-    name: Annotated[str | None, OnResume.FREE] = Field(
-        None, min_length=1, description="Name of this evaluation; null: its metrics are eval/..."
+    name: Annotated[EvalName | None, OnResume.FREE] = Field(
+        None, description="Name of this evaluation; null: its metrics are eval/..."
     )
 
 

@@ -9,9 +9,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from psflow.flows.parameters.alternatives import Fault, likely_faults
-from psflow.flows.parameters.base import EVAL_NAME, EXPERIMENT, FUNCTION, KeyFaultsError
+from psflow.flows.parameters.base import EXPERIMENT, FUNCTION, MODEL_NAME, KeyFaultsError
 from psflow.ps_runtime.config.files import Origin
 from psflow.ps_runtime.errors import did_you_mean
+from psflow.ps_runtime.specs.arguments import NAME, NAME_IN_WORDS
 
 __all__ = ["ALL_FILES", "faults_of"]
 
@@ -38,7 +39,8 @@ EXPECTED = {
 PATTERNS = {
     FUNCTION: "module:name, such as my_models:price",
     EXPERIMENT: "letters, digits, '_', '-' and '.', the first one a letter or a digit",
-    EVAL_NAME: "letters, digits, '_', '-' and '.', the first one a letter, a digit or '_'",
+    NAME: NAME_IN_WORDS,
+    MODEL_NAME: "a name of a model, which has no '/' and no ':'",
 }
 MAX_SHOWN = 80
 KEY = "[key]"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from psflow.flows.parameters.base import EXPERIMENT, FlowParameters, Strings
+from psflow.flows.parameters.base import EXPERIMENT, MODEL_NAME, FlowParameters, Strings
 from psflow.flows.parameters.cluster import ClusterParameters
 from psflow.flows.parameters.consistency import KINDS, ConsistencyParameters
 from psflow.flows.parameters.evals import EvalName, EvalParameters, NamedEvalParameters
@@ -144,7 +144,8 @@ class TrainParameters(FlowParameters):
     )
     registered_model: Annotated[str, OnResume.FREE] = Field(
         default_factory=lambda data: f"psflow-{data['experiment']}",
-        min_length=1,
+        pattern=MODEL_NAME,
+        max_length=256,
         description="Name in the MLflow registry; default: psflow-EXPERIMENT.",
     )
     code_dir: Annotated[str | None, OnResume.FREE] = Field(

@@ -22,11 +22,10 @@ from psflow.ps_runtime.model.best import BestRecord, Better, CompareFn, better, 
 from psflow.ps_runtime.model.export_bundle import ExportBundle, ModelWriter, add_version, check_export_arguments
 from psflow.ps_runtime.model.export_directory import ExportDirectory
 from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
-from psflow.ps_runtime.specs.arguments import ArgumentFaults
+from psflow.ps_runtime.specs.arguments import NAME, NAME_IN_WORDS, ArgumentFaults
 
 __all__ = ["BestExporter", "ExportResult", "Exporter", "FinalExporter", "LatestExporter", "better"]
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SMALLER_LOSS = Better("loss", "min")
 
 
@@ -87,10 +86,8 @@ class Exporter(ABC):
     as_text: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise UsageError(
-                (f"exporter name {self.name!r}: expected letters, digits, '_', '-' and '.', as it names a directory",)
-            )
+        if not isinstance(self.name, str) or not re.fullmatch(NAME, self.name):
+            raise UsageError((f"exporter name {self.name!r}: expected {NAME_IN_WORDS}, as it names a directory",))
         faults = ArgumentFaults(f"exporter {self.name!r}: ")
         check_export_arguments(faults, self.serving_input_receiver_fn, self.assets_extra, self.as_text)
         faults.raise_any()

@@ -108,7 +108,7 @@ class EvalSpec:
         faults = ArgumentFaults("EvalSpec.")
         faults.add(*policy_faults("EvalSpec.non_finite", self.non_finite))
         faults.callable("input_fn", self.input_fn)
-        faults.text("name", self.name)
+        faults.name("name", self.name)
         steps = faults.steps("steps", self.steps)
         for name in ("start_delay_secs", "throttle_secs"):
             faults.number(name, getattr(self, name))

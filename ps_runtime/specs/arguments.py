@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from psflow.ps_runtime.errors import ArgumentTypeError, UsageError
 from psflow.ps_runtime.number_kinds import is_number, whole_number
 
-__all__ = ["ArgumentFaults", "with_article"]
+__all__ = ["NAME", "NAME_IN_WORDS", "ArgumentFaults", "with_article"]
+
+NAME = r"^[A-Za-z0-9_][\w.-]{0,99}$"
+"""What names directories and metrics: it leads nowhere else, and MLflow takes each character."""
+NAME_IN_WORDS = "letters, digits, '_', '-' and '.', at most 100, the first one a letter, a digit or '_'"
 
 
 class ArgumentFaults:
@@ -68,6 +73,12 @@ class ArgumentFaults:
         """Refuse what is neither a str nor None."""
         if given is not None and not isinstance(given, str):
             self.add_type(name, "a str or None", given)
+
+    def name(self, name: str, given: Any) -> None:
+        """Refuse what is neither a text that may name a directory, blanks in it, nor empty, nor None."""
+        self.text(name, given)
+        if isinstance(given, str) and given and (given[0] == " " or not re.fullmatch(NAME, given.replace(" ", "_"))):
+            self.add(f"{self._where}{name} names a directory, expected {NAME_IN_WORDS}, got {given!r}")
 
     def flag(self, name: str, given: Any) -> None:
         """Refuse what is neither True nor False."""

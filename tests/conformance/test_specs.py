@@ -243,6 +243,15 @@ def test_the_name_of_an_exporter_names_a_directory(name):
     assert repr(name) in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["a/b", "../../evil", " ", "..", "a" * 101, "a\nb", "a:b"])
+def test_the_name_of_an_evaluation_names_a_directory(name):
+    with pytest.raises(
+        ValueError, match=r"^EvalSpec\.name names a directory, expected letters, digits, .* got"
+    ) as caught:
+        EvalSpec(rows, name=name)
+    assert repr(name) in str(caught.value)
+
+
 def test_all_faults_come_in_one_error_which_is_a_type_error_if_one_of_them_is():
     with pytest.raises(ArgumentTypeError) as caught:
         TrainSpec(None, max_steps=0, hooks=[3], non_finite="dorp")

@@ -43,9 +43,11 @@ def test_their_files_are_found_from_any_directory(digits: str, tmp_path: Path) -
         (["evals.a.steps=3"], "evals.a.input: is missing"),
         (
             ["evals={b ad: {input: {format: digits}}}"],
-            "evals.b ad: expected letters, digits, '_', '-' and '.', the first one a letter, a digit or '_', "
+            "evals.b ad: expected letters, digits, '_', '-' and '.', at most 100, the first one a letter, a digit or '_', "
             "got 'b ad'",
         ),
+        (["eval.name=../../evil"], "eval.name: expected letters, digits, '_', '-' and '.', at most 100, the first one"),
+        (["eval.name=''"], "eval.name: expected letters, digits, "),
         (["evals.a.input.format=digits", "eval.name=a"], "eval.name is 'a', which is also a name in evals"),
         (["evals.a.input.format=csv"], "evals.a.input.path: is missing"),
     ],

@@ -245,6 +245,11 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
             "experiment=a/b",
             r"experiment: expected letters, digits, '_', '-' and '\.', the first one a letter or a digit, got 'a/b'",
         ),
+        (
+            "registered_model=../../evil",
+            r"registered_model: expected a name of a model, which has no '/' and no ':', got '\.\./\.\./evil'",
+        ),
+        ("registered_model=..", r"registered_model: expected a name of a model, .* got '\.\.'"),
         ("model_dir=''", r"model_dir: expected a string that is not empty, got ''"),
         (
             "model.name=DNNClasifier",
