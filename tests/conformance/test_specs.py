@@ -122,7 +122,7 @@ def test_steps_are_whole_numbers_of_any_type(steps):
 
 
 @pytest.mark.parametrize("name", ["", "a", "train set", None])
-def test_any_text_names_an_evaluation(name):
+def test_a_text_names_an_evaluation(name):
     assert EvalSpec(rows, name=name).name == name
 
 

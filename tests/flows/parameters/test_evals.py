@@ -43,8 +43,8 @@ def test_their_files_are_found_from_any_directory(digits: str, tmp_path: Path) -
         (["evals.a.steps=3"], "evals.a.input: is missing"),
         (
             ["evals={b ad: {input: {format: digits}}}"],
-            "evals.b ad: expected letters, digits, '_', '-' and '.', at most 100, the first one a letter, a digit or '_', "
-            "got 'b ad'",
+            "evals.b ad: expected letters, digits, '_', '-' and '.', at most 100, the first one a letter, "
+            "a digit or '_', got 'b ad'",
         ),
         (["eval.name=../../evil"], "eval.name: expected letters, digits, '_', '-' and '.', at most 100, the first one"),
         (["eval.name=''"], "eval.name: expected letters, digits, "),
