@@ -16,7 +16,7 @@ from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord
 from psflow.ps_runtime.checkpoint.records import clear_finished, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import ModelDirError, PsflowError, UsageError
-from psflow.ps_runtime.estimator.fork import FORKED_FROM, Fork, attempts_in_all
+from psflow.ps_runtime.estimator.fork import FORKED_FROM, Fork
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.estimator.model_dir import check_local, check_model_dir
 from psflow.ps_runtime.estimator.planned_hooks import apply_saver_hook, check_waiters
@@ -229,10 +229,11 @@ class Attempt:
         """
         estimator, store = self._estimator, CheckpointStore(self.model_dir)
         latest = store.latest()
+        facts = None if latest is None else store.manifest(latest).job
         return JobSpec(
             job_id=self.record.job_id,
             token=secrets.token_hex(16),
-            attempt=attempts_in_all(self.record.facts),
+            attempt=self.number,
             model_dir=estimator.model_dir,
             model_fn=estimator.caller.model_fn,
             params=estimator.caller.params,
@@ -250,7 +251,8 @@ class Attempt:
             finished_step=self.record.facts.get("finished_step") if self._reads_again else None,
             warm_start=self.warm_start,
             num_steps_before=latest or 0,
-            num_examples_before=0 if latest is None else store.manifest(latest).job["num_examples"],
+            num_examples_before=0 if facts is None else facts["num_examples"],
+            last_incarnation_before=0 if facts is None else max((i for _, i, _ in facts["lives"]), default=0),
         )
 
     @staticmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +13,10 @@ from psflow.ps_runtime.estimator.model_dir import check_model_dir
 from psflow.ps_runtime.specs.directories import absolute
 from psflow.ps_runtime.specs.variables import ModelSpec
 
-__all__ = ["FORKED_FROM", "Fork", "attempts_in_all"]
+__all__ = ["FORKED_FROM", "Fork"]
 
 FORKED_FROM = "forked_from"
 """What job.json calls it."""
-
-
-def attempts_in_all(facts: Mapping[str, Any]) -> int:
-    """Return how many attempts there were of a job, by its `facts` in job.json, and of those that it descends from."""
-    return int(facts.get("attempts", 0)) + int(facts.get(FORKED_FROM, {}).get("attempts", 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +70,6 @@ class Fork:
                 "run_id": None if parent is None else parent.run_id,
                 "model_dir": absolute(self.parent_dir),
                 "step": CheckpointStore(self.parent_dir).latest(),
-                # the checkpoint knows the lives of all replicas so far, and takes no push of an earlier one
-                "attempts": 0 if parent is None else attempts_in_all(parent.facts),
             }
         }
 

@@ -68,7 +68,7 @@ def open_local(
         return server.connect("ps-0")
 
     def context(role: Role, check: Callable[[], None]) -> RoleContext:
-        return RoleContext(RoleId(role, 0), job.attempt, check, on_event)
+        return RoleContext(RoleId(role, 0), job.first_incarnation, check, on_event)
 
     def check_chief() -> None:
         check()

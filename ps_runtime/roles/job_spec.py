@@ -65,6 +65,8 @@ class JobSpec:
         Where the first values come from, if model_dir has no checkpoint; None: from initializers alone.
     num_steps_before, num_examples_before : int
         Of the checkpoint that this attempt begins with, 0 without one: what comes after counts as made in the attempt.
+    last_incarnation_before : int
+        The greatest one of which that checkpoint has pushes, 0 without one: it takes none of an earlier life.
     """
 
     job_id: str
@@ -88,11 +90,12 @@ class JobSpec:
     warm_start: WarmStart | None = None
     num_steps_before: int = 0
     num_examples_before: int = 0
+    last_incarnation_before: int = 0
 
     @property
     def first_incarnation(self) -> int:
         """Of the first life of each role in this attempt; that of the n-th life after it is higher by n."""
-        return self.attempt * LIVES_PER_ATTEMPT
+        return max(self.attempt * LIVES_PER_ATTEMPT, self.last_incarnation_before + 1)
 
     @property
     def roles(self) -> tuple[RoleId, ...]:

@@ -65,6 +65,8 @@ def _run_pieces(numbers: Sequence[int]) -> list[Outcome]:
     for number in numbers:
         found = _run_all(tiers.piece(number))
         append_record(number, found)
+        if (secs := sum(one.secs for one in found)) > tiers.PIECE_SECS:
+            print(f"piece {number} took {secs:.0f} s, more than {tiers.PIECE_SECS:.0f}: move tests to another one")
         outcomes += found
     return outcomes
 

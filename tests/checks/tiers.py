@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.checks.stage import RESULTS, Command, Stage, pytest_command
 
-__all__ = ["NUM_PIECES", "ci", "fast", "piece", "test"]
+__all__ = ["NUM_PIECES", "PIECE_SECS", "ci", "fast", "piece", "test"]
 
 NUM_PIECES = 8
 PIECE_SECS = 600.0
@@ -73,7 +73,7 @@ def _browser() -> list[Stage]:
 
 def piece(number: int) -> list[Stage]:
     """Return a piece of the tests that take minutes."""
-    stages = _acceptance(f"piece(number={number})", f"piece {number}", PIECE_SECS / 2, PIECE_SECS / 2)
+    stages = _acceptance(f"piece(number={number})", f"piece {number}", PIECE_SECS, PIECE_SECS)
     return [replace(stage, limit_secs=4 * PIECE_SECS, may_be_empty=True) for stage in stages]
 
 
