@@ -61,7 +61,8 @@ def by_hand(model_dir, max_steps):
 
 def coordinator(model_dir, max_steps):
     os.environ["TF_CONFIG"] = json.dumps({"cluster": json.loads(sys.argv[4]), "model_dir": model_dir})
-    tf.run_distribute_coordinator(lambda strategy: train_and_evaluate(model_dir, max_steps), tf.ParameterServerStrategy())
+    strategy = tf.ParameterServerStrategy()
+    tf.run_distribute_coordinator(lambda strategy: train_and_evaluate(model_dir, max_steps), strategy)
 
 if __name__ == "__main__":
     globals()[sys.argv[1]](os.path.abspath(sys.argv[2]), int(sys.argv[3]))

@@ -28,7 +28,7 @@ def fast() -> list[Stage]:
     """Return what starts no process, and the checks that take seconds."""
     selection = ("-n", str(NUM_PROCESSES), *SPREAD, "-m", "not browser and not process")
     command = replace(_pytest("fast", *selection, *WITHOUT_LIMIT), variables=_in_memory())
-    return [_lint(), Stage("fast", (command,), 110)]
+    return [_lint(), Stage("fast", (command,), 118)]
 
 
 def _in_memory() -> dict[str, str]:

@@ -57,7 +57,7 @@ def specs(folder: Path, max_steps: int) -> tuple[TrainSpec, list[EvalSpec]]:
 
     return TrainSpec(train, max_steps), [
         EvalSpec(evaluated("eval"), None, start_delay_secs=0, throttle_secs=0),
-        EvalSpec(evaluated("other"), None, "a/b", start_delay_secs=0, throttle_secs=0),
+        EvalSpec(evaluated("other"), None, "a b", start_delay_secs=0, throttle_secs=0),
     ]
 
 
@@ -68,7 +68,7 @@ def trained(folder: Path, max_steps: int) -> Attempt:
     return attempt
 
 
-ALL = ["the train input", "the eval input", "the eval_a/b input"]
+ALL = ["the train input", "the eval input", "the eval_a b input"]
 
 
 def test_files_are_scanned_once_for_all_roles_and_later_attempts(folder: Path, scans: list[str]) -> None:
@@ -78,7 +78,7 @@ def test_files_are_scanned_once_for_all_roles_and_later_attempts(folder: Path, s
     scans.clear()
     trained(folder, 10)
     assert scans == ALL
-    assert sorted(os.listdir(folder / "model" / "inputs")) == ["eval", "eval_a%2Fb", "train"]
+    assert sorted(os.listdir(folder / "model" / "inputs")) == ["eval", "eval_a%20b", "train"]
     kept = {name: (folder / "model" / "inputs" / name).read_bytes() for name in os.listdir(folder / "model" / "inputs")}
     trained(folder, 15)
     assert scans == ALL
