@@ -22,6 +22,7 @@ from psflow.flows.planning.planned import plan_attempt
 from psflow.flows.planning.schedules import schedule_of
 from psflow.flows.replay.ahead import check_after_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.checkpoint.records import ALL_STEPS, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.admission import check_capacity, free_slots, look
 from psflow.ps_runtime.cluster.connecting import open_cluster
@@ -211,7 +212,9 @@ def _tell_model_dir(seen: _Plan, asked: TrainParameters, beginning: Beginning | 
         state = f"is at step {step}: there is nothing left to train"
         seen.is_done = True
     else:
-        state = f"resumes from step {step}"
+        end_before = seen.attempt(lambda: read_finished(asked.model_dir))
+        is_early = end_before is not None and end_before.final_step == step and end_before.reason != ALL_STEPS
+        state = f"resumes from step {step}{f', where {end_before.reason}' if end_before and is_early else ''}"
     until = "" if seen.is_done else "; until the data ends" if end is None else f"; until step {end}"
     seen.tell(
         "model_dir",

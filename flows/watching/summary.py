@@ -78,7 +78,7 @@ def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
         "model_dir": job.model_dir,
         "final_step": chief["job"]["global_step"],
         "max_steps": job.train_spec.max_steps,
-        "stop_reason": chief["job"]["stop_reason"],
+        "stop_reason": chief["job"]["stop_reason"] or chief["job"]["input_end"],
         "checkpoints": CheckpointStore(job.model_dir).steps(),
         "evaluated_steps": sorted(EvaluationLog(job.model_dir).evaluated(name)),
         "best": _best(job, outcome.best),

@@ -14,12 +14,14 @@ from psflow.ps_runtime.checkpoint.typed_json import UnixTime, as_kind, from_json
 from psflow.ps_runtime.errors import CheckpointError
 
 __all__ = [
+    "ALL_STEPS",
     "EVALUATIONS",
     "EvaluationLog",
     "EvaluationRecord",
     "FinishedMarker",
     "clear_finished",
     "measured",
+    "nothing_left",
     "read_finished",
     "write_finished",
 ]
@@ -29,12 +31,23 @@ EVALUATIONS = "evaluations.jsonl"
 LOCK = ".evaluations.lock"
 
 
+ALL_STEPS = "all steps are done"
+"""Why training has ended, where nothing ended it before."""
+
+
 @dataclass(frozen=True, slots=True)
 class FinishedMarker:
     """Training has ended at `final_step`, for `reason`; the checkpoint of that step comes right after this marker."""
 
     final_step: int
     reason: str
+
+
+def nothing_left(begun_at: int, max_steps: int | None) -> str | None:
+    """Return, for people, that a training that began at a step was at its end by then; None if it was not."""
+    if max_steps is None or begun_at < max_steps:
+        return None
+    return f"nothing was trained: the model was at step {begun_at:,} already, and max_steps is {max_steps:,}"
 
 
 def write_finished(model_dir: str, final_step: int, reason: str, fence: Fence = open_fence) -> None:

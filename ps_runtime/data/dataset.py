@@ -46,7 +46,8 @@ class Dataset(Transformations, KnownInput):
     labels : array, dict of str to array, or None
         As many rows as `features`.
     batch_size : int
-        Records of a batch, >= 1. The last batch of an epoch may be smaller.
+        Records of a batch, >= 1. The last batch of an epoch may be smaller. An input_fn that returns 1 of it and has
+        called no `batch` is refused.
     num_epochs : int or None
         How often to read the records, >= 1; None: for ever.
     shuffle_seed : int or None
@@ -231,6 +232,11 @@ class Dataset(Transformations, KnownInput):
     def is_batched(self) -> bool:
         """Whether `batch` was called, so that the next `map`, `take` and the like are of batches."""
         return self.order.is_batched
+
+    def in_batches(self, batch_size: int, num_epochs: int | None, shuffle_seed: int | None) -> Dataset:
+        """Return the records in batches of a size, also of one, in the order of a seed."""
+        order = replace(self.order, is_batched=True)
+        return replace(self, batch_size=batch_size, num_epochs=num_epochs, shuffle_seed=shuffle_seed, order=order)
 
     def with_features(self, features: Columns, **changes: Any) -> Dataset:
         """Return the data set with other features and `changes`; ids that are still there stay declared."""

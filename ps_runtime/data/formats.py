@@ -81,5 +81,6 @@ def open_dataset(
     shuffle_seed = seed if shuffle else None
     if isinstance(dataset, RecordInput):
         return replace(dataset, batching=Batching(batch_size, epochs, shuffle_seed))
-    size = dataset.batch_size if batch_size is None else batch_size
-    return replace(dataset, batch_size=size, num_epochs=epochs, shuffle_seed=shuffle_seed)
+    if batch_size is None:
+        return replace(dataset, num_epochs=epochs, shuffle_seed=shuffle_seed)
+    return dataset.in_batches(batch_size, epochs, shuffle_seed)

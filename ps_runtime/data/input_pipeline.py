@@ -178,6 +178,8 @@ def call_input_fn(input_fn: Callable[..., Any], context: InputContext | None = N
 def _as_input(result: Any, where: str, first_pass: int) -> Dataset | RecordInput | LazyDataset | Iterator[Batch]:
     if isinstance(result, tuple):
         return _one_batch(result, where)
+    if isinstance(result, Dataset) and not result.is_batched and result.batch_size == 1 < result.num_records:
+        raise _not_batched(where)
     if isinstance(result, Dataset | RecordInput):
         return result
     if isinstance(result, Transformations):
@@ -231,11 +233,14 @@ def _checked(batches: Iterable[Any], where: str) -> Iterator[Batch]:
 def _batched(data: Transformations, where: str, first_pass: int) -> LazyDataset | Iterator[Batch]:
     """Return the batches of a data set that is computed as it is read: those of none as a stream that is empty."""
     if not data.is_batched:
-        raise InputError(
-            (
-                f"{where} returned a data set without a batch size; call its batch(batch_size), or, where its elements "
-                "are batches already, as a generator, a map or an interleave may make them, return iter(data_set)",
-            )
+        raise _not_batched(
+            where,
+            ", or, where its elements are batches already, as a generator, a map or an "
+            "interleave may make them, return iter(data_set)",
         )
     lazy = data.by_number()
     return lazy if lazy is not None and lazy.elements.num_elements else _checked(data.stream().read(first_pass), where)
+
+
+def _not_batched(where: str, otherwise: str = "") -> InputError:
+    return InputError((f"{where} returned a data set without a batch size; call its batch(batch_size){otherwise}",))

@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,7 +55,7 @@ class Batching:
     def applied_to(self, dataset: Dataset) -> Dataset:
         """Return records in memory, given in the same way."""
         size = dataset.num_records if self.batch_size is None else self.batch_size
-        return replace(dataset, batch_size=size, num_epochs=self.num_epochs, shuffle_seed=self.shuffle_seed)
+        return dataset.in_batches(size, self.num_epochs, self.shuffle_seed)
 
 
 class RecordDataset(KnownInput):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.records import nothing_left
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
@@ -142,12 +143,11 @@ class Estimator:
         """
         if steps is not None and max_steps is not None:
             raise UsageError(("give steps or max_steps, not both",))
-        steps = checked_steps(steps)
-        start = CheckpointStore(self.model_dir).latest() or 0
+        steps, start = checked_steps(steps), CheckpointStore(self.model_dir).latest() or 0
         last = start + steps if steps is not None else max_steps
-        hooks, listeners = () if hooks is None else hooks, () if saving_listeners is None else saving_listeners
-        train_spec = TrainSpec(input_fn, last, hooks, listeners, non_finite)
-        if train_spec.max_steps is not None and start >= train_spec.max_steps:
+        train_spec = TrainSpec(input_fn, last, hooks or (), saving_listeners or (), non_finite)
+        if (done := nothing_left(start, train_spec.max_steps)) is not None:
+            logger.warning("%s", done)
             return self
         with Attempt(self, train_spec, None, reads_again=True) as attempt:
             attempt.run_here(attempt.log_event)

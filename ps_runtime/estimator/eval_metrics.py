@@ -6,7 +6,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, measured
@@ -55,6 +55,9 @@ class MetricPredicate(ABC):
     min_steps: int
     is_higher: bool
 
+    known_steps: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
+    """Of evaluations whose metrics were looked at."""
+
     def __post_init__(self) -> None:
         _split(self.eval_dir)
 
@@ -63,7 +66,9 @@ class MetricPredicate(ABC):
         found = read_eval_metrics(self.eval_dir)
         if not found:
             self._warn_of_others()
-        return self.reason({step: self._value(step, found[step]) for step in found if step >= self.min_steps})
+        self._check_newest(found)
+        name = self.metric_name
+        return self.reason({step: of[name] for step, of in found.items() if step >= self.min_steps and name in of})
 
     @abstractmethod
     def reason(self, values: Mapping[int, float]) -> str:
@@ -73,15 +78,21 @@ class MetricPredicate(ABC):
         """Return whether `value` is beyond `than`; never for NaN."""
         return value > than if self.is_higher else value < than
 
-    def _value(self, step: int, metrics: Mapping[str, float]) -> float:
-        if self.metric_name not in metrics:
-            raise UsageError(
-                (
-                    f"early stopping looks at the metric {self.metric_name!r}, but the evaluation of step {step} has "
-                    f"{', '.join(sorted(metrics))}{did_you_mean(self.metric_name, metrics)}",
-                )
-            )
-        return metrics[self.metric_name]
+    def _check_newest(self, found: Mapping[int, Mapping[str, float]]) -> None:
+        """Refuse a metric that a new evaluation lacks; those of an earlier training may have been made without it."""
+        is_first, newest = not self.known_steps, max(found, default=None)
+        is_new = newest is not None and newest not in self.known_steps
+        self.known_steps.update(found)
+        if newest is None or not is_new or self.metric_name in found[newest]:
+            return
+        metrics = found[newest]
+        fault = (
+            f"early stopping looks at the metric {self.metric_name!r}, but the evaluation of step {newest} has "
+            f"{', '.join(sorted(metrics))}{did_you_mean(self.metric_name, metrics)}"
+        )
+        if not is_first:
+            raise UsageError((fault,))
+        logger.warning("%s; it waits for an evaluation that has it", fault)
 
     def _warn_of_others(self) -> None:
         others = sorted(EvaluationLog(_split(self.eval_dir)[0]).by_name())

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from psflow.ps_runtime.checkpoint.files import atomic_write_text
 from psflow.ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
 from psflow.ps_runtime.checkpoint.typed_json import as_kind, from_json
@@ -18,7 +20,17 @@ from psflow.ps_runtime.errors import ArgumentTypeError, CheckpointError, UsageEr
 from psflow.ps_runtime.number_kinds import is_number
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
-__all__ = ["BestRecord", "Better", "CompareFn", "best_of", "better", "check_compare_fn", "is_better", "not_finite"]
+__all__ = [
+    "BestRecord",
+    "Better",
+    "CompareFn",
+    "best_of",
+    "better",
+    "check_compare_fn",
+    "is_better",
+    "missing",
+    "not_finite",
+]
 
 CompareFn = Callable[..., Any]
 """``compare_fn(best_eval_result, current_eval_result)``: whether the current one is better."""
@@ -127,10 +139,34 @@ def not_finite(compare_fn: CompareFn, metrics: Mapping[str, float]) -> dict[str,
     >>> not_finite(better("auc", "max"), {"loss": 0.5, "auc": float("nan"), "recall": float("nan")})
     {'auc': nan}
     """
-    best, current = _Seen(metrics), _Seen(metrics)
-    compare_fn(best_eval_result=best, current_eval_result=current)
-    deciding = sorted({*best.names, *current.names, "loss"} & {*metrics})
+    deciding = sorted({*_looked_at(compare_fn, metrics), "loss"} & {*metrics})
     return {name: metrics[name] for name in deciding if not math.isfinite(metrics[name])}
+
+
+def missing(compare_fn: CompareFn, best: Mapping[str, float], current: Mapping[str, float]) -> list[str]:
+    """Return the metrics that decide, and that an older result lacks: it was made before the model had them.
+
+    Examples
+    --------
+    >>> missing(better("auc", "max"), {"loss": 0.5}, {"loss": 0.5, "auc": 0.7})
+    ['auc']
+    """
+    return sorted(_looked_at(compare_fn, current) - best.keys())
+
+
+def _looked_at(compare_fn: CompareFn, metrics: Mapping[str, float]) -> set[str]:
+    """Return the metrics that are looked at where a result is compared with itself."""
+    best, current = _Seen(metrics), _Seen(metrics)
+    _compared(compare_fn, best, current)
+    return best.names | current.names
+
+
+def _compared(compare_fn: CompareFn, best: Mapping[str, float], current: Mapping[str, float]) -> bool:
+    found = compare_fn(best_eval_result=best, current_eval_result=current)
+    if not isinstance(found, bool | np.bool_):
+        hint = "; does it lack a return?" if found is None else ""
+        raise ArgumentTypeError((f"compare_fn returned {found!r}, expected True or False{hint}",))
+    return bool(found)
 
 
 class _Seen(UserDict[str, float]):
@@ -160,12 +196,13 @@ def is_better(compare_fn: CompareFn, best: Mapping[str, float] | None, current: 
     Notes
     -----
     This is the one place that compares results: for exporters, for the alias ``best``, for a choice out of the record.
+    A best one that lacks a metric which decides is none: it was made before the model had that metric.
     """
     if not_finite(compare_fn, current):
         return False
-    if best is None or not_finite(compare_fn, best):
+    if best is None or missing(compare_fn, best, current) or not_finite(compare_fn, best):
         return True
-    return bool(compare_fn(best_eval_result=best, current_eval_result=current))
+    return _compared(compare_fn, best, current)
 
 
 def best_of(results: Sequence[Mapping[str, float]], compare_fn: CompareFn) -> int | None:
@@ -181,7 +218,8 @@ def best_of(results: Sequence[Mapping[str, float]], compare_fn: CompareFn) -> in
     Returns
     -------
     int or None
-        None if there is no result, or none with finite metrics.
+        None if there is no result, or none with finite metrics. Results without a metric that the last one has, and
+        that decides, do not count.
 
     Examples
     --------
@@ -189,8 +227,9 @@ def best_of(results: Sequence[Mapping[str, float]], compare_fn: CompareFn) -> in
     2
     """
     best: int | None = None
+    deciding = _looked_at(compare_fn, results[-1]) if results else set()
     for index, metrics in enumerate(results):
-        if is_better(compare_fn, None if best is None else results[best], metrics):
+        if deciding <= metrics.keys() and is_better(compare_fn, None if best is None else results[best], metrics):
             best = index
     return best
 

@@ -10,6 +10,7 @@ Versions count 1, 2, ... and are not used twice. An export appears by a rename, 
 
 from __future__ import annotations
 
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from typing import Any
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.model.best import BestRecord, Better, CompareFn, better, check_compare_fn, is_better
+from psflow.ps_runtime.model.best import BestRecord, Better, CompareFn, better, check_compare_fn, is_better, missing
 from psflow.ps_runtime.model.export_bundle import ExportBundle, ModelWriter, add_version, check_export_arguments
 from psflow.ps_runtime.model.export_directory import ExportDirectory
 from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
@@ -52,6 +53,9 @@ class ExportResult:
     path: str
     global_step: int
     is_best: bool
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -221,6 +225,9 @@ class BestExporter(Exporter):
         best = BestRecord.read(directory.path)
         if not is_better(self.compare_fn, best.metrics if best else None, bundle.metrics):
             return None
+        if best is not None and (names := missing(self.compare_fn, best.metrics, bundle.metrics)):
+            sentence = "exporter %r: the best so far, of step %d, was evaluated without %s; the best is chosen anew"
+            logger.warning(sentence, self.name, best.step, ", ".join(names))
         result = self._add(directory, bundle, writer, is_best=True)
         BestRecord(bundle.global_step, dict(bundle.metrics), result.version, result.path).write(directory.path)
         directory.keep(self.exports_to_keep)  # only now, when the best is the newest: so the best always stays

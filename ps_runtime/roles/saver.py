@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -10,7 +11,7 @@ from typing import Any
 
 from psflow.ps_runtime.checkpoint.entries import ShardRecord
 from psflow.ps_runtime.checkpoint.manifest import Manifest
-from psflow.ps_runtime.checkpoint.records import EvaluationLog, write_finished
+from psflow.ps_runtime.checkpoint.records import ALL_STEPS, EvaluationLog, nothing_left, write_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.saving import SavingClient
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
@@ -22,6 +23,8 @@ from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.saving_session import SavingSession
 
 __all__ = ["ChiefSaver"]
+
+logger = logging.getLogger(__name__)
 
 END_SECS = 10.0
 """How long a chief that has failed waits for a listener, or for a file being committed."""
@@ -174,7 +177,11 @@ class ChiefSaver:
 
     def _announce_end(self, cut: Cut) -> None:
         """Mark the end before the final checkpoint is there, so that whoever finds that one knows that it is final."""
-        reason = self._count()["stop_reason"] or "all steps are done"
+        end, max_steps = self._count(), self._job.train_spec.max_steps
+        early = end["input_end"] or nothing_left(self._job.num_steps_before, max_steps)
+        if early is not None and not end["stop_reason"] and max_steps is not None:
+            logger.warning("%s", early)
+        reason = end["stop_reason"] or early or ALL_STEPS
         write_finished(self._job.model_dir, cut.step, reason, self._context.fence)
 
     def _count(self) -> dict[str, Any]:

@@ -328,9 +328,19 @@ class Job:
             "repeats": self.input.num_repeats,
             "misses": self.input.num_misses,
             "stop_reason": self.stop_reason,
+            "input_end": self._input_end(),
         } | self._updates.statistics()
 
     # Inside
+
+    def _input_end(self) -> str | None:
+        """Return, for people, that the input ended before the last step; None if it did not."""
+        if not self.input.is_exhausted or (self.max_steps is not None and self.global_step >= self.max_steps):
+            return None
+        of, remedy = ("", "") if self.max_steps is None else (f" of {self.max_steps:,}", "; repeat() reads it again")
+        epochs = self.input.epochs_completed
+        read = f"{self.num_examples:,} examples in {epochs:,} epoch{'s' if epochs != 1 else ''}"
+        return f"the input ended after {self.global_step:,}{of} steps ({read}){remedy}"
 
     def _tell_living(self) -> None:
         here_or_to_come = self.num_replicas - len(self._replicas.gone)

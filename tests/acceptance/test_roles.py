@@ -41,7 +41,8 @@ def input_fn():
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
-    config = tf.RunConfig("model", save_checkpoints_steps=20)
+    patient = tf.StepDeadline(min_secs=60)  # else a worker that a busy machine stops for a second is lost
+    config = tf.RunConfig("model", save_checkpoints_steps=20, step_deadline=patient)
     train_spec = tf.TrainSpec(input_fn, max_steps=int(sys.argv[1]))
     eval_spec = tf.EvalSpec(input_fn, steps=5, start_delay_secs=0, throttle_secs=0)
     reports = tf.train_and_evaluate(MyEstimator("model", config), train_spec, eval_spec)

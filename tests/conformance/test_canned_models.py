@@ -205,7 +205,7 @@ def test_a_baseline_learns_the_mean_and_the_shares_of_the_classes(tmp_path: Path
     fast = psflow.GradientDescent(learning_rate=2.0)
     shares = model_of("BaselineClassifier", tmp_path / "shares", optimizer=fast, n_classes=3)
     shares.train(lambda: classes, max_steps=60)
-    predicted = next(shares.predict(lambda: Dataset({"x": X})))
+    predicted = next(shares.predict(lambda: Dataset({"x": X}).batch(4)))
     assert predicted["probabilities"] == pytest.approx([0.25, 0.5, 0.25], abs=0.01)
 
 

@@ -172,13 +172,26 @@ def test_does_not_warn_before_the_first_evaluation(estimator, caplog):
 
 
 @pytest.mark.parametrize("make", ALL)
-def test_a_metric_that_is_not_measured_is_refused(estimator, make):
+def test_a_metric_that_is_not_measured_is_refused(estimator, make, caplog):
+    hook = make(estimator, "acuracy", 1)
+    words = "early stopping looks at the metric 'acuracy', but the evaluation of step {} has accuracy, loss; did you"
     note(estimator, {10: 0.9}, metric="accuracy")
-    with pytest.raises(
-        UsageError,
-        match="early stopping looks at the metric 'acuracy', but the evaluation of step 10 has accuracy, loss; did you",
-    ):
-        decides(make(estimator, "acuracy", 1))
+    assert decides(hook) == "", "it may be of a training before, whose model had no such metric"
+    assert words.format(10) in caplog.text
+    note(estimator, {20: 0.9}, metric="accuracy")
+    with pytest.raises(UsageError, match=words.format(20)):
+        decides(hook)
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_evaluations_of_a_training_before_may_lack_the_metric(estimator, make):
+    hook = make(estimator, "auc", 1)
+    note(estimator, {10: 0.9, 20: 0.9}, metric="accuracy")
+    assert decides(hook) == ""
+    note(estimator, {30: 1.0}, metric="auc")
+    assert decides(hook) == ""
+    note(estimator, {40: 1.0}, metric="auc")
+    assert ("auc" in decides(hook)) is (make in ALL[2:])
 
 
 @pytest.mark.parametrize("make", ALL)

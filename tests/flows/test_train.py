@@ -102,6 +102,9 @@ def test_a_users_own_model_and_generator_train_over_tcp_until_the_data_end(serve
     assert answer["pages"]["prefect"].startswith(url.removesuffix("api"))
     assert answer["final_step"] == 200
     assert answer["max_steps"] is None
+    assert answer["stop_reason"] == "the input ended after 200 steps (1,600 examples in 1 epoch)"
+    run = MlflowClient(f"sqlite:///{project.path}/mlflow.db").get_run(answer["run_id"])
+    assert run.data.tags["psflow.stop_reason"] == answer["stop_reason"]
     assert answer["evaluated_steps"] == [0, 100, 200]
     assert answer["input"] == {"examples": 1600, "epochs_completed": 1, "repeats": 0, "misses": 0}
     assert answer["non_finite"] == {"eval": {"rows": 1, "dropped": True}}

@@ -133,6 +133,15 @@ def test_a_job_that_is_there_is_resumed_or_done() -> None:
     assert plan(["t.yaml", "train.max_steps=9"]).facts["model_dir"]["state"] == "resumes from step 2"
 
 
+def test_a_job_whose_input_has_ended_says_so() -> None:
+    asked = ["t.yaml", "input.train.epochs=1", "train.max_steps=9"]
+    settings = read_settings(asked)
+    training = build_training(parse_parameters(settings.values, settings.origins))
+    training.estimator.train(training.train_spec.input_fn, max_steps=9)
+    why = "the input ended after 2 of 9 steps (3 examples in 1 epoch); repeat() reads it again"
+    assert plan(asked).facts["model_dir"]["state"] == f"resumes from step 2, where {why}"
+
+
 def test_the_mlflow_run_of_a_job_must_be_there() -> None:
     job = JobFile("runs/t")
     job.claim()

@@ -19,8 +19,21 @@ def batches(*pairs: Any) -> Iterator[Any]:
 
 
 def test_a_data_set_is_returned_as_it_is() -> None:
-    data = Dataset([1, 2])
+    data = Dataset([1, 2]).batch(2)
     assert open_input(lambda: data) is data
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", "infer", None])
+@pytest.mark.parametrize("data", [Dataset([1, 2]), Dataset([1, 2]).shuffle(2, seed=1), Dataset([1, 2]).repeat(3)])
+def test_a_data_set_without_a_batch_is_refused(data: Dataset, mode: Any) -> None:
+    words = r"^input_fn .* returned a data set without a batch size; call its batch\(batch_size\)$"
+    with pytest.raises(InputError, match=words):
+        open_input(lambda: data, mode=mode)
+    assert isinstance(open_input(lambda: data.batch(1), mode=mode), Dataset), "unless it is what is wanted"
+
+
+def test_a_single_record_is_a_batch() -> None:
+    assert isinstance(open_input(lambda: Dataset([1])), Dataset)
 
 
 def test_a_tuple_of_arrays_is_a_data_set_of_one_batch() -> None:
@@ -173,7 +186,7 @@ class TestArguments:
     def test_a_method_can_be_an_input_fn(self) -> None:
         class Source:
             def read(self, params: Any) -> Dataset:
-                return Dataset(params["rows"])
+                return Dataset(params["rows"]).batch(2)
 
         data = open_input(Source().read, params={"rows": [1, 2]})
         assert isinstance(data, Dataset)

@@ -162,7 +162,7 @@ def test_batches_over_the_ends_of_passes_lose_no_row_to_those_that_are_left_out(
     [
         lambda: (UNREAD, Y[:3]),
         lambda: iter([(UNREAD, Y[:3])]),
-        lambda: Dataset({MATRIX: np.stack([NAN, READ["a"]], axis=1)}, Y[:3], columns=("b", "a")),
+        lambda: Dataset({MATRIX: np.stack([NAN, READ["a"]], axis=1)}, Y[:3], columns=("b", "a")).batch(3),
     ],
 )
 def test_cells_that_the_model_does_not_read_do_not_count(input_fn: Any, policy: Any) -> None:

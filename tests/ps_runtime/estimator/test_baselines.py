@@ -32,7 +32,7 @@ def test_a_regressor_finds_the_mean_of_the_labels(tmp_path: Path, as_mapping: bo
     labels = np.stack([LABELS, -2.0 * LABELS], axis=1).astype(np.float32)
     model = BaselineRegressor(label_dimension=2, model_dir=str(tmp_path), config=CONFIG)
     model.train(lambda: Dataset(features, labels).batch(100).repeat(), max_steps=300)
-    [first, *_] = model.predict(lambda: Dataset(features))
+    [first, *_] = model.predict(lambda: Dataset(features).batch(100))
     np.testing.assert_allclose(first["predictions"], [0.5, -1.0], atol=0.01)
 
 
@@ -56,4 +56,4 @@ def test_all_faults_come_at_once() -> None:
 def test_labels_are_looked_at_before_anything_starts(tmp_path: Path) -> None:
     model = BaselineClassifier(n_classes=2, model_dir=str(tmp_path / "model"), config=CONFIG)
     with pytest.raises(InputError, match="row 90 of the train input"):
-        model.train(lambda: Dataset({"x": FEATURES}, LABELS), max_steps=1)
+        model.train(lambda: Dataset({"x": FEATURES}, LABELS).batch(10), max_steps=1)

@@ -36,7 +36,7 @@ def test_it_explains_as_much_as_an_mlp_of_scikit_learn(tmp_path: Path) -> None:
     explained = 1 - results["average_loss"] / labels[test].var()
     assert explained == pytest.approx(reference.score(features[test], labels[test]), abs=0.02)
     assert explained > 0.95
-    [first, *_] = estimator.predict(lambda: Dataset({"x": features[test]}))
+    [first, *_] = estimator.predict(lambda: Dataset({"x": features[test]}).batch(100))
     assert first["predictions"].shape == (1,)
 
 
@@ -60,5 +60,5 @@ def test_all_faults_come_at_once() -> None:
 def test_labels_are_looked_at_before_anything_starts(tmp_path: Path) -> None:
     estimator = DNNRegressor([4], label_dimension=2, model_dir=str(tmp_path))
     with pytest.raises(InputError, match=r"expected labels of shape \(3, 2\) .* of the train input, got \(3,\)"):
-        estimator.train(lambda: Dataset({"x": [1.0, 2.0, 3.0]}, [1.0, 2.0, 3.0]), max_steps=1)
+        estimator.train(lambda: Dataset({"x": [1.0, 2.0, 3.0]}, [1.0, 2.0, 3.0]).batch(3), max_steps=1)
     assert not list(tmp_path.iterdir())

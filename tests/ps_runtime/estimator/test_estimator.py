@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from dataclasses import replace
@@ -11,6 +12,7 @@ import numpy as np
 import psutil
 import pytest
 
+import psflow
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.errors import (
     CheckpointError,
@@ -81,14 +83,36 @@ def test_refuses_contradictory_ends(make, arguments, said):
 
 
 @pytest.mark.parametrize("input_fn", [records, batches])
-@pytest.mark.parametrize("max_steps", [None, 1000])
-def test_an_input_that_ends_is_read_once_and_ends_training(make, input_fn, max_steps):
+@pytest.mark.parametrize(
+    ("max_steps", "said"),
+    [
+        (None, "the input ended after 10 steps (40 examples in 1 epoch)"),
+        (1000, "the input ended after 10 of 1,000 steps (40 examples in 1 epoch); repeat() reads it again"),
+        (NUM_BATCHES, "all steps are done"),
+    ],
+)
+def test_an_input_that_ends_is_read_once_and_ends_training(make, input_fn, max_steps, said, caplog):
     seen = BatchRows()
     estimator = make()
     estimator.train(input_fn, [seen], max_steps=max_steps)
     assert sorted(seen.rows) == list(range(NUM_RECORDS))
     assert steps_of(estimator.model_dir)[-1] == NUM_BATCHES
-    assert read_finished(estimator.model_dir).final_step == NUM_BATCHES
+    finished = read_finished(estimator.model_dir)
+    assert (finished.final_step, finished.reason) == (NUM_BATCHES, said)
+    warned = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warned == ([said] if max_steps == 1000 else [])
+
+
+@pytest.mark.parametrize("max_steps", [5, 3])
+def test_who_has_nothing_left_to_train_is_told(make, max_steps, caplog):
+    estimator = make().train(shuffled, max_steps=5)
+    said = f"nothing was trained: the model was at step 5 already, and max_steps is {max_steps}"
+    estimator.train(shuffled, max_steps=max_steps)
+    assert said in caplog.text
+    caplog.clear()
+    psflow.train_and_evaluate(estimator, psflow.TrainSpec(shuffled, max_steps=max_steps), psflow.EvalSpec(records))
+    assert said in caplog.text
+    assert read_finished(estimator.model_dir).reason == said
 
 
 @pytest.mark.parametrize("input_fn", [records, batches])

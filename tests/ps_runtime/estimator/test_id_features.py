@@ -107,7 +107,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Estimator:
     [
         (records(CLASSES, num_ids=12), r"int64\[\] of 12 ids"),
         (records(CLASSES, embedding=2), r"int64\[\] of 6 ids, embedding 2"),
-        (lambda: Dataset({"word": WORDS, "x": NUMBERS}, CLASSES), r"int64\[\]"),
+        (lambda: Dataset({"word": WORDS, "x": NUMBERS}, CLASSES).batch(40), r"int64\[\]"),
     ],
 )
 def test_other_ids_are_refused_on_resume(trained: Estimator, other: Callable[[], Dataset], found: str) -> None:
@@ -156,7 +156,7 @@ def watching(features: Any, labels: Any, mode: str, input_schema: InputSchema) -
 def test_a_model_fn_is_given_the_schema_of_training_in_every_mode(tmp_path: Path) -> None:
     SEEN.clear()
     estimator = Estimator(watching, str(tmp_path), CONFIG)
-    narrow = Dataset({"word": WORDS.astype(np.int16), "x": NUMBERS.astype(np.float64)}, TARGETS)
+    narrow = Dataset({"word": WORDS.astype(np.int16), "x": NUMBERS.astype(np.float64)}, TARGETS).batch(40)
     spec = EvalSpec(lambda: narrow, start_delay_secs=0, throttle_secs=0)
     with Attempt(estimator, TrainSpec(records(), 5), spec) as attempt:
         model = attempt.plan.model

@@ -82,5 +82,5 @@ def test_all_faults_come_at_once() -> None:
 )
 def test_labels_are_looked_at_before_anything_starts(estimator: Any, labels: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        estimator.train(lambda: Dataset({"x": [1.0, 2.0, 3.0]}, np.array(labels)), max_steps=1)
+        estimator.train(lambda: Dataset({"x": [1.0, 2.0, 3.0]}, np.array(labels)).batch(3), max_steps=1)
     assert not Path("unused").exists()

@@ -101,7 +101,7 @@ def test_predictions_read_columns_by_name_and_need_no_labels(trained: Estimator)
     expected = [row["y"] for row in trained.predict(table())]
 
     def unlabelled() -> Dataset:
-        return Dataset(table("xba")().features, columns=("x", "b", "a"))
+        return Dataset(table("xba")().features, columns=("x", "b", "a")).batch(4)
 
     assert [row["y"] for row in trained.predict(unlabelled)] == expected
 
@@ -111,7 +111,7 @@ def test_a_missing_column_is_refused_by_everything(trained: Estimator, columns: 
     names = tuple(columns.replace("xx", "xz"))
 
     def lacking() -> Dataset:
-        return Dataset({MATRIX: np.zeros((4, 3), np.float32)}, np.zeros(4, np.float32), columns=names)
+        return Dataset({MATRIX: np.zeros((4, 3), np.float32)}, np.zeros(4, np.float32), columns=names).batch(4)
 
     model = CheckpointStore(trained.model_dir).manifest(6).model
     for use in (
@@ -141,7 +141,7 @@ def test_another_training_input_is_refused_on_resume_and_in_a_fork(trained: Esti
 
 def test_a_feature_that_cannot_be_given_again_is_refused_before_training(tmp_path: Path) -> None:
     def words() -> Dataset:
-        return Dataset({MATRIX: X, "who": np.full(len(X), b"ann", "S10")}, Y)
+        return Dataset({MATRIX: X, "who": np.full(len(X), b"ann", "S10")}, Y).batch(4)
 
     estimator = Estimator(plane, str(tmp_path))
     with pytest.raises(InputError, match=r"the train input: feature 'who' has dtype \|S10, which nobody can give"):

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psflow.ps_runtime.data.enforcement import schema_of
-from psflow.ps_runtime.errors import CheckpointError, StorageError, UsageError
+from psflow.ps_runtime.errors import ArgumentTypeError, CheckpointError, StorageError, UsageError
 from psflow.ps_runtime.model.best import best_of, not_finite
 from psflow.ps_runtime.model.export_bundle import ExportBundle
 from psflow.ps_runtime.model.exporters import (
@@ -320,6 +320,30 @@ def test_a_metric_that_is_not_there_is_an_error_at_the_first_evaluation(tmp_path
     words = "^compare_fn: the evaluation has accuracy, loss, but no metric 'acuracy'; did you mean 'accuracy'"
     with pytest.raises(UsageError, match=words):
         run(exporter, tmp_path, writer, 1, accuracy=0.5)
+    assert exported(tmp_path, "best") == {}
+
+
+def newer_is_better(best_eval_result: Any, current_eval_result: Any) -> bool:
+    return bool(current_eval_result["auc"] > best_eval_result["auc"])
+
+
+@pytest.mark.parametrize("compare_fn", [better("auc", "max"), newer_is_better])
+def test_a_record_without_the_metric_is_no_best(tmp_path: Any, writer: Writer, compare_fn: Any, caplog: Any) -> None:
+    assert run(BestExporter(), tmp_path, writer, 1, loss=0.1).is_best
+    exporter = BestExporter(compare_fn=compare_fn)
+    assert run(exporter, tmp_path, writer, 2, loss=0.9, auc=0.5).is_best
+    assert "the best so far, of step 1, was evaluated without auc; the best is chosen anew" in caplog.text
+    assert run(exporter, tmp_path, writer, 3, loss=0.9, auc=0.4) is None
+    assert run(exporter, tmp_path, writer, 4, loss=0.9, auc=0.6).is_best
+    results = [{"loss": 0.1}, {"loss": 0.9, "auc": 0.5}, {"loss": 0.9, "auc": 0.4}]
+    assert best_of(results, compare_fn) == 1
+
+
+@pytest.mark.parametrize(("found", "words"), [(None, "None, .*lack a return"), (1, "1, expected"), ("yes", "'yes'")])
+def test_compare_fn_returns_true_or_false(tmp_path: Any, writer: Writer, found: Any, words: str) -> None:
+    exporter = BestExporter(compare_fn=lambda best_eval_result, current_eval_result: found)
+    with pytest.raises(ArgumentTypeError, match=f"^compare_fn returned {words}"):
+        run(exporter, tmp_path, writer, 1)
     assert exported(tmp_path, "best") == {}
 
 

@@ -202,7 +202,7 @@ def test_a_data_set_of_another_size_than_planned_is_refused(roles, make, each_wo
     sizes = iter([NUM_RECORDS, 12])
 
     def input_fn():
-        return Dataset({"x": X[:12], "row": np.arange(12)}, Y[:12]) if next(sizes) == 12 else records()
+        return Dataset({"x": X[:12], "row": np.arange(12)}, Y[:12]).batch(4) if next(sizes) == 12 else records()
 
     words = "the train input is 12 records in chief-0, and was 40 records where the job was planned; return the same"
     with pytest.raises(InputError, match=words):

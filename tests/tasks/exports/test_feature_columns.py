@@ -21,7 +21,7 @@ ROWS = {"area": np.float32([1, 2]), "color": np.array([["red", ""], ["green", "r
 
 
 def houses() -> Dataset:
-    return Dataset(ROWS, np.float32([3, 4]))
+    return Dataset(ROWS, np.float32([3, 4])).batch(2)
 
 
 def test_it_predicts_from_raw_features(tmp_path: Path) -> None:
