@@ -41,7 +41,7 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     workers = [subprocess.Popen([*dask, "worker", *options], **quiet) for _ in range(4)]
     try:
         deadline = time.monotonic() + TIMEOUT_SECS
-        while not file.exists() and time.monotonic() < deadline:
+        while not (file.exists() and file.stat().st_size) and time.monotonic() < deadline:
             with pytest.raises(subprocess.TimeoutExpired):
                 own.wait(0.1)
         yield json.loads(file.read_text())["address"]
