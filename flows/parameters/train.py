@@ -46,7 +46,7 @@ class TrainingParameters(FlowParameters):
         600.0, gt=0, description="Seconds between checkpoints; null if they are counted in steps. Both null: none."
     )
     keep_checkpoint_max: Annotated[int | None, OnResume.FREE] = Field(
-        5, ge=0, description="Checkpoints to keep; 0 or null: all."
+        5, ge=0, description="Newest checkpoints to keep, beside the best one; 0 or null: all."
     )
     log_step_count_steps: Annotated[int, OnResume.FREE] = Field(
         100, ge=1, description="Steps between reports of the speed."

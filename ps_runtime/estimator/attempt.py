@@ -26,7 +26,7 @@ from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.export_bundle import ModelWriter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
-from psflow.ps_runtime.model.training import EvalSpecs, TrainSpec, all_eval_specs
+from psflow.ps_runtime.model.training import EvalSpecs, TrainSpec, all_eval_specs, best_steps
 from psflow.ps_runtime.model.warm_start import WarmStart
 from psflow.ps_runtime.roles.events import Event, LogMessage
 from psflow.ps_runtime.roles.job_spec import JobSpec
@@ -290,7 +290,10 @@ class Attempt:
         """Remove the checkpoints that only waited for their evaluation."""
         config = self._config
         CheckpointStore(self.model_dir).collect_garbage(
-            config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours, time.time()
+            config.keep_checkpoint_max,
+            config.keep_checkpoint_every_n_hours,
+            time.time(),
+            protected=best_steps(self._eval_specs, self.model_dir),
         )
 
     def _renew(self, released: threading.Event) -> None:

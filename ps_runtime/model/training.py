@@ -8,12 +8,12 @@ from typing import Any
 
 from psflow.ps_runtime.data.non_finite import NonFinite, policy_faults
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.model.exporters import Exporter
+from psflow.ps_runtime.model.exporters import BestExporter, Exporter
 from psflow.ps_runtime.model.hooks import SessionRunHook
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
-__all__ = ["EvalSpec", "EvalSpecs", "TrainSpec", "all_eval_specs", "input_names"]
+__all__ = ["EvalSpec", "EvalSpecs", "TrainSpec", "all_eval_specs", "best_steps", "input_names"]
 
 
 @dataclass(frozen=True)
@@ -160,3 +160,10 @@ def all_eval_specs(given: EvalSpecs) -> tuple[EvalSpec, ...]:
 def input_names(eval_specs: Sequence[EvalSpec]) -> list[str]:
     """Return what their inputs are called beside ``train``: ``eval`` for the first, ``eval_<name>`` for the others."""
     return ["eval", *(f"eval_{spec.name or ''}" for spec in eval_specs[1:])][: len(eval_specs)]
+
+
+def best_steps(eval_specs: Sequence[EvalSpec], model_dir: str) -> set[int]:
+    """Return the steps that BestExporters hold for the best: their checkpoints stay, to be evaluated and exported."""
+    exporters = [exporter for spec in eval_specs for exporter in spec.all_exporters]
+    records = [exporter.best(model_dir) for exporter in exporters if isinstance(exporter, BestExporter)]
+    return {record.step for record in records if record is not None}

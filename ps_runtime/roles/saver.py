@@ -15,6 +15,7 @@ from psflow.ps_runtime.checkpoint.records import ALL_STEPS, EvaluationLog, nothi
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.saving import SavingClient
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
+from psflow.ps_runtime.model.training import best_steps
 from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.protocol.job_state import JobState
 from psflow.ps_runtime.roles.context import RoleContext
@@ -166,13 +167,13 @@ class ChiefSaver:
 
     def _collect_garbage(self) -> None:
         config = self._job.config
-        awaited: set[int] = set()
+        needed = best_steps(self._job.eval_specs, self._job.model_dir)
         if self._job.eval_specs:  # every checkpoint is evaluated, however slow the evaluator is
             saved, log = self._store.saved_at().items(), self._evaluations.by_name()
             for spec in self._job.eval_specs:
-                awaited |= {step for step, _ in saved - log.get(spec.name or "", {}).items()}
+                needed |= {step for step, _ in saved - log.get(spec.name or "", {}).items()}
         self._store.collect_garbage(
-            config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours, time.time(), protected=awaited
+            config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours, time.time(), protected=needed
         )
 
     def _announce_end(self, cut: Cut) -> None:

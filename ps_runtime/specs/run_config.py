@@ -47,7 +47,7 @@ class RunConfig:
     save_checkpoints_steps, save_checkpoints_secs : number or None
         One of the two; by default every 600 s. None or 0 for both: no checkpoints.
     keep_checkpoint_max : int or None
-        How many checkpoints stay; None or 0: all.
+        How many of the newest checkpoints stay, beside that of the best export of each BestExporter; None or 0: all.
     keep_checkpoint_every_n_hours : float
         One checkpoint of each such span stays for good.
     log_step_count_steps : int or None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from psflow.ps_runtime.estimator import local
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.model.basic_hooks import StopAtStepHook
+from psflow.ps_runtime.model.best import better
 from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.event_codec import decode_event, encode_event
@@ -87,6 +89,21 @@ def test_a_job_of_which_no_evaluation_is_finite_fails_when_its_training_is_saved
         run(estimator, eval_spec)
     assert steps_of(estimator.model_dir)[-1] == 12
     assert EvaluationLog(estimator.model_dir).read()[-1].global_step == 12
+
+
+class MakesDirectory:
+    def write(self, directory, bundle):
+        os.makedirs(directory)
+
+
+def test_the_checkpoint_of_the_best_export_stays_beside_the_newest(make):
+    estimator = make(save_checkpoints_steps=2, keep_checkpoint_max=2)
+    exporters = [BestExporter("worst", compare_fn=better("loss", "max")), BestExporter()]
+    with Attempt(estimator, TrainSpec(shuffled, 20), replace(EVAL, exporters=exporters)) as attempt:
+        run_local(attempt.job(MakesDirectory()), lambda event: None, lambda: None)
+    best = {exporter.best(estimator.model_dir).step for exporter in exporters}
+    assert min(best) == 0, "the loss is greatest before the first step"
+    assert steps_of(estimator.model_dir) == sorted({18, 20} | best)
 
 
 def test_a_failure_of_training_ends_the_evaluator(make):
