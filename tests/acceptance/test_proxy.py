@@ -39,7 +39,7 @@ class Refusing(socketserver.StreamRequestHandler):
 
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A proxy that all processes are told of, and no exception from it."""
+    """A proxy that the environment names, without an exception."""
     with Proxy() as proxy:
         threading.Thread(target=proxy.serve_forever).start()
         for name in ("no_proxy", "NO_PROXY"):
