@@ -56,7 +56,7 @@ class MetricPredicate(ABC):
     is_higher: bool
 
     known_steps: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
-    """Of evaluations whose metrics were looked at."""
+    """Of evaluations whose metrics were looked at, and -1 once there was a look."""
 
     def __post_init__(self) -> None:
         _split(self.eval_dir)
@@ -82,7 +82,7 @@ class MetricPredicate(ABC):
         """Refuse a metric that a new evaluation lacks; those of an earlier training may have been made without it."""
         is_first, newest = not self.known_steps, max(found, default=None)
         is_new = newest is not None and newest not in self.known_steps
-        self.known_steps.update(found)
+        self.known_steps.update(found, [-1])
         if newest is None or not is_new or self.metric_name in found[newest]:
             return
         metrics = found[newest]

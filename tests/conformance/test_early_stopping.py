@@ -184,6 +184,15 @@ def test_a_metric_that_is_not_measured_is_refused(estimator, make, caplog):
 
 
 @pytest.mark.parametrize("make", ALL)
+def test_the_first_evaluation_of_a_new_training_must_have_the_metric(estimator, make):
+    hook = make(estimator, "acuracy", 1)
+    assert decides(hook) == ""
+    note(estimator, {10: 0.9}, metric="accuracy")
+    with pytest.raises(UsageError, match="but the evaluation of step 10 has accuracy, loss; did you mean 'accuracy'"):
+        decides(hook)
+
+
+@pytest.mark.parametrize("make", ALL)
 def test_evaluations_of_a_training_before_may_lack_the_metric(estimator, make):
     hook = make(estimator, "auc", 1)
     note(estimator, {10: 0.9, 20: 0.9}, metric="accuracy")
