@@ -12,7 +12,14 @@ import dask
 import pytest
 from distributed import Client, Event, LocalCluster, wait
 
-from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission, await_taken, free_now, look
+from psflow.ps_runtime.cluster.admission import (
+    AdmissionPolicy,
+    admission,
+    admission_lock,
+    await_taken,
+    free_now,
+    look,
+)
 from psflow.ps_runtime.errors import CapacityError, WaitTimeoutError
 from tests.leak_guard import no_leaks
 
@@ -186,6 +193,28 @@ def test_while_a_job_starts_no_other_one_chooses(client: Client) -> None:
         pass
     assert free is not None
     assert len(free) == 2
+
+
+@pytest.mark.parametrize(("most", "num_slots"), [(None, 1), (2, 2), (3, 2)])
+def test_of_more_free_slots_than_roles_a_job_gets_as_many_as_it_takes_at_most(
+    client: Client, most: int | None, num_slots: int
+) -> None:
+    with admission(client, 1, AdmissionPolicy(1), never_stop, most) as slots:
+        assert len(set(slots)) == len(slots) == num_slots
+
+
+def test_while_the_lock_is_held_no_job_chooses(client: Client) -> None:
+    with admission_lock(client, AdmissionPolicy(1), never_stop):
+        with free_now(client, never_stop) as free:
+            assert free is None
+        with (
+            pytest.raises(WaitTimeoutError, match="did not finish starting"),
+            admission(client, 1, AdmissionPolicy(0.01), never_stop),
+        ):
+            pass
+    with free_now(client, never_stop) as free:
+        assert free is not None
+        assert len(free) == 2
 
 
 def test_of_two_that_start_at_once_one_waits_for_the_other(client: Client) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.cluster import admission
-from psflow.ps_runtime.cluster.admission import free_slots, silent
+from psflow.ps_runtime.cluster.admission import await_taken, free_slots, silent
 
 
 def worker(num_threads: int = 1, **resources: float) -> dict[str, Any]:
@@ -81,3 +81,23 @@ class LosingScheduler:
 def test_a_worker_that_is_lost_while_the_scheduler_is_asked_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "ask", lambda client, question, check: asyncio.run(question(LosingScheduler())))
     assert free_slots(*admission.look(None)) == []  # type: ignore[arg-type]
+
+
+def never_stop() -> None:
+    pass
+
+
+@pytest.mark.parametrize("chosen", [["a"], ["a", "a"]])
+def test_what_was_chosen_is_looked_for_until_the_scheduler_knows_all_of_it(
+    monkeypatch: pytest.MonkeyPatch, chosen: list[str]
+) -> None:
+    num_taken = iter(range(len(chosen) + 1))
+    workers = {"a": worker(2), "b": worker()}
+    monkeypatch.setattr(admission, "look", lambda client, check: (workers, {"a": ["x"] * next(num_taken)}))
+    await_taken(None, ["a", "b", "a"], chosen, never_stop)  # type: ignore[arg-type]
+    assert next(num_taken, None) is None
+
+
+def test_nothing_is_looked_for_where_nothing_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "look", None)
+    await_taken(None, ["a"], [], never_stop)  # type: ignore[arg-type]
