@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from psflow.ps_runtime.cluster.fork_server import scratch_directory
+from psflow.ps_runtime.cluster.fork_server import shared_scratch
 from psflow.ps_runtime.config.environment import environment, prepare_environment
 from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 from tests.leak_guard import no_leaks
@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     prepare_environment()
     for name in ("TF_CONFIG", "PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
         os.environ.pop(name, None)
-    scratch_directory()  # it is kept until the process ends: not in the directory of this run
+    shared_scratch()  # it is kept until the process ends: not in the directory of this run
     # where pytest's own directories stay, and those of the workers of pytest-xdist, which inherit it
     root = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     home = Path(tempfile.mkdtemp(prefix="pytest-home-", dir=root))

@@ -102,6 +102,6 @@ def _kill_descendants() -> None:
         with contextlib.suppress(psutil.Error):  # gone, or of another user
             process.kill()
     if "psflow.ps_runtime.cluster.fork_server" in sys.modules:
-        from psflow.ps_runtime.cluster.fork_server import scratch_directory
+        from psflow.ps_runtime.cluster.fork_server import shared_scratch
 
-        shutil.rmtree(scratch_directory(), ignore_errors=True)
+        shutil.rmtree(shared_scratch(), ignore_errors=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 
 from fsspec.core import url_to_fs
@@ -21,6 +20,7 @@ from psflow.ps_runtime.checkpoint.files import (
     open_fence,
     replacing,
 )
+from psflow.ps_runtime.scratch import scratch_directory
 
 __all__ = ["FileStore"]
 
@@ -142,7 +142,7 @@ class FileStore:
         if self.is_local:
             yield self.path(name)
             return
-        with tempfile.TemporaryDirectory(prefix="psflow-") as directory:
+        with scratch_directory() as directory:
             copy = os.path.join(directory, "copy")
             self.fs.get_file(self.path(name), copy)
             yield copy

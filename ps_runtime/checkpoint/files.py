@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
@@ -109,7 +109,10 @@ def storing(path: str) -> Iterator[None]:
         place = path
         while not os.path.exists(place):
             place = os.path.dirname(place) or "."
-        raise StorageError(path, _reason(error), shutil.disk_usage(place).free) from error
+        room = os.statvfs(place)  # some file systems have no table of inodes, and say 0 of 0
+        needs_inodes = error.errno == errno.ENOSPC and room.f_files > 0 and room.f_favail == 0
+        reason = f"{_reason(error)}: there are too many files, no inode is left" if needs_inodes else _reason(error)
+        raise StorageError(path, reason, room.f_bavail * room.f_frsize) from error
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from distributed.worker_memory import parse_memory_limit
 
 from psflow.ps_runtime.cluster.closed_nodes import QUIET, ClosedScheduler, ClosedWorker, quiet_logs
 from psflow.ps_runtime.cluster.failures import with_causes
-from psflow.ps_runtime.cluster.fork_server import scratch_directory, start_fork_server
+from psflow.ps_runtime.cluster.fork_server import shared_scratch, start_fork_server
 from psflow.ps_runtime.cluster.own_security import own_security
 from psflow.ps_runtime.cluster.worker_keeping import KEEPS_NANNIES, keep_workers, want_no_workers
 from psflow.ps_runtime.deadline import Deadline, stop_clock
@@ -42,6 +43,8 @@ START_TIMEOUT_SECS = 60.0
 """For a cluster of our own."""
 CLOSE_TIMEOUT_SECS = 30.0
 """For the workers of a cluster of our own to end."""
+FILES_PER_WORKER, OTHER_FILES = 12, 64
+"""What a process that has a cluster of its own keeps open: 10 and 22 were counted, and a Prefect server adds some."""
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +77,7 @@ def open_cluster(
     Raises
     ------
     UsageError
-        If nobody answers at `address`.
+        If nobody answers at `address`, or if this process may not open enough files for a cluster of our own.
     ClusterError
         If the workers of a cluster of our own do not come up.
     """
@@ -85,11 +88,12 @@ def open_cluster(
                 warn(fault)
             yield client
         return
+    _allow_open_files(num_slots)
     start_fork_server()
     distributed.utils._forkserver_preload_set = True  # else it would import pandas here to have it preloaded
     with (
         quiet_logs(),
-        tempfile.TemporaryDirectory(dir=scratch_directory(), ignore_cleanup_errors=True) as scratch,
+        tempfile.TemporaryDirectory(dir=shared_scratch(), ignore_cleanup_errors=True) as scratch,
         dask.config.set(LOCAL_CLUSTER | {"temporary-directory": scratch}),  # else Dask leaves one behind
         _local_cluster(num_slots, scratch, timeout_secs) as cluster,
         Client(cluster, timeout=timeout_secs) as client,
@@ -117,6 +121,23 @@ def tls_fault(client: Client) -> str | None:
         f"the Dask scheduler at {scheduler.address} has no TLS: whoever can connect to it can run code as the owner of "
         "its workers, and read what travels; give it certificates, and name it by its tls:// address"
     )
+
+
+def _allow_open_files(num_workers: int) -> None:
+    """Raise the soft limit of open files to what a cluster needs, as far as the hard limit allows.
+
+    Raises
+    ------
+    UsageError
+        If it does not allow that.
+    """
+    needed = OTHER_FILES + FILES_PER_WORKER * num_workers
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY not in (soft, hard) and hard < needed:
+        what = f"a Dask cluster of {num_workers} workers needs {needed} open files, but a process may open {hard} here"
+        raise UsageError((f"{what}; raise the hard limit (ulimit -Hn), or start fewer roles",))
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 @contextmanager

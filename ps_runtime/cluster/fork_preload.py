@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from psflow.ps_runtime.config.environment import inherited_scratch
+from psflow.ps_runtime.scratch import hold_scratch
 from psflow.ps_runtime.signals import OF_THE_OWNER
 
 IMPORTS = (
@@ -41,6 +42,7 @@ def _prepare() -> None:
     os.register_at_fork(after_in_child=np.random.seed)  # else all copies draw the same numbers
     _leave_main_program_out()
     if (scratch := inherited_scratch()) is not None:
+        hold_scratch(scratch)  # copies hold it, too: they have the descriptor
         atexit.register(_remove_scratch, scratch, os.getpid())
     gc.collect()
     gc.freeze()  # the collector would write to shared pages

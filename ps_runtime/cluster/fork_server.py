@@ -12,13 +12,15 @@ import os
 import shutil
 import signal
 import tempfile
+from contextlib import suppress
 from multiprocessing import forkserver, resource_tracker, util
 from typing import Any
 
 from psflow.ps_runtime.config.environment import environment, glibc_tunable, scratch_settings
+from psflow.ps_runtime.scratch import PREFIX, new_scratch
 from psflow.ps_runtime.signals import signals_blocked
 
-__all__ = ["scratch_directory", "start_fork_server", "stop_fork_server"]
+__all__ = ["shared_scratch", "start_fork_server", "stop_fork_server"]
 
 PRELOAD = "psflow.ps_runtime.cluster.fork_preload"
 
@@ -32,7 +34,6 @@ ENVIRONMENT = {
 }
 """Of the fork server and its copies; read when a process starts, so that a role cannot set it for itself."""
 
-PREFIX = "psflow-"
 MAX_TEMPDIR_BYTES = 107 - len(f"/{PREFIX}12345678/listener-12345678")
 """Of a directory with this prefix, in which multiprocessing makes a socket: Linux takes 107 bytes for its path."""
 AFTER_ALL = -1000
@@ -40,17 +41,18 @@ AFTER_ALL = -1000
 
 
 @functools.cache
-def scratch_directory() -> str:
-    """Return the directory for temporary files of the fork server and its copies. The first call makes it.
+def shared_scratch() -> str:
+    """Return the directory for temporary files of this process, its fork server and copies. The first call makes it.
 
-    It is in ``/tmp`` where ``TMPDIR`` is too long for the name of a socket. It is removed when this process ends or, if
-    it is killed, when the fork server ends, which is after all copies.
+    It is in ``/tmp`` where ``TMPDIR`` is too long for the name of a socket. It is removed when this process ends; if
+    this is killed, when the fork server ends, which is after all copies; if all are killed, by the next `new_scratch`.
     """
     has_room = len(os.fsencode(tempfile.gettempdir())) <= MAX_TEMPDIR_BYTES
-    path = tempfile.mkdtemp(prefix=PREFIX, dir=None if has_room else "/tmp")
+    path, _ = new_scratch(None if has_room else "/tmp")
     util.Finalize(None, shutil.rmtree, (path,), {"ignore_errors": True}, exitpriority=AFTER_ALL)
-    process: Any = multiprocessing.current_process()
-    process._config.setdefault("tempdir", path)  # for the socket of the fork server; there is no public way
+    process: Any = multiprocessing.current_process()  # there is no public way
+    process._config.setdefault("tempdir", path)  # for the socket of the fork server
+    process._config["semprefix"] = f"/{os.path.basename(path)}"  # of semaphores, which would outlive a killed process
     return path
 
 
@@ -58,7 +60,7 @@ def start_fork_server() -> None:
     """Start the fork server of this process, unless it runs already. Does not wait for its imports."""
     forkserver.set_forkserver_preload([PRELOAD])
     resource_tracker.ensure_running()  # the fork server would start it, which unblocks signals
-    with environment(ENVIRONMENT | scratch_settings(scratch_directory())), signals_blocked():
+    with environment(ENVIRONMENT | scratch_settings(shared_scratch())), signals_blocked():
         forkserver.ensure_running()
 
 
@@ -70,4 +72,5 @@ def stop_fork_server() -> None:
     server: Any = forkserver._forkserver  # there is no public way
     if server._forkserver_pid is not None:
         os.kill(server._forkserver_pid, signal.SIGKILL)  # it has nothing to write down
-        server._stop()
+        with suppress(FileNotFoundError):  # of its socket, if it was gone with the directory
+            server._stop()

@@ -17,11 +17,11 @@ from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs, shown_warn
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_host
 from psflow.ps_runtime.cluster.own_security import new_pem, security_of
 from psflow.ps_runtime.cluster.role_worker import LeadingScheduler, Refusal, RoleWorker
-from psflow.ps_runtime.cluster.scratch import scratch_directory
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import PsflowError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.roles.events import Event
 from psflow.ps_runtime.roles.trainer import Drive, train
+from psflow.ps_runtime.scratch import scratch_directory
 from psflow.ps_runtime.signals import how_it_ended
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId

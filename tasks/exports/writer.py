@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.feature_columns.kinds import FeatureColumn
 from psflow.ps_runtime.model.serving_receiver import RawServingInput, ServingInputReceiverFn
 from psflow.ps_runtime.optimizers import Optimizer
+from psflow.ps_runtime.scratch import scratch_directory
 from psflow.tasks.exports.receiver import tried_receiver
 from psflow.tasks.exports.signature import input_example, model_signature
 from psflow.tasks.serving.code import ENGINE, ModelFnSource, RequiredCode, module_of_optimizer, source_of
@@ -73,7 +73,7 @@ class MlflowModelWriter:
         functions = [source_of(part, "the function") for part in parts if inspect.isroutine(part)]
         code = _required_code(source, serving, {*_modules_of(parts), *(function.module for function in functions)})
         _check_files(functions, code)
-        with tempfile.TemporaryDirectory(prefix="psflow-export-") as temporary:
+        with scratch_directory() as temporary:
             model, beside, script = Path(temporary, "model"), Path(temporary, "code"), Path(temporary, SCRIPT.name)
             _write_model(model, bundle, source)
             shutil.copyfile(SCRIPT, script)  # MLflow gives a copy the rights of the original

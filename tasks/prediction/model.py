@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from psflow.ps_runtime.cluster.fork_server import scratch_directory
+from psflow.ps_runtime.cluster.fork_server import shared_scratch
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.redaction import shown_path, without_secrets
 from psflow.ps_runtime.specs.schema import InputSchema
@@ -91,7 +91,7 @@ def found_model(uri: str) -> Iterator[ModelInfo]:
     from mlflow.artifacts import download_artifacts
 
     store = prepare_store()
-    with tempfile.TemporaryDirectory(prefix="model-", dir=scratch_directory()) as folder:
+    with tempfile.TemporaryDirectory(prefix="model-", dir=shared_scratch()) as folder:
         try:
             fixed, version = _fixed(mlflow_client(store), uri)
             path = download_artifacts(artifact_uri=fixed, dst_path=folder, tracking_uri=store, registry_uri=store)

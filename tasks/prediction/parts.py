@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, assert_never
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.files import begin_to_store, replacing, storing
+from psflow.ps_runtime.scratch import scratch_directory
 from psflow.tasks.prediction.options import OutputFormat
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def writing(files: FileStore, name: str) -> Iterator[HashedStream]:
         with replacing(files.path(name)) as stream:
             yield HashedStream(stream)
         return
-    with tempfile.TemporaryDirectory(prefix="psflow-") as directory:
+    with scratch_directory() as directory:
         path = os.path.join(directory, "part")
         with storing(path), open(path, "xb") as stream:
             yield HashedStream(stream)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from psflow.ps_runtime.scratch import scratch_directory
 from psflow.tasks.tracking.points import valid_key
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Notes:
 
 def _log_file(client: MlflowClient, run_id: str, file: PurePosixPath, content: bytes) -> None:
     folder = None if file.parent == PurePosixPath(".") else str(file.parent)
-    with tempfile.TemporaryDirectory(prefix="psflow-artifact-") as scratch:
+    with scratch_directory() as scratch:
         path = Path(scratch) / file.name
         path.write_bytes(content)
         client.log_artifact(run_id, str(path), folder)

@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from psflow.ps_runtime.checkpoint.files import (
     storing,
 )
 from psflow.ps_runtime.errors import StorageError, WaitTimeoutError
+from tests.full_disk import run_on_small_disk
 
 PowerCuts = Callable[[Callable[[], Any]], Iterator[bool]]
 
@@ -198,3 +200,26 @@ def test_a_file_elsewhere_is_not_told_as_one_that_could_not_be_written(tmp_path:
         raise OSError(
             28, "No space left on device", "/elsewhere/a.py", None, str(tmp_path / "export" / ".tmp" / "a.py")
         )
+
+
+WRITES = """
+import sys
+from psflow.ps_runtime.checkpoint.files import replacing
+from psflow.ps_runtime.errors import StorageError
+
+for name in ("first", "second"):
+    try:
+        with replacing(f"{sys.argv[1]}/{name}") as stream:
+            stream.write(b"1")
+    except StorageError as error:
+        print(error)
+"""
+
+
+@pytest.mark.process
+def test_a_disk_with_room_but_without_inodes_is_named_so(tmp_path: Path) -> None:
+    assert run_on_small_disk(WRITES, tmp_path, "1m,nr_inodes=2") == (
+        f"{tmp_path}/second could not be written: No space left on device: there are too many files, no inode is left "
+        f"(1.0 MB are free); free some space, or correct the permissions of {tmp_path}/second, then run the same "
+        "command again\n"
+    )

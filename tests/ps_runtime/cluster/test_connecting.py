@@ -44,3 +44,32 @@ def test_workers_of_a_cluster_whose_end_is_not_waited_for_are_killed(
         finally:
             process.communicate()  # one that was not killed reads the end of its input
     assert process.returncode == -signal.SIGKILL
+
+
+LIMITED = """
+import resource, sys
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.errors import UsageError
+
+soft, hard = map(int, sys.argv[1:])
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+try:
+    with open_cluster(None, 2) as client:
+        print(len(client.nthreads()))
+except UsageError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "printed"),
+    [
+        (64, 64, "a Dask cluster of 2 workers needs 88 open files, but a process may open 64 here; raise the hard"),
+        (64, 88, "2"),
+    ],
+)
+def test_a_limit_of_open_files_is_raised_as_far_as_that_goes(soft: int, hard: int, printed: str) -> None:
+    command = [sys.executable, "-c", LIMITED, str(soft), str(hard)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(printed), done.stderr
+    assert done.stderr == ""

@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +25,9 @@ from threadpoolctl import threadpool_info
 
 from psflow.ps_runtime.cluster.connecting import LOCAL_CLUSTER, open_cluster
 from psflow.ps_runtime.cluster.own_security import own_security
+from psflow.ps_runtime.scratch import scratch_directory
 from tests.leak_guard import no_leaks
+from tests.limits import HANG_SECS
 
 pytestmark = pytest.mark.cluster(shared=True)
 
@@ -108,12 +111,12 @@ import os, signal, sys
 if __name__ == "__main__":
     import multiprocessing.forkserver
     from psflow.ps_runtime.cluster.connecting import open_cluster
-    from psflow.ps_runtime.cluster.fork_server import scratch_directory
+    from psflow.ps_runtime.cluster.fork_server import shared_scratch
 
     with open_cluster(None, 2, 300) as client:
         pids = [multiprocessing.forkserver._forkserver._forkserver_pid, *client.run(os.getpid).values()]
-        print(scratch_directory(), *pids, flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
+        print(shared_scratch(), *pids, flush=True)
+        os.kill(0 if sys.argv[1:] == ["all"] else os.getpid(), signal.SIGKILL)
 """
 
 
@@ -179,3 +182,29 @@ def test_all_of_them_end_when_their_owner_is_killed_and_leave_no_file(
     assert psutil.wait_procs(left, timeout=200)[1] == []
     assert not Path(scratch).exists()
     assert list(directory.iterdir()) == []
+
+
+def semaphores(scratch: Path) -> list[Path]:
+    return list(Path("/dev/shm").glob(f"sem.{scratch.name}-*"))
+
+
+def test_what_they_leave_when_all_of_them_are_killed_is_removed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = subprocess.run(
+        [sys.executable, "-c", OWNER, "all"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        start_new_session=True,
+    )
+    scratch, *pids = owner.stdout.split()
+    psutil.wait_procs([psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))], timeout=HANG_SECS)
+    assert Path(scratch).is_dir()
+    assert semaphores(Path(scratch)) != []
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(tempfile, "tempdir", str(Path(scratch).parent))
+        with scratch_directory():
+            assert not Path(scratch).exists()
+    assert semaphores(Path(scratch)) == []

@@ -1,4 +1,4 @@
-"""Temporary directories of roles by hand: each is gone with its process, or with the next one."""
+"""Temporary directories: each is gone with its process, or with the next one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from psflow.ps_runtime.cluster.scratch import PREFIX, _remove_abandoned, scratch_directory
+from psflow.ps_runtime.scratch import PREFIX, _remove_abandoned, hold_scratch, new_scratch, scratch_directory
 
 
 @pytest.fixture(autouse=True)
@@ -69,8 +69,8 @@ def test_a_directory_that_another_process_removes_at_once_is_made_again(
 ) -> None:
     made, mkdtemp = list[str](), tempfile.mkdtemp
 
-    def raced(prefix: str) -> str:
-        made.append(mkdtemp(prefix=prefix))
+    def raced(prefix: str, dir: str) -> str:
+        made.append(mkdtemp(prefix=prefix, dir=dir))
         if len(made) == 1:
             os.rmdir(made[0])
         return made[-1]
@@ -78,3 +78,16 @@ def test_a_directory_that_another_process_removes_at_once_is_made_again(
     monkeypatch.setattr(tempfile, "mkdtemp", raced)
     with scratch_directory() as path:
         assert made[1:] == [path]
+
+
+def test_a_directory_stays_until_the_last_one_that_holds_it_is_gone(tmp_path: Path) -> None:
+    path, owner = new_scratch(str(tmp_path))
+    helper = hold_scratch(path)
+    assert helper is not None
+    os.close(owner)
+    with scratch_directory():
+        assert Path(path).exists()
+    os.close(helper)
+    with scratch_directory():
+        assert not Path(path).exists()
+    assert hold_scratch(path) is None

@@ -1,0 +1,91 @@
+"""Directories for temporary files: what a killed process leaves, the next one removes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+__all__ = ["PREFIX", "hold_scratch", "new_scratch", "scratch_directory"]
+
+PREFIX = "psflow-scratch-"
+SEMAPHORES = Path("/dev/shm")
+"""Where Linux keeps named semaphores, with ``sem.`` before the name."""
+
+
+@contextmanager
+def scratch_directory() -> Iterator[str]:
+    """Give a directory of this process, and remove it; also remove those that killed processes of this user have left.
+
+    Notes
+    -----
+    A process holds a lock on its directory: the kernel lets go of it however the process ends.
+    """
+    path, descriptor = new_scratch()
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(descriptor)
+
+
+def new_scratch(parent: str | None = None) -> tuple[str, int]:
+    """Make a directory that is removed, if it is still there, when nobody holds its lock and another one is made.
+
+    Parameters
+    ----------
+    parent : str, optional
+        The directory to make it in. Default: where Python keeps temporary files.
+
+    Returns
+    -------
+    tuple of str and int
+        The path, and the descriptor that holds the lock until it is closed.
+    """
+    parent = parent or tempfile.gettempdir()
+    _remove_abandoned(parent)
+    while True:
+        path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
+        descriptor = hold_scratch(path)
+        if descriptor is not None:
+            return path, descriptor  # else another process has taken it for an abandoned one just now
+
+
+def hold_scratch(path: str) -> int | None:
+    """Hold the lock of a directory of this user beside its other users; return None if it is being removed."""
+    return _locked(path, fcntl.LOCK_SH)
+
+
+def _remove_abandoned(parent: str) -> None:
+    """Remove directories that nobody holds, and the semaphores of multiprocessing that are named after them."""
+    with os.scandir(parent) as entries:
+        paths = [entry.path for entry in entries if entry.name.startswith(PREFIX)]
+    for path in paths:
+        descriptor = _locked(path, fcntl.LOCK_EX)
+        if descriptor is not None:
+            for semaphore in SEMAPHORES.glob(f"sem.{os.path.basename(path)}-*"):
+                with suppress(OSError):
+                    semaphore.unlink()
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(descriptor)
+
+
+def _locked(path: str, kind: int) -> int | None:
+    """Return a descriptor that holds the lock of a directory of this user; None if there is none, or it is taken."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # gone, a link, no directory, or another user's
+        return None
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        status = os.fstat(descriptor)
+        if status.st_uid == os.geteuid() and status.st_nlink > 0:
+            return descriptor
+    except BlockingIOError:
+        pass
+    os.close(descriptor)
+    return None
