@@ -12,7 +12,7 @@ from psflow.flows.parameters.cluster import ClusterParameters
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.planning.beginning import Beginning, begin, placed
 from psflow.flows.planning.building import build_training
-from psflow.flows.planning.scan_line import shown_scans
+from psflow.flows.planning.reading_line import shown_reading
 from psflow.flows.planning.turns import await_turn
 from psflow.ps_runtime.cluster.admission import check_capacity
 from psflow.ps_runtime.cluster.connecting import open_cluster
@@ -78,7 +78,7 @@ def plan_attempt(parameters: TrainParameters, fork: Fork | None = None) -> Attem
     """
     training = build_training(parameters)
     check_exportable(training.estimator.model_fn, training.estimator.params)
-    with shown_scans():
+    with shown_reading():
         return Attempt(
             training.estimator,
             training.train_spec,

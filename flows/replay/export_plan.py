@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from psflow.flows.parameters.export import ExportParameters
 from psflow.flows.planning.building import Training, build_training
-from psflow.flows.planning.scan_line import shown_scans
+from psflow.flows.planning.reading_line import shown_reading
 from psflow.flows.replay.found_training import FoundTraining, Tracked, found_training, tracked
 from psflow.flows.watching.summary import best_record
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
@@ -92,7 +92,7 @@ def plan_export(parameters: ExportParameters) -> ExportPlan:
     if choice.exported is None:
         model = CheckpointStore(training.model_dir).manifest(choice.step).model
         kept = KeptInputs(training.model_dir)
-        with shown_scans():
+        with shown_reading():
             plan_evaluations(built.estimator.caller, built.eval_specs[:1], model, built.estimator.check_labels, kept)
     return ExportPlan(
         training,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from psflow.flows.parameters.evaluate import EvaluateParameters
 from psflow.flows.planning.building import build_training
-from psflow.flows.planning.scan_line import shown_scans
+from psflow.flows.planning.reading_line import shown_reading
 from psflow.flows.replay.found_training import FoundTraining, Tracked, found_training, tracked
 from psflow.flows.watching.recording import dataset_info
 from psflow.ps_runtime.checkpoint.records import EvaluationRecord
@@ -91,7 +91,7 @@ def plan_replay(parameters: EvaluateParameters) -> ReplayPlan:
     caller = built.estimator.caller
     model = store.manifest(steps[-1]).model
     kept = KeptInputs(training.model_dir)
-    with shown_scans():
+    with shown_reading():
         planned = plan_evaluations(caller, specs, model, built.estimator.check_labels, kept)
     datasets = planned.datasets
     contexts = [name for name in training.parameters.sources() if name != "train"]

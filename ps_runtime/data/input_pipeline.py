@@ -17,6 +17,7 @@ from psflow.ps_runtime.data.lazy_batches import LazyBatches
 from psflow.ps_runtime.data.lazy_dataset import LazyDataset
 from psflow.ps_runtime.data.non_finite import NonFinite, policy_faults
 from psflow.ps_runtime.data.non_finite_policy import batches_with_policy, dataset_with_policy
+from psflow.ps_runtime.data.reading_progress import watched_call
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.data.transformations import Transformations
@@ -171,7 +172,9 @@ def call_input_fn(input_fn: Callable[..., Any], context: InputContext | None = N
     if not callable(input_fn):
         raise InputError((f"expected an input_fn to call, got {kind_of(input_fn)}; write lambda: ...",))
     name = _name(input_fn)
-    result = input_fn(**_arguments(input_fn, {"input_context": context, **offered}, f"input_fn {name}"))
+    arguments = _arguments(input_fn, {"input_context": context, **offered}, f"input_fn {name}")
+    with watched_call(f"the input_fn {name}"):
+        result = input_fn(**arguments)
     return CalledInput(name, result() if inspect.isgeneratorfunction(result) else result, input_fn)
 
 

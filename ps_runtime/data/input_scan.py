@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.columns.values import array_of, blank_rows, numbers_of
 from psflow.ps_runtime.data.non_finite import NonFinite, NonFiniteCells, NonFiniteColumn, Source
 from psflow.ps_runtime.data.part import InputPart
-from psflow.ps_runtime.data.scan_progress import watch_scan
+from psflow.ps_runtime.data.reading_progress import watch_scan
 from psflow.ps_runtime.errors import CellError, InputError
 from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.scan import Scan

@@ -14,6 +14,7 @@ from psflow.ps_runtime.data.called_input import CalledInput
 from psflow.ps_runtime.data.enforcement import Enforcement, check_repeatable, schema_of, unused_sentence
 from psflow.ps_runtime.data.input_pipeline import InputContext, call_input_fn, open_input
 from psflow.ps_runtime.data.non_finite import NonFiniteError
+from psflow.ps_runtime.data.reading_progress import watched_call
 from psflow.ps_runtime.data.splittable import KnownInput, SplittableInput
 from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import InputError, LabelError, ModelFnError, UsageError
@@ -205,7 +206,7 @@ class _Input:
         return self.opened.schema() if isinstance(self.opened, SplittableInput) else schema_of(*first)
 
     def first_batch(self) -> Batch:
-        with user_code(self._input_fn, InputError, f"in {self._mode} mode"):
+        with user_code(self._input_fn, InputError, f"in {self._mode} mode"), watched_call(f"reading {self.where}"):
             batch = next(iter(batches_of(self.opened)), None)
         if batch is None:
             raise InputError((f"the input_fn for {self._mode} returned no batch",))

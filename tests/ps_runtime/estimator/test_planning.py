@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.columns.options import ColumnOptions
+from psflow.ps_runtime.data.reading_progress import watched_by
 from psflow.ps_runtime.data.record_formats import Csv
-from psflow.ps_runtime.data.scan_progress import told_of_scans
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.estimator.planning import plan_evaluations, plan_job
 from psflow.ps_runtime.model.caller import ModelCaller
@@ -221,7 +221,7 @@ def test_record_files_that_are_refused_are_scanned_once_with_those_of_evaluation
         (tmp_path / f"{name}.csv").write_text("\n".join(["x,y", *lines]) + "\n")
     scanned = []
     inputs = [Csv(str(tmp_path / f"{name}.csv"), label="y", columns=NUMBER).read for name in ("train", "eval")]
-    with told_of_scans(lambda told: scanned.append(told.where)), pytest.raises(InputError, match=words) as caught:
+    with watched_by(lambda told: scanned.append(told.where)), pytest.raises(InputError, match=words) as caught:
         plan(*inputs)
     assert scanned == ["the train input", "the eval input"]
     assert re.search(r"eval\.csv: column 'x' has 1 cell that is blank, .* row 3", caught.value.faults[1])

@@ -8,14 +8,14 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from psflow.flows.planning import scan_line
-from psflow.flows.planning.scan_line import ScanBar, shown_scans
-from psflow.ps_runtime.data.scan_progress import LoggedScans, ScanProgress, watch_scan
+from psflow.flows.planning import reading_line
+from psflow.flows.planning.reading_line import ReadingBar, shown_reading
+from psflow.ps_runtime.data.reading_progress import CallProgress, LoggedProgress, ScanProgress, watch_scan
 
 
 def test_a_scan_is_shown_after_two_seconds_and_until_its_end() -> None:
     bar = Progress(console=Console(file=io.StringIO()))
-    show = ScanBar(bar)
+    show = ReadingBar(bar)
     show(ScanProgress("[b] the train input", 100, 1000, 1.9))
     assert bar.tasks == []
     show(ScanProgress("[b] the train input", 200, 1000, 2.1))
@@ -27,16 +27,29 @@ def test_a_scan_is_shown_after_two_seconds_and_until_its_end() -> None:
     assert not task.visible
 
 
+def test_a_call_is_shown_after_two_seconds_and_until_it_returns() -> None:
+    bar = Progress(console=Console(file=io.StringIO()))
+    show = ReadingBar(bar)
+    show(CallProgress("the input_fn points", 1.0))
+    assert bar.tasks == []
+    show(CallProgress("the input_fn points", 2.0))
+    [task] = bar.tasks
+    assert (task.description, task.total) == ("the input_fn points is running", None)
+    assert task.visible
+    show(CallProgress("the input_fn points", 2.5, has_ended=True))
+    assert not task.visible
+
+
 def test_a_terminal_has_a_bar_and_the_log_lines_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[ScanProgress] = []
     logged: list[ScanProgress] = []
-    monkeypatch.setattr(ScanBar, "__call__", lambda self, progress: shown.append(progress))
-    monkeypatch.setattr(LoggedScans, "__call__", lambda self, progress: logged.append(progress))
+    monkeypatch.setattr(ReadingBar, "__call__", lambda self, progress: shown.append(progress))
+    monkeypatch.setattr(LoggedProgress, "__call__", lambda self, progress: logged.append(progress))
     out = io.StringIO()
     for is_terminal in (True, False):
         console = Console(file=out, force_terminal=is_terminal, width=200)
-        monkeypatch.setattr(scan_line, "Console", lambda stderr, console=console: console)
-        with shown_scans():
+        monkeypatch.setattr(reading_line, "Console", lambda stderr, console=console: console)
+        with shown_reading():
             watch_scan(f"terminal: {is_terminal}")(5, 10)
     assert [progress.where for progress in shown] == ["terminal: True"]
     assert [progress.where for progress in logged] == ["terminal: False"]
