@@ -21,6 +21,8 @@ __all__ = [
     "pick",
 ]
 
+MAX_NAMED = 20
+"""Of the names that a step has, where none is near the one that was asked for."""
 Fetches = str | list[Any] | tuple[Any, ...] | Mapping[str, Any] | None
 """A name, or a list, tuple or mapping of Fetches; None: nothing."""
 
@@ -187,7 +189,8 @@ class HookCalls:
             if args is None:
                 hook.after_run(self._context, SessionRunValues(None))
             elif isinstance(args, SessionRunArgs):
-                hook.after_run(self._context, SessionRunValues(pick(args.fetches, values, self._tables)))
+                who = f"the hook {type(hook).__name__}"
+                hook.after_run(self._context, SessionRunValues(pick(args.fetches, values, self._tables, who)))
             else:
                 raise UsageError(
                     (
@@ -202,7 +205,7 @@ class HookCalls:
             hook.end(self._context.session)
 
 
-def pick(fetches: Fetches, values: Mapping[str, Any], tables: Collection[str] = ()) -> Any:
+def pick(fetches: Fetches, values: Mapping[str, Any], tables: Collection[str] = (), who: str = "session.run") -> Any:
     """Return the fetched `values` in the structure of `fetches`.
 
     Parameters
@@ -213,6 +216,8 @@ def pick(fetches: Fetches, values: Mapping[str, Any], tables: Collection[str] = 
         All that may be fetched.
     tables : collection of str
         Names of the sparse tables, which cannot be fetched.
+    who : str
+        Fetches them; named in errors.
 
     Raises
     ------
@@ -223,21 +228,22 @@ def pick(fetches: Fetches, values: Mapping[str, Any], tables: Collection[str] = 
         try:
             return values[fetches]
         except KeyError:
-            raise UsageError((_unknown(fetches, values, tables),)) from None
+            raise UsageError((_unknown(fetches, values, tables, who),)) from None
     if isinstance(fetches, list | tuple):
-        picked = [pick(name, values, tables) for name in fetches]
+        picked = [pick(name, values, tables, who) for name in fetches]
         return type(fetches)(*picked) if hasattr(fetches, "_fields") else type(fetches)(picked)
     if fetches is None:
         return None
     if isinstance(fetches, Mapping):
-        return {key: pick(name, values, tables) for key, name in fetches.items()}
-    raise UsageError((f"a hook fetches {fetches!r}; expected a name, or a list or dict of names, such as 'loss'",))
+        return {key: pick(name, values, tables, who) for key, name in fetches.items()}
+    raise UsageError((f"{who} fetches {fetches!r}; expected a name, or a list or dict of names, such as 'loss'",))
 
 
-def _unknown(name: str, values: Iterable[str], tables: Collection[str]) -> str:
-    hint = did_you_mean(name, values)
+def _unknown(name: str, values: Iterable[str], tables: Collection[str], who: str) -> str:
+    known = sorted(set(values))
+    hint = did_you_mean(name, known) or f"; it has {', '.join(known[:MAX_NAMED])}{', ...' if known[MAX_NAMED:] else ''}"
     if near := [table for table in tables if did_you_mean(name, [table])]:
         hint += (
             f"; {near[0]!r} is a table: let model_fn return the rows that it looks up as predictions, and fetch these"
         )
-    return f"a hook fetches {name!r}, which this step does not have{hint}"
+    return f"{who} fetches {name!r}, which this step does not have{hint}"

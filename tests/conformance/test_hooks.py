@@ -74,14 +74,18 @@ def test_a_batch_of_a_prediction_gives_predictions(trained):
 
 
 UNKNOWN = [
-    ("train", "lost", r"a hook fetches 'lost', which this step does not have; did you mean 'loss'\?"),
-    ("train", ["loss", "W"], "a hook fetches 'W'"),
-    ("train", 3, "a hook fetches 3; expected a name, or a list or dict of names, such as 'loss'"),
-    ("train", {"a": None, "b": 1.5}, r"a hook fetches 1\.5; expected a name"),
-    ("evaluate", "meen", r"a hook fetches 'meen', .*; did you mean 'mean'\?"),
-    ("evaluate", "largest", "a hook fetches 'largest'"),
-    ("predict", "loss", "a hook fetches 'loss'"),
-    ("predict", "yy", r"a hook fetches 'yy', .*; did you mean 'y'\?"),
+    ("train", "lost", r"the hook Fetching fetches 'lost', which this step does not have; did you mean 'loss'\?"),
+    ("train", ["loss", "W"], "the hook Fetching fetches 'W'"),
+    ("train", 3, "the hook Fetching fetches 3; expected a name, or a list or dict of names, such as 'loss'"),
+    ("train", {"a": None, "b": 1.5}, r"the hook Fetching fetches 1\.5; expected a name"),
+    ("evaluate", "meen", r"the hook Fetching fetches 'meen', .*; did you mean 'mean'\?"),
+    (
+        "evaluate",
+        "largest",
+        "the hook Fetching fetches 'largest', which this step does not have; it has global_step, loss, mean, w, y$",
+    ),
+    ("predict", "loss", "the hook Fetching fetches 'loss'"),
+    ("predict", "yy", r"the hook Fetching fetches 'yy', .*; did you mean 'y'\?"),
 ]
 
 
@@ -249,7 +253,7 @@ def test_before_the_first_run_there_is_no_loss(estimator):
         def after_create_session(self, session, coord):
             session.run("loss")
 
-    with pytest.raises(UsageError, match="a hook fetches 'loss', which this step does not have"):
+    with pytest.raises(UsageError, match="session.run fetches 'loss', which this step does not have"):
         estimator.train(examples, [Early()])
 
 

@@ -115,10 +115,10 @@ def test_reads_variables_of_any_name(tmp_path):
 
 
 UNREADABLE = [
-    ("before", "w", "a hook fetches 'w', which this step does not have"),
-    ("after", "ww", r"a hook fetches 'ww', .*; did you mean 'w'\?"),
-    ("after", "loss", "a hook fetches 'loss', which"),
-    ("after", 3, "a hook fetches 3; expected a name"),
+    ("before", "w", "session.run fetches 'w', which this step does not have"),
+    ("after", "ww", r"session.run fetches 'ww', .*; did you mean 'w'\?"),
+    ("after", "loss", "session.run fetches 'loss', which"),
+    ("after", 3, "session.run fetches 3; expected a name"),
 ]
 
 

@@ -147,14 +147,17 @@ def test_an_unknown_name_is_told_with_the_nearest(tmp_path, given, near):
         return psflow.EstimatorSpec(mode, {"scores": spec.predictions["y"]}, spec.loss, spec.train_op)
 
     model = psflow.Estimator(scoring, str(tmp_path / "scoring"), psflow.RunConfig(tf_random_seed=1))
-    said = f"a hook fetches '{given}', which this step does not have; did you mean '{near}'"
+    said = f"session.run fetches '{given}', which this step does not have; did you mean '{near}'"
     with pytest.raises(UsageError, match=said), MonitoredTrainingSession(model, endless) as session:
         session.run(given)
 
 
 @pytest.mark.parametrize("fetches", ["lost", ["loss", "W"], 3])
 def test_an_unknown_name_is_refused(estimator, fetches):
-    with pytest.raises(UsageError, match="a hook fetches"), MonitoredTrainingSession(estimator, endless) as session:
+    with (
+        pytest.raises(UsageError, match="session.run fetches"),
+        MonitoredTrainingSession(estimator, endless) as session,
+    ):
         session.run(fetches)
 
 

@@ -131,5 +131,5 @@ def test_a_fetch_of_an_unknown_name_is_refused(make):
         def before_run(self, run_context):
             return SessionRunArgs("los")
 
-    with pytest.raises(UsageError, match=r"a hook fetches 'los', .*did you mean 'loss'"):
+    with pytest.raises(UsageError, match=r"the hook Wrong fetches 'los', .*did you mean 'loss'"):
         make().train(shuffled, [Wrong()], max_steps=2)

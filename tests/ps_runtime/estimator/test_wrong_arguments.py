@@ -103,7 +103,7 @@ def test_a_hook_that_fetches_no_name_is_refused(tmp_path: Path, wanted: Any) -> 
         def before_run(self, run_context: Any) -> SessionRunArgs:
             return SessionRunArgs(wanted)
 
-    with pytest.raises(UsageError, match=r"a hook fetches .*; expected a name, or a list or dict of names"):
+    with pytest.raises(UsageError, match=r"the hook Fetching fetches .*; expected a name, or a list or dict of names"):
         estimator_in(tmp_path).train(rows, [Fetching()], max_steps=1)
 
 

@@ -36,14 +36,14 @@ def test_results_have_the_structure_of_the_fetches(fetches, results):
 
 @pytest.mark.parametrize("fetches", ["dense/kernal", ["loss", "dense/kernal"], {"k": "dense/kernal"}])
 def test_an_unknown_name_is_refused_with_the_near_one(fetches):
-    with pytest.raises(UsageError, match=r"a hook fetches 'dense/kernal', .*did you mean 'dense/kernel'"):
+    with pytest.raises(UsageError, match=r"session.run fetches 'dense/kernal', .*did you mean 'dense/kernel'"):
         pick(fetches, VALUES)
 
 
 @pytest.mark.parametrize("fetches", ["items", ["loss", "item"]])
 def test_a_table_is_not_fetched_and_told_to_be_one(fetches):
     with pytest.raises(
-        UsageError, match=r"a hook fetches 'items?', .*'items' is a table: let model_fn return the rows"
+        UsageError, match=r"session.run fetches 'items?', .*'items' is a table: let model_fn return the rows"
     ):
         pick(fetches, VALUES, ["users", "items"])
 
