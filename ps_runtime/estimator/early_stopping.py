@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any
 
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.estimator.eval_metrics import Crosses, Stalls
-from psflow.ps_runtime.model.batch_hooks import BatchSession
+from psflow.ps_runtime.estimator.eval_metrics import Crosses, EarlyStoppingHook, Stalls
 from psflow.ps_runtime.model.hook_timer import SecondOrStepTimer, check_period
 from psflow.ps_runtime.model.hooks import (
-    Coordinator,
-    SessionRunArgs,
-    SessionRunContext,
     SessionRunHook,
-    SessionRunValues,
 )
 from psflow.ps_runtime.number_kinds import is_number
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
@@ -67,7 +62,7 @@ def make_early_stopping_hook(
     if faults:
         raise UsageError(tuple(faults))
     check_period(run_every_secs=run_every_secs, run_every_steps=run_every_steps)
-    return _EarlyStoppingHook(should_stop_fn, SecondOrStepTimer(run_every_secs, run_every_steps))
+    return EarlyStoppingHook(should_stop_fn, SecondOrStepTimer(run_every_secs, run_every_steps))
 
 
 def stop_if_higher_hook(
@@ -170,35 +165,6 @@ def stop_if_no_decrease_hook(
     _check_steps(max_steps_without_decrease=max_steps_without_decrease)
     stalls = Stalls(*metric, max_steps_without_decrease)
     return make_early_stopping_hook(estimator, stalls, run_every_secs, run_every_steps)
-
-
-@final
-class _EarlyStoppingHook(SessionRunHook):
-    """Asks a predicate now and then, on the chief."""
-
-    def __init__(self, should_stop_fn: Callable[[], Any], timer: SecondOrStepTimer) -> None:
-        self._should_stop_fn = should_stop_fn
-        self._timer = timer
-
-    def begin(self) -> None:
-        self._timer.reset()
-
-    def after_create_session(self, session: Any, coord: Coordinator) -> None:
-        if isinstance(session, BatchSession):
-            raise UsageError(("early stopping ends a training; leave its hook out of evaluations and predictions",))
-
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        return SessionRunArgs("global_step")
-
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        step = run_values.results
-        if not run_context.session.is_chief or not self._timer.should_trigger_for_step(step):
-            return
-        self._timer.update_last_triggered_step(step)
-        answer = self._should_stop_fn()
-        if answer:
-            why = f": {answer}" if isinstance(answer, str) else ""
-            run_context.coordinator.end_training(f"early stopping at global_step {step}{why}")
 
 
 def _metric(

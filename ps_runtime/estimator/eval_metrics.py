@@ -1,19 +1,28 @@
-"""What the evaluations of a job say, and predicates on one metric of them, for early stopping."""
+"""What the evaluations of a job say, predicates on one metric of them, and the hook that asks one: early stopping."""
 
 from __future__ import annotations
 
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, measured
 from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.model.batch_hooks import BatchSession
+from psflow.ps_runtime.model.hook_timer import SecondOrStepTimer
+from psflow.ps_runtime.model.hooks import (
+    Coordinator,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
-__all__ = ["Crosses", "MetricPredicate", "Stalls", "read_eval_metrics"]
+__all__ = ["Crosses", "EarlyStoppingHook", "MetricPredicate", "Stalls", "read_eval_metrics"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +69,11 @@ class MetricPredicate(ABC):
 
     def __post_init__(self) -> None:
         _split(self.eval_dir)
+
+    @property
+    def evaluation(self) -> tuple[str, str]:
+        """The model_dir and the name of the evaluation."""
+        return _split(self.eval_dir)
 
     def __call__(self) -> str:
         """Read the evaluations so far; return why training is to end, "" if it is not."""
@@ -137,6 +151,35 @@ class Stalls(MetricPredicate):
             if step - best_step >= self.max_steps:
                 return f"no {word} of {self.metric_name} for {step - best_step} steps since step {best_step}"
         return ""
+
+
+@final
+class EarlyStoppingHook(SessionRunHook):
+    """Asks a predicate now and then, on the chief."""
+
+    def __init__(self, should_stop_fn: Callable[[], Any], timer: SecondOrStepTimer) -> None:
+        self.should_stop_fn = should_stop_fn
+        self._timer = timer
+
+    def begin(self) -> None:  # noqa: D102
+        self._timer.reset()
+
+    def after_create_session(self, session: Any, coord: Coordinator) -> None:  # noqa: D102
+        if isinstance(session, BatchSession):
+            raise UsageError(("early stopping ends a training; leave its hook out of evaluations and predictions",))
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:  # noqa: D102
+        return SessionRunArgs("global_step")
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:  # noqa: D102
+        step = run_values.results
+        if not run_context.session.is_chief or not self._timer.should_trigger_for_step(step):
+            return
+        self._timer.update_last_triggered_step(step)
+        answer = self.should_stop_fn()
+        if answer:
+            why = f": {answer}" if isinstance(answer, str) else ""
+            run_context.coordinator.end_training(f"early stopping at global_step {step}{why}")
 
 
 def _split(eval_dir: str) -> tuple[str, str]:

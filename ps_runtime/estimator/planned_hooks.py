@@ -1,17 +1,22 @@
-"""What hooks of a training change of its plan: when it saves checkpoints, and when workers begin."""
+"""What hooks of a training change of its plan, or need of it: checkpoints, workers that begin, evaluations."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.estimator.eval_metrics import EarlyStoppingHook, MetricPredicate
 from psflow.ps_runtime.model.basic_hooks import GlobalStepWaiterHook
 from psflow.ps_runtime.model.saver_hook import CheckpointSaverHook
-from psflow.ps_runtime.model.training import TrainSpec
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.specs.directories import absolute
 from psflow.ps_runtime.specs.run_config import RunConfig
 
-__all__ = ["apply_saver_hook", "check_waiters"]
+__all__ = ["apply_saver_hook", "check_waiters", "warn_of_early_stopping"]
+
+logger = logging.getLogger(__name__)
 
 
 def apply_saver_hook(config: RunConfig, train_spec: TrainSpec, model_dir: str) -> tuple[RunConfig, TrainSpec]:
@@ -60,6 +65,25 @@ def check_waiters(config: RunConfig, train_spec: TrainSpec) -> None:
                 "others wait for them; leave it out",
             )
         )
+
+
+def warn_of_early_stopping(train_spec: TrainSpec, eval_specs: Sequence[EvalSpec], model_dir: str) -> None:
+    """Warn where early stopping looks at an evaluation that this training does not make; another process may."""
+    names = {spec.name or "" for spec in eval_specs}
+    for hook in train_spec.hooks:
+        if not isinstance(hook, EarlyStoppingHook) or not isinstance(hook.should_stop_fn, MetricPredicate):
+            continue
+        of_dir, name = hook.should_stop_fn.evaluation
+        if absolute(of_dir) == absolute(model_dir) and name not in names:
+            made = ", ".join(repr(name) if name else "an EvalSpec without a name" for name in sorted(names))
+            wanted = f"an EvalSpec named {name!r}" if name else "an EvalSpec without a name"
+            logger.warning(
+                "early stopping waits for evaluations of %s, but this training makes %s: give train_and_evaluate %s, "
+                "or pass eval_dir=estimator.eval_dir(name) of one that is made",
+                hook.should_stop_fn.eval_dir,
+                f"only those of {made}" if made else "none",
+                wanted,
+            )
 
 
 def _check_place(saver: CheckpointSaverHook, model_dir: str) -> None:

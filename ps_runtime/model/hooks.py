@@ -241,9 +241,10 @@ def pick(fetches: Fetches, values: Mapping[str, Any], tables: Collection[str] = 
 
 def _unknown(name: str, values: Iterable[str], tables: Collection[str], who: str) -> str:
     known = sorted(set(values))
-    hint = did_you_mean(name, known) or f"; it has {', '.join(known[:MAX_NAMED])}{', ...' if known[MAX_NAMED:] else ''}"
+    hint = did_you_mean(name, known)
     if near := [table for table in tables if did_you_mean(name, [table])]:
         hint += (
             f"; {near[0]!r} is a table: let model_fn return the rows that it looks up as predictions, and fetch these"
         )
+    hint = hint or f"; it has {', '.join(known[:MAX_NAMED])}{', ...' if known[MAX_NAMED:] else ''}"
     return f"{who} fetches {name!r}, which this step does not have{hint}"

@@ -387,3 +387,38 @@ def test_the_chief_stops_all_replicas(roles, estimator):  # noqa: F811
         reports = roles.train(attempt.job())
     assert {report["exit"] for report in reports.values()} == {"finished"}
     assert_ended_in_order(estimator)
+
+
+# Evaluations that nobody makes
+
+
+@pytest.mark.parametrize(
+    ("given", "eval_names", "said"),
+    [
+        (
+            None,
+            [],
+            "evaluations of {dir}/eval, but this training makes none: give train_and_evaluate an EvalSpec",
+        ),
+        (
+            "test",
+            ["", "dev"],
+            "{dir}/eval_test, but this training makes only those of an EvalSpec without a name, 'dev'",
+        ),
+        ("test", ["test"], ""),
+        (None, [""], ""),
+    ],
+)
+def test_that_it_will_see_no_evaluation_is_said_before_training(estimator, caplog, given, eval_names, said):
+    hook = psflow.stop_if_higher_hook(estimator, "falling", 9.0, estimator.eval_dir(given))
+    spec = psflow.TrainSpec(examples, max_steps=2, hooks=[hook])
+    evals = [psflow.EvalSpec(examples, name=name or None) for name in eval_names]
+    Attempt(estimator, spec, evals)
+    assert said.format(dir=estimator.model_dir) in caplog.text
+    assert ("waits for evaluations" in caplog.text) is bool(said)
+
+
+def test_evaluations_of_another_model_dir_may_be_watched(estimator, caplog, tmp_path):
+    hook = psflow.stop_if_higher_hook(estimator, "falling", 9.0, f"{tmp_path}/other/eval")
+    Attempt(estimator, psflow.TrainSpec(examples, max_steps=2, hooks=[hook]), None)
+    assert caplog.text == ""

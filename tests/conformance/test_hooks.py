@@ -253,7 +253,7 @@ def test_before_the_first_run_there_is_no_loss(estimator):
         def after_create_session(self, session, coord):
             session.run("loss")
 
-    with pytest.raises(UsageError, match="session.run fetches 'loss', which this step does not have"):
+    with pytest.raises(UsageError, match=r"session\.run fetches 'loss', which this step does not have"):
         estimator.train(examples, [Early()])
 
 

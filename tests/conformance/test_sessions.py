@@ -155,7 +155,7 @@ def test_an_unknown_name_is_told_with_the_nearest(tmp_path, given, near):
 @pytest.mark.parametrize("fetches", ["lost", ["loss", "W"], 3])
 def test_an_unknown_name_is_refused(estimator, fetches):
     with (
-        pytest.raises(UsageError, match="session.run fetches"),
+        pytest.raises(UsageError, match=r"session\.run fetches"),
         MonitoredTrainingSession(estimator, endless) as session,
     ):
         session.run(fetches)
