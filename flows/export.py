@@ -27,6 +27,7 @@ from psflow.ps_runtime.model.evaluation import batches_of, first_rows, read_valu
 from psflow.ps_runtime.model.export_bundle import ExportBundle
 from psflow.ps_runtime.model.export_directory import ExportDirectory
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
+from psflow.ps_runtime.model.mode_reads import ModeReads
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.tasks.exports.exported import BEST, Exported, Registration, add_export, moved_best
 from psflow.tasks.exports.writer import MlflowModelWriter
@@ -166,18 +167,19 @@ def _write(path: str, plan: ExportPlan) -> None:
     with CheckpointReader.pinned(CheckpointStore(plan.training.model_dir), plan.step, "export") as reader:
         values, schema = read_values(reader), reader.manifest.model.schema
     assert schema is not None  # which the plan of its training has set
+    caller, modes = estimator.caller.reading(schema), (ModeKeys.EVAL, ModeKeys.PREDICT)
     opened = open_input(
         spec.input_fn,
         mode=ModeKeys.EVAL,
         params=estimator.params,
         config=estimator.config,
         non_finite=spec.non_finite,
-        enforcement=Enforcement(schema, "the eval input"),
+        enforcement=Enforcement(schema, "the eval input", reads=ModeReads(caller, modes, values)),
         kept=KeptInputs(plan.training.model_dir).earlier("eval"),
     )
     features, _ = next(iter(batches_of(opened)))
     bundle = ExportBundle.of(
-        estimator.caller.reading(schema),
+        caller,
         values,
         plan.step,
         first_rows(features),

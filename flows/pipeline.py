@@ -76,7 +76,7 @@ def _prepared(parameters: PipelineParameters, settings: Settings | None = None) 
     schema: InputSchema | None = None
     if "train" in stages.chosen:
         with planned_training(parameters.training(), settings) as planned:
-            schema = planned.attempt.plan.model.schema
+            schema = planned.attempt.schema_to_predict() if stages.predict.input is not None else None
             check_after_training(parameters, planned.beginning.parameters, planned.attempt.plan.model)
     else:
         check_without_training(parameters)

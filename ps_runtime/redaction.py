@@ -13,7 +13,16 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["HIDDEN", "public", "public_sentence", "redact_logs", "secret_keys", "shown_path", "without_secrets"]
+__all__ = [
+    "HIDDEN",
+    "public",
+    "public_sentence",
+    "redact_logs",
+    "secret_keys",
+    "shown_file",
+    "shown_path",
+    "without_secrets",
+]
 
 HIDDEN = "***"
 
@@ -108,6 +117,12 @@ def shown_path(path: str | os.PathLike[str]) -> str:
     if "://" not in text:
         return os.path.abspath(os.path.expanduser(text))
     return str(public(text))
+
+
+def shown_file(path: str) -> str:
+    """Return how texts call a file of the user: relative to the working directory, if it is below."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
 
 
 def secret_keys(values: Mapping[str, Any]) -> list[str]:

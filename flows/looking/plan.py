@@ -193,7 +193,7 @@ def _check_prediction_input(stages: PipelineParameters, attempt: Attempt | None)
     if stages.pipeline.predict.input is not None:
         from psflow.flows.pipeline import check_prediction_input  # with all flows: half a second
 
-        check_prediction_input(stages, None if attempt is None else attempt.plan.model.schema)
+        check_prediction_input(stages, None if attempt is None else attempt.schema_to_predict())
 
 
 def _tell_schedule(seen: _Plan, schedule: ScheduleParameters) -> None:

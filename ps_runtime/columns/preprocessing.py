@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -107,6 +107,21 @@ class Preprocessing:
     def specs(self) -> tuple[FeatureSpec, ...]:
         """Name, dtype and shape of each feature, in the order of the features."""
         return (*map(spec_of, self.features), *(cross.spec for cross in self.crosses))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the features, and of the weights, which are one to those who read them."""
+        return (*(spec.name for spec in self.specs), *(() if self.weight is None else (self.weight.name,)))
+
+    def narrowed(self, names: Collection[str]) -> Self:
+        """Return what computes some of the features, with the others that they need, and no more."""
+        crosses = tuple(cross for cross in self.crosses if cross.name in names)
+        needed = {*names, *(member for cross in crosses for member in cross.members)}
+        needed |= {spec.weights for spec in self.specs if spec.name in needed}
+        features = tuple(feature for feature in self.features if feature.name in needed)
+        read = {single.column for single in singles(features)}
+        columns = tuple(column for column in self.columns if column.name in read)
+        return replace(self, columns=columns, features=features, crosses=crosses)
 
     def apply(self, table: pa.Table) -> dict[str, NDArray[Any]]:
         """Return the features of all rows, in the order of `specs`.

@@ -25,6 +25,7 @@ __all__ = [
     "named_arrays",
     "num_rows",
     "plain_arrays",
+    "zeros_of",
 ]
 
 Array = NDArray[Any]
@@ -84,6 +85,12 @@ def array_specs(columns: Columns) -> tuple[ArraySpec, ...]:
     """Return name, dtype and shape of a row of each array of plain features or labels; text has any length."""
     named = columns if isinstance(columns, dict) else {"": columns}
     return tuple(ArraySpec(name, _dtype_name(array), array.shape[1:]) for name, array in named.items())
+
+
+def zeros_of(specs: Sequence[ArraySpec], rows: int = 1) -> Columns:
+    """Return rows of zeros, and of empty text, of the arrays that `array_specs` describes."""
+    arrays = {spec.name: np.zeros((rows, *spec.shape), spec.dtype) for spec in specs}
+    return arrays.get("", arrays)
 
 
 def _dtype_name(array: Array) -> str:

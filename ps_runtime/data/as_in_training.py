@@ -14,7 +14,7 @@ from psflow.ps_runtime.record_files.files import DataFile
 from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.libsvm import LibSvmText
 from psflow.ps_runtime.record_files.libsvm_lines import FEATURES
-from psflow.ps_runtime.specs.schema import LibSvmReading, TextReading
+from psflow.ps_runtime.specs.text_reading import LibSvmReading, TextReading
 
 __all__ = ["as_in_training"]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from psflow.ps_runtime.columns.row_lifetime import RowLifetime
-from psflow.ps_runtime.data.arrays import Columns, array_specs
+from psflow.ps_runtime.data.arrays import Columns, array_specs, zeros_of
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.kept_scan import KeptScan
 from psflow.ps_runtime.data.non_finite import NonFinite
@@ -21,6 +23,8 @@ __all__ = ["Enforcement", "check_repeatable", "schema_of", "unused_sentence"]
 MAX_NAMES = 10
 """Of those that a sentence lists."""
 Batch = tuple[Columns, Columns | None]
+Reads = Callable[[Columns, Columns | None, InputSchema, str], InputSchema]
+"""Returns what a model reads of an input; see `psflow.ps_runtime.model.mode_reads.ModeReads`."""
 
 
 def schema_of(features: Columns, labels: Columns | None) -> InputSchema:
@@ -66,16 +70,46 @@ class Enforcement:
         Whether labels, and weights that are a feature, must be there if there were some in training.
     on_unused : callable
         Told once what the model does not read and is left out, if there is something.
+    reads : callable or None
+        Tells which features the model reads where the input has others than it read in training; None: the same ones.
     """
 
     schema: InputSchema | None = None
     where: str = "the input"
     needs_labels: bool = True
     on_unused: Callable[[tuple[str, ...]], None] = lambda names: None
+    reads: Reads | None = None
 
     def __post_init__(self) -> None:
         if self.schema is not None and not self.needs_labels:
             object.__setattr__(self, "schema", self.schema.for_prediction())
+
+    def for_batch(self, features: Columns, labels: Columns | None) -> Self:
+        """Return what asks of an input, of which this is a batch, for the features that the model reads, and no others.
+
+        Raises
+        ------
+        InputError
+            If one of them is missing.
+        """
+        schema = self.schema
+        if self.reads is None or schema is None or not schema.names or not isinstance(features, dict):
+            return self
+        if features.keys() == set(schema.names):
+            return self
+        return replace(
+            self, schema=self.reads(_as_in_training(features, schema), labels, schema, self.where), reads=None
+        )
+
+    def for_dataset(self, dataset: Dataset) -> Self:
+        """Return what `for_batch` returns for the first batch of a data set."""
+        if self.reads is None or self.schema is None:
+            return self
+        features, labels = dataset.read(0, 0, min(dataset.batch_size, dataset.num_records))
+        if isinstance(features, dict) and dataset.columns and not self.schema.whole.columns:
+            matrix = features.pop(MATRIX)
+            features |= {name: matrix[:, place] for place, name in enumerate(dataset.columns)}
+        return self.for_batch(features, labels)
 
     def selected(self, dataset: Dataset) -> Dataset:
         """Return `dataset` without what the model does not read, which ``unused`` then names; values stay as they are.
@@ -156,6 +190,24 @@ class Enforcement:
         """
         assert kept is None or self.needs_labels, "what is kept was scanned with labels"
         schema = self.schema
+        if schema is not None and schema.whole is not schema and self.reads is not None:
+            return self._for_zeros(schema).records(given, non_finite, kept)
+        try:
+            return self._records(given, non_finite, kept)
+        except InputError:
+            if schema is None or self.reads is None or (fewer := self._for_zeros(schema)).schema == schema:
+                raise
+        return fewer.records(given, non_finite, kept)
+
+    def _for_zeros(self, schema: InputSchema) -> Self:
+        """Return what asks of files for the features that the model reads, as a row of zeros tells."""
+        assert self.reads is not None
+        labels = zeros_of(schema.labels) if schema.labels else None
+        features = zeros_of(schema.whole.features)
+        return replace(self, schema=self.reads(features, labels, schema, self.where), reads=None)
+
+    def _records(self, given: RecordInput, non_finite: NonFinite, kept: KeptScan | None) -> RecordDataset:
+        schema = self.schema
         opened = None if kept is None else kept.reopened(given, non_finite, schema, self.where)
         if schema is None:
             return opened or given.learn(non_finite, self.where)
@@ -188,6 +240,16 @@ class Enforcement:
         unused = tuple(name for name in names if name != schema.label)
         if unused:
             self.on_unused(unused)
+
+
+def _as_in_training(features: Mapping[str, Any], schema: InputSchema) -> dict[str, Any]:
+    """Return features with the dtypes of training, where they can have them."""
+    cast = dict(features)
+    for spec in schema.whole.features:
+        with suppress(InputError):
+            if spec.name in cast:
+                cast |= enforce_features({spec.name: cast[spec.name]}, InputSchema((spec,)), "")
+    return cast
 
 
 def _unread(features: Columns, schema: InputSchema) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -142,8 +143,16 @@ def open_input(
     if isinstance(opened, LazyDataset):
         return LazyBatches(opened, where, non_finite, enforcement)
     if isinstance(opened, Dataset):
+        enforcement = enforcement.for_dataset(opened)
         return enforcement.dataset(dataset_with_policy(enforcement.selected(opened), non_finite, where))
-    return enforcement.batches(batches_with_policy(enforcement.selected_batches(opened), non_finite, where))
+    return _enforced(opened, where, non_finite, enforcement)
+
+
+def _enforced(batches: Iterator[Batch], where: str, non_finite: NonFinite, enforcement: Enforcement) -> Iterator[Batch]:
+    for first in batches:
+        enforcement = enforcement.for_batch(*first)
+        selected = enforcement.selected_batches(itertools.chain([first], batches))
+        yield from enforcement.batches(batches_with_policy(selected, non_finite, where))
 
 
 def _name(input_fn: Any) -> str:

@@ -87,6 +87,7 @@ class LazyBatches(SplittableInput):
         [given] = self._elements.each([address])
         where = f"{self._elements.place(address)} of {self._where}"
         features, labels = checked_batch(given, where)
+        self._enforcement = self._enforcement.for_batch(features, labels)
         features = self._enforcement.selected_batch(features, where, is_first=address == FIRST)
         if self._refuses:
             cells, _ = non_finite_cells(features, labels, source=Source(where))

@@ -31,8 +31,9 @@ from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.libsvm import LibSvmText
 from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.record_files.scan import Scan
-from psflow.ps_runtime.specs.schema import InputSchema, LibSvmReading, TextReading
+from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
+from psflow.ps_runtime.specs.text_reading import LibSvmReading, TextReading
 
 __all__ = ["IndexedRecords", "RecordInput"]
 

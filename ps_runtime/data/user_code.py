@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 
 from psflow.ps_runtime.data.called_input import CalledInput
 from psflow.ps_runtime.errors import PsflowError, UsageError
+from psflow.ps_runtime.redaction import shown_file
 
 __all__ = ["misfit", "user_code", "user_error"]
 
@@ -75,12 +75,12 @@ def _place(function: Callable[..., Any], cause: Exception) -> str:
     if not own and len(frames) == 1:
         return ""
     frame = (own or frames)[-1]
-    return f" at {_shown(frame.filename)}:{frame.lineno}"
+    return f" at {shown_file(frame.filename)}:{frame.lineno}"
 
 
 def _definition(function: Callable[..., Any]) -> str:
     code = _code(function)
-    return "" if code is None else f" at {_shown(code.co_filename)}:{code.co_firstlineno}"
+    return "" if code is None else f" at {shown_file(code.co_filename)}:{code.co_firstlineno}"
 
 
 def _code(function: Callable[..., Any]) -> CodeType | None:
@@ -88,11 +88,6 @@ def _code(function: Callable[..., Any]) -> CodeType | None:
     plain = _unwrapped(function)
     code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
     return code if isinstance(code, CodeType) else None
-
-
-def _shown(path: str) -> str:
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative
 
 
 def _unwrapped(function: Callable[..., Any]) -> Any:

@@ -49,7 +49,9 @@ def whole_dataset(given: RecordInput, schema: InputSchema, *, needs_labels: bool
     label = (own or schema.label) if needs_labels else None
 
     def chosen(known: Sequence[str]) -> list[str]:
-        names = list(schema.table_columns or [name for name in known if name not in (own, label, *given.key_columns)])
+        others = [name for name in schema.whole.table_columns if name in known]  # a mode may read them
+        every = [name for name in known if name not in (own, label, *given.key_columns)]
+        names = list(dict.fromkeys([*schema.table_columns, *others]) if schema.table_columns else every)
         return names if label is None else [*names, label]
 
     scan, known = given.scan(chosen)

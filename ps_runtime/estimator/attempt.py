@@ -23,6 +23,7 @@ from psflow.ps_runtime.estimator.planned_hooks import apply_saver_hook, check_wa
 from psflow.ps_runtime.estimator.planning import JobPlan, plan_job
 from psflow.ps_runtime.estimator.warm_start import plan_warm_start
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
+from psflow.ps_runtime.estimator.zero_row import schema_to_predict
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.export_bundle import ModelWriter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
@@ -189,6 +190,11 @@ class Attempt:
         check_task()
         if self._loss is not None:
             raise self._loss
+
+    def schema_to_predict(self) -> InputSchema | None:
+        """Return what the trained model will read to predict; None if that shows later."""
+        assert self.plan.model.schema is not None, "a plan has one"
+        return schema_to_predict(self._estimator.caller, self.plan.model.schema)
 
     def note_run(self, run_id: str) -> None:
         """Remember the MLflow run, so that a resumed job goes on with it."""

@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.records import nothing_left
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.data.enforcement import Enforcement
-from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.arguments import check_params, check_texts, checked_config, checked_keys, checked_steps
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.checkpoint_path import checkpoint_at
 from psflow.ps_runtime.estimator.checkpoint_values import table_rows, variable_names, variable_value
-from psflow.ps_runtime.estimator.predicting import predicted_batches, warn_unused
+from psflow.ps_runtime.estimator.predicting import opened_input, predicted_batches
 from psflow.ps_runtime.estimator.predictions import examples_of
 from psflow.ps_runtime.estimator.saved_model import check_arguments, receiver_fn_of, save_model
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings, warm_start_settings
@@ -198,15 +196,9 @@ class Estimator:
         hooks = as_hooks("hooks", hooks)
         with self._reader(checkpoint_path) as reader:
             step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
-        opened = open_input(
-            input_fn,
-            mode=ModeKeys.EVAL,
-            params=self.params,
-            config=self.config,
-            non_finite=non_finite,
-            enforcement=Enforcement(schema, "the eval input", on_unused=warn_unused),
-        )
-        metrics = evaluate(self.caller.reading(schema), opened, values, step, steps, hooks)
+        caller = self.caller.reading(schema)
+        opened = opened_input(caller, input_fn, schema, ModeKeys.EVAL, values, non_finite)
+        metrics = evaluate(caller, opened, values, step, steps, hooks)
         logger.info("%s of step %d: %s", name or "evaluation", step, metrics)
         return metrics
 

@@ -23,6 +23,7 @@ from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.evaluation import as_numbers, batches_of, check_servable, first_rows
 from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
+from psflow.ps_runtime.model.mode_reads import ModeReads
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, input_names
 from psflow.ps_runtime.model.values import ModelValues
@@ -99,17 +100,19 @@ def plan_job(
     """
     training = _training_input(caller, train_spec, eval_specs, InputContext(num_replicas, 0), kept)
     first = training.first_batch()
-    schema = training.schema(first).weighted_by(weight_column, training.where)
+    whole = training.schema(first).weighted_by(weight_column, training.where)
+    _check_labels([training], check_labels, whole)
+    built = _first_call(caller.reading(whole), first, ModeKeys.TRAIN, seed)
+    whole = replace(whole, feature_columns=built.feature_columns)
+    schema = whole.narrowed(built.reads) if built.reads else whole
     check_repeatable(schema, training.where)
-    _check_labels([training], check_labels, schema)
+    training.unused += [name for name in whole.names if name not in schema.names]
+    caller = caller.reading(schema)
     evaluated = _eval_inputs(caller, eval_specs, schema, kept)
     _check_labels(evaluated.values(), check_labels, schema)
-    built = _first_call(caller.reading(schema), first, ModeKeys.TRAIN, seed)
-    schema = replace(schema, feature_columns=built.feature_columns)
-    caller = caller.reading(schema)
     if faults := tuple(size_faults(built.model.tables, [op.optimizer for op in built.spec.train_ops])):
         raise ModelFnError(faults)
-    if unused := tuple(unused_lifetimes(schema, built.model.tables)):
+    if unused := tuple(unused_lifetimes(whole, built.model.tables)):
         raise InputError(unused)
     for eval_spec, data in zip(eval_specs, evaluated.values(), strict=True):
         batch = data.first_batch()
@@ -123,7 +126,7 @@ def plan_job(
         _datasets({"train": training, **evaluated}),
         training.called,
         built,
-        _ignored(evaluated),
+        _ignored({"train": training, **evaluated}),
         () if schema.preprocessing is None else tuple(f"{training.where}: {d}" for d in schema.preprocessing.doubts()),
     )
 
@@ -141,9 +144,9 @@ def plan_evaluations(
         Whatever is wrong with model_fn or the inputs, or if the checkpoints hold another model.
     """
     assert model.schema is not None, "a model that was trained has one"
+    caller = caller.reading(model.schema)
     inputs = _eval_inputs(caller, eval_specs, model.schema, kept)
     _check_labels(inputs.values(), check_labels, model.schema)
-    caller = caller.reading(model.schema)
     for data, spec in zip(inputs.values(), eval_specs, strict=True):
         _check_modes(caller, spec, data.first_batch(), model, "in the checkpoint", 0)
     return EvaluationPlan(_datasets(inputs), _ignored(inputs))
@@ -161,9 +164,10 @@ def metric_names(
     UsageError
         If model_fn or the input is wrong.
     """
+    caller = caller.reading(schema)
     [data] = _eval_inputs(caller, [eval_spec], schema, kept).values()
     batch = data.first_batch()
-    measured = _first_call(caller.reading(schema), batch, ModeKeys.EVAL, 0).spec.metrics
+    measured = _first_call(caller, batch, ModeKeys.EVAL, 0).spec.metrics
     return frozenset({"loss", *as_numbers({name: metric.result() for name, metric in measured.items()})})
 
 
@@ -197,7 +201,12 @@ class _Input:
                 self.called,
                 mode=mode,
                 non_finite=spec.non_finite,
-                enforcement=Enforcement(schema, self.where, on_unused=self.unused.extend),
+                enforcement=Enforcement(
+                    schema,
+                    self.where,
+                    on_unused=self.unused.extend,
+                    reads=ModeReads.of(caller, spec) if isinstance(spec, EvalSpec) else None,
+                ),
                 kept=kept.earlier(name),
             )
 
@@ -226,7 +235,7 @@ def _training_input(
     except NonFiniteError as error:
         refused = error
     try:
-        _eval_inputs(caller, eval_specs, refused.schema, kept)
+        _eval_inputs(caller.reading(refused.schema), eval_specs, refused.schema, kept)
     except InputError as error:
         raise InputError(tuple(dict.fromkeys([*refused.faults, *error.faults]))) from error.__cause__
     raise refused

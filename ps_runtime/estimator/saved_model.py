@@ -11,9 +11,9 @@ import numpy as np
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.data.arrays import zeros_of
 from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import ModelFnError, UsageError
-from psflow.ps_runtime.estimator.zero_row import zeros_of
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.model.export_bundle import (
@@ -61,7 +61,7 @@ def save_model(
             caller.reading(schema),
             values,
             reader.manifest.step,
-            zeros_of(schema),
+            zeros_of(schema.whole.features),
             name="model",
             metrics={},
             saved_at=reader.manifest.saved_at,

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from psflow.ps_runtime.data.arrays import zeros_of
+from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.estimator.predictions import check_keys
 from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.mode_reads import ModeReads
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["check_keys_early", "zeros_of"]
+__all__ = ["check_keys_early", "schema_to_predict"]
 
 logger = logging.getLogger(__name__)
 
 
-def zeros_of(schema: InputSchema) -> Any:
-    """Return one row of features, for the names, dtypes and shapes of what the model predicts."""
-    arrays = {spec.name: np.zeros((1, *spec.shape), spec.dtype) for spec in schema.features}
-    return arrays if schema.names else arrays[""]
+def schema_to_predict(caller: ModelCaller, schema: InputSchema) -> InputSchema | None:
+    """Return what a model that was trained on `schema` will read to predict; None if that shows later."""
+    try:
+        return ModeReads(caller.reading(schema), (ModeKeys.PREDICT,))(
+            zeros_of(schema.whole.features), None, schema.for_prediction(), "the predict input"
+        )
+    except InputError as error:  # of a feature that the training input does not have
+        logger.debug("the input of the prediction is not looked at: %s", error)
+        return None
 
 
 def check_keys_early(caller: ModelCaller, schema: InputSchema, keys: Sequence[str]) -> None:
@@ -45,9 +52,8 @@ def check_keys_early(caller: ModelCaller, schema: InputSchema, keys: Sequence[st
         return
     try:
         with np.errstate(all="ignore"):
-            predictions = (
-                caller.reading(schema).build(zeros_of(schema), None, ModeKeys.PREDICT, seed=0).spec.predictions
-            )
+            zeros = zeros_of(schema.whole.features)
+            predictions = caller.reading(schema).build(zeros, None, ModeKeys.PREDICT, seed=0).spec.predictions
     except Exception as error:  # zeros may be nothing that a model takes; then workers judge the keys
         logger.debug("predict_keys are judged by workers, as model_fn takes no row of zeros: %r", error)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,13 +11,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.errors import ModelFnError, ModelFnTypeError, did_you_mean
+from psflow.ps_runtime.errors import InputError, ModelFnError, ModelFnTypeError, did_you_mean
 from psflow.ps_runtime.model.scope import BuildScope, CallScope, Declared, KeyPath, ModelScope
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.values import ModelValues, read_only
+from psflow.ps_runtime.model.watched_features import WatchedFeatures, observed
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.column_spec import ColumnSpec, column_differences
 from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.ps_runtime.specs.schema_enforcement import listed_names
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
@@ -39,6 +42,8 @@ class BuiltModel:
     """Where among the features the ids are, for each table whose ids all are features just as they came."""
     feature_columns: tuple[ColumnSpec, ...]
     """What its layers read of raw features, where they are made of feature columns."""
+    reads: frozenset[str] | None
+    """The features that it has asked for by name; None: all of them."""
     seed: int
     """Of the job."""
 
@@ -55,7 +60,7 @@ class ModelCaller:
     config : object
         Handed on as it is.
     input_schema : InputSchema or None
-        Of the training input, handed on in every mode; None as long as it is not known, see `reading`.
+        Of the training input, handed on as a whole in every mode; None as long as it is not known, see `reading`.
 
     Raises
     ------
@@ -74,7 +79,7 @@ class ModelCaller:
         self.params = dict(params)
         self.name = getattr(model_fn, "__qualname__", repr(model_fn))
         self.config = config
-        given = {"params": self.params, "config": config, "input_schema": input_schema}
+        given = {"params": self.params, "config": config, "input_schema": input_schema and input_schema.whole}
         accepted = _accepted_arguments(model_fn, self.name)
         self._bound = {name: value for name, value in given.items() if name in accepted}
         self.takes_labels = "labels" in accepted
@@ -103,7 +108,11 @@ class ModelCaller:
         if self._takes_mode:
             arguments["mode"] = mode
         with scope:
-            spec = self.model_fn(features=features, **arguments)
+            try:
+                spec = self.model_fn(features=features, **arguments)
+            except KeyError as error:
+                self._check_features(features, arguments, mode, error)
+                raise
         if not isinstance(spec, EstimatorSpec):
             raise ModelFnTypeError((f"{self.name} must return an EstimatorSpec, got {type(spec).__name__}",))
         if spec.mode != mode:
@@ -114,6 +123,20 @@ class ModelCaller:
         if self._columns:
             self._check_columns(scope)
         return spec
+
+    def _check_features(self, features: Any, arguments: Mapping[str, Any], mode: ModeKeys, error: KeyError) -> None:
+        """Raise InputError if what is missing is a feature; a call that records what it reads tells, if need be."""
+        watched = features
+        if type(features) is dict:
+            watched = WatchedFeatures(features)
+            with contextlib.suppress(Exception):
+                self.model_fn(features=watched, **arguments)
+        name = error.args[0] if error.args else None
+        if isinstance(watched, WatchedFeatures) and name in watched.missing:
+            names = list(dict.keys(watched))
+            near = did_you_mean(name, names) or listed_names("feature", names)
+            fault = f"{self.name} reads feature {name!r} in {mode} mode at {watched.missing[name]}, which is not there"
+            raise InputError((f"{fault}{near}",)) from error
 
     def _check_columns(self, scope: ModelScope) -> None:
         """Refuse feature columns that mean something else than those that the model was trained on, once a layer."""
@@ -137,8 +160,12 @@ class ModelCaller:
         seed : int
             The initial value of each variable and row depends on it and on the name alone.
         """
-        scope = BuildScope(0, seed, features)
-        spec = self(features, labels, mode, scope)
+
+        def first_call(given: Any) -> tuple[EstimatorSpec, BuildScope]:
+            scope = BuildScope(0, seed, features)
+            return self(given, labels, mode, scope), scope
+
+        (spec, scope), reads = observed(features, first_call)
         if mode == ModeKeys.TRAIN and not scope.tables and not any(d.trainable for d in scope.declared.values()):
             raise ModelFnError(
                 (f"{self.name} created no trainable variable and no table; call get_variable or embedding_lookup",)
@@ -146,7 +173,8 @@ class ModelCaller:
         if spec.loss is not None:
             check_loss(spec.loss, self.name)
         model = _model_spec(scope.declared, scope.tables, spec.train_ops)
-        return BuiltModel(spec, model, scope.declared, scope.values, scope.table_features, _specs_of(scope), seed)
+        columns = _specs_of(scope)
+        return BuiltModel(spec, model, scope.declared, scope.values, scope.table_features, columns, reads, seed)
 
     def apply(self, features: Any, labels: Any, mode: ModeKeys, values: ModelValues, global_step: int) -> EstimatorSpec:
         """Call model_fn on values that are given, as evaluation and prediction do."""

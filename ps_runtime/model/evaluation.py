@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from psflow.ps_runtime.metrics import Metric, mean
 from psflow.ps_runtime.model.batch_hooks import BatchHooks, BatchSession
 from psflow.ps_runtime.model.caller import ModelCaller, check_loss
 from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.mode_reads import ModeReads
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.specs.schema import InputSchema
@@ -268,16 +270,16 @@ class OpenedEvaluation:
 
     def measure(self, values: ModelValues, global_step: int) -> dict[str, float]:
         """Return the metrics of a model, as `evaluate` does, by the names of `as_numbers`. Blocks."""
-        batches, steps = self._batches(), self.spec.steps
+        batches, steps = self._batches(values), self.spec.steps
         return as_numbers(evaluate(self._caller, batches, values, global_step, steps, self.spec.hooks))
 
     def first_non_finite_cell(self) -> str:
         """Return column and row of a first blank, NaN or infinite cell; "" if there is none, or none was read yet."""
-        opened = self._open()
+        opened = self._open(None)
         return opened.non_finite.first if isinstance(opened, KnownInput) else self._first_cell
 
-    def _batches(self) -> Iterator[Batch]:
-        opened = self._open()
+    def _batches(self, values: ModelValues) -> Iterator[Batch]:
+        opened = self._open(values)
         is_known = isinstance(opened, KnownInput)
         for number, (features, labels) in enumerate(batches_of(opened)):
             self._check()
@@ -287,7 +289,7 @@ class OpenedEvaluation:
                 self._first_cell = non_finite_cells(features, labels, source=Source(f"batch {number}"))[0].first
             yield features, labels
 
-    def _open(self) -> SplittableInput | Iterator[Batch]:
+    def _open(self, values: ModelValues | None) -> SplittableInput | Iterator[Batch]:
         if self._dataset is not None:
             return self._dataset
         spec = self.spec
@@ -297,7 +299,7 @@ class OpenedEvaluation:
             params=self._caller.params,
             config=self._caller.config,
             non_finite=spec.non_finite,
-            enforcement=self._enforcement,
+            enforcement=replace(self._enforcement, reads=ModeReads.of(self._caller, spec, values)),
             kept=self._kept,
         )
         if isinstance(opened, SplittableInput):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from typing import Any, Protocol, Self
 
@@ -14,6 +14,7 @@ from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.export_directory import ExportDirectory
 from psflow.ps_runtime.model.export_outputs import DEFAULT_SIGNATURE, outputs_of
 from psflow.ps_runtime.model.extra_assets import check_assets, copy_assets, find_assets
+from psflow.ps_runtime.model.mode_reads import ModeReads
 from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
@@ -81,9 +82,15 @@ class ExportBundle:
         schema: InputSchema,
         **facts: Any,
     ) -> Self:
-        """Return the bundle of a model that predicts `features`; `facts` are the fields that this does not tell."""
-        if schema.weight_column is not None:
-            features = {name: array for name, array in features.items() if name != schema.weight_column}
+        """Return the bundle of a model that predicts `features`; `facts` are the fields that this does not tell.
+
+        The export asks for the features that its model reads to predict, whatever training read.
+        """
+        schema = schema.for_prediction()
+        if schema.names:
+            reads = ModeReads(caller, (ModeKeys.PREDICT,), values)
+            schema = replace(reads(features, None, schema, "the input of the export"), whole_input=None)
+            features = {name: features[name] for name in schema.names}
         spec = caller.apply(features, None, ModeKeys.PREDICT, values, global_step)
         outputs = outputs_of(spec.export_outputs, spec.predictions, features)
         return cls(
@@ -93,7 +100,7 @@ class ExportBundle:
             params=caller.params,
             features=features,
             predictions=outputs[DEFAULT_SIGNATURE],
-            schema=schema.for_prediction(),
+            schema=schema,
             signatures=() if spec.export_outputs is None else tuple(outputs),
             **facts,
         )

@@ -81,7 +81,7 @@ class StreamReader:
             params=self._job.params,
             config=self._job.config,
             non_finite=train_spec.non_finite,
-            enforcement=Enforcement(self._job.model.schema, "the train input"),
+            enforcement=Enforcement(self._job.model.train_input, "the train input"),
         )
         assert not isinstance(opened, SplittableInput), "the job was planned for a stream"
         count = 0

@@ -131,7 +131,7 @@ def open_session(
         params=job.params,
         config=job.config,
         non_finite=job.train_spec.non_finite,
-        enforcement=Enforcement(job.model.schema, "the train input"),
+        enforcement=Enforcement(job.model.train_input, "the train input"),
         kept=KeptInputs(job.model_dir).of_flow("train"),
     )
     is_pipelined = job.config.pipeline_depth > 0 and not job.input.is_stream

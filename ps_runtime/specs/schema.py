@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
@@ -15,8 +15,9 @@ from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.columns.row_lifetime import UNLIMITED, RowLifetime
 from psflow.ps_runtime.errors import InputError, did_you_mean
 from psflow.ps_runtime.specs.column_spec import ColumnSpec, column_differences
+from psflow.ps_runtime.specs.text_reading import LibSvmReading, TextReading, text_from
 
-__all__ = ["MATRIX", "ArraySpec", "InputSchema", "LibSvmReading", "Scaling", "TextReading"]
+__all__ = ["MATRIX", "ArraySpec", "InputSchema", "Scaling"]
 
 MATRIX = "features"
 """Name of the one feature array of a table, whose columns have names."""
@@ -115,26 +116,6 @@ class Scaling:
 
 
 @dataclass(frozen=True, slots=True)
-class TextReading:
-    """How delimited text is read; see `psflow.ps_runtime.record_files.delimited.DelimitedText`.
-
-    The delimiter is None if it is that of the format, a comma in CSV and a tab in TSV: further files may be of either.
-    """
-
-    delimiter: str | None
-    column_names: tuple[str, ...] | None
-    na_values: tuple[str, ...]
-    encoding: str
-
-
-@dataclass(frozen=True, slots=True)
-class LibSvmReading:
-    """How libsvm text is read; see `psflow.ps_runtime.record_files.libsvm.LibSvmText`."""
-
-    zero_based: bool
-
-
-@dataclass(frozen=True, slots=True)
 class InputSchema:
     """What the training input of a model looks like; whatever feeds the model later is held against it.
 
@@ -156,6 +137,8 @@ class InputSchema:
         The feature that an Estimator takes as weights of the examples, where it is none of record files.
     feature_columns : tuple of ColumnSpec
         What the layers of the model read of raw features, where they are made of feature columns.
+    whole_input : InputSchema or None
+        Of all that the training input has, where training reads only a part of its features; see `whole`.
     """
 
     features: tuple[ArraySpec, ...]
@@ -167,6 +150,12 @@ class InputSchema:
     text: TextReading | LibSvmReading | None = None
     weight_column: str | None = None
     feature_columns: tuple[ColumnSpec, ...] = ()
+    whole_input: Self | None = None
+
+    @property
+    def whole(self) -> Self:
+        """The schema of all that the training input has: other modes may read what training does not."""
+        return self.whole_input or self
 
     @property
     def na_values(self) -> tuple[str, ...] | None:
@@ -246,6 +235,33 @@ class InputSchema:
             raise InputError((f"weight_column {weight_column!r} of {where} is {spec}, expected one number a row",))
         return replace(self, weight_column=weight_column)
 
+    def narrowed(self, names: Collection[str], others: Sequence[ArraySpec] = ()) -> Self:
+        """Return the schema of a model that reads some features of the `whole` input.
+
+        Parameters
+        ----------
+        names : collection of str
+            Those that it reads. What these are computed with stays, too.
+        others : sequence of ArraySpec
+            Further features, which the training input does not have.
+        """
+        whole = self.whole
+        preprocessing = None if whole.preprocessing is None else whole.preprocessing.narrowed(names)
+        kept = {*names, *(() if preprocessing is None else preprocessing.names)}
+        features = tuple(spec for spec in whole.features if spec.name in kept)
+        if len(features) == len(whole.features) and not others:
+            return whole
+        has_matrix = MATRIX in kept
+        return replace(
+            whole,
+            features=(*features, *others),
+            columns=whole.columns if has_matrix else (),
+            scaling=whole.scaling if has_matrix else None,
+            preprocessing=preprocessing,
+            weight_column=whole.weight_column if whole.weight_column in kept else None,
+            whole_input=whole,
+        )
+
     def for_prediction(self) -> InputSchema:
         """Return the schema of what a prediction reads: weights are for training and evaluation."""
         return replace(self, features=tuple(spec for spec in self.features if spec.name != self.weight_column))
@@ -267,6 +283,8 @@ class InputSchema:
 
     def to_facts(self) -> dict[str, Any]:
         """Return this as plain data."""
+        if self.whole_input is not None:
+            return {**self.whole_input.to_facts(), "read": list(self.names)}
         return {
             "features": [_facts_of(spec) for spec in self.features],
             "labels": [_facts_of(spec) for spec in self.labels],
@@ -277,13 +295,14 @@ class InputSchema:
             "text": None if self.text is None else asdict(self.text),
             "weight_column": self.weight_column,
             "feature_columns": [spec.to_facts() for spec in self.feature_columns],
+            "read": None,
         }
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Self:
         """Read what `to_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
         scaling = facts["scaling"]
-        return cls(
+        whole = cls(
             _specs_from(facts["features"]),
             _specs_from(facts["labels"]),
             tuple(map(str, facts["columns"])),
@@ -292,22 +311,11 @@ class InputSchema:
             if scaling is None
             else Scaling(int(scaling["largest"]), float(scaling["low"]), float(scaling["high"])),
             None if facts["preprocessing"] is None else Preprocessing.from_facts(facts["preprocessing"]),
-            None if facts["text"] is None else _text_from(facts["text"]),
+            None if facts["text"] is None else text_from(facts["text"]),
             None if facts["weight_column"] is None else str(facts["weight_column"]),
             tuple(map(ColumnSpec.from_facts, facts["feature_columns"])),
         )
-
-
-def _text_from(facts: Mapping[str, Any]) -> TextReading | LibSvmReading:
-    if "zero_based" in facts:
-        return LibSvmReading(bool(facts["zero_based"]))
-    names = facts["column_names"]
-    return TextReading(
-        None if facts["delimiter"] is None else str(facts["delimiter"]),
-        None if names is None else tuple(map(str, names)),
-        tuple(map(str, facts["na_values"])),
-        str(facts["encoding"]),
-    )
+        return whole if facts["read"] is None else whole.narrowed(tuple(map(str, facts["read"])))
 
 
 def _facts_of(spec: ArraySpec) -> dict[str, Any]:

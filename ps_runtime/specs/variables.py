@@ -88,6 +88,11 @@ class ModelSpec:
         return cls(variables, tuple(data["optimizers"]), tables, schema)
 
     @property
+    def train_input(self) -> InputSchema | None:
+        """The schema of the whole training input, with the features that the model does not read."""
+        return None if self.schema is None else self.schema.whole
+
+    @property
     def digest(self) -> int:
         """Return 64 bits that differ for different models; each data-plane message carries them."""
         return int.from_bytes(hashlib.blake2b(self.to_json().encode(), digest_size=8).digest(), "little")

@@ -53,9 +53,11 @@ def _combined(
         linear_read = linear_inputs(transformation, linear_columns, params["linear_sparse_combiner"], LINEAR_LAYER)
         deep_read = deep_inputs(transformation, dnn_columns, INPUT_LAYER)
     else:
-        for_linear = read_features(features, schema, params["linear_sparse_combiner"])
+        combiner = params["linear_sparse_combiner"]
+        for_linear = read_features(_asked(features, linear_columns, schema), schema, combiner)
         linear_read = _chosen(for_linear, linear_columns, "linear_feature_columns")
-        deep_named = _chosen(read_features(features, schema), dnn_columns, "dnn_feature_columns")
+        for_deep = read_features(_asked(features, dnn_columns, schema), schema)
+        deep_named = _chosen(for_deep, dnn_columns, "dnn_feature_columns")
         check_lifetimes(schema, linear_read, deep_named)
         deep_read = deep_named
     wide = LinearPart.of(linear_read, head.logits_dimension)
@@ -68,6 +70,14 @@ def _combined(
         return of_linear.apply_gradients(wide.gradients(gradient)), of_dnn.apply_gradients(deep.gradients(gradient))
 
     return head.create_estimator_spec(features, mode, wide.outputs + deep.outputs, labels, train)
+
+
+def _asked(features: Any, names: Sequence[str] | None, schema: InputSchema) -> Any:
+    """Return the features that `names` ask for, with the weights of their ids; all, if not all of them are there."""
+    if names is None or not isinstance(features, Mapping) or any(name not in features for name in names):
+        return features
+    weights = [spec.weights for spec in schema.features if spec.weights and spec.name in names]
+    return {name: features[name] for name in (*names, *weights)}
 
 
 def _chosen(

@@ -48,6 +48,21 @@ def test_each_combination_has_an_id_of_its_own_whatever_becomes_ids() -> None:
     assert [again["all"][0], again["two"][0]] == [features["all"][2], features["two"][2]]
 
 
+def test_a_part_of_the_features_is_computed_alike_of_the_columns_that_it_needs() -> None:
+    made = learned({"two": CrossOptions(["job", "town"], 5)})
+    whole = made.apply(TABLE)
+    for names, kept, columns in (
+        ({"two"}, ["town", "job", "two"], ["town", "job"]),
+        ({"age"}, ["age"], ["age"]),
+        ({"job", "two", "age"}, ["town", "job", "age", "two"], ["town", "job", "age"]),
+    ):
+        part = made.narrowed(names)
+        found = part.apply(TABLE.select(columns))
+        assert list(found) == kept == list(part.names)
+        assert all(np.array_equal(found[name], whole[name]) for name in kept)
+        assert [column.name for column in part.raw_columns] == columns
+
+
 def test_ids_spread_evenly_and_are_the_same_for_ever() -> None:
     first, second = np.divmod(np.arange(100_000), 1000)
     ids = crossing_ids(Cross("c", ("a", "b"), 1000), {"a": first, "b": second})

@@ -143,10 +143,15 @@ def test_a_feature_that_cannot_be_given_again_is_refused_before_training(tmp_pat
     def words() -> Dataset:
         return Dataset({MATRIX: X, "who": np.full(len(X), b"ann", "S10")}, Y).batch(4)
 
-    estimator = Estimator(plane, str(tmp_path))
+    def of_somebody(features: Any, labels: Any, mode: str) -> Any:
+        assert features["who"][0] == b"ann"
+        return plane(features, labels, mode)
+
+    estimator = Estimator(of_somebody, str(tmp_path))
     with pytest.raises(InputError, match=r"the train input: feature 'who' has dtype \|S10, which nobody can give"):
         estimator.train(words, max_steps=1)
     assert not list(tmp_path.iterdir())
+    Estimator(plane, str(tmp_path)).train(words, max_steps=1)  # it does not read who
 
 
 def test_dates_and_sparse_matrices_are_no_features(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.roles.stream_reader import READ_AHEAD_BATCHES, StreamReader
 from psflow.ps_runtime.specs.roles import RoleId
+from psflow.ps_runtime.specs.variables import ModelSpec
 
 WAIT_SECS = 200
 
@@ -42,9 +43,8 @@ def start():
     readers = []
 
     def start_reader(input_fn, schema=None, role=None):
-        job = SimpleNamespace(
-            train_spec=TrainSpec(input_fn), params={}, config=None, model=SimpleNamespace(schema=schema)
-        )
+        model = ModelSpec((), (), schema=schema)
+        job = SimpleNamespace(train_spec=TrainSpec(input_fn), params={}, config=None, model=model)
         readers.append(StreamReader(job, lambda event: event(), role))
         readers[-1].job_requests = JobRequestsStub()
         return readers[-1]

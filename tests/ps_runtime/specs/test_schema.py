@@ -25,7 +25,10 @@ IDS = InputSchema((ArraySpec("word", "int64", (), 9, 4), ArraySpec("x", "float32
 WEIGHED = replace(IDS, weight_column="x")
 
 
-@pytest.mark.parametrize("schema", [SCHEMA, ARRAYS, IDS, WEIGHED])
+PART = IDS.narrowed({"word"})
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, ARRAYS, IDS, WEIGHED, PART, WEIGHED.narrowed({"word"})])
 def test_it_travels_as_plain_data(schema):
     assert InputSchema.from_facts(json.loads(json.dumps(schema.to_facts()))) == schema
 
@@ -132,3 +135,17 @@ def test_where_nobody_sets_the_weights_the_input_says_them(schema):
 def test_weights_that_are_none_of_the_input_are_refused(schema, name, words):
     with pytest.raises(InputError, match=words):
         schema.weighted_by(name, "the train input")
+
+
+def test_a_part_of_it_remembers_the_whole():
+    assert PART.names == ("word",)
+    assert PART.whole is IDS.whole is IDS
+    assert PART.narrowed({"x"}).names == ("x",)
+    assert PART.narrowed({"x", "word"}) is IDS
+    own = ArraySpec("group", "int64", ())
+    assert PART.narrowed({"x", "group"}, [own]).features == (IDS.features[1], own)
+    assert not PART.differences(IDS.narrowed({"word"}))
+    assert not PART.differences(InputSchema((*IDS.features[:1], ArraySpec("row", "int64", ()))).narrowed({"word"}))
+    matrix_apart = replace(SCHEMA, features=(MATRIX, ArraySpec("id", "int64", ()))).narrowed({"id"})
+    assert (matrix_apart.columns, matrix_apart.scaling, matrix_apart.label) == ((), None, "y")
+    assert WEIGHED.narrowed({"word"}).weight is None

@@ -44,6 +44,16 @@ def test_it_predicts_from_raw_features(tmp_path: Path) -> None:
         exported.predict(frame.assign(color=[["red", ""], ["green", 3]]))
 
 
+def test_it_takes_the_features_that_its_columns_read(tmp_path: Path) -> None:
+    estimator = LinearRegressor(fc.numeric_column("area"), model_dir=str(tmp_path / "model"), config=CONFIG)
+    exported = mlflow.pyfunc.load_model(estimator.train(houses).export_saved_model(str(tmp_path / "export")))
+    assert exported.metadata.signature.inputs.input_names() == ["area"]
+    rows = pd.DataFrame({"area": ROWS["area"]})
+    expected = [row["predictions"] for row in estimator.predict(lambda: {"area": ROWS["area"]})]
+    for frame in (rows, rows.assign(town=["?", "?"])):
+        np.testing.assert_allclose(exported.predict(frame)["predictions"], expected, rtol=1e-6)
+
+
 def test_it_has_no_place_for_a_lambda(tmp_path: Path) -> None:
     column = fc.numeric_column("area", normalizer_fn=lambda x: x / 2)
     estimator = LinearRegressor(column, model_dir=str(tmp_path / "model"), config=CONFIG).train(houses)

@@ -1,0 +1,112 @@
+"""What of an input a model reads in a mode, as a call of its model_fn on a batch tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from psflow.ps_runtime.data.arrays import Columns, array_specs, num_rows, zeros_of
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.model.watched_features import WatchedFeatures
+from psflow.ps_runtime.specs.schema import InputSchema
+
+if TYPE_CHECKING:
+    from psflow.ps_runtime.model.training import EvalSpec
+
+__all__ = ["ModeReads"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModeReads:
+    """Finds out which features a model reads: those of training, fewer, or others.
+
+    Parameters
+    ----------
+    caller : ModelCaller
+        Calls model_fn, once for each mode.
+    modes : sequence of ModeKeys
+        EVAL, PREDICT or both.
+    values : ModelValues or None
+        Variables and tables of a checkpoint; None: model_fn is called on first values.
+    """
+
+    caller: ModelCaller
+    modes: Sequence[ModeKeys]
+    values: ModelValues | None = None
+
+    @classmethod
+    def of(cls, caller: ModelCaller, spec: EvalSpec, values: ModelValues | None = None) -> Self:
+        """Return what finds out which features an evaluation, with its exporters, reads."""
+        return cls(caller, (ModeKeys.EVAL, ModeKeys.PREDICT) if spec.all_exporters else (ModeKeys.EVAL,), values)
+
+    def __call__(self, features: Columns, labels: Columns | None, schema: InputSchema, where: str) -> InputSchema:
+        """Return what the model reads of an input.
+
+        Parameters
+        ----------
+        features, labels
+            A batch of the input.
+        schema : InputSchema
+            What the model reads in training.
+        where : str
+            What error texts call the input.
+
+        Raises
+        ------
+        InputError
+            Names each feature that is missing, and the line that reads it.
+        """
+        if not isinstance(features, dict):
+            return schema
+        names: set[str] = set()
+        faults: dict[str, str] = {}
+        for mode in self.modes:
+            names |= self._names(features, labels if mode == ModeKeys.EVAL else None, schema, mode, faults)
+        if faults:
+            raise InputError(tuple(f"{where}: {fault}" for fault in faults.values()))
+        own = {name: features[name] for name in features if name in names and name not in schema.whole.names}
+        return schema.narrowed(names, array_specs(own)) if names else schema
+
+    def _names(
+        self,
+        features: dict[str, Any],
+        labels: Columns | None,
+        schema: InputSchema,
+        mode: ModeKeys,
+        faults: dict[str, str],
+    ) -> set[str]:
+        """Return the features that are read in a mode; add a sentence for each that is missing to `faults`."""
+        trained = {name: array for name, array in features.items() if name in schema.names}
+        others = {name: array for name, array in features.items() if name not in trained}
+        stand_ins = dict(_zeros(schema, num_rows(features)))
+        while True:
+            watched = WatchedFeatures(trained, others)
+            try:
+                self._call(watched, labels, mode)
+            except Exception as error:  # the evaluation or prediction itself will raise it
+                name = error.__cause__.args[0] if isinstance(error.__cause__, KeyError) else None
+                if name in watched.missing:
+                    faults[name] = str(error)
+                    if name in stand_ins:  # go on, as others may be missing, too
+                        others[name] = stand_ins.pop(name)
+                        continue
+                return {*schema.names, *watched.read}
+            return {*watched.read, *(schema.names if watched.is_walked else ())}
+
+    def _call(self, features: Any, labels: Columns | None, mode: ModeKeys) -> None:
+        with np.errstate(all="ignore"):
+            if self.values is None:
+                self.caller.build(features, labels, mode, 0)
+            else:
+                self.caller.apply(features, labels, mode, self.values, 0)
+
+
+def _zeros(schema: InputSchema, rows: int) -> Mapping[str, Any]:
+    zeros = zeros_of(schema.whole.features, rows)
+    return zeros if isinstance(zeros, dict) else {}

@@ -1,0 +1,128 @@
+"""Features of a batch that record what a model_fn reads of them."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from psflow.ps_runtime.errors import PsflowError
+from psflow.ps_runtime.redaction import shown_file
+
+__all__ = ["WatchedFeatures", "observed"]
+
+T = TypeVar("T")
+NONE: Mapping[str, Any] = MappingProxyType({})
+WALKS = (
+    "__iter__", "__len__", "__reversed__", "keys", "values", "items", "popitem", "copy", "__eq__", "__ne__", "__or__",
+    "__ror__",
+)  # fmt: skip
+"""The methods of a dict that look at all that it has."""
+
+
+class WatchedFeatures(dict[str, Any]):
+    """Features by name that record which were asked for, which are missing, and whether all were looked at.
+
+    To ask with ``in`` reads nothing.
+
+    Parameters
+    ----------
+    features : mapping of str to array
+        All that there seems to be.
+    beside : mapping of str to array
+        Further ones, for who asks for them by name.
+    """
+
+    __hash__ = None  # as of a dict
+
+    def __init__(self, features: Mapping[str, Any], beside: Mapping[str, Any] = NONE) -> None:
+        super().__init__(features)
+        self._beside = dict(beside)
+        self._given = frozenset(features) | frozenset(beside)
+        self._asked: set[str] = set()
+        self.is_walked = False
+        """Whether all were looked at."""
+        self.missing: dict[str, str] = {}
+        """Who asked for those that are not there, as ``file:line``."""
+
+    @property
+    def read(self) -> frozenset[str]:
+        """Those that were asked for by name, and are there."""
+        return self._given & self._asked
+
+    def __getitem__(self, name: str) -> Any:
+        self._asked.add(name)
+        if super().__contains__(name):
+            return super().__getitem__(name)
+        if name not in self._beside:
+            self.missing[name] = _reader()
+            raise KeyError(name)
+        return self._beside[name]
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self._beside
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a feature, or `default` if it is not there."""
+        return self[name] if name in self else default  # noqa: SIM401  (this is get)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """Return a feature, which is `default` from now on if it was not there."""
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """Return a feature and remove it; or the default, if it was not there."""
+        if default and name not in self:
+            return default[0]
+        feature = self[name]
+        super().pop(name, None)
+        self._beside.pop(name, None)
+        return feature
+
+
+def _walking(name: str) -> Callable[..., Any]:
+    method: Callable[..., Any] = getattr(dict, name)
+
+    @functools.wraps(method)
+    def walk(self: WatchedFeatures, *arguments: Any) -> Any:
+        self.is_walked = True
+        return method(self, *arguments)
+
+    return walk
+
+
+for _name in WALKS:
+    setattr(WatchedFeatures, _name, _walking(_name))
+
+
+def _reader() -> str:
+    """Return the line that reads a feature, outside of this file."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return f"{shown_file(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def observed(features: Any, call: Callable[[Any], T]) -> tuple[T, frozenset[str] | None]:
+    """Return what `call` answers to features, and the names of those that it has read; None: all of them.
+
+    A library that knows plain dicts alone, as JAX does, is called again with one: it walks through all that it has.
+    """
+    if type(features) is not dict:
+        return call(features), None
+    watched = WatchedFeatures(features)
+    try:
+        answer = call(watched)
+    except TypeError as error:
+        if isinstance(error, PsflowError):
+            raise
+    else:
+        return answer, None if watched.is_walked else watched.read
+    return call(features), None
