@@ -131,16 +131,20 @@ def check_writer(faults: ArgumentFaults, writer: Any) -> None:
 
 
 def add_version(
-    directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, assets_extra: Mapping[str, Any] | None
+    directory: ExportDirectory,
+    bundle: ExportBundle,
+    writer: ModelWriter,
+    assets_extra: Mapping[str, Any] | None,
+    above: int = 0,
 ) -> int:
-    """Write an export with its extra files as the next version of `directory`; return that."""
+    """Write an export with its extra files as the next version of `directory`, `above` another; return that."""
     files = find_assets(assets_extra)
 
     def write(path: str) -> None:
         writer.write(path, bundle)
         copy_assets(files, path)
 
-    return directory.add(write)
+    return directory.add(write, above)
 
 
 def installed_writer() -> ModelWriter:

@@ -45,12 +45,13 @@ class ExportDirectory:
         """Return the path of `version`."""
         return os.path.join(self.path, str(version))
 
-    def add(self, write: Callable[[str], None]) -> int:
+    def add(self, write: Callable[[str], None], above: int = 0) -> int:
         """Have ``write(path)`` make a directory; make it the next version, durably, and return that.
 
+        `above` is a version that was here, even if somebody has removed it.
         After a failure nothing of it stays; StorageError if that is the disk's.
         """
-        version = max(self.versions(), default=0) + 1
+        version = max([*self.versions(), above]) + 1
         with storing(self.version_path(version)), self._temporary() as path:
             write(path)
             fsync_tree(path)

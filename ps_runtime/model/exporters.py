@@ -11,6 +11,7 @@ Versions count 1, 2, ... and are not used twice. An export appears by a rename, 
 from __future__ import annotations
 
 import logging
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -18,11 +19,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.model.best import BestRecord, Better, CompareFn, better, check_compare_fn, is_better, missing
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.model.export_bundle import ExportBundle, ModelWriter, add_version, check_export_arguments
 from psflow.ps_runtime.model.export_directory import ExportDirectory
 from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
+from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.arguments import NAME, NAME_IN_WORDS, ArgumentFaults
 
 __all__ = ["BestExporter", "ExportResult", "Exporter", "FinalExporter", "LatestExporter", "better"]
@@ -46,6 +52,8 @@ class ExportResult:
         Of the checkpoint that it was made from.
     is_best : bool
         Whether it is the best so far, as BestExporter sees it.
+    metrics : mapping of str to float
+        Of its checkpoint.
     """
 
     exporter: str
@@ -53,6 +61,7 @@ class ExportResult:
     path: str
     global_step: int
     is_best: bool
+    metrics: Mapping[str, float]
 
 
 logger = logging.getLogger(__name__)
@@ -133,20 +142,32 @@ class Exporter(ABC):
         if not files.is_local:
             raise UsageError((f"model_dir {model_dir}: exports are written to local paths only; choose a local one",))
         with ExportDirectory.opened(files.path(f"export/{self.name}")) as directory:
-            return self._export(directory, bundle, writer, is_the_final_export)
+            return self._export(directory, bundle, writer, CheckpointStore(model_dir), is_the_final_export)
 
     @abstractmethod
     def _export(
-        self, directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, is_the_final_export: bool
+        self,
+        directory: ExportDirectory,
+        bundle: ExportBundle,
+        writer: ModelWriter,
+        store: CheckpointStore,
+        is_the_final_export: bool,
     ) -> ExportResult | None:
-        """Do what `export` says; `directory` is ours for the duration of the call."""
+        """Do what `export` says; `directory` is ours for the duration of the call, `store` has the checkpoints."""
 
     def _add(
-        self, directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, *, is_best: bool = False
+        self,
+        directory: ExportDirectory,
+        bundle: ExportBundle,
+        writer: ModelWriter,
+        *,
+        is_best: bool = False,
+        above: int = 0,
     ) -> ExportResult:
         served = replace(bundle, serving_input_receiver_fn=self.serving_input_receiver_fn)
-        version = add_version(directory, served, writer, self.assets_extra)
-        return ExportResult(self.name, version, directory.version_path(version), bundle.global_step, is_best)
+        version = add_version(directory, served, writer, self.assets_extra, above)
+        path = directory.version_path(version)
+        return ExportResult(self.name, version, path, bundle.global_step, is_best, dict(bundle.metrics))
 
 
 @dataclass(frozen=True)
@@ -154,7 +175,12 @@ class FinalExporter(Exporter):
     """Exports the final checkpoint only."""
 
     def _export(
-        self, directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, is_the_final_export: bool
+        self,
+        directory: ExportDirectory,
+        bundle: ExportBundle,
+        writer: ModelWriter,
+        store: CheckpointStore,
+        is_the_final_export: bool,
     ) -> ExportResult | None:
         return self._add(directory, bundle, writer) if is_the_final_export else None
 
@@ -178,7 +204,12 @@ class LatestExporter(Exporter):
         _check_exports_to_keep(self.exports_to_keep)
 
     def _export(
-        self, directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, is_the_final_export: bool
+        self,
+        directory: ExportDirectory,
+        bundle: ExportBundle,
+        writer: ModelWriter,
+        store: CheckpointStore,
+        is_the_final_export: bool,
     ) -> ExportResult | None:
         result = self._add(directory, bundle, writer)
         directory.keep(self.exports_to_keep)
@@ -220,15 +251,50 @@ class BestExporter(Exporter):
         return BestRecord.read(FileStore(model_dir).path(f"export/{self.name}"))
 
     def _export(
-        self, directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, is_the_final_export: bool
+        self,
+        directory: ExportDirectory,
+        bundle: ExportBundle,
+        writer: ModelWriter,
+        store: CheckpointStore,
+        is_the_final_export: bool,
     ) -> ExportResult | None:
         best = BestRecord.read(directory.path)
         if not is_better(self.compare_fn, best.metrics if best else None, bundle.metrics):
-            return None
+            if best is None or os.path.isdir(best.path):
+                return None
+            lost = self._lost(best, bundle, store)
+            return None if lost is None else self._export_best(directory, lost, writer, best)
         if best is not None and (names := missing(self.compare_fn, best.metrics, bundle.metrics)):
             sentence = "exporter %r: the best so far, of step %d, was evaluated without %s; the best is chosen anew"
             logger.warning(sentence, self.name, best.step, ", ".join(names))
-        result = self._add(directory, bundle, writer, is_best=True)
+        return self._export_best(directory, bundle, writer, best)
+
+    def _lost(self, best: BestRecord, bundle: ExportBundle, store: CheckpointStore) -> ExportBundle | None:
+        """Return the best model, whose export is gone, to be exported again; None if its checkpoint is gone, too."""
+        gone = f"exporter {self.name!r}: the best export, {shown_path(best.path)} of step {best.step}, is gone"
+        if best.step not in store.steps():
+            advice = f"remove best.json in {shown_path(os.path.dirname(best.path))} to choose the best anew"
+            logger.warning("%s, and so is its checkpoint; %s", gone, advice)
+            return None
+        logger.warning("%s; it is exported again from its checkpoint", gone)
+        with CheckpointReader.pinned(store, best.step, f"exporter-{self.name}") as reader:
+            values, saved_at = read_values(reader), reader.manifest.saved_at
+        return ExportBundle.of(
+            ModelCaller(bundle.model_fn, bundle.params, None, bundle.schema),  # as the export will call it
+            values,
+            best.step,
+            bundle.features,
+            bundle.schema,
+            name=bundle.name,
+            metrics=best.metrics,
+            saved_at=saved_at,
+        )
+
+    def _export_best(
+        self, directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, before: BestRecord | None
+    ) -> ExportResult:
+        above = 0 if before is None else before.version
+        result = self._add(directory, bundle, writer, is_best=True, above=above)
         BestRecord(bundle.global_step, dict(bundle.metrics), result.version, result.path).write(directory.path)
         directory.keep(self.exports_to_keep)  # only now, when the best is the newest: so the best always stays
         return result

@@ -237,6 +237,6 @@ class _Evaluator:
                         result.version,
                         result.path,
                         result.is_best,
-                        measured(metrics),
+                        measured(result.metrics),
                     )
                 )

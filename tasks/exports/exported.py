@@ -62,7 +62,8 @@ def add_export(directory: ExportDirectory, write: Callable[[str], None], step: i
     for version in directory.versions():
         if checkpoint_of(directory.version_path(version)) == (step, saved_at):
             return Exported(exporter, version, directory.version_path(version), step, saved_at)
-    version = directory.add(write)
+    before = BestRecord.read(directory.path)
+    version = directory.add(write, 0 if before is None else before.version)
     return Exported(exporter, version, directory.version_path(version), step, saved_at)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import threading
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import ModelDirError, NoBestError
 from psflow.ps_runtime.estimator import local
 from psflow.ps_runtime.estimator.attempt import Attempt
@@ -20,7 +22,7 @@ from psflow.ps_runtime.model.best import better
 from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.event_codec import decode_event, encode_event
-from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, FirstStep, Metrics
+from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, FirstStep, Metrics
 from tests.ps_runtime.estimator.regression import NUM_RECORDS, FailAt, batches, records, shuffled, steps_of
 
 EVAL = EvalSpec(records, None, start_delay_secs=0, throttle_secs=0)
@@ -104,6 +106,32 @@ def test_the_checkpoint_of_the_best_export_stays_beside_the_newest(make):
     best = {exporter.best(estimator.model_dir).step for exporter in exporters}
     assert min(best) == 0, "the loss is greatest before the first step"
     assert steps_of(estimator.model_dir) == sorted({18, 20} | best)
+
+
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_a_best_export_that_was_removed_by_hand_is_made_again(make, caplog, has_checkpoint):
+    estimator, exporter = make(save_checkpoints_steps=5), BestExporter("worst", compare_fn=better("loss", "max"))
+
+    def run_to(max_steps):
+        events = []
+        with Attempt(estimator, TrainSpec(shuffled, max_steps), replace(EVAL, exporters=exporter)) as attempt:
+            run_local(attempt.job(MakesDirectory()), events.append, lambda: None)
+        return [event for event in events if isinstance(event, Export)]
+
+    [first] = run_to(5)
+    before = exporter.best(estimator.model_dir)
+    shutil.rmtree(before.path)
+    if not has_checkpoint:
+        shutil.rmtree(CheckpointStore(estimator.model_dir).path(0))
+    again = run_to(10)
+    after = exporter.best(estimator.model_dir)
+    assert (after.step, after.metrics) == (0, before.metrics)
+    assert os.path.isdir(after.path) == has_checkpoint
+    assert [(event.step, event.version, event.metrics) for event in again] == [(0, 2, first.metrics)] * has_checkpoint
+    end = "it is exported again from its checkpoint" if has_checkpoint else "and so is its checkpoint; remove best.json"
+    [warning] = [message for message in caplog.messages if "exporter" in message]
+    assert f"'worst': the best export, {before.path} of step 0, is gone" in warning
+    assert end in warning
 
 
 def test_a_failure_of_training_ends_the_evaluator(make):

@@ -76,7 +76,9 @@ def exported(model_dir: Any, name: str) -> dict[int, int]:
 def test_latest_exports_every_time_and_keeps_the_newest(tmp_path: Any, writer: Writer) -> None:
     exporter = LatestExporter("latest", exports_to_keep=2)
     results = [run(exporter, tmp_path, writer, step) for step in (10, 20, 30)]
-    assert results[2] == ExportResult("latest", 3, str(tmp_path / "export" / "latest" / "3"), 30, is_best=False)
+    assert results[2] == ExportResult(
+        "latest", 3, str(tmp_path / "export" / "latest" / "3"), 30, is_best=False, metrics=bundle(30).metrics
+    )
     assert exported(tmp_path, "latest") == {2: 20, 3: 30}
     for step in (40, 50):
         run(LatestExporter("all", exports_to_keep=None), tmp_path, writer, step)
