@@ -90,6 +90,8 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
             for name, dataset in planned.attempt.plan.datasets.items():
                 if dataset.non_finite.num_rows:
                     get_run_logger().warning("%s: %s", name, dataset.non_finite)
+                for line in dataset.invalid.lines():
+                    get_run_logger().warning("%s: %s; %s", name, dataset.invalid, line)
             with planned.attempt:
                 label_flow_run(**{JOB_ID: planned.attempt.record.job_id, MODEL_DIR: planned.attempt.model_dir})
                 write_config(planned.attempt.model_dir, planned.beginning.parameters)
@@ -150,6 +152,7 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
         is_tracked,
         tracker.num_lost,
         {name: dataset.non_finite for name, dataset in attempt.plan.datasets.items()},
+        {name: dataset.invalid for name, dataset in attempt.plan.datasets.items()},
     )
 
 

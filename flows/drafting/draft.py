@@ -10,6 +10,7 @@ from psflow.flows.drafting.facts import column_facts
 from psflow.flows.drafting.label import LabelGuess, guess_label
 from psflow.flows.drafting.sample import Sample
 from psflow.ps_runtime.columns.values import blank_rows
+from psflow.ps_runtime.data.invalid_cells import InvalidColumn
 from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.redaction import shown_path
@@ -66,6 +67,12 @@ class Draft:
     def is_deep(self) -> bool:
         """Whether the model is a deep network."""
         return self.model.startswith("DNN")
+
+    @property
+    def invalid(self) -> list[InvalidColumn]:
+        """The columns that are read and have a few cells that are not of their type: their records are left out."""
+        read = {self.label.column, *(guess.name for guess in self.of(Use.FEATURE))}
+        return [column for column in self.sample.invalid if column.name in read]
 
     def of(self, use: Use) -> list[ColumnGuess]:
         """Return the columns of one use."""
@@ -129,9 +136,11 @@ def _typed(guess: ColumnGuess, sample: Sample) -> ColumnGuess:
     """Return a guess that says what a feature has to be read as, where it looks like something else."""
     if guess.use is not Use.FEATURE or guess.name not in sample.set_types:
         return guess
-    zeros = ", numbers with leading zeros" if guess.name in sample.as_written else ""
+    why = ", numbers with leading zeros" if guess.name in sample.as_written else ""
+    if guess.name in sample.mixed:
+        why = f": {sample.mixed[guess.name]}, too many to leave out"
     options = {"type": sample.set_types[guess.name], **guess.options}
-    return replace(guess, comment=f"{guess.comment}{zeros}", options=options)
+    return replace(guess, comment=f"{guess.comment}{why}", options=options)
 
 
 def _check_parts(sample: Sample, label: pa.ChunkedArray) -> None:

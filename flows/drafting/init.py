@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,9 @@ def init(
     ]
     features = made.of(Use.FEATURE)
     what = f"{made.model}, which predicts {label!r} from {len(features)} of {len(made.columns)} columns"
-    lines = [f"wrote {target}: a {what}", "look through its comments, then run", *(f"  {line}" for line in following)]
+    left_out = [f"leaves out records: column {column.name!r}: {column}" for column in made.invalid]
+    lines = [f"wrote {target}: a {what}", *left_out]
+    lines += ["look through its comments, then run", *(f"  {line}" for line in following)]
     return Answer(_facts(made, str(target), following), lines)
 
 
@@ -133,6 +136,7 @@ def _facts(made: Draft, output: str, following: list[str]) -> Mapping[str, Any]:
         "format": sample.format_name,
         "records": sample.num_records,
         "records_read": sample.table.num_rows,
+        "invalid": [asdict(column) for column in made.invalid],
         "model": {"name": made.model, "reason": made.reason},
         "label": {"column": made.label.column, "comment": made.label.comment, **made.label.options},
         "columns": {

@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from psflow.flows.drafting.blank_words import blank_words
 from psflow.flows.parameters.input import MODELS
 from psflow.flows.parameters.parsing import parse_as
 from psflow.ps_runtime.columns.raw import RawColumn, is_list
 from psflow.ps_runtime.config.files import Settings
 from psflow.ps_runtime.data.formats import FORMATS
+from psflow.ps_runtime.data.invalid_cells import CountedCells, InvalidColumn, rows_with_invalid
 from psflow.ps_runtime.data.record_formats import RecordFiles
 from psflow.ps_runtime.errors import ConfigError, InputError, UsageError, did_you_mean
 from psflow.ps_runtime.record_files.base import RecordFormat
@@ -31,6 +35,8 @@ MAX_RECORDS = 100_000
 """That are looked at."""
 MAX_BYTES = 2**28
 """Of these in memory."""
+RARE = 0.01
+"""Of the cells of a column: if no more are not of the type of the others, their records are left out."""
 RECORD_FORMATS = {name: kind for name, kind in FORMATS.items() if issubclass(kind, RecordFiles)}
 
 READING = ("delimiter", "column_names", "na_values", "encoding", "num_features", "zero_based")
@@ -68,6 +74,12 @@ class Sample:
         Words of the label that are blank.
     as_written : frozenset of str
         Columns whose numbers are names, as they have leading zeros.
+    mixed : mapping of str to InvalidColumn
+        Columns of numbers, say, with so many other cells that they are words.
+    invalid : tuple of InvalidColumn
+        Columns with a few cells that are not of their type; the records that have one are not in the table.
+    numbers : (records,) array of int64
+        The number of each record of the table in the files, from 0.
     """
 
     path: str
@@ -83,6 +95,9 @@ class Sample:
     blank_words: tuple[str, ...] = ()
     blank_labels: tuple[str, ...] = ()
     as_written: frozenset[str] = field(default_factory=frozenset)
+    mixed: Mapping[str, InvalidColumn] = field(default_factory=dict)
+    invalid: tuple[InvalidColumn, ...] = ()
+    numbers: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def is_all(self) -> bool:
@@ -95,10 +110,8 @@ class Sample:
         return "" if self.is_all else f" in the first {self.table.num_rows:,} records"
 
     def place(self, record: int) -> str:
-        """Return which record people find under a number that counts from 0."""
-        if self.num_files > 1:
-            return f"record {record + 1:,} of {self.num_files} files in their order"
-        return f"row {self.record_format.first_row + record:,} ({self.record_format.row_note})"
+        """Return what people call a record of the table."""
+        return _place(int(self.numbers[record]), self.num_files, self.record_format)
 
 
 def read_sample(path: str, format_name: str | None, label: str, stated: Settings) -> Sample:
@@ -142,13 +155,20 @@ def read_sample(path: str, format_name: str | None, label: str, stated: Settings
         column for column in names if column not in set_types and _has_leading_zeros(written.table, column)
     )
     zeros = dict.fromkeys(as_written, "string")
+    as_words = {**types, **zeros}
+    read = _read(path, name, files, replace(record_format, types=as_words))
+    mixed = {column.name: column for column in read.invalid if column.num_cells > max(1, RARE * column.num_values)}
+    if mixed:
+        as_words |= dict.fromkeys(mixed, "string")
+        read = _read(path, name, files, replace(record_format, types=as_words))
     return replace(
-        _read(path, name, files, replace(record_format, types={**types, **zeros})),
+        read,
         reading=reading,
-        set_types={**set_types, **zeros},
+        set_types={**set_types, **zeros, **dict.fromkeys(mixed, "string")},
         blank_words=blank,
         blank_labels=_blank_labels(written.table, label, record_format.na_values),
         as_written=as_written,
+        mixed=mixed,
     )
 
 
@@ -201,10 +221,14 @@ def _read(path: str, name: str, files: Sequence[DataFile], record_format: Record
     """Read the first records as `record_format` says."""
     import pyarrow as pa
 
-    scan = Scan(files, record_format)
+    scan = Scan(files, record_format, allows_invalid=True)
+    counted = CountedCells()
     tables: list[pa.Table] = []
+    is_valid: list[NDArray[np.bool_]] = []
     num_records = num_bytes = done_bytes = 0
     for chunk in scan:
+        counted.add(chunk.table, chunk.invalid)
+        is_valid.append(~rows_with_invalid(chunk.invalid, chunk.table.num_rows))
         tables.append(chunk.table)
         num_records += chunk.table.num_rows
         num_bytes += chunk.table.nbytes
@@ -214,10 +238,20 @@ def _read(path: str, name: str, files: Sequence[DataFile], record_format: Record
             break
     else:
         total = num_records
-    table = pa.concat_tables(tables, promote_options="permissive").slice(0, MAX_RECORDS)
+    numbers = np.flatnonzero(np.concatenate(is_valid)[:MAX_RECORDS])
+    table = pa.concat_tables(tables, promote_options="permissive").take(numbers)
     columns = tuple(column for column in scan.columns if not is_list(column))
     left_out = scan.unreadable | {column.name: column.type for column in scan.columns if is_list(column)}
-    return Sample(path, name, table, columns, left_out, total, record_format, len(files))
+    invalid = counted.columns(scan.columns, lambda record: _place(record, len(files), record_format))
+    read = Sample(path, name, table, columns, left_out, total - counted.num_rows, record_format, len(files))
+    return replace(read, invalid=invalid, numbers=numbers)
+
+
+def _place(record: int, num_files: int, record_format: RecordFormat) -> str:
+    """Return what people call a record of the files, by its number from 0."""
+    if num_files > 1:
+        return f"record {record + 1:,} of {num_files} files in their order"
+    return f"row {record_format.first_row + record:,} ({record_format.row_note})"
 
 
 def _delimiter(files: Sequence[DataFile], record_format: DelimitedText) -> str | None:

@@ -54,6 +54,9 @@ def _training_input(made: Draft) -> Iterator[str]:
         words = f" ({', '.join(map(repr, sample.blank_labels))})" if sample.blank_labels else ""
         comment = f"{label.num_blanks:,} of {sample.table.num_rows:,} records have no label{words}: left out"
         parts.append([_comment(comment, 4), _item("non_finite", "drop")])
+    if made.invalid:
+        comments = [_comment(f"{column.name}: {column}: left out", 4) for column in made.invalid]
+        parts.append([*comments, _item("invalid", "drop")])
     for key, value in sample.reading.items():
         seen = ", ".join(map(repr, sample.blank_words))
         guessed = [_comment(f"blank cells: {seen} and what is blank anyway", 4)] if key == "na_values" and seen else []
@@ -94,6 +97,8 @@ def _tail(made: Draft) -> Iterator[str]:
     evaluation: dict[str, Any] = {"format": sample.format_name, "path": sample.path, "part": [PART, 1]}
     if made.label.num_blanks:
         evaluation["non_finite"] = "drop"
+    if made.invalid:
+        evaluation["invalid"] = "drop"
     yield f"  eval: {inline(evaluation)}"
     epochs = made.max_steps * BATCH_SIZE / (PART * sample.num_records)
     about = f"{epochs:.2g}" if epochs < 10 else f"{epochs:.0f}"

@@ -158,6 +158,13 @@ def _tell_input(seen: _Plan, attempt: Attempt) -> None:
             {name: cells.facts() | {"dropped": cells.is_dropped} for name, cells in found.items()},
         )
         seen.lines += [f"{'':<12} {line}" for cells in found.values() for line in cells.lines()]
+    if invalid := {name: dataset.invalid for name, dataset in datasets.items() if dataset.invalid.num_rows}:
+        seen.tell(
+            "invalid",
+            "; ".join(f"{name}: {cells}" for name, cells in invalid.items()),
+            {name: cells.facts() for name, cells in invalid.items()},
+        )
+        seen.lines += [f"{'':<12} {line}" for cells in invalid.values() for line in cells.lines()]
     schema = attempt.plan.model.schema
     if schema is not None and schema.preprocessing is not None:
         _tell_columns(seen, schema.preprocessing)

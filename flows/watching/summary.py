@@ -11,6 +11,7 @@ from typing import Any
 from psflow.flows.watching.progress import shown_metrics
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, measured
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.data.invalid_cells import InvalidCells
 from psflow.ps_runtime.data.non_finite import NonFiniteCells
 from psflow.ps_runtime.model.best import BestRecord
 from psflow.ps_runtime.roles.job_spec import JobSpec
@@ -47,6 +48,8 @@ class Outcome:
         Events or points that it has not.
     non_finite : mapping of str to NonFiniteCells
         Of each input that is a data set: its cells that are blank, NaN or infinite.
+    invalid : mapping of str to InvalidCells
+        The same of its cells that are not of the type of their column.
     """
 
     job: JobSpec
@@ -59,6 +62,7 @@ class Outcome:
     is_tracked: bool = True
     num_lost: int = 0
     non_finite: Mapping[str, NonFiniteCells] = field(default_factory=dict)
+    invalid: Mapping[str, InvalidCells] = field(default_factory=dict)
 
 
 def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
@@ -88,6 +92,11 @@ def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
             for name, cells in outcome.non_finite.items()
             if cells.num_rows
         },
+        "invalid": {
+            name: {"rows": cells.num_rows, "policy": cells.policy}
+            for name, cells in outcome.invalid.items()
+            if cells.num_rows
+        },
         "train": chief["train"],
         "roles": {role: _of_role(report) for role, report in reports.items()},
         "mlflow": {"complete": outcome.is_tracked, "lost": outcome.num_lost},
@@ -111,6 +120,11 @@ def shown(summary: Mapping[str, Any]) -> list[str]:
         "not finite": "; ".join(
             f"{name}: {cells['rows']} rows {'left out' if cells['dropped'] else 'kept'}"
             for name, cells in summary["non_finite"].items()
+        )
+        or None,
+        "invalid": "; ".join(
+            f"{name}: {cells['rows']} rows {'left out' if cells['policy'] == 'drop' else 'with blank cells'}"
+            for name, cells in summary["invalid"].items()
         )
         or None,
         "model_dir": summary["model_dir"],

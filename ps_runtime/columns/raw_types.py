@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.columns.raw import TYPES
@@ -18,6 +18,7 @@ __all__ = [
     "arrow_type",
     "as_list",
     "cast_values",
+    "faults_in",
     "first_fault",
     "is_raw_type",
     "is_stored_as",
@@ -200,3 +201,26 @@ def first_fault(length: int, attempt: Callable[[int], object]) -> int:
         return False
 
     return bisect_left(range(1, length + 1), True, key=fails)
+
+
+def faults_in(start: int, stop: int, attempt: Callable[[int, int], object]) -> Iterator[int]:
+    """Yield which of the things ``[start, stop)`` are at fault, in order, by attempts that are made with some in a row.
+
+    Parameters
+    ----------
+    start, stop : int
+        Numbers of the first one, and of the one behind the last.
+    attempt : callable
+        Raises an error of pyarrow if one of the things from a first number up to a last is at fault.
+    """
+    import pyarrow as pa
+
+    try:
+        attempt(start, stop)
+    except pa.ArrowException:
+        if stop - start == 1:
+            yield start
+            return
+        middle = (start + stop) // 2
+        yield from faults_in(start, middle, attempt)
+        yield from faults_in(middle, stop, attempt)

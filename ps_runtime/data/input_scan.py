@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.values import array_of, blank_rows, numbers_of
+from psflow.ps_runtime.data.invalid_cells import CountedCells, Invalid, InvalidCells, rows_with_invalid
 from psflow.ps_runtime.data.non_finite import NonFinite, NonFiniteCells, NonFiniteColumn, Source
 from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.data.reading_progress import watch_scan
 from psflow.ps_runtime.errors import CellError, InputError
+from psflow.ps_runtime.record_files.base import InvalidValues
+from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.scan import Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["InputScan", "faulty_rows", "kept_rows", "located", "scan_input", "source_of"]
+__all__ = ["InputScan", "faulty_rows", "kept_of_part", "kept_rows", "located", "scan_input", "source_of"]
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_LABELS = 10_000
@@ -39,6 +42,8 @@ class InputScan:
         How many records of each chunk the input has, once faulty ones and those of other parts are left out.
     non_finite : NonFiniteCells
         The blank, NaN and infinite cells that it has, or had.
+    invalid : InvalidCells
+        The cells that are not of the type of their column.
     labels : (labels,) array
         All numbers that are labels, each once, or the least and the greatest of very many; none if labels are words.
     label_records : (labels,) array of int64
@@ -48,6 +53,7 @@ class InputScan:
     index: RecordIndex
     kept_records: NDArray[np.int64]
     non_finite: NonFiniteCells
+    invalid: InvalidCells
     labels: NDArray[Any]
     label_records: NDArray[np.int64]
 
@@ -94,6 +100,14 @@ def kept_rows(of_part: NDArray[np.bool_] | None, left_out: Mapping[str, NDArray[
     return None if kept is None else np.flatnonzero(kept)
 
 
+def kept_of_part(
+    of_part: NDArray[np.bool_] | None, invalid: Sequence[InvalidValues], num_rows: int
+) -> NDArray[np.bool_]:
+    """Return which rows of a chunk are of a part and have no invalid value."""
+    is_valid = ~rows_with_invalid(invalid, num_rows)
+    return is_valid if of_part is None else of_part & is_valid
+
+
 def _beyond_float32(array: pa.Array) -> NDArray[np.bool_]:
     """Return which rows have a number that becomes infinite."""
     import pyarrow as pa
@@ -127,6 +141,7 @@ def scan_input(
     label: str | None = None,
     learn: Callable[[pa.Table], object] | None = None,
     part: InputPart | None = None,
+    invalid: Invalid = "error",
 ) -> InputScan:
     """Go over all records once; hand those that are kept to `learn`.
 
@@ -146,18 +161,21 @@ def scan_input(
         Takes in each chunk, a table, and raises CellError for a cell that it refuses; None: nothing is learned.
     part : InputPart or None
         The records that the input has; what others hold is not judged. None: all.
+    invalid : {"error", "missing", "drop"}
+        What becomes of cells that are not of the type of their column.
 
     Raises
     ------
     InputError
-        As `Scan` does, and for what `learn` refuses; if every row has such a cell and the policy is ``drop``; if there
-        is no record in the part.
+        As `Scan` does, and for what `learn` refuses; if every row is refused or left out; if there is no record in the
+        part.
 
     Notes
     -----
-    With ``error`` the input is that of ``keep``, and the caller refuses it, once it knows what has been learned.
+    With ``error`` the input is that of ``keep``, or without the rows that have an invalid cell, and the caller refuses
+    it, once it knows what has been learned.
     """
-    cells = _Cells()
+    cells, counted = _Cells(), CountedCells()
     learning = None if learn is None else _Learning(learn)
     labels = _Labels(label)
     kept: list[int] = []
@@ -166,6 +184,9 @@ def scan_input(
     for chunk in scan:
         of_part = None if part is None else part.has(num_records, chunk.table.num_rows)
         num_records += chunk.table.num_rows
+        counted.add(chunk.table, chunk.invalid, of_part)
+        if chunk.invalid and invalid != "missing":
+            of_part = kept_of_part(of_part, chunk.invalid, chunk.table.num_rows)
         faulty = faulty_rows(chunk.table, filled, of_part)
         cells.add(chunk.table, faulty)
         rows = kept_rows(of_part, faulty if non_finite == "drop" else {})
@@ -176,14 +197,36 @@ def scan_input(
         tell(chunk.done_bytes, chunk.num_bytes)
     index = scan.index()
     found = cells.found(index, is_dropped=non_finite == "drop")
+    invalid_cells = _invalid_cells(counted, index, invalid)
     if learning is not None and learning.error is not None:
         refused = found.faults() if found.num_rows and non_finite == "error" else ()
-        raise InputError((*refused, *located(learning.error, index, learning.error.row).faults))
-    if not sum(kept) and not found.num_rows:
-        raise InputError((f"{where}: part {part} has none of the {num_records} records; make it larger",))
+        of_learning = located(learning.error, index, learning.error.row).faults
+        raise InputError((*invalid_cells.faults(), *refused, *of_learning))
     if not sum(kept):
-        raise InputError((*found.lines(), f"{where}: non_finite is drop, which leaves no row"))
-    return InputScan(index, np.array(kept, np.int64), found, labels.values, labels.records)
+        raise InputError(_faults_of_nothing(invalid_cells, found, f"{where}: part {part} has none", num_records, where))
+    return InputScan(index, np.array(kept, np.int64), found, invalid_cells, labels.values, labels.records)
+
+
+def _invalid_cells(counted: CountedCells, index: RecordIndex, policy: Invalid) -> InvalidCells:
+    def where(record: int) -> str:
+        file, row = index.place(record)
+        return f"row {row}{f' of {file}' if len(index.files) > 1 else ''} ({index.record_format.row_note})"
+
+    columns = counted.columns(index.columns, where)
+    has_words = isinstance(index.record_format, DelimitedText)
+    return InvalidCells(source_of(index), counted.num_rows, columns, policy, has_words)
+
+
+def _faults_of_nothing(
+    invalid: InvalidCells, found: NonFiniteCells, of_part: str, num_records: int, where: str
+) -> tuple[str, ...]:
+    """Return why no record is left."""
+    if not invalid.num_rows and not found.num_rows:
+        return (f"{of_part} of the {num_records} records; make it larger",)
+    if refused := invalid.faults():
+        return refused
+    drops = [name for name, cells in (("invalid", invalid), ("non_finite", found)) if cells.num_rows]
+    return (*invalid.lines(), *found.lines(), f"{where}: {' and '.join(drops)} is drop, which leaves no row")
 
 
 class _Learning:

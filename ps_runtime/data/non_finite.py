@@ -22,7 +22,7 @@ __all__ = [
     "NonFinite",
     "NonFiniteCells",
     "NonFiniteColumn",
-    "NonFiniteError",
+    "RefusedCellsError",
     "Source",
     "non_finite_cells",
     "policy_faults",
@@ -161,8 +161,8 @@ ALL_FINITE = NonFiniteCells()
 
 
 @dataclass(eq=False)
-class NonFiniteError(InputError):
-    """An input has cells that its policy refuses; `schema` is that of the input with them."""
+class RefusedCellsError(InputError):
+    """An input has cells that are refused; `schema` is that of the input with them."""
 
     schema: InputSchema
 
@@ -199,12 +199,12 @@ def non_finite_cells(
     return NonFiniteCells(source, int(has_one.sum()), tuple(found)), has_one
 
 
-def policy_faults(where: str, policy: object) -> list[str]:
+def policy_faults(where: str, policy: object, policies: Sequence[str] = POLICIES) -> list[str]:
     """Return what is wrong with a policy, as a list of no or one sentence."""
-    if isinstance(policy, str) and policy in POLICIES:
+    if isinstance(policy, str) and policy in policies:
         return []
-    near = did_you_mean(str(policy), POLICIES)
-    return [f"{where} is {policy!r}: expected one of {', '.join(POLICIES)}{near}"]
+    near = did_you_mean(str(policy), policies)
+    return [f"{where} is {policy!r}: expected one of {', '.join(policies)}{near}"]
 
 
 def _columns_of(

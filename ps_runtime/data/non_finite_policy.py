@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.data.arrays import Columns, map_columns, num_rows
 from psflow.ps_runtime.data.dataset import Dataset
-from psflow.ps_runtime.data.non_finite import NonFinite, NonFiniteError, Source, non_finite_cells
+from psflow.ps_runtime.data.non_finite import NonFinite, RefusedCellsError, Source, non_finite_cells
 from psflow.ps_runtime.errors import InputError
 
 __all__ = ["batches_with_policy", "dataset_with_policy"]
@@ -34,7 +34,7 @@ def dataset_with_policy(dataset: Dataset, policy: NonFinite, where: str) -> Data
 
     Raises
     ------
-    NonFiniteError
+    RefusedCellsError
         If a row has such a cell and the policy is ``error``.
     InputError
         If every row has one and the policy is ``drop``.
@@ -49,7 +49,7 @@ def dataset_with_policy(dataset: Dataset, policy: NonFinite, where: str) -> Data
         return dataset
     match policy:
         case "error":
-            raise NonFiniteError(cells.faults(), dataset.schema())
+            raise RefusedCellsError(cells.faults(), dataset.schema())
         case "drop":
             if has_one.all():
                 raise InputError((*cells.lines(), f"{source.name}: non_finite is drop, which leaves no row"))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.columns.features import FeatureSpec
 from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.dataset import Dataset
-from psflow.ps_runtime.data.input_scan import faulty_rows, kept_rows, located, source_of
+from psflow.ps_runtime.data.input_scan import faulty_rows, kept_of_part, kept_rows, located, source_of
 from psflow.ps_runtime.data.non_finite import NonFiniteCells, NonFiniteColumn, non_finite_cells
 from psflow.ps_runtime.data.scanned_input import ScannedInput
 from psflow.ps_runtime.data.splittable import KnownInput, batching_faults
@@ -86,7 +86,7 @@ class RecordDataset(KnownInput):
         self._weight = preprocessing.weight
         names = [column.name for column in preprocessing.raw_columns]
         names += [column.name for column in (self._label.column if self._label else None, self._weight) if column]
-        self._reader = RecordReader(scan.index, names)
+        self._reader = RecordReader(scan.index, names, allows_invalid=scan.invalid.policy != "error")
         self._lock = threading.Lock()
         self._windows: OrderedDict[tuple[int, ...], Batch] = OrderedDict()
         specs = self._specs()
@@ -104,6 +104,7 @@ class RecordDataset(KnownInput):
         self.unused = scanned.unused
         self.source = source_of(scan.index)
         self.non_finite = scan.non_finite
+        self.invalid = scan.invalid
         self._window_records = min(self._order.num_records, window_records)
 
     @property
@@ -250,6 +251,9 @@ class RecordDataset(KnownInput):
             return table, None
         first_record = int(self._index.first_records[number])
         of_part = None if self._input_part is None else self._input_part.has(first_record, table.num_rows)
+        invalid = self._reader.invalid(number) if self.invalid.policy == "drop" else ()
+        if invalid:
+            of_part = kept_of_part(of_part, invalid, table.num_rows)
         rows = kept_rows(of_part, faulty_rows(table, self._filled, of_part) if self._drops else {})
         return table.take(rows), rows
 

@@ -12,6 +12,8 @@ from psflow.ps_runtime.columns.crossing import CrossOptions
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.columns.plain_fields import keep_plain_fields
 from psflow.ps_runtime.data.base import Format
+from psflow.ps_runtime.data.invalid_cells import INVALID, INVALID_POLICIES, Invalid
+from psflow.ps_runtime.data.non_finite import policy_faults
 from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.errors import UsageError
@@ -63,11 +65,17 @@ class RecordFiles(Format):
         ),
     ] = None
 
+    invalid: Annotated[Invalid, Key(INVALID)] = "error"
+
     def __post_init__(self) -> None:
         keep_plain_fields(self)
         if not all(self.path if isinstance(self.path, tuple) else (self.path,)) or not self.path:
             raise UsageError((f"path is {self.path!r}, expected a file, a folder, a glob or a list of these",))
-        if faults := (*_faults_of_names(self), *_faults_of_groups(self.groups)):
+        if faults := (
+            *_faults_of_names(self),
+            *_faults_of_groups(self.groups),
+            *policy_faults("invalid", self.invalid, INVALID_POLICIES),
+        ):
             raise UsageError(faults)
         self._input_part()
         self.record_format()
@@ -93,6 +101,7 @@ class RecordFiles(Format):
             groups=self.groups,
             crosses=self.crosses,
             part=self._input_part(),
+            invalid=self.invalid,
             stated=self.stated,
         )
 

@@ -17,12 +17,13 @@ from psflow.ps_runtime.columns.raw import TYPES, RawColumn
 from psflow.ps_runtime.columns.reading import fits
 from psflow.ps_runtime.data.as_in_training import as_in_training
 from psflow.ps_runtime.data.input_scan import scan_input
-from psflow.ps_runtime.data.non_finite import NonFinite, NonFiniteError
+from psflow.ps_runtime.data.invalid_cells import Invalid
+from psflow.ps_runtime.data.non_finite import NonFinite, RefusedCellsError
 from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
 from psflow.ps_runtime.data.scanned_input import Asked, ScannedInput, digest_of, model_digest
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.ps_runtime.record_files.base import RecordFormat
+from psflow.ps_runtime.record_files.base import NUMBER, RecordFormat
 from psflow.ps_runtime.record_files.counting import count_records
 from psflow.ps_runtime.record_files.delimited import DelimitedText, likely_delimiter
 from psflow.ps_runtime.record_files.files import DataFile
@@ -69,6 +70,8 @@ class RecordInput:
         Features whose ids stand for combinations of the ids of others.
     part : InputPart or None
         Which records the input has; None: all.
+    invalid : {"error", "missing", "drop"}
+        What becomes of cells that are not of the type of their column.
     stated : frozenset of str
         Options of delimited text that hold for these files, if those of training are others.
     batching : Batching
@@ -86,6 +89,7 @@ class RecordInput:
     groups: Mapping[str, Sequence[str] | Literal["numeric"]] = field(default_factory=dict)
     crosses: Mapping[str, CrossOptions] = field(default_factory=dict)
     part: InputPart | None = None
+    invalid: Invalid = "error"
     stated: frozenset[str] = frozenset()
     batching: Batching = field(default_factory=Batching)
 
@@ -110,7 +114,7 @@ class RecordInput:
         Raises
         ------
         InputError
-            If the files cannot be read, or the options do not go with the columns; a NonFiniteError for cells that
+            If the files cannot be read, or the options do not go with the columns; a RefusedCellsError for cells that
             `non_finite` refuses.
         """
         scan, known = self.scan(self._asked)
@@ -143,6 +147,7 @@ class RecordInput:
             label=None if self.label is None else self.label.column,
             learn=learner.update,
             part=self.part,
+            invalid=self.invalid,
         )
         keys = tuple(RawColumn(name, known[name]) for name in self.key_columns)
         preprocessing, text = replace(learner.finish(), keys=keys), _text_of(self.record_format)
@@ -194,6 +199,7 @@ class RecordInput:
             label=None if label is None else label.column.name,
             learn=None if weight is None else partial(weights_of, column=weight),
             part=self.part,
+            invalid=self.invalid,
         )
         scanned = ScannedInput(
             asked=self.asked(non_finite),
@@ -283,7 +289,11 @@ class RecordInput:
         if faults := missing_faults(files[0].shown, "column", names, list(known)):
             raise InputError(tuple(faults + _header_hints(self.record_format, list(known))))
         types = {name: raw for name, raw in self.record_format.types.items() if name in names}
-        return Scan(files, replace(self.record_format, types=types), names, lists=lists), known
+        if self.invalid != "error" and not isinstance(self.record_format, JsonLines):
+            numbers = [name for name, own in self.columns.items() if own.type == NUMBER and name in names]
+            types |= {name: "float64" for name in numbers if known[name] == "string"}  # however few of them are numbers
+        scan = Scan(files, replace(self.record_format, types=types), names, lists=lists, allows_invalid=True)
+        return scan, known
 
     def _as_in_training(self, schema: InputSchema, columns: Sequence[RawColumn], *, needs_labels: bool) -> RecordFormat:
         """Return how some columns of the files are read, where training and its text say more than this input."""
@@ -305,9 +315,10 @@ class RecordInput:
 
 
 def _judged(opened: RecordDataset, non_finite: NonFinite) -> RecordDataset:
-    """Return an input that was scanned; NonFiniteError if it has cells that `non_finite` refuses."""
-    if non_finite == "error" and opened.non_finite.num_rows:
-        raise NonFiniteError(opened.non_finite.faults(), opened.schema())
+    """Return an input that was scanned; RefusedCellsError if it has cells that are refused."""
+    refused = opened.non_finite.faults() if non_finite == "error" and opened.non_finite.num_rows else ()
+    if faults := (*opened.invalid.faults(), *refused):
+        raise RefusedCellsError(faults, opened.schema())
     return opened
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.data.input_scan import InputScan, source_of
+from psflow.ps_runtime.data.invalid_cells import InvalidCells
 from psflow.ps_runtime.data.non_finite import NonFiniteCells, NonFiniteColumn
 from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.record_files.files import DataFile
@@ -87,6 +88,7 @@ class ScannedInput:
             "unused": self.unused,
             "drops": self.drops,
             "part": None if self.part is None else [self.part.start, self.part.stop],
+            "invalid": self.scan.invalid.facts(),
             "cells": {"rows": cells.num_rows, "columns": [asdict(column) for column in cells.columns]},
         }
         arrays: dict[str, NDArray[Any]] = {
@@ -116,12 +118,13 @@ class ScannedInput:
             raise ValueError("there is no preprocessing")
         index = RecordIndex.from_bytes(arrays["index"].tobytes())
         columns = tuple(NonFiniteColumn(**column) for column in cells["columns"])
+        invalid = InvalidCells.from_facts(described["invalid"], source_of(index))
         found = NonFiniteCells(source_of(index), int(cells["rows"]), columns, drops and bool(cells["rows"]))
         return cls(
             asked=Asked(tuple(asked["paths"]), asked["description"]),
             vocabularies=tuple(DataFile(*file) for file in described["vocabularies"]),
             model=described["model"],
-            scan=InputScan(index, arrays["kept_records"], found, arrays["labels"], arrays["label_records"]),
+            scan=InputScan(index, arrays["kept_records"], found, invalid, arrays["labels"], arrays["label_records"]),
             preprocessing=schema.preprocessing,
             text=schema.text,
             unused=tuple(described["unused"]),

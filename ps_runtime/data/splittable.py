@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from psflow.ps_runtime.data.arrays import Columns
+from psflow.ps_runtime.data.invalid_cells import ALL_VALID, InvalidCells
 from psflow.ps_runtime.data.non_finite import NonFiniteCells, Source
 from psflow.ps_runtime.specs.schema import InputSchema
 
@@ -83,6 +84,8 @@ class KnownInput(SplittableInput):
     """Where the records come from, for error texts."""
     non_finite: NonFiniteCells
     """The blank, NaN and infinite cells that were found when it was opened, before rows were left out."""
+    invalid: InvalidCells = ALL_VALID
+    """The cells that are not of the type of their column, of record files."""
 
     @property
     def num_examples(self) -> int:

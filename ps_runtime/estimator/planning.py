@@ -13,7 +13,7 @@ from psflow.ps_runtime.data.arrays import num_rows as count_rows
 from psflow.ps_runtime.data.called_input import CalledInput
 from psflow.ps_runtime.data.enforcement import Enforcement, check_repeatable, schema_of, unused_sentence
 from psflow.ps_runtime.data.input_pipeline import InputContext, call_input_fn, open_input
-from psflow.ps_runtime.data.non_finite import NonFiniteError
+from psflow.ps_runtime.data.non_finite import RefusedCellsError
 from psflow.ps_runtime.data.reading_progress import watched_call
 from psflow.ps_runtime.data.splittable import KnownInput, SplittableInput
 from psflow.ps_runtime.data.user_code import user_code
@@ -232,7 +232,7 @@ def _training_input(
     """Open the training input; where it is its cells that are refused, raise InputError with those of all inputs."""
     try:
         return _Input(train_spec, ModeKeys.TRAIN, caller, "train", None, kept, context)
-    except NonFiniteError as error:
+    except RefusedCellsError as error:
         refused = error
     try:
         _eval_inputs(caller.reading(refused.schema), eval_specs, refused.schema, kept)

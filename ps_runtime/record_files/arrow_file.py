@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from psflow.ps_runtime.record_files.base import OpenRecords, Place, RecordError, RecordFormat
+from psflow.ps_runtime.record_files.base import OnInvalid, OpenRecords, Place, RecordError, RecordFormat
 from psflow.ps_runtime.record_files.files import DataFile, open_file, read_bytes
 from psflow.ps_runtime.record_files.stored_columns import as_raw_columns, check_names, stored_types, whole_file
 
@@ -74,7 +74,7 @@ class OpenArrow(OpenRecords):
         for number in range(self._reader.num_record_batches):
             yield Place(number, number + 1)
 
-    def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
+    def read(self, place: Place, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
         import pyarrow as pa
 
@@ -86,7 +86,7 @@ class OpenArrow(OpenRecords):
                 self._reader = pa.ipc.open_file(self._opened, options=options)
             table = pa.Table.from_batches([self._reader.get_batch(place.start)])
             table.validate(full=True)  # a wrong offset would read beyond the buffers
-        return as_raw_columns(table, types, self._set_types)
+        return as_raw_columns(table, types, self._set_types, on_invalid)
 
     def count(self, place: Place) -> int:
         """Return how many records a chunk has; see `OpenRecords.count`."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.raw import TYPES
 from psflow.ps_runtime.columns.raw_types import is_raw_type
@@ -15,7 +18,17 @@ from psflow.ps_runtime.record_files.files import DataFile
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CHUNK_BYTES", "LARGEST_EXACT", "NUMBER", "OpenRecords", "Place", "RecordError", "RecordFormat"]
+__all__ = [
+    "CHUNK_BYTES",
+    "LARGEST_EXACT",
+    "NUMBER",
+    "InvalidValues",
+    "OnInvalid",
+    "OpenRecords",
+    "Place",
+    "RecordError",
+    "RecordFormat",
+]
 
 CHUNK_BYTES = 4 * 1024**2
 """About the text of one chunk."""
@@ -35,6 +48,29 @@ class Place(NamedTuple):
 
     start: int
     stop: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class InvalidValues:
+    """Values of a column in a chunk that are not of its type, and are read as null.
+
+    Parameters
+    ----------
+    column : str
+        Its name.
+    rows : (values,) array of int64
+        Their rows in the chunk, in order.
+    shown : tuple of str
+        The values, as people read them.
+    """
+
+    column: str
+    rows: NDArray[np.int64]
+    shown: tuple[str, ...]
+
+
+OnInvalid = Callable[[InvalidValues], object]
+"""Is told of values that are not of the type of their column; without it, the first such value is a RecordError."""
 
 
 @dataclass(eq=False)
@@ -166,13 +202,14 @@ class OpenRecords(ABC):
         return True
 
     @abstractmethod
-    def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
+    def read(self, place: Place, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
         """Return the records of a chunk: these columns, of these types, in this order.
 
         Raises
         ------
         RecordError
-            If a record cannot be read, or a value does not have the type of its column.
+            If a record cannot be read, a column would have to widen, or nobody is told `on_invalid` of a value that
+            does not have the type of its column.
         """
 
     @abstractmethod

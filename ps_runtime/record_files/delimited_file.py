@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.columns.raw_types import arrow_type, first_fault
-from psflow.ps_runtime.record_files.base import Place, RecordError
+from psflow.ps_runtime.record_files.base import OnInvalid, Place, RecordError
 from psflow.ps_runtime.record_files.cuts import QuotedSpans, first_record_end, last_record_end, plain_lines
 from psflow.ps_runtime.record_files.files import DataFile, read_bytes
 from psflow.ps_runtime.record_files.text_cells import FALSE, TRUE, inferred_type, parse_cells, stripped
@@ -94,7 +94,7 @@ class OpenDelimited(OpenText):
         table, others = self._read_whole_rows(text, self._names[:1])
         return int(table.num_rows) + others
 
-    def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
+    def read(self, place: Place, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
         text = self._utf8(self.text_of(place))
         while True:
@@ -105,7 +105,7 @@ class OpenDelimited(OpenText):
                 self._as_text.add(error.column)
         for i, (name, raw) in enumerate(types.items()):
             if self._is_text(name, raw):
-                table = table.set_column(i, name, self._values(table[name], raw, name))
+                table = table.set_column(i, name, self._values(table[name], raw, name, on_invalid))
         return table
 
     def _spans(self, text: bytes) -> QuotedSpans:
@@ -126,8 +126,10 @@ class OpenDelimited(OpenText):
         }
         return self._read_csv(text, stored)
 
-    def _values(self, cells: pa.ChunkedArray, raw: str, name: str) -> pa.ChunkedArray:
-        """Return cells as values of a type."""
+    def _values(
+        self, cells: pa.ChunkedArray, raw: str, name: str, on_invalid: OnInvalid | None = None
+    ) -> pa.ChunkedArray:
+        """Return cells as values of a type; see `parse_cells`."""
         import pyarrow as pa
 
         try:
@@ -136,7 +138,7 @@ class OpenDelimited(OpenText):
             record = first_fault(len(cells), lambda n: cells.slice(0, n).cast(pa.string()))
             what = f"{cells[record].as_py()[:40]!r} in column {name!r} is no UTF-8; {ENCODING_HINT}"
             raise RecordError(what, record) from None
-        return parse_cells(stripped(text, self._na_values), raw, name)
+        return parse_cells(stripped(text, self._na_values), raw, name, on_invalid)
 
     def _utf8(self, text: bytes) -> bytes:
         """Return records in UTF-8, which pyarrow checks in the columns that are read."""

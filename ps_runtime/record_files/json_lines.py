@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from psflow.ps_runtime.columns.raw_types import arrow_type, cast_values, first_fault
-from psflow.ps_runtime.record_files.base import OpenRecords, Place, RecordError, RecordFormat
+from psflow.ps_runtime.record_files.base import OnInvalid, OpenRecords, Place, RecordError, RecordFormat
 from psflow.ps_runtime.record_files.files import DataFile
-from psflow.ps_runtime.record_files.json_values import ADVICE, first_types, line_fault, object_of
+from psflow.ps_runtime.record_files.json_values import ADVICE, first_types, line_fault, object_of, without_invalid
 from psflow.ps_runtime.record_files.text_cells import parse_cells, value_fault
 from psflow.ps_runtime.record_files.text_file import INFERRED_ROWS, OpenText
 
@@ -86,14 +86,19 @@ class OpenJsonLines(OpenText):
         lines = self._lines(place)
         return lines.count(b"\n") + 1 if lines else 0
 
-    def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
+    def read(self, place: Place, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
         import pyarrow as pa
 
         lines = self._lines(place)
         schema = pa.schema([(name, _json_type(raw)) for name, raw in types.items()])
-        table = _checked(lines, schema, types)
-        return pa.table({name: _values(table[name], name, raw) for name, raw in types.items()})
+        try:
+            table = _checked(lines, schema, types)
+        except RecordError as fault:
+            if on_invalid is None or fault.column is None or fault.widens:
+                raise
+            table = _checked(without_invalid(lines, types, on_invalid), schema, types)
+        return pa.table({name: _values(table[name], name, raw, on_invalid) for name, raw in types.items()})
 
     def _lines(self, place: Place) -> bytes:
         """Return the lines of a chunk without the end of the last one."""
@@ -118,12 +123,12 @@ def _json_type(raw: str) -> pa.DataType:
     return pa.string() if raw in ("date", "timestamp") else stored
 
 
-def _values(values: pa.ChunkedArray, name: str, raw: str) -> pa.ChunkedArray:
+def _values(values: pa.ChunkedArray, name: str, raw: str, on_invalid: OnInvalid | None) -> pa.ChunkedArray:
     """Return what pyarrow has read as values of a raw type."""
     import pyarrow as pa
 
     if raw in ("date", "timestamp"):
-        return parse_cells(values, raw, name)
+        return parse_cells(values, raw, name, on_invalid)
     try:
         return cast_values(values, raw)
     except pa.ArrowInvalid:

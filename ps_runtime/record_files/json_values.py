@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from psflow.ps_runtime.columns.raw_types import LIST, LISTS, wider_type
-from psflow.ps_runtime.record_files.base import LARGEST_EXACT, RecordError
-from psflow.ps_runtime.record_files.text_cells import inferred_type, value_fault
+import numpy as np
 
-__all__ = ["ADVICE", "first_types", "line_fault", "object_of"]
+from psflow.ps_runtime.columns.raw_types import LIST, LISTS, is_raw_type, wider_type
+from psflow.ps_runtime.record_files.base import LARGEST_EXACT, InvalidValues, OnInvalid, RecordError
+from psflow.ps_runtime.record_files.text_cells import MAX_SHOWN, inferred_type, most_invalid, value_fault
+
+__all__ = ["ADVICE", "first_types", "line_fault", "object_of", "without_invalid"]
 
 ADVICE = "correct the line, or leave the column out"
 NUMBERS = ("int64", "float64")
@@ -39,7 +42,8 @@ def object_of(line: bytes, record: int) -> dict[str, Any]:
 def first_types(lines: Sequence[bytes]) -> dict[str, str]:
     """Return the type of each name in some lines; where values have several, or one that cannot be read, a text of it.
 
-    Integers and fractions together are float64. Strings that are all dates, or all times, are of such a type. What is
+    Values of other types than that of most do not count, if they are one in ten at most: they are invalid. Integers and
+    fractions together are float64. Strings that are all dates, or all times, are of such a type. What is
     null everywhere is float64, and lists without a value are `LIST`.
 
     Raises
@@ -53,13 +57,27 @@ def first_types(lines: Sequence[bytes]) -> dict[str, str]:
             values.setdefault(name, []).append(value)
     types = {}
     for name, given in values.items():
-        kind = _common({_kind(value) for value in given if value is not None})
+        kinds = _kinds_of_most([_kind(value) for value in given if value is not None])
+        kind = _common(kinds)
+        given = [value for value in given if value is None or _kind(value) in kinds]
         if "[" in kind and not any(item is not None for value in given if value is not None for item in value):
             kind = LIST
         if kind == "float64" and any(isinstance(value, int) and abs(value) > LARGEST_EXACT for value in given):
             kind = "fractions and whole numbers beyond 2**53"
         types[name] = _type_of_strings(given) if kind == "string" else kind
     return types
+
+
+def _kinds_of_most(kinds: Sequence[str]) -> set[str]:
+    """Return the kinds of most values, without rare ones that have no type in common with these."""
+    counts = Counter(kinds)
+    num_left = most_invalid(len(kinds))
+    for kind, count in reversed(counts.most_common()):
+        num_left -= count
+        if is_raw_type(_common(set(counts))) or num_left < 0:
+            break
+        del counts[kind]
+    return set(counts) if is_raw_type(_common(set(counts))) else set(kinds)
 
 
 def _type_of_strings(given: Sequence[str | None]) -> str:
@@ -118,6 +136,31 @@ def line_fault(line: bytes, types: Mapping[str, str], reason: str, record: int) 
         widens = wider is not None and _kind(value) == wider
         return value_fault(name, raw, json.dumps(value)[:40], record, ADVICE, widens=widens)
     return RecordError(f"pyarrow refuses the line: {reason}", record)
+
+
+def without_invalid(lines: bytes, types: Mapping[str, str], on_invalid: OnInvalid) -> bytes:
+    """Return lines with null in place of the values that are not of the type of their column, as `on_invalid` is told.
+
+    Raises
+    ------
+    RecordError
+        If a line holds no object, or a number for which a column has to widen.
+    """
+    found: dict[str, list[tuple[int, str]]] = {}
+    kept = []
+    for record, line in enumerate(lines.split(b"\n")):
+        values = object_of(line, record)
+        given = {name: values[name] for name in types if values.get(name) is not None}
+        invalid = {name: value for name, value in given.items() if not _is_value(value, types[name])}
+        for name, value in invalid.items():
+            shown = json.dumps(value)[:MAX_SHOWN]
+            if _kind(value) == wider_type(types[name]):
+                raise value_fault(name, types[name], shown, record, ADVICE, widens=True)
+            found.setdefault(name, []).append((record, shown))
+        kept.append(json.dumps(values | dict.fromkeys(invalid)).encode() if invalid else line)
+    for name, cells in found.items():
+        on_invalid(InvalidValues(name, np.array([row for row, _ in cells]), tuple(shown for _, shown in cells)))
+    return b"\n".join(kept)
 
 
 def _is_value(value: Any, raw: str) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from psflow.ps_runtime.columns.reading import split_type
-from psflow.ps_runtime.record_files.base import CHUNK_BYTES, OpenRecords, Place, RecordError, RecordFormat
+from psflow.ps_runtime.record_files.base import CHUNK_BYTES, OnInvalid, OpenRecords, Place, RecordError, RecordFormat
 from psflow.ps_runtime.record_files.files import DataFile
 from psflow.ps_runtime.record_files.libsvm_lines import FEATURES, LABEL, LibSvmLines, num_records
 from psflow.ps_runtime.record_files.text_cells import inferred_type, parse_cells
@@ -125,14 +125,14 @@ class OpenLibSvm(OpenText):
         """Return how many lines of a chunk hold a record; see `OpenRecords.count`."""
         return num_records(self.text_of(place))
 
-    def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
+    def read(self, place: Place, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
         import pyarrow as pa
 
         lines = LibSvmLines(self.text_of(place))
         columns = {}
         if LABEL in types:
-            columns[LABEL] = parse_cells(lines.labels(), types[LABEL], LABEL)
+            columns[LABEL] = parse_cells(lines.labels(), types[LABEL], LABEL, on_invalid)
         if FEATURES in types:
             columns[FEATURES] = lines.features(split_type(types[FEATURES])[1] or 0, zero_based=self._format.zero_based)
         return pa.table({name: columns[name] for name in types})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from psflow.ps_runtime.record_files.base import OpenRecords, Place, RecordFormat
+from psflow.ps_runtime.record_files.base import OnInvalid, OpenRecords, Place, RecordFormat
 from psflow.ps_runtime.record_files.files import DataFile, open_file
 from psflow.ps_runtime.record_files.stored_columns import as_raw_columns, check_names, stored_types, whole_file
 
@@ -93,14 +93,14 @@ class OpenParquet(OpenRecords):
         """Return whether a chunk begins with a row group: what lies before in it is decoded, too."""
         return place.start in self._bounds
 
-    def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
+    def read(self, place: Place, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
         import pyarrow as pa
 
         with whole_file("Parquet"):
             table = pa.Table.from_batches(self._batches(place, tuple(types)))
             table.validate(full=True)  # pyarrow does not check that strings are UTF-8
-        return as_raw_columns(table, types, self._set_types)
+        return as_raw_columns(table, types, self._set_types, on_invalid)
 
     def count(self, place: Place) -> int:
         """Return how many records a chunk has; see `OpenRecords.count`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.raw_types import arrow_type
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.record_files.base import OpenRecords, Place, RecordError
+from psflow.ps_runtime.record_files.base import InvalidValues, OpenRecords, Place, RecordError
 from psflow.ps_runtime.record_files.files import unchanged
 from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.scan import unreadable_fault
@@ -29,6 +29,8 @@ class RecordReader:
         What a scan has found.
     columns : sequence of str, optional
         What is read, in this order; default: all columns of the index.
+    allows_invalid : bool
+        Whether values that are not of the type of their column are null; False: they are errors.
 
     Raises
     ------
@@ -42,8 +44,11 @@ class RecordReader:
     its own; they may share the index.
     """
 
-    def __init__(self, index: RecordIndex, columns: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, index: RecordIndex, columns: Sequence[str] | None = None, *, allows_invalid: bool = False
+    ) -> None:
         self.index = index
+        self._allows_invalid = allows_invalid
         types = {column.name: column.type for column in index.columns}
         names = list(types) if columns is None else list(columns)
         shown = index.files[0].shown
@@ -55,7 +60,7 @@ class RecordReader:
             raise InputError(tuple(faults))
         self._types = {name: types[name] for name in names}
         self._file: tuple[int, OpenRecords] | None = None
-        self._last: tuple[int, pa.Table] | None = None
+        self._last: tuple[int, pa.Table, tuple[InvalidValues, ...]] | None = None
 
     @property
     def columns(self) -> tuple[RawColumn, ...]:
@@ -77,12 +82,11 @@ class RecordReader:
         ValueError
             If there is no such chunk.
         """
-        if not 0 <= number < self.index.num_chunks:
-            raise ValueError(f"expected a chunk in [0, {self.index.num_chunks}), got {number}")
-        if self._last is None or self._last[0] != number:
-            self._last = None  # before another one is in memory
-            self._last = number, self._read(number)
-        return self._last[1]
+        return self._chunk(number)[0]
+
+    def invalid(self, number: int) -> tuple[InvalidValues, ...]:
+        """Return the values of a chunk that are null as they are not of the type of their column; see `read_chunk`."""
+        return self._chunk(number)[1]
 
     def readable(self, number: int, on_unreadable: Callable[[int, str, str], object]) -> Iterator[tuple[int, pa.Table]]:
         """Yield the records of a chunk that can be read.
@@ -147,17 +151,27 @@ class RecordReader:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _read(self, number: int) -> pa.Table:
+    def _chunk(self, number: int) -> tuple[pa.Table, tuple[InvalidValues, ...]]:
+        if not 0 <= number < self.index.num_chunks:
+            raise ValueError(f"expected a chunk in [0, {self.index.num_chunks}), got {number}")
+        if self._last is None or self._last[0] != number:
+            self._last = None  # before another one is in memory
+            self._last = number, *self._read(number)
+        return self._last[1:]
+
+    def _read(self, number: int) -> tuple[pa.Table, tuple[InvalidValues, ...]]:
         index = self.index
         file = index.file_of(number)
+        invalid: list[InvalidValues] = []
+        on_invalid = invalid.append if self._allows_invalid else None
         try:
             with unchanged(file):
-                table = self._opened(number).read(index.place_of(number), self._types)
+                table = self._opened(number).read(index.place_of(number), self._types, on_invalid)
         except RecordError as fault:
             raise self._located(number, fault) from None
         if table.num_rows != int(index.first_records[number + 1] - index.first_records[number]):
             raise self._changed(number, table.num_rows)
-        return table
+        return table, tuple(invalid)
 
     def _runs(
         self, number: int, place: Place, first: int, on_unreadable: Callable[[int, str, str], object]

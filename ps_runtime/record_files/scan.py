@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,14 @@ import numpy as np
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.raw_types import as_list, is_raw_type
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.record_files.base import CHUNK_BYTES, OpenRecords, Place, RecordError, RecordFormat
+from psflow.ps_runtime.record_files.base import (
+    CHUNK_BYTES,
+    InvalidValues,
+    OpenRecords,
+    Place,
+    RecordError,
+    RecordFormat,
+)
 from psflow.ps_runtime.record_files.files import DataFile, unchanged
 from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.widening import WideningTypes
@@ -35,11 +42,14 @@ class ScannedChunk:
         The records: a column for each of `Scan.columns`.
     done_bytes, num_bytes : int
         What has been read so far, and what there is in all files.
+    invalid : tuple of InvalidValues
+        The values that are not of the type of their column, and are null in the table, where the scan goes on for them.
     """
 
     table: pa.Table
     done_bytes: int
     num_bytes: int
+    invalid: tuple[InvalidValues, ...] = ()
 
 
 class Scan:
@@ -55,6 +65,8 @@ class Scan:
         What is read; default: all columns whose types can be.
     lists : mapping of str to str
         The types of columns of lists and arrays in another input: those of lists without a value; see `as_list`.
+    allows_invalid : bool
+        Whether values that are not of the type of their column are told in each chunk; False: they are errors.
     chunk_bytes : int
         About the size of a chunk of text.
 
@@ -69,7 +81,7 @@ class Scan:
     The first file that has records decides on the columns. The types of text are inferred over its first
     `text_file.INFERRED_ROWS`. A column of integers, of which a later value is a fraction, widens to float64, and so do
     numbers that other files store in a wider type: the tables up to then have the narrow type, those from then on the
-    wide one, and so has the index. Every other value that does not fit is an error, and so is an integer beyond 2**53
+    wide one, and so has the index. Every other value that does not fit is invalid. An integer beyond 2**53 is an error
     in a column that has widened, for a float64 does not hold all of these.
 
     Memory is bounded by a chunk or two. Each iteration is a scan of its own.
@@ -96,11 +108,13 @@ class Scan:
         columns: Sequence[str] | None = None,
         *,
         lists: Mapping[str, str] = MappingProxyType({}),
+        allows_invalid: bool = False,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         self._files, self._format, self._chunk_bytes = tuple(files), record_format, chunk_bytes
         self._num_bytes = sum(file.size for file in self._files)
         self._lists = lists
+        self._allows_invalid = allows_invalid
         self._first_types, self._unreadable, self._first_file = self._look(columns)
         self._types = WideningTypes(self._first_types, record_format.types)
         self._index: RecordIndex | None = None
@@ -131,9 +145,9 @@ class Scan:
         chunks: list[tuple[int, Place, bool, int]] = []  # file, place, whether it starts a run, number of records
         bytes_before = 0
         for number, file in enumerate(self._files):
-            for place, starts_run, table, done_bytes in self._chunks_of(file):
-                chunks.append((number, place, starts_run, table.num_rows))
-                yield ScannedChunk(table, bytes_before + done_bytes, self._num_bytes)
+            for place, starts_run, chunk in self._chunks_of(file):
+                chunks.append((number, place, starts_run, chunk.table.num_rows))
+                yield replace(chunk, done_bytes=bytes_before + chunk.done_bytes)
             bytes_before += file.size
         if not chunks:
             raise self._no_records()
@@ -173,8 +187,8 @@ class Scan:
             raise InputError(tuple(unreadable_fault(file.shown, *column) for column in unreadable.items()))
         return {name: raw for name, raw in types.items() if name not in unreadable}, unreadable
 
-    def _chunks_of(self, file: DataFile) -> Iterator[tuple[Place, bool, pa.Table, int]]:
-        """Return the chunks of a file that have records: each with whether it starts a run, and how much is read."""
+    def _chunks_of(self, file: DataFile) -> Iterator[tuple[Place, bool, ScannedChunk]]:
+        """Yield the chunks of a file that have records, each with its place and whether it starts a run."""
         num_records = 0
         with self._opened(file) as records:
             with unchanged(file):
@@ -188,19 +202,22 @@ class Scan:
                         place = next(places, None)
                         if place is None:
                             return
-                        table = self._read(records, place)
+                        table, invalid = self._read(records, place)
                         self._types.check(table, file.shown, self._format.first_row + num_records)
                 except RecordError as fault:
                     raise self._format.error(file, num_records, fault) from None
                 num_records += table.num_rows
                 if table.num_rows:
-                    yield place, records.starts_run(place), table, records.bytes_up_to(place)
+                    done_bytes = records.bytes_up_to(place)
+                    yield place, records.starts_run(place), ScannedChunk(table, done_bytes, self._num_bytes, invalid)
 
-    def _read(self, records: OpenRecords, place: Place) -> pa.Table:
-        """Return a chunk; columns widen until its numbers fit."""
+    def _read(self, records: OpenRecords, place: Place) -> tuple[pa.Table, tuple[InvalidValues, ...]]:
+        """Return a chunk, and what of it is invalid; columns widen until its numbers fit."""
         while True:
+            invalid: list[InvalidValues] = []
             try:
-                return records.read(place, self._types.now)
+                table = records.read(place, self._types.now, invalid.append if self._allows_invalid else None)
+                return table, tuple(invalid)
             except RecordError as fault:
                 self._types.widen(fault)
 

@@ -15,7 +15,7 @@ from psflow.ps_runtime.columns.raw_types import (
     wider_type,
 )
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.record_files.base import RecordError
+from psflow.ps_runtime.record_files.base import OnInvalid, RecordError
 from psflow.ps_runtime.record_files.text_cells import parse_cells, stripped, value_fault
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ def stored_types(schema: pa.Schema, names: Sequence[str]) -> dict[str, str]:
     return {name: raw_type(schema.field(name).type) for name in names}
 
 
-def as_raw_columns(table: pa.Table, types: Mapping[str, str], set_types: Mapping[str, str]) -> pa.Table:
+def as_raw_columns(
+    table: pa.Table, types: Mapping[str, str], set_types: Mapping[str, str], on_invalid: OnInvalid | None = None
+) -> pa.Table:
     """Return stored columns as raw ones.
 
     Parameters
@@ -62,6 +64,8 @@ def as_raw_columns(table: pa.Table, types: Mapping[str, str], set_types: Mapping
         What each is read as.
     set_types : mapping of str to str
         Those of `types` that the user has set: they may change what a value is.
+    on_invalid : callable, optional
+        Is told of text that is no value of such a type; see `OnInvalid`.
 
     Raises
     ------
@@ -70,10 +74,14 @@ def as_raw_columns(table: pa.Table, types: Mapping[str, str], set_types: Mapping
     """
     import pyarrow as pa
 
-    return pa.table({name: _column(table[name], name, raw, name in set_types) for name, raw in types.items()})
+    return pa.table(
+        {name: _column(table[name], name, raw, name in set_types, on_invalid) for name, raw in types.items()}
+    )
 
 
-def _column(values: pa.ChunkedArray, name: str, raw: str, is_set: bool) -> pa.ChunkedArray:
+def _column(
+    values: pa.ChunkedArray, name: str, raw: str, is_set: bool, on_invalid: OnInvalid | None
+) -> pa.ChunkedArray:
     import pyarrow as pa
 
     found = raw_type(values.type)
@@ -83,7 +91,7 @@ def _column(values: pa.ChunkedArray, name: str, raw: str, is_set: bool) -> pa.Ch
         what = f"column {name!r} is {found} in this file, expected {raw} as in the first one"
         raise RecordError(f"{what}; set columns.{name}.type: string", column=name, widens=widens)
     if found == "string" and raw != "string":
-        return parse_cells(stripped(cast_values(values, "string"), ()), raw, name)
+        return parse_cells(stripped(cast_values(values, "string"), ()), raw, name, on_invalid)
     try:
         return cast_values(values, raw)
     except pa.ArrowNotImplementedError:

@@ -4,21 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from psflow.ps_runtime.columns.raw_types import arrow_type, first_fault
-from psflow.ps_runtime.record_files.base import LARGEST_EXACT, RecordError
+import numpy as np
+
+from psflow.ps_runtime.columns.raw_types import arrow_type, faults_in, first_fault
+from psflow.ps_runtime.record_files.base import LARGEST_EXACT, InvalidValues, OnInvalid, RecordError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FALSE", "TRUE", "inferred_type", "parse_cells", "stripped", "value_fault"]
+__all__ = ["FALSE", "MAX_SHOWN", "TRUE", "inferred_type", "most_invalid", "parse_cells", "stripped", "value_fault"]
 
 TRUE = ("true", "True", "TRUE", "1")
 FALSE = ("false", "False", "FALSE", "0")
 
 INFERRED = ("int64", "float64", "bool", "date", "timestamp")
 """The types that cells are tried as, in this order; what is none of these is a string."""
+FLOAT = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?i:e[+-]?[0-9]+)?$|^[+-]?(?i:inf|nan)"
+DAY = r"^[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+LOOK = {
+    "int64": r"^[+-]?(?:0[xX])?[0-9a-fA-F]+$",
+    "float32": FLOAT,
+    "float64": FLOAT,
+    "bool": r"^(?:true|True|TRUE|false|False|FALSE|[01])$",
+    "date": f"{DAY}$",
+    "timestamp": f"{DAY}(?:[ T].*)?$",
+}
+"""How cells look that may be of a type: any other one is invalid, and needs no try."""
+MIXED = ("float64", "timestamp", "bool")
+"""The types that most cells may have while others have none; whole numbers are numbers, and dates are times."""
+MAX_SHOWN = 40
+"""Characters of a cell."""
 LONG = r"^[+-]?[0-9]{16,}$"
 """Whole numbers that may lose digits as a float64."""
 ZONED = r"[ T][0-9]{2}.*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
@@ -58,7 +76,10 @@ def stripped(cells: pa.ChunkedArray, na_values: Sequence[str]) -> pa.ChunkedArra
 
 
 def inferred_type(cells: pa.ChunkedArray) -> str:
-    """Return the type of stripped cells: int64, float64, bool, date, timestamp or string; float64 if all are null."""
+    """Return the type of stripped cells: int64, float64, bool, date, timestamp or string; float64 if all are null.
+
+    It is that of most cells if at most one in ten is not of it: that one is no string among strings, but invalid.
+    """
     import pyarrow as pa
 
     cells = cells.drop_null()
@@ -72,7 +93,44 @@ def inferred_type(cells: pa.ChunkedArray) -> str:
         if raw == "float64" and _loses_digits(cells):
             return "string"  # they are names of something
         return raw
+    return _type_of_most(cells)
+
+
+def most_invalid(num_values: int) -> int:
+    """Return how many values of a column may be invalid: if more are not of the type of the others, it has another.
+
+    Examples
+    --------
+    >>> most_invalid(601), most_invalid(9)
+    (60, 0)
+    """
+    return num_values // 10
+
+
+def _type_of_most(cells: pa.ChunkedArray) -> str:
+    """Return the type that all cells have but a few; string if there is none."""
+    import pyarrow.compute as pc
+
+    most = most_invalid(len(cells))
+    for raw in MIXED:
+        invalid = _invalid(cells, raw, most)
+        if pc.sum(invalid).as_py() <= most:
+            return inferred_type(cells.filter(pc.invert(invalid)))
     return "string"
+
+
+def _invalid(cells: pa.ChunkedArray, raw: str, most: int | None = None) -> pa.ChunkedArray:
+    """Return which cells are no values of a type; if they are more than `most`, perhaps not all of them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    invalid = pc.fill_null(pc.invert(pc.match_substring_regex(cells, LOOK[raw])), fill_value=False)
+    if most is not None and pc.sum(invalid).as_py() > most:
+        return invalid
+    others = pa.chunked_array([pc.unique(cells.filter(pc.invert(invalid)))])
+    faults = faults_in(0, len(others), lambda start, stop: _parse(others.slice(start, stop - start), raw))
+    words = [others[place].as_py() for place in islice(faults, None if most is None else most + 1)]
+    return pc.or_(invalid, pc.is_in(cells, value_set=pa.array(words, pa.string())))
 
 
 def _loses_digits(cells: pa.ChunkedArray) -> bool:
@@ -83,23 +141,40 @@ def _loses_digits(cells: pa.ChunkedArray) -> bool:
     return any(Decimal(cell).copy_abs() > LARGEST_EXACT for cell in long.to_pylist())  # int() ends at 4,300 digits
 
 
-def parse_cells(cells: pa.ChunkedArray, raw: str, column: str) -> pa.ChunkedArray:
-    """Return stripped cells as values of a scalar type; nulls stay.
+def parse_cells(cells: pa.ChunkedArray, raw: str, column: str, on_invalid: OnInvalid | None = None) -> pa.ChunkedArray:
+    """Return stripped cells as values of a scalar type; nulls stay, and cells that `on_invalid` is told of are null.
 
     Raises
     ------
     RecordError
-        Of the first cell that is no such value.
+        Of the first cell that is no such value, if nobody is told of it, or if it is a number for which the column has
+        to widen.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     try:
         return _parse(cells, raw)
     except pa.ArrowInvalid:
-        record = first_fault(len(cells), lambda n: _parse(cells.slice(0, n), raw))
-        cell = cells.slice(record, 1)
-        widens = raw == "int64" and inferred_type(cell) == "float64"
-        raise value_fault(column, raw, repr(cell[0].as_py()[:40]), record, widens=widens) from None
+        pass
+    if on_invalid is None:
+        row = first_fault(len(cells), lambda n: _parse(cells.slice(0, n), raw))
+        raise _cell_fault(cells, raw, column, row)
+    invalid = _invalid(cells, raw)
+    rows = pc.indices_nonzero(invalid).to_numpy().astype(np.int64)
+    if raw == "int64":
+        for row in pc.indices_nonzero(pc.and_(invalid, pc.match_substring_regex(cells, FLOAT))).to_pylist():
+            if (fault := _cell_fault(cells, raw, column, row)).widens:
+                raise fault
+    on_invalid(InvalidValues(column, rows, tuple(repr(cells[int(row)].as_py()[:MAX_SHOWN]) for row in rows)))
+    return _parse(pc.if_else(invalid, None, cells), raw)
+
+
+def _cell_fault(cells: pa.ChunkedArray, raw: str, column: str, row: int) -> RecordError:
+    """Return the fault of a cell, which is no value of a type."""
+    cell = cells.slice(row, 1)
+    widens = raw == "int64" and inferred_type(cell) == "float64"
+    return value_fault(column, raw, repr(cell[0].as_py()[:MAX_SHOWN]), row, widens=widens)
 
 
 def _parse(cells: pa.ChunkedArray, raw: str) -> pa.ChunkedArray:

@@ -29,6 +29,7 @@ SUMMARY = {
         "model_uri": "models:/d/1",
     },
     "non_finite": {"train": {"rows": 2, "dropped": True}},
+    "invalid": {"train": {"rows": 1, "policy": "drop"}, "eval": {"rows": 3, "policy": "missing"}},
     "mlflow": {"complete": True, "lost": 0},
     "pages": {"mlflow": "http://127.0.0.1:5000/#/runs/a1b2", "prefect": None},
     "wall_secs": {"total": 12.34, "to_first_step": 4.56},
@@ -81,6 +82,7 @@ def test_train_hands_files_and_overrides_to_the_flow(flow, capsys):
         "best         step 2: loss 0.25",
         "model        models:/d/1",
         "not finite   train: 2 rows left out",
+        "invalid      train: 1 rows left out; eval: 3 rows with blank cells",
         "model_dir    runs/digits",
         "MLflow run   http://127.0.0.1:5000/#/runs/a1b2",
     ]

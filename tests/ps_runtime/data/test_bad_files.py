@@ -81,11 +81,16 @@ CASES: dict[tuple[str, str], tuple[list[bytes], str]] = {
     ("jsonl", "cut off"): ([good("jsonl")[:-4]], rf"/0.jsonl, row {ROWS} .*: expected an object of JSON"),
     ("csv", "cut off in quotes"): ([late("csv", '1|"cut')], rf"/0.csv, row {ROWS + 2} .*: the quote .* does not close"),
     ("tsv", "cut off in quotes"): ([late("tsv", '1|"cut')], rf"/0.tsv, row {ROWS + 2} .*: the quote .* does not close"),
-    ("csv", "late type"): ([late("csv", "x|w|1")], rf"/0.csv, row {ROWS + 2} .*: column 'n' expects a whole number"),
-    ("tsv", "late type"): ([late("tsv", "x|w|1")], rf"/0.tsv, row {ROWS + 2} .*: column 'n' expects a whole number"),
+    **{
+        (kind, "late type"): (
+            [late(kind, "x|w|1")],
+            rf"/0.{kind}: column 'n': {ROWS} of 41 are whole numbers; row {ROWS + 2} .* is 'x'",
+        )
+        for kind in ("csv", "tsv")
+    },
     ("jsonl", "late type"): (
         [good("jsonl") + b'{"n": "x", "s": "w", "y": 1}\n'],
-        rf"/0.jsonl, row {ROWS + 1} .*: column 'n' expects a whole number",
+        rf"/0.jsonl: column 'n': {ROWS} of 41 are whole numbers; row {ROWS + 1} .* is \"x\"",
     ),
     ("csv", "too many cells"): ([late("csv", "1|w|1|5")], rf"/0.csv, row {ROWS + 2} .*: expected 3 cells, got 4"),
     ("tsv", "too many cells"): ([late("tsv", "1|w|1|5")], rf"/0.tsv, row {ROWS + 2} .*: expected 3 cells, got 4"),
@@ -117,13 +122,20 @@ CASES: dict[tuple[str, str], tuple[list[bytes], str]] = {
         )
         for kind in STORED
     },
-    ("csv", "line ends in quotes"): ([late("csv", QUOTED) + b"x,w,1\n"], rf"0.csv, row {ROWS + 3} .*got 'x'"),
-    ("tsv", "line ends in quotes"): ([late("tsv", QUOTED) + b"x\tw\t1\n"], rf"0.tsv, row {ROWS + 3} .*got 'x'"),
+    ("csv", "line ends in quotes"): ([late("csv", QUOTED) + b"x,w,1\n"], rf"0.csv: .*; row {ROWS + 3} .*is 'x'"),
+    ("tsv", "line ends in quotes"): ([late("tsv", QUOTED) + b"x\tw\t1\n"], rf"0.tsv: .*; row {ROWS + 3} .*is 'x'"),
     ("jsonl", "line ends in quotes"): ([good("jsonl", words="a\n")], ""),
     **{(kind, "line ends in quotes"): ([good(kind, words="a\n")], "") for kind in STORED},
     **{
         (kind, "other types in another file"): ([good(kind), good(kind, n=["x"] * ROWS)], "/1.{suffix}.*: column 'n' ")
-        for kind in SUFFIXES
+        for kind in STORED
+    },
+    **{
+        (kind, "other types in another file"): (
+            [good(kind), good(kind, n=["x"] * ROWS)],
+            f"0.{kind} and 1 more files: column 'n': 40 of 80 are whole numbers; row . of .*/1.{kind} .* is ['\"]x",
+        )
+        for kind in TEXT
     },
     **{(kind, "fractions in another file"): ([good(kind), good(kind, n=[0.5] * ROWS)], "") for kind in SUFFIXES},
     **{
@@ -216,7 +228,10 @@ def test_rows_are_counted_right_wherever_chunks_end(kind: str, tmp_path: Path) -
         values: list[Any] = [i if kind == "jsonl" else str(i) for i in range(ROWS)]  # JSON has numbers of its own
         values[row] = "x"
         folder = written(tmp_path, kind, [good(kind, n=values)])
-        with pytest.raises(InputError, match=rf"/0.\w+.*, row {first + row} .*expect\w+ a .*number.*, got ['\"]x['\"]"):
+        said = rf"/0.\w+: column 'n': 39 of 40 are whole numbers; row {first + row} .* is ['\"]x['\"]"
+        if kind in STORED:  # as strings
+            said = rf"/0.\w+.*, row {row} .*expect\w+ a .*number.*, got 'x'"
+        with pytest.raises(InputError, match=said):
             opened(kind, folder, columns={"n": ColumnOptions(type="number")})
 
 
@@ -236,7 +251,10 @@ def test_a_wrong_value_in_row_a_million_is_named(
     monkeypatch.setitem(Scan.__init__.__kwdefaults__, "chunk_bytes", 2**20)
     folder = written(tmp_path, kind, [make(10**6)])
     columns = {"n": ColumnOptions(type="number")} if kind in STORED else {}
-    with pytest.raises(InputError, match=rf"/0.\w+.*, row {row} .*expect\w+ a .*number.*, got ['\"]x['\"]"):
+    said = rf"/0.\w+: column 'n': 1,000,000 of 1,000,001 are whole numbers; row {row} .* is ['\"]x['\"]"
+    if kind in STORED:
+        said = rf"/0.\w+.*, row {row} .*expect\w+ a .*number.*, got 'x'"
+    with pytest.raises(InputError, match=said):
         opened(kind, folder, columns=columns)
 
 

@@ -78,7 +78,7 @@ def test_whole_numbers_in_place_of_fractions_are_taken_and_words_refused_with_th
     opened = Csv(path=str(whole)).read().open(schema, "error", "input.eval", needs_labels=False)
     assert opened.read(0, 0, 3)[0]["share"].tolist() == [1, 2, 3]
     wrong = written(tmp_path / "c.csv", {**TRAINING, "share": ["1", "2", "much"]})
-    with pytest.raises(InputError, match=r"c\.csv, row 4 .*column 'share' expects a number, got 'much'"):
+    with pytest.raises(InputError, match=r"c\.csv: column 'share': 2 of 3 are numbers; row 4 .* is 'much'"):
         Csv(path=str(wrong)).read().open(schema, "error", "input.eval", needs_labels=False)
 
 

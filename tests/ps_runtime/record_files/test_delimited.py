@@ -4,12 +4,15 @@ import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.record_files.base import InvalidValues
 from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.record_files.scan import Scan
+from psflow.ps_runtime.record_files.text_cells import parse_cells
 from tests.ps_runtime.record_files.reading import index_of, read_all, rewrite, table_of, types_of
 
 NOTE = r" \(the header is row 1; empty lines do not count\): "
@@ -299,3 +302,23 @@ def test_a_scan_says_how_far_it_is(path: Path, tmp_path: Path) -> None:
     ]
     assert [chunk.done_bytes for chunk in scan] == [10, 16, 24]  # a scan of its own
     assert scan.index().num_records == 10
+
+
+@pytest.mark.parametrize(
+    ("raw", "cells"),
+    [
+        ("int64", ["1", "-5", "0x1F", "007"]),
+        ("float64", ["1", "-1.5", ".5", "1.", "1e5", "1E+05", "nan", "-Inf", "infinity", "NaN(1)"]),
+        ("bool", ["true", "FALSE", "1", "0"]),
+        ("date", ["2024-01-31", "1999-12-01"]),
+        ("timestamp", ["2024-01-31", "2024-01-31 10:00", "2024-01-31T10:00:00.5Z", "2024-01-31 10"]),
+    ],
+)
+def test_what_is_of_a_type_looks_so(raw: str, cells: list[str]) -> None:
+    invalid: list[InvalidValues] = []
+    for cell in cells:
+        parse_cells(pa.chunked_array([[cell]]), raw, "c")
+    parsed = parse_cells(pa.chunked_array([[*cells, "x", None, *cells]]), raw, "c", invalid.append)
+    [values] = invalid
+    assert (values.rows.tolist(), values.shown) == ([len(cells)], ("'x'",))
+    assert parsed.null_count == 2

@@ -1,0 +1,190 @@
+"""Cells that are not of the type of their column: where they are, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.data.non_finite import MAX_SHOWN, UNKNOWN, Source
+from psflow.ps_runtime.record_files.base import InvalidValues
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "ALL_VALID",
+    "INVALID",
+    "INVALID_POLICIES",
+    "CountedCells",
+    "Invalid",
+    "InvalidCells",
+    "InvalidColumn",
+    "rows_with_invalid",
+]
+
+Invalid = Literal["error", "missing", "drop"]
+"""What becomes of cells that are not of the type of their column: refused, blank, or left out with their rows."""
+
+INVALID_POLICIES: tuple[Invalid, ...] = get_args(Invalid)
+INVALID = (
+    "Cells that are not of the type of their column, such as a word in a column of numbers; error: refuse the input; "
+    "missing: make them blank; drop: leave out the rows that have one."
+)
+"""Describes the key of that name."""
+
+WHAT_MOST_ARE = {
+    "int64": "whole numbers",
+    "float32": "numbers",
+    "float64": "numbers",
+    "bool": "true or false",
+    "date": "dates",
+    "timestamp": "times",
+    "string": "text",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidColumn:
+    """A column with cells that are not of its type.
+
+    Parameters
+    ----------
+    name, type : str
+        Of the column.
+    num_cells, num_values : int
+        How many of its cells are not of the type, and how many cells it has without those that are blank.
+    first, where : str
+        The first such cell, and its row, such as ``row 7 (the first row is 0)``.
+    """
+
+    name: str
+    type: str
+    num_cells: int
+    num_values: int
+    first: str
+    where: str
+
+    def __str__(self) -> str:
+        """Return how many cells are as they should be, and the first that is not."""
+        num_valid, what = self.num_values - self.num_cells, WHAT_MOST_ARE.get(self.type, self.type)
+        return f"{num_valid:,} of {self.num_values:,} are {what}; {self.where} is {self.first}"
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidCells:
+    """The cells of an input that are not of the type of their column.
+
+    Parameters
+    ----------
+    source : Source
+        Of the records.
+    num_rows : int
+        Rows that have such a cell.
+    columns : tuple of InvalidColumn
+        Those that have one; empty if there is none.
+    policy : {"error", "missing", "drop"}
+        What became of them.
+    has_words : bool
+        Whether the files store words in all columns, so that a column of numbers may be read as one of words.
+    """
+
+    source: Source = UNKNOWN
+    num_rows: int = 0
+    columns: tuple[InvalidColumn, ...] = ()
+    policy: Invalid = "error"
+    has_words: bool = False
+
+    def __str__(self) -> str:
+        """Return how many rows these are, and what became of them."""
+        rows = "1 row that has" if self.num_rows == 1 else f"{self.num_rows:,} rows that have"
+        return f"{rows} an invalid cell {'left out' if self.policy == 'drop' else 'kept, with that cell blank'}"
+
+    def lines(self) -> Iterator[str]:
+        """Yield a sentence for each column, of many for the first ones."""
+        for column in self.columns[:MAX_SHOWN]:
+            yield f"{self.source.name}: column {column.name!r}: {column}"
+        if len(self.columns) > MAX_SHOWN:
+            yield f"{self.source.name}: {len(self.columns) - MAX_SHOWN} more columns have such cells"
+
+    def facts(self) -> dict[str, Any]:
+        """Return plain data: number of rows, what became of them, and what there is to know of each column."""
+        return {
+            "rows": self.num_rows,
+            "policy": self.policy,
+            "has_words": self.has_words,
+            "columns": [asdict(column) for column in self.columns],
+        }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], source: Source) -> Self:
+        """Return what `facts` was called on."""
+        columns = tuple(InvalidColumn(**column) for column in facts["columns"])
+        return cls(source, int(facts["rows"]), columns, facts["policy"], bool(facts["has_words"]))
+
+    def faults(self) -> tuple[str, ...]:
+        """Return `lines` as the faults of an input that is refused for them; none if it is not."""
+        if not self.num_rows or self.policy != "error":
+            return ()
+        *others, last = self.lines()
+        advice = (
+            "correct the data; or set invalid of this input to drop, which leaves such rows out, or to missing, which "
+            "makes such cells blank"
+        )
+        if self.has_words:
+            advice += f"; or set columns.{self.columns[0].name}.type: string, if its cells are words"
+        return (*others, f"{last}; {advice}")
+
+
+ALL_VALID = InvalidCells()
+
+
+def rows_with_invalid(invalid: Sequence[InvalidValues], num_rows: int) -> NDArray[np.bool_]:
+    """Return which rows of a chunk have a value that is not of the type of its column."""
+    has_one = np.zeros(num_rows, np.bool_)
+    for values in invalid:
+        has_one[values.rows] = True
+    return has_one
+
+
+class CountedCells:
+    """Counts the cells of a scan, chunk by chunk."""
+
+    def __init__(self) -> None:
+        self._num_values: dict[str, int] = {}
+        self._num_cells: dict[str, int] = {}
+        self._firsts: dict[str, tuple[int, str]] = {}
+        self.num_rows = 0
+        """Rows that have such a cell."""
+        self._num_records = 0
+
+    def add(self, table: pa.Table, invalid: Sequence[InvalidValues], of_part: NDArray[np.bool_] | None = None) -> None:
+        """Count the cells of a chunk, or of those of its rows that are `of_part`."""
+        judged = table if of_part is None else table.filter(of_part)
+        for name in table.column_names:
+            column = judged.column(name)
+            self._num_values[name] = self._num_values.get(name, 0) + len(column) - column.null_count
+        has_one = np.zeros(table.num_rows, np.bool_)
+        for values in invalid:
+            rows = values.rows if of_part is None else values.rows[of_part[values.rows]]
+            if len(rows):
+                has_one[rows] = True
+                self._num_values[values.column] += len(rows)
+                self._num_cells[values.column] = self._num_cells.get(values.column, 0) + len(rows)
+                shown = values.shown[int(np.searchsorted(values.rows, rows[0]))]
+                self._firsts.setdefault(values.column, (self._num_records + int(rows[0]), shown))
+        self.num_rows += int(has_one.sum())
+        self._num_records += table.num_rows
+
+    def columns(self, types: Sequence[RawColumn], where: Callable[[int], str]) -> tuple[InvalidColumn, ...]:
+        """Return the columns that have such cells; `where` returns what people call a record."""
+        return tuple(
+            InvalidColumn(column.name, column.type, num_cells, self._num_values[column.name], shown, where(record))
+            for column in types
+            if (num_cells := self._num_cells.get(column.name))
+            for record, shown in [self._firsts[column.name]]
+        )

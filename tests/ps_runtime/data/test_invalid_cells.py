@@ -1,0 +1,195 @@
+"""Cells that are not of the type of their column: found in every chunk, and refused, made blank or left out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from psflow.ps_runtime.columns.options import ColumnOptions
+from psflow.ps_runtime.data.formats import FORMATS, open_dataset
+from psflow.ps_runtime.data.input_pipeline import open_input
+from psflow.ps_runtime.data.record_dataset import RecordDataset
+from psflow.ps_runtime.data.record_formats import Csv
+from psflow.ps_runtime.data.scanned_input import ScannedInput
+from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.record_files.scan import Scan
+
+ROWS = 60
+KINDS = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl"}
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(Scan.__init__.__kwdefaults__, "chunk_bytes", 100)
+
+
+def written(folder: Path, kind: str, table: dict[str, Sequence[Any]], name: str = "t") -> Path:
+    path = folder / f"{name}.{kind}"
+    rows = list(zip(*table.values(), strict=True))
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(dict(zip(table, row, strict=True))) + "\n" for row in rows))
+    else:
+        mark = "," if kind == "csv" else "\t"
+        path.write_text("".join(mark.join(map(str, row)) + "\n" for row in [tuple(table), *rows]))
+    return path
+
+
+def opened(path: Path, kind: str = "csv", non_finite: str = "error", **options: Any) -> RecordDataset:
+    batching = {name: options.pop(name) for name in ("shuffle", "seed") if name in options}
+    data = open_input(
+        lambda: open_dataset(FORMATS[kind](path=str(path), label="y", **options), **batching),
+        mode="train",
+        non_finite=non_finite,
+    )
+    assert isinstance(data, RecordDataset)
+    return data
+
+
+def with_total(**columns: Sequence[Any]) -> dict[str, Sequence[Any]]:
+    """Return sixty records with a word among the numbers in row 31."""
+    xs: list[Any] = [row + 0.5 for row in range(ROWS)]
+    xs[30] = "Total"
+    return {"x": xs, "z": [row % 7 for row in range(ROWS)], "y": [row % 2 for row in range(ROWS)], **columns}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_word_among_numbers_is_refused_with_how_many_are_numbers_and_its_row(kind: str, tmp_path: Path) -> None:
+    path = written(tmp_path, kind, with_total())
+    row, word = (31, '"Total"') if kind == "jsonl" else (32, "'Total'")
+    with pytest.raises(InputError, match=rf"t.{kind}: column 'x': 59 of 60 are numbers; row {row} \(.*\) is {word}; "):
+        opened(path, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_drop_leaves_out_the_row_in_any_order_and_part(kind: str, tmp_path: Path) -> None:
+    path = written(tmp_path, kind, with_total())
+    data = opened(path, kind, invalid="drop")
+    assert data.num_records == ROWS - 1
+    features, labels = data.read(0, 0, ROWS - 1)
+    kept = np.delete(np.arange(ROWS), 30)
+    assert features["x"].tolist() == (kept + 0.5).tolist()
+    assert labels is not None
+    assert labels.tolist() == (kept % 2).tolist()
+    assert re.match(rf"row {30 + (kind != 'jsonl')} ", data.place(0, 29))
+    assert re.match(rf"row {32 + (kind != 'jsonl')} ", data.place(0, 30))
+    shuffled = opened(path, kind, invalid="drop", shuffle=True, seed=3)
+    assert sorted(shuffled.read(1, 0, ROWS - 1)[0]["x"].tolist()) == (kept + 0.5).tolist()
+    parts = [opened(path, kind, invalid="drop", part=part) for part in ([0, 0.5], [0.5, 1])]
+    assert (
+        sorted(x for part in parts for x in part.read(0, 0, part.num_records)[0]["x"].tolist()) == (kept + 0.5).tolist()
+    )
+    assert sum(part.invalid.num_rows for part in parts) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_missing_makes_the_cell_blank(kind: str, tmp_path: Path) -> None:
+    path = written(tmp_path, kind, with_total())
+    with pytest.raises(InputError, match="column 'x' has 1 cell that is blank, NaN or infinite"):
+        opened(path, kind, invalid="missing")
+    kept = opened(path, kind, invalid="missing", non_finite="keep")
+    assert np.isnan(kept.read(0, 0, ROWS)[0]["x"]).nonzero()[0].tolist() == [30]
+    filled = opened(path, kind, invalid="missing", columns={"x": ColumnOptions(impute=7)})
+    assert filled.read(0, 0, ROWS)[0]["x"][30] == 7
+    assert str(filled.invalid) == "1 row that has an invalid cell kept, with that cell blank"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_columns_and_all_policies_report_together(kind: str, tmp_path: Path) -> None:
+    zs: list[Any] = [row % 7 for row in range(ROWS)]
+    zs[5], zs[50] = "none", "nothing"
+    dirty = with_total(z=zs, w=[None if kind == "jsonl" and row == 8 else row or "" for row in range(ROWS)])
+    with pytest.raises(InputError) as caught:
+        opened(written(tmp_path, kind, dirty), kind)
+    assert [re.search(r"column '(.)'", fault)[1] for fault in caught.value.faults][:2] == ["x", "z"]  # type: ignore[index]
+    assert "58 of 60 are whole numbers; row" in caught.value.faults[1]
+
+
+def test_values_beyond_the_rows_that_types_are_inferred_from_are_no_exception(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psflow.ps_runtime.record_files.delimited_file.INFERRED_ROWS", 10)
+    path = written(tmp_path, "csv", with_total())
+    assert opened(path, invalid="drop").num_records == ROWS - 1
+    with pytest.raises(InputError, match="59 of 60 are numbers; row 32 "):
+        opened(path)
+
+
+def test_a_fraction_widens_a_column_whatever_words_are_in_it(tmp_path: Path) -> None:
+    xs = ["Total" if row == 3 else "0.5" if row == 50 else row for row in range(ROWS)]
+    data = opened(written(tmp_path, "csv", with_total(x=xs)), invalid="drop")
+    assert data.read(0, 48, 50)[0]["x"].tolist() == [49, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("good", "what"), [("2024-03-05", "dates"), ("2024-03-05 10:00:00", "times"), ("true", "true or false")]
+)
+def test_other_types_have_words_among_them_too(good: str, what: str, tmp_path: Path) -> None:
+    path = written(tmp_path, "csv", with_total(x=[good] * 40 + ["later"] + [good] * 19))
+    with pytest.raises(InputError, match=f"column 'x': 59 of 60 are {what}; row 42 .* is 'later'"):
+        opened(path, columns={"x": ColumnOptions(type="number")})
+
+
+@pytest.mark.parametrize("num_words", [7, 30])
+def test_more_than_a_tenth_are_words_of_a_vocabulary(num_words: int, tmp_path: Path) -> None:
+    xs = [f"w{row}" if row < num_words else row for row in range(ROWS)]
+    assert opened(written(tmp_path, "csv", with_total(x=xs))).schema().features[0].num_ids > ROWS
+
+
+def test_words_by_type_are_words(tmp_path: Path) -> None:
+    path = written(tmp_path, "csv", with_total())
+    assert opened(path, columns={"x": ColumnOptions(type="string")}).schema().features[0].num_ids == ROWS + 1
+
+
+def test_a_column_of_stated_numbers_may_be_all_words_but_one(tmp_path: Path) -> None:
+    path = written(tmp_path, "csv", with_total(x=["1.5", *["?"] * (ROWS - 1)]))
+    for stated in ("number", "float64"):
+        data = opened(path, columns={"x": ColumnOptions(type=stated)}, invalid="drop")
+        assert data.read(0, 0, data.num_records)[0]["x"].tolist() == [1.5]
+    words = written(tmp_path, "csv", with_total(x=["?"] * ROWS))
+    with pytest.raises(InputError, match=r"0 of 60 are numbers; .*(?s:.)*invalid is drop, which leaves no row"):
+        opened(words, columns={"x": ColumnOptions(type="float64")}, invalid="drop")
+
+
+def test_strings_of_parquet_that_are_to_be_numbers_are_judged(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    columns = {name: list(map(str, cells)) for name, cells in with_total().items()}
+    parquet.write_table(pa.table(columns), path, row_group_size=7)
+    with pytest.raises(InputError, match=r"59 of 60 are numbers; row 30 \(the first row is 0\) is 'Total'"):
+        opened(path, "parquet", columns={"x": ColumnOptions(type="float64")})
+    assert opened(path, "parquet", columns={"x": ColumnOptions(type="number")}, invalid="drop").num_records == ROWS - 1
+
+
+def test_a_scan_that_is_kept_has_them(tmp_path: Path) -> None:
+    path = written(tmp_path, "csv", with_total())
+    data = opened(path, invalid="drop")
+    again = RecordDataset(ScannedInput.from_bytes(data.scanned.to_bytes(), "kept"), data.batching)
+    assert again.invalid == data.invalid
+    assert again.digest() == data.digest()
+    assert again.read(0, 0, ROWS - 1)[0]["x"].tolist() == data.read(0, 0, ROWS - 1)[0]["x"].tolist()
+    asked = [Csv(path=str(path), label="y", invalid=kind).read().asked("error") for kind in ("drop", "missing")]
+    assert asked[0] != asked[1]
+
+
+def test_a_later_input_has_a_policy_of_its_own(tmp_path: Path) -> None:
+    clean = written(tmp_path, "csv", with_total(x=range(ROWS)))
+    dirty = written(tmp_path, "csv", with_total(), "later")
+    schema = opened(clean).schema()
+    with pytest.raises(InputError, match=r"later.csv: column 'x': 59 of 60 are numbers; row 32 .* is 'Total'"):
+        Csv(path=str(dirty)).read().open(schema, "error", "input.eval", needs_labels=True)
+    data = Csv(path=str(dirty), invalid="drop").read().open(schema, "error", "input.eval", needs_labels=True)
+    assert data.num_records == ROWS - 1
+
+
+def test_an_unknown_policy_is_refused_with_a_near_one(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match="invalid is 'droop': expected one of error, missing, drop; did you mean 'drop'"
+    ):
+        Csv(path=str(tmp_path), invalid="droop")  # type: ignore[arg-type]
