@@ -145,7 +145,7 @@ def read_sample(path: str, format_name: str | None, label: str, stated: Settings
         record_format, reading = replace(record_format, delimiter=delimiter), {"delimiter": delimiter, **reading}
     names = [column.name for column in Scan(files, replace(record_format, types={})).columns]
     if record_format.column_names is None:
-        _check_header(files[0], names)
+        _check_header(files[0], names, label)
     written = _read(path, name, files, replace(record_format, types=dict.fromkeys(names, "string"), na_values=()))
     blank = () if "na_values" in reading else blank_words(written.table, label)
     if blank:
@@ -260,16 +260,14 @@ def _delimiter(files: Sequence[DataFile], record_format: DelimitedText) -> str |
     return likely_delimiter(names, record_format.delimiter)
 
 
-def _check_header(file: DataFile, names: Sequence[str]) -> None:
-    """Refuse a first row that looks like a record."""
+def _check_header(file: DataFile, names: Sequence[str], label: str) -> None:
+    """Refuse a first row that looks like a record: it holds a number, and does not name the label."""
     numbers = [name for name in names if re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?", name)]
-    if numbers:
-        raise UsageError(
-            (
-                f"{file.shown}: expected the names of the columns in the first row, got {numbers[0]!r}; add a first "
-                "row, or give column_names=[...] behind the files",
-            )
-        )
+    if numbers and label not in names:
+        what = f"expected the names of the columns in the first row, with the label {label!r}, got {numbers[0]!r}"
+        near = did_you_mean(label, names)
+        advice = "add a first row, or give column_names=[...] behind the files"
+        raise UsageError((f"{file.shown}: {what}{near}; {advice}",))
 
 
 def _blank_labels(table: pa.Table, label: str, na_values: Sequence[str]) -> tuple[str, ...]:

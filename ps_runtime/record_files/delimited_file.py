@@ -7,7 +7,7 @@ import csv as text_csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.columns.raw_types import arrow_type, first_fault
@@ -45,6 +45,7 @@ class OpenDelimited(OpenText):
         super().__init__(file)
         self._delimiter, self._na_values, self._encoding = delimiter, na_values, encoding
         self._is_utf8 = codecs.lookup(encoding).name == "utf-8"
+        self._has_header = column_names is None
         self._as_text: set[str] = set()  # columns whose cells pyarrow's parser has not understood: white space, say
         try:
             self._names = self._header() if column_names is None else column_names
@@ -63,6 +64,19 @@ class OpenDelimited(OpenText):
         cells, _ = self._read_whole_rows(self._utf8(self.inferred_text()), names)
         first = cells.slice(0, INFERRED_ROWS)
         return {name: inferred_type(self._values(first[name], "string", name)) for name in names}
+
+    def places(self, chunk_bytes: int) -> Iterator[Place]:
+        """Return where each chunk lies; see `OpenRecords.places`.
+
+        Raises
+        ------
+        RecordError
+            Also if the first row is none, but the names that the columns have been given.
+        """
+        if not self._has_header and [cell.strip() for cell in self.first_cells()] == list(self._names):
+            what = f"the first row is no record, but column_names: {', '.join(self._names[:4])}"
+            raise RecordError(f"{what}; leave column_names out")
+        return super().places(chunk_bytes)
 
     def first_cells(self) -> list[str]:
         """Return the cells of the first row that is not empty, a header or not; none if there is no such row.

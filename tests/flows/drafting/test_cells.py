@@ -57,3 +57,13 @@ def test_a_word_in_a_column_that_is_not_read_leaves_nothing_out() -> None:
     facts = draft(csv(people(60, id="'none' if row == 3 else row")), "y")
     assert facts["columns"]["id"]["use"] == "key"
     assert "invalid" not in Path("t.yaml").read_text()
+
+
+@pytest.mark.parametrize("names", [("1990", "1991", "1992"), ("0", "1", "2"), ("0.5", "1e3", "-2")])
+def test_names_that_look_like_numbers_are_names_beside_the_label(names: tuple[str, ...]) -> None:
+    row_of = dict.fromkeys(names, "row * 7 % 10 + 0.5")
+    facts = draft(csv(people(60, **row_of)), "y")
+    assert facts["records_read"] == 60
+    assert [name for name, column in facts["columns"].items() if column["use"] == "feature"] == ["x", *names]
+    _, plan = planned("t.yaml")
+    assert [feature.name for feature in plan.model.schema.features] == ["x", *names]

@@ -218,6 +218,7 @@ def test_another_encoding_can_be_set(path: Path) -> None:
 
 def test_names_may_count_and_an_index_without_a_name_is_left_out(path: Path) -> None:
     assert table_of(write(path, "0,1\n5,6\n")).column_names == ["0", "1"]
+    assert table_of(write(path, "1990,1991,y\n5,6,7\n")).column_names == ["1990", "1991", "y"]
     assert table_of(write(path, ",a,\n0,5,x\n")).to_pydict() == {"a": [5]}
 
 
@@ -322,3 +323,15 @@ def test_what_is_of_a_type_looks_so(raw: str, cells: list[str]) -> None:
     [values] = invalid
     assert (values.rows.tolist(), values.shown) == ([len(cells)], ("'x'",))
     assert parsed.null_count == 2
+
+
+def test_a_header_is_no_record_where_the_columns_have_been_given_its_names(tmp_path: Path) -> None:
+    write(tmp_path / "1.csv", "5,6\n")
+    write(tmp_path / "2.csv", "a, b\n7,8\n")
+    with pytest.raises(
+        InputError, match=r"2\.csv: the first row is no record, but column_names: a, b; leave column_names"
+    ):
+        index_of(tmp_path, DelimitedText(column_names=["a", "b"]))
+    assert (
+        table_of(tmp_path, DelimitedText(column_names=["b", "a"], types={"a": "string", "b": "string"})).num_rows == 3
+    )
