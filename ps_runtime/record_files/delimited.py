@@ -24,8 +24,8 @@ NA_VALUES = ("NA", "N/A", "NaN", "nan", "null", "NULL")
 class DelimitedText(RecordFormat):
     """Records as lines of cells: CSV, TSV. A cell in quotes may hold delimiters, line ends and doubled quotes.
 
-    White space around a cell is no part of it. Empty lines are no records, and
-    a record with line ends in quotes is one row.
+    White space around a cell is no part of it, but a name in a header is as it is written, as in a DataFrame of pandas.
+    Empty lines are no records, and a record with line ends in quotes is one row.
 
     Parameters
     ----------

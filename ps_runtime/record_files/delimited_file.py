@@ -270,10 +270,10 @@ def _advice(expected: int, got: int, row: str, delimiter: str) -> str:
 
 
 def _names_in(row: bytes, delimiter: str, encoding: str) -> tuple[str, ...]:
-    """Return the names of columns in a header; the name of a column that has none is empty."""
+    """Return the names of columns in a header, as pandas has them too; the name of a column that has none is empty."""
     if b"\0" in row:
         raise RecordError(f"the first row has a NUL byte; {NUL_HINT}")
-    names = [name.strip() for name in _cells_in(row, delimiter, encoding)]
+    names = _cells_in(row, delimiter, encoding)
     if not any(names):
         raise RecordError(f"expected a first row with names of columns, got {row[:40]!r}; {HEADER_HINT}")
     if twice := [name for name, count in Counter(names).items() if name and count > 1]:

@@ -93,7 +93,7 @@ class Scan:
     >>> from psflow.ps_runtime.record_files.listing import list_files
     >>> from psflow.ps_runtime.record_files.reader import RecordReader
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = pathlib.Path(folder, "a.csv").write_text("age, job\n39, Sales\n50, ?\n")
+    ...     _ = pathlib.Path(folder, "a.csv").write_text("age,job\n39, Sales\n50, ?\n")
     ...     scan = Scan(list_files(folder, [".csv"]), DelimitedText(na_values=["?"]))
     ...     num_rows = sum(chunk.table.num_rows for chunk in scan)
     ...     with RecordReader(scan.index()) as reader:

@@ -4,6 +4,7 @@ import datetime
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -41,7 +42,7 @@ def write(path: Path, text: str | bytes) -> Path:
     [
         ("a,b\n1,x\n2,y\n", {}),
         ("\ufeffa,b\r\n1,x\r\n\r\n2,y", {}),
-        ("\n\r\n a , b \n 1,  x\n2 ,y \n", {}),
+        ("\n\r\na,b\n 1,  x\n2 ,y \n", {}),
         ('"a","b"\n"1","x"\n"2","y"\n\n\n', {}),
         ("a,b\r1,x\r2,y\r", {}),
         ("a;b\n1;x\n2;y\n", {"delimiter": ";"}),
@@ -95,9 +96,16 @@ def test_types_are_inferred_over_all_first_cells(path: Path, cells: list[str], k
     assert read_all(index)["a"].to_pylist() == values
 
 
+def test_names_are_as_they_are_written(path: Path) -> None:
+    text = ' a,b ,c d,"e "\n1,2,3,4\n'
+    assert table_of(write(path, text)).column_names == [" a", "b ", "c d", "e "] == list(pd.read_csv(path))
+    with pytest.raises(InputError, match="no column 'a'; did you mean ' a'"):
+        table_of(path, columns=["a"])
+
+
 def test_blanks_with_spaces_around_are_blanks_in_columns_of_any_type(path: Path) -> None:
     rows = [
-        "n, s, d, t, b",
+        "n,s,d,t,b",
         "1, x, 2024-01-01, 2024-01-01 00:00, true",
         " ?, ?, ?, ?, ?",
         "2, y, 2024-01-02, 2024-01-01, 0",

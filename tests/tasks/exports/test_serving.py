@@ -177,6 +177,16 @@ def test_features_are_raw_columns_where_training_had_them(tmp_path: Path) -> Non
         tried_receiver(ages_alone, schema)
 
 
+def test_columns_have_the_names_that_pandas_reads(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text(PEOPLE.replace("age,job,pay", " age,job ,pay"))
+    data = Csv(path=str(path), label="pay").read().learn("keep", "the train input")
+    features = served_features(pd.read_csv(path), data.schema(), "the input")
+    assert {name: array.tolist() for name, array in features.items()} == {
+        name: array.tolist() for name, array in data.read(0, 0, 3)[0].items()
+    }
+
+
 def test_numbers_that_are_scaled_already_are_found_out_before_anything_is_written() -> None:
     def scaled() -> ServingInputReceiver:
         pixels = placeholder("uint8", [None, 2], example=[100, 200])
