@@ -14,6 +14,7 @@ from psflow.ps_runtime.record_files.files import DataFile
 from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.libsvm import LibSvmText
 from psflow.ps_runtime.record_files.libsvm_lines import FEATURES
+from psflow.ps_runtime.record_files.partitions import partition_cells
 from psflow.ps_runtime.specs.text_reading import LibSvmReading, TextReading
 
 __all__ = ["as_in_training"]
@@ -56,10 +57,11 @@ def as_in_training(
     """
     if isinstance(record_format, LibSvmText):
         return _libsvm(record_format, stated, text, columns)
-    if not isinstance(record_format, DelimitedText | JsonLines):
-        return record_format
     # whole numbers may have fractions in a further file
     types = {column.name: column.type for column in columns if column.type in TYPES and column.type != "int64"}
+    if not isinstance(record_format, DelimitedText | JsonLines):
+        of_folders = types.keys() & partition_cells(first_file()).keys()
+        return replace(record_format, types={**record_format.types, **{name: types[name] for name in of_folders}})
     if not isinstance(record_format, DelimitedText):
         return replace(record_format, types={**record_format.types, **types})
     types |= dict.fromkeys(set(keys).difference(column.name for column in columns), "string")  # as they are written

@@ -12,6 +12,7 @@ from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.record_files.base import CHUNK_BYTES, OpenRecords, Place, RecordError, RecordFormat
 from psflow.ps_runtime.record_files.files import DataFile, unchanged
 from psflow.ps_runtime.record_files.index import RecordIndex
+from psflow.ps_runtime.record_files.partitions import open_records
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 
 __all__ = ["count_records"]
@@ -57,7 +58,7 @@ def count_records(
     for number, file in enumerate(files):
         num_records = 0
         try:
-            with record_format.open(file) as records:
+            with open_records(record_format, file) as records:
                 with unchanged(file):
                     _check(records, types, file)
                 places = records.places(chunk_bytes)

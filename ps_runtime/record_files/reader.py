@@ -11,6 +11,7 @@ from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.record_files.base import InvalidValues, OpenRecords, Place, RecordError
 from psflow.ps_runtime.record_files.files import unchanged
 from psflow.ps_runtime.record_files.index import RecordIndex
+from psflow.ps_runtime.record_files.partitions import open_records
 from psflow.ps_runtime.record_files.scan import unreadable_fault
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 
@@ -207,5 +208,5 @@ class RecordReader:
         file_number = int(self.index.chunk_files[number])
         if self._file is None or self._file[0] != file_number:
             self.close()
-            self._file = file_number, self.index.record_format.open(self.index.files[file_number])
+            self._file = file_number, open_records(self.index.record_format, self.index.files[file_number])
         return self._file[1]

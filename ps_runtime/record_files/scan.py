@@ -23,6 +23,7 @@ from psflow.ps_runtime.record_files.base import (
 )
 from psflow.ps_runtime.record_files.files import DataFile, unchanged
 from psflow.ps_runtime.record_files.index import RecordIndex
+from psflow.ps_runtime.record_files.partitions import open_records
 from psflow.ps_runtime.record_files.widening import WideningTypes
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 
@@ -165,7 +166,7 @@ class Scan:
     def _look(self, columns: Sequence[str] | None) -> tuple[dict[str, str], dict[str, str], DataFile]:
         """Return the types of the columns that are read, those of others that cannot be, and the file that says so."""
         for file in self._files:
-            with unchanged(file), self._opened(file) as records:
+            with unchanged(file), self._opened(file, self._files) as records:
                 if next(records.places(CHUNK_BYTES), None) is not None:
                     return *self._types_in(records, file, columns), file
         raise self._no_records()
@@ -222,9 +223,9 @@ class Scan:
                 self._types.widen(fault)
 
     @contextmanager
-    def _opened(self, file: DataFile) -> Iterator[OpenRecords]:
+    def _opened(self, file: DataFile, all_files: Sequence[DataFile] = ()) -> Iterator[OpenRecords]:
         try:
-            with self._format.open(file) as records:
+            with open_records(self._format, file, all_files) as records:
                 yield records
         except RecordError as fault:
             raise self._format.error(file, 0, fault) from None

@@ -1,0 +1,107 @@
+"""Files below folders such as year=2024, as pandas, Spark and Hive write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from psflow.ps_runtime.columns.options import ColumnOptions
+from psflow.ps_runtime.data.record_formats import Csv, ParquetInput
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.record_files.arrow_file import ArrowFile
+from psflow.ps_runtime.record_files.base import RecordFormat
+from psflow.ps_runtime.record_files.delimited import DelimitedText
+from psflow.ps_runtime.record_files.json_lines import JsonLines
+from psflow.ps_runtime.record_files.parquet import Parquet
+from tests.ps_runtime.record_files.reading import index_of, read_all, table_of, types_of
+
+PARQUET = Parquet()
+FRAME = pd.DataFrame(
+    {
+        "x": np.arange(12.0),
+        "year": np.repeat([2023, 2024], 6),
+        "town": ["New York", "Bern/Wabern", "Bern"] * 4,
+        "y": [0, 1] * 6,
+    }
+)
+
+
+def write(path: Path, frame: pd.DataFrame, record_format: RecordFormat) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    match record_format:
+        case Parquet():
+            frame.to_parquet(path)
+        case ArrowFile():
+            frame.to_feather(path)
+        case JsonLines():
+            frame.to_json(path, orient="records", lines=True)
+        case _:
+            frame.to_csv(path, index=False)
+
+
+def rows_of(table: Any) -> list[dict[str, Any]]:
+    return sorted(table.to_pylist(), key=lambda row: row["x"])
+
+
+def test_folders_that_pandas_writes_are_columns(tmp_path: Path) -> None:
+    FRAME.to_parquet(tmp_path / "all", partition_cols=["year", "town"])
+    index = index_of(tmp_path / "all", PARQUET)
+    assert types_of(index) == {"x": "float64", "y": "int64", "year": "int64", "town": "string"}
+    assert rows_of(read_all(index)) == FRAME[["x", "y", "year", "town"]].to_dict("records")
+    assert rows_of(table_of(tmp_path / "all" / "year=2024", PARQUET, columns=["town", "x"])) == (
+        FRAME[["town", "x"]][6:].to_dict("records")
+    )
+    assert table_of(tmp_path / "all", PARQUET, columns=["year"])["year"].to_pylist() == [2023] * 6 + [2024] * 6
+
+
+@pytest.mark.parametrize("record_format", [DelimitedText(), JsonLines(), ArrowFile()])
+def test_files_of_every_format_have_them(record_format: RecordFormat, tmp_path: Path) -> None:
+    suffix = record_format.suffixes[0]
+    for year, rows in FRAME.groupby("year"):
+        write(tmp_path / f"year={year}" / f"0{suffix}", rows.drop(columns="year").reset_index(drop=True), record_format)
+    assert rows_of(table_of(tmp_path, record_format, columns=["x", "year"])) == FRAME[["x", "year"]].to_dict("records")
+
+
+def test_what_the_file_stores_counts_more_than_its_folder(tmp_path: Path) -> None:
+    write(tmp_path / "year=1" / "0.parquet", FRAME, PARQUET)
+    assert table_of(tmp_path, PARQUET)["year"].to_pylist() == FRAME["year"].tolist()
+
+
+def test_types_are_those_of_all_folders(tmp_path: Path) -> None:
+    for part, named in enumerate(("a=1/b=1", "a=2.5/b=x", "a=__HIVE_DEFAULT_PARTITION__/b=3")):
+        write(tmp_path / named / "0.parquet", FRAME[["x"]][part : part + 1].reset_index(drop=True), PARQUET)
+    index = index_of(tmp_path, PARQUET)
+    assert types_of(index) == {"x": "float64", "a": "float64", "b": "string"}
+    assert rows_of(read_all(index)) == [
+        {"x": 0.0, "a": 1.0, "b": "1"},
+        {"x": 1.0, "a": 2.5, "b": "x"},
+        {"x": 2.0, "a": None, "b": "3"},
+    ]
+    assert table_of(tmp_path, Parquet(types={"a": "string"}))["a"].to_pylist() == ["1", "2.5", None]
+
+
+def test_a_folder_without_the_name_lacks_the_column(tmp_path: Path) -> None:
+    for folder in ("year=1", "z"):
+        write(tmp_path / folder / "0.parquet", FRAME[["x"]], PARQUET)
+    with pytest.raises(InputError, match=r"z/0.parquet has no column 'year', which .*/year=1/0.parquet has"):
+        table_of(tmp_path, PARQUET)
+
+
+@pytest.mark.parametrize("kind", [Csv, ParquetInput])
+def test_later_inputs_have_the_types_of_training(kind: type[Csv | ParquetInput], tmp_path: Path) -> None:
+    record_format = kind(path="-").record_format()
+    for region, rows in enumerate((FRAME[:6], FRAME[6:])):
+        path = tmp_path / f"region={'eu' if region else 7}" / f"0{kind.suffixes[0]}"
+        write(path, rows.drop(columns=["year", "town"]).reset_index(drop=True), record_format)
+    trained = kind(path=str(tmp_path), label="y", columns={"x": ColumnOptions(normalize="standard")}).read()
+    schema = trained.learn("error", "the train input").schema()
+    later = kind(path=str(tmp_path / "region=7")).read()
+    of_eval = later.open(schema, "error", "the eval input", needs_labels=True).read(0, 0, 6)[0]["region"]
+    of_training = trained.open(schema, "error", "the input", needs_labels=True).read(0, 0, 12)[0]["region"]
+    assert sorted(of_training.tolist()) == [0] * 6 + [1] * 6
+    assert of_eval.tolist() == of_training[:6].tolist()
+    assert [column.type for column in later.index(schema, print).index.columns if column.name == "region"] == ["string"]
