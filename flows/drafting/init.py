@@ -22,6 +22,9 @@ from psflow.ps_runtime.redaction import shown_path
 
 __all__ = ["init"]
 
+MAX_SHOWN = 10
+"""Lines on what is left out."""
+
 
 def init(
     path: str,
@@ -74,6 +77,9 @@ def init(
     features = made.of(Use.FEATURE)
     what = f"{made.model}, which predicts {label!r} from {len(features)} of {len(made.columns)} columns"
     left_out = [f"leaves out records: column {column.name!r}: {column}" for column in made.invalid]
+    left_out += [f"leaves out column {guess.name!r}: {guess.comment}" for guess in made.of(Use.LEFT_OUT)]
+    if len(left_out) > MAX_SHOWN:
+        left_out[MAX_SHOWN:] = [f"leaves out {len(left_out) - MAX_SHOWN} more, as its comments say"]
     lines = [f"wrote {target}: a {what}", *left_out]
     lines += ["look through its comments, then run", *(f"  {line}" for line in following)]
     return Answer(_facts(made, str(target), following), lines)

@@ -22,9 +22,11 @@ SPACE = r"[ \x{a0}\x{202f}]"
 PLAIN_NUMBER = r"^[+-]?[0-9]*\.?[0-9]+$"
 AMOUNT = r"[0-9][0-9.,']*"
 CURRENCY = r"(?:\p{Sc}|AUD|BRL|CAD|CHF|CNY|DKK|EUR|GBP|INR|JPY|NOK|PLN|SEK|USD)"
+MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}"
 DATE = (
     r"(?:[0-9]{1,2}/[0-9]{1,2}/(?:[0-9]{2}|[0-9]{4})|[0-9]{1,2}[-.][0-9]{1,2}[-.][0-9]{4}"
-    r"|[0-9]{4}[/.][0-9]{1,2}[/.][0-9]{1,2})"
+    r"|[0-9]{4}[/.][0-9]{1,2}[/.][0-9]{1,2}"
+    rf"|[0-9]{{1,2}}[- ]{MONTH}[- ][0-9]{{4}}|{MONTH} [0-9]{{1,2}},? [0-9]{{4}})"
 )
 PLAIN_DATE = rf"^{DATE}$"
 

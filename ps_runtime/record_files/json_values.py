@@ -35,7 +35,8 @@ def object_of(line: bytes, record: int) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict):
         got = line[:60].decode(errors="replace")
-        raise RecordError(f"expected an object of JSON in each line, got {got!r}", record)
+        hint = "; write each object of the list in a line of its own" if line.lstrip().startswith(b"[") else ""
+        raise RecordError(f"expected an object of JSON in each line, got {got!r}{hint}", record)
     return value
 
 

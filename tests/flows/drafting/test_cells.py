@@ -37,6 +37,14 @@ def test_a_header_that_is_repeated_is_left_out_and_no_class() -> None:
     assert f"leaves out records: column 'x': 1,800 of 1,802 are numbers; {ROW_602} is 'x'" in answer.lines
 
 
+def test_what_is_left_out_is_told_at_once() -> None:
+    path = csv(people(60, **{f"c{number}": "'same'" for number in range(20)}))
+    answer = init(path, "y", output=None, model=None, format_name=None, overwrites=False)
+    told = [line for line in answer.lines or [] if line.startswith("leaves out")]
+    assert told[0] == "leaves out column 'c0': always same: left out"
+    assert (len(told), told[-1]) == (11, "leaves out 10 more, as its comments say")
+
+
 def test_without_the_key_the_configuration_is_refused_with_the_row() -> None:
     draft(csv(with_rows("abc,yes,3")), "y")
     conf = Path("t.yaml")

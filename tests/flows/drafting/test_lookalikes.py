@@ -35,6 +35,9 @@ from psflow.ps_runtime.errors import UsageError
         ),
         (["31.12.2026", "1.2.2026 10:30"], "1 of 2 look like '1.2.2026 10:30', dates with a time of day: "),
         (["31-12-2026"], "1 of 1 look like '31-12-2026', dates: "),
+        (["1-Mar-2024", "31-Dec-2024"], "2 of 2 look like '1-Mar-2024', dates: "),
+        (["1 March 2024", "May 31, 2024"], "2 of 2 look like '1 March 2024', dates: "),
+        (["1-Mar-2024 10:30"], "1 of 1 look like '1-Mar-2024 10:30', dates with a time of day: "),
         (["2026/12/31"], "1 of 1 look like '2026/12/31', dates: "),
         (
             ["1 234", "5", "-1 234 567.8"],

@@ -91,7 +91,7 @@ def test_numbers_widen_where_a_fraction_appears(path: Path) -> None:
         ({"v": [1]}, r"column 'v' expects int64\[2\], got a list of 1"),
         ({"d": "2024-13-01"}, r"column 'd' expects a date \(YYYY-MM-DD\), got '2024-13-01'"),
         ({"d": 5}, r"column 'd' expects a date \(YYYY-MM-DD\), got 5"),
-        ([1], r"expected an object of JSON in each line, got '\[1\]'"),
+        ([1], r"expected an object of JSON in each line, got '\[1\]'; write each object of the list in a line"),
         ("3", "expected an object of JSON in each line, got '3'"),
         ('{"a": 1', "expected an object of JSON in each line, got '{\"a\": 1'"),
         ('{"a": 1, "a": 2}', "pyarrow refuses the line: JSON parse error: .* was specified twice$"),
