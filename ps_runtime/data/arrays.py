@@ -31,6 +31,8 @@ __all__ = [
 Array = NDArray[Any]
 Columns = Array | dict[str, Array]
 
+MAX_NAMES = 4
+"""Of a dict, in an error."""
 PLAIN_KINDS = "biufcSU"
 """Booleans, integers, floats, complex numbers and fixed-length strings: arrays that are their own bytes."""
 
@@ -152,6 +154,10 @@ def array_of(what: str, value: object, faults: list[str]) -> Array | None:
     if hasattr(value, "toarray"):  # to numpy it is one object
         kind = f"{type(value).__module__.partition('.')[0]} {type(value).__name__}"
         faults.append(f"{what} is a sparse matrix ({kind}): expected an array; convert it first, with .toarray()")
+        return None
+    if isinstance(value, Mapping):
+        names = ", ".join(repr(name) for name in list(value)[:MAX_NAMES])
+        faults.append(f"{what} is a dict of {names}: expected an array; give each its own name among the others")
         return None
     if isinstance(value, tuple) and any(np.ndim(part) for part in value):  # numpy would make one array of them
         faults.append(f"{what} is a tuple of {len(value)} arrays: expected an array; give each a name, in a dict")

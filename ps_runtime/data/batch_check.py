@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 
 from psflow.ps_runtime.data.arrays import Columns, plain_arrays
-from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.errors import InputError, LabelError
 
-__all__ = ["Batch", "check_batch", "checked_batch", "is_features", "kind_of"]
+__all__ = ["Batch", "batch_named", "check_batch", "checked_batch", "is_features", "kind_of"]
 
 Batch = tuple[Columns, Columns | None]
 
@@ -55,3 +56,12 @@ def kind_of(value: object) -> str:
     if isinstance(value, tuple):
         return f"a tuple of {len(value)} ({', '.join(type(v).__name__ for v in value[:4])})"
     return f"{type(value).__name__} ({value.__name__})" if inspect.isroutine(value) else type(value).__name__
+
+
+@contextmanager
+def batch_named(where: str) -> Iterator[None]:
+    """Say of a label at fault within the block which batch it is in."""
+    try:
+        yield
+    except LabelError as error:
+        raise LabelError(error.row, where, error.reason) from error.__cause__

@@ -24,6 +24,7 @@ from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.data.transformations import Transformations
 from psflow.ps_runtime.data.whole_files import whole_dataset
 from psflow.ps_runtime.errors import InputError, UsageError, did_you_mean
+from psflow.ps_runtime.specs.arguments import GIVE_A_FUNCTION
 from psflow.ps_runtime.specs.input import MAX_EPOCHS
 
 __all__ = ["InputContext", "call_input_fn", "open_input"]
@@ -179,7 +180,7 @@ def call_input_fn(input_fn: Callable[..., Any], context: InputContext | None = N
         If `input_fn` cannot be called, or asks for something else.
     """
     if not callable(input_fn):
-        raise InputError((f"expected an input_fn to call, got {kind_of(input_fn)}; write lambda: ...",))
+        raise InputError((f"expected an input_fn to call, got {kind_of(input_fn)}; {GIVE_A_FUNCTION}",))
     name = _name(input_fn)
     arguments = _arguments(input_fn, {"input_context": context, **offered}, f"input_fn {name}")
     with watched_call(f"the input_fn {name}"):

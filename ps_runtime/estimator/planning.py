@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from psflow.ps_runtime.data.arrays import num_rows as count_rows
+from psflow.ps_runtime.data.batch_check import batch_named
 from psflow.ps_runtime.data.called_input import CalledInput
 from psflow.ps_runtime.data.enforcement import Enforcement, check_repeatable, schema_of, unused_sentence
 from psflow.ps_runtime.data.input_pipeline import InputContext, call_input_fn, open_input
@@ -313,7 +314,7 @@ def _first_call(caller: ModelCaller, batch: Batch, mode: ModeKeys, seed: int) ->
                 "or return (features, None) from the input_fn",
             )
         )
-    with user_code(caller.model_fn, ModelFnError, f"in {mode} mode"):
+    with batch_named(f"batch 0 of the {mode} input"), user_code(caller.model_fn, ModelFnError, f"in {mode} mode"):
         return caller.build(*batch, mode, seed)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.data.arrays import num_rows
+from psflow.ps_runtime.data.batch_check import batch_named
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.kept_scan import KeptScan
@@ -112,9 +113,10 @@ def evaluate(
     merged: dict[str, Metric] = {}
     session = BatchSession(values, global_step)
     calls = BatchHooks(hooks, session)
-    for features, labels in itertools.islice(batches_of(opened), steps):
+    for number, (features, labels) in enumerate(itertools.islice(batches_of(opened), steps)):
         calls.before_batch()
-        spec = session.spec = caller.apply(features, labels, ModeKeys.EVAL, values, global_step)
+        with batch_named(f"batch {number} of the {ModeKeys.EVAL} input"):
+            spec = session.spec = caller.apply(features, labels, ModeKeys.EVAL, values, global_step)
         if calls.called(spec.scaffold, spec.evaluation_hooks, "loss"):
             spec = session.spec = caller.apply(features, labels, ModeKeys.EVAL, values, global_step)
         check_loss(spec.loss, caller.name)

@@ -56,7 +56,7 @@ class TrainSpec:
         faults = ArgumentFaults("TrainSpec.")
         faults.flag("each_worker_reads_all", self.each_worker_reads_all)
         faults.add(*policy_faults("TrainSpec.non_finite", self.non_finite))
-        faults.callable("input_fn", self.input_fn)
+        faults.input_fn("input_fn", self.input_fn)
         max_steps = faults.steps("max_steps", self.max_steps)
         hooks = faults.items("hooks", self.hooks, SessionRunHook, "SessionRunHook")
         listeners = faults.items(
@@ -107,7 +107,7 @@ class EvalSpec:
     def __post_init__(self) -> None:
         faults = ArgumentFaults("EvalSpec.")
         faults.add(*policy_faults("EvalSpec.non_finite", self.non_finite))
-        faults.callable("input_fn", self.input_fn)
+        faults.input_fn("input_fn", self.input_fn)
         faults.name("name", self.name)
         steps = faults.steps("steps", self.steps)
         for name in ("start_delay_secs", "throttle_secs"):

@@ -9,9 +9,10 @@ from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.data.batch_codec import decode_batch
 from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
 from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.specs.input import MAX_EPOCHS, RecordRange
 
-__all__ = ["BatchReader"]
+__all__ = ["BatchReader", "name_in_stream"]
 
 Batch = tuple[Any, Any]
 """Features and labels."""
@@ -47,9 +48,20 @@ class BatchReader:
         body = self._client.fetch(records.start)
         return None if body is None else decode_batch(body)
 
+    def name_of(self, records: RecordRange) -> str:
+        """Return what error texts call the batch of `records`."""
+        if self._dataset is not None:
+            return f"the batch of records {records.start} to {records.stop - 1} in epoch {records.epoch}"
+        return name_in_stream(records)
+
     def first_non_finite_cell(self, records: RecordRange, batch: Batch) -> str:
         """Return column and row of a blank, NaN or infinite cell of the batch of `records`; empty if there is none."""
         if self._dataset is not None:
             order = self._first_order + records.epoch
             return self._dataset.first_non_finite_cell(order, records.start, records.stop)
         return non_finite_cells(*batch, source=Source(f"batch {records.start}"))[0].first
+
+
+def name_in_stream(records: RecordRange) -> str:
+    """Return what error texts call a batch of a stream."""
+    return f"batch {records.start} of the {ModeKeys.TRAIN} input"

@@ -10,6 +10,7 @@ from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
 from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.roles.batches import name_in_stream
 from psflow.ps_runtime.specs.input import RecordRange
 
 __all__ = ["OwnStream"]
@@ -63,6 +64,10 @@ class OwnStream:
             self._last = batch
             self._num_read += 1
         return self._last
+
+    def name_of(self, records: RecordRange) -> str:
+        """Return what error texts call the batch of `records`."""
+        return name_in_stream(records)
 
     def first_non_finite_cell(self, records: RecordRange, batch: Batch) -> str:
         """Return column and row of a blank, NaN or infinite cell of the batch of `records`; empty if there is none."""

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from psflow.ps_runtime.client.training import JobEnd, TrainingClient
 from psflow.ps_runtime.data.arrays import num_rows
+from psflow.ps_runtime.data.batch_check import batch_named
 from psflow.ps_runtime.errors import ModelFnError, NanGradientError, NanLossError, UsageError
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.gradients import GradientFn, StepResult
@@ -215,14 +216,15 @@ class MonitoredSession:
         return None
 
     def _call_model_fn(self, work: Work) -> StepResult:
-        return self._gradient_fn(
-            *work.batch,
-            self.step_session.variables,
-            work.grant.global_step,
-            self.client.rows,
-            work.lookups,
-            self.client.gradient_buffers,
-        )
+        with batch_named(self.reader.name_of(work.grant.records)):
+            return self._gradient_fn(
+                *work.batch,
+                self.step_session.variables,
+                work.grant.global_step,
+                self.client.rows,
+                work.lookups,
+                self.client.gradient_buffers,
+            )
 
     def _end_training(self) -> None:
         """Give the tickets back, and wait for the end of the job."""

@@ -31,6 +31,9 @@ class Reader(Protocol):
     def read(self, records: RecordRange) -> tuple[Any, Any] | None:
         """Return features and labels, or None if the input ended before them."""
 
+    def name_of(self, records: RecordRange) -> str:
+        """Return what error texts call the batch of `records`."""
+
     def first_non_finite_cell(self, records: RecordRange, batch: tuple[Any, Any]) -> str:
         """Return column and row of a blank, NaN or infinite cell of the batch of `records`; empty if there is none."""
 

@@ -10,11 +10,16 @@ from typing import Any
 from psflow.ps_runtime.errors import ArgumentTypeError, UsageError
 from psflow.ps_runtime.number_kinds import is_number, whole_number
 
-__all__ = ["NAME", "NAME_IN_WORDS", "ArgumentFaults", "with_article"]
+__all__ = ["GIVE_A_FUNCTION", "NAME", "NAME_IN_WORDS", "ArgumentFaults", "with_article"]
 
 NAME = r"^[A-Za-z0-9_][\w.-]{0,99}$"
 """What names directories and metrics: it leads nowhere else, and MLflow takes each character."""
 NAME_IN_WORDS = "letters, digits, '_', '-' and '.', at most 100, the first one a letter, a digit or '_'"
+
+GIVE_A_FUNCTION = "give a function that returns it, such as lambda: dataset"
+"""What to do with an input where an input_fn is expected."""
+MAX_SHOWN = 80
+"""Characters of a value."""
 
 
 class ArgumentFaults:
@@ -44,10 +49,11 @@ class ArgumentFaults:
         """Take note of faults of values."""
         self._faults += faults
 
-    def add_type(self, name: str, expected: str, given: Any) -> None:
-        """Take note that the argument `name` has the wrong type."""
+    def add_type(self, name: str, expected: str, given: Any, advice: str = "") -> None:
+        """Take note that the argument `name` has the wrong type; `advice` says what to do."""
         self._has_wrong_type = True
-        self._faults.append(f"{self._where}{name} should be {expected}, got {_shown(given)}")
+        what = f"{self._where}{name} should be {expected}, got {_shown(given)}"
+        self._faults.append(f"{what}; {advice}" if advice else what)
 
     def items(self, name: str, given: Any, kind: type, expected: str, *, may_be_empty: bool = True) -> tuple[Any, ...]:
         """Return an argument that holds things of one type as a tuple; None is none of them."""
@@ -68,6 +74,12 @@ class ArgumentFaults:
         """Refuse what cannot be called."""
         if not callable(given):
             self.add_type(name, "callable", given)
+
+    def input_fn(self, name: str, given: Any) -> None:
+        """Refuse what is no function that returns an input, such as the input itself."""
+        if not callable(given):
+            is_data = given is not None and not isinstance(given, str | int | float)
+            self.add_type(name, "callable", given, GIVE_A_FUNCTION if is_data else "")
 
     def text(self, name: str, given: Any) -> None:
         """Refuse what is neither a str nor None."""
@@ -123,4 +135,9 @@ def with_article(name: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    return "None" if value is None else f"{type(value).__name__} {value!r}"
+    """Return type and value; of arrays, and what holds them, the type alone."""
+    if value is None:
+        return "None"
+    words = repr(value)
+    is_shown = isinstance(value, str | int | float) or (len(words) <= MAX_SHOWN and "\n" not in words)
+    return f"{type(value).__name__} {words}" if is_shown else type(value).__name__

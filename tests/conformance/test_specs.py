@@ -161,7 +161,7 @@ def test_whether_each_worker_reads_all_is_true_or_false(given, shown):
 
 
 @pytest.mark.parametrize("kind", [TrainSpec, EvalSpec])
-@pytest.mark.parametrize(("given", "shown"), [(None, "None"), (3, "int 3"), ("x", "str 'x'"), ([], "list []")])
+@pytest.mark.parametrize(("given", "shown"), [(None, "None"), (3, "int 3"), ("x", "str 'x'")])
 def test_an_input_fn_can_be_called(kind, given, shown):
     with pytest.raises(TypeError) as caught:
         kind(given)

@@ -14,14 +14,17 @@ from psflow import (
     Dataset,
     Estimator,
     InputContext,
+    LinearClassifier,
     ModeKeys,
     RunConfig,
     SessionRunArgs,
     SessionRunHook,
+    feature_column,
 )
 from psflow.ps_runtime.errors import (
     ArgumentTypeError,
     InputError,
+    LabelError,
     ModelFnError,
     NanGradientError,
     NanLossError,
@@ -262,6 +265,8 @@ def test_values_that_it_refuses(make, arguments, fault):
         ({"saving_listeners": 3}, "TrainSpec.saving_listeners should be a sequence of CheckpointSaverListener, or"),
         ({"input_fn": None}, "TrainSpec.input_fn should be callable, got None"),
         ({"input_fn": 3}, "TrainSpec.input_fn should be callable, got int 3"),
+        ({"input_fn": Dataset(X, Y).batch(5)}, "TrainSpec.input_fn should be callable, got Dataset; give a function"),
+        ({"input_fn": (X, Y)}, "TrainSpec.input_fn should be callable, got tuple; give a function that returns it"),
     ],
 )
 def test_types_that_it_refuses(make, arguments, fault):
@@ -332,3 +337,27 @@ def test_where_there_is_no_checkpoint_it_is_an_error_of_value(make, use):
     with pytest.raises(ValueError, match="there is no checkpoint yet; train first") as caught:
         use(estimator)
     assert type(caught.value) is NoCheckpointError
+
+
+def test_a_nested_dict_of_features_is_refused_by_its_key(make):
+    nested = {"x": X, "more": {"a": X, "b": X}}
+    for input_fn in (lambda: Dataset(nested, Y).batch(5), lambda: (nested, Y), lambda: iter([(nested, Y)])):
+        with pytest.raises(InputError, match=r"features\['more'\] is a dict of 'a', 'b': expected an array; give"):
+            make().train(input_fn)
+
+
+@pytest.mark.parametrize("bad_batch", [0, 3])
+def test_a_label_of_a_generator_is_named_with_its_batch(bad_batch, tmp_path):
+    def batches_with_a_bad_label():
+        for number in range(6):
+            labels = np.array([0, 1, 0, 1])
+            labels[2] = 7 if number == bad_batch else 0
+            yield {"x": np.arange(4.0)}, labels
+
+    estimator = LinearClassifier([feature_column.numeric_column("x")], model_dir=str(tmp_path / "model"))
+    with pytest.raises(LabelError, match=rf"^the label of row 2 of batch {bad_batch} of the train input is 7, "):
+        estimator.train(batches_with_a_bad_label, steps=6)
+    trained = LinearClassifier([feature_column.numeric_column("x")], model_dir=str(tmp_path / "trained"))
+    trained.train(lambda: ({"x": np.arange(4.0)}, np.array([0, 1, 0, 1])), steps=1)
+    with pytest.raises(LabelError, match=rf"^the label of row 2 of batch {bad_batch} of the eval input is 7, expected"):
+        trained.evaluate(batches_with_a_bad_label)

@@ -216,7 +216,7 @@ class TestArguments:
 
 
 def test_an_input_fn_is_callable() -> None:
-    with pytest.raises(InputError, match=r"expected an input_fn to call, got Dataset; write lambda: \.\.\."):
+    with pytest.raises(InputError, match="expected an input_fn to call, got Dataset; give a function that returns it"):
         open_input(Dataset([1]))
 
 
