@@ -15,7 +15,7 @@ from prefect.runtime import flow_run
 
 from psflow.flows.parameters.input import format_named
 from psflow.flows.parameters.predict import PredictParameters
-from psflow.flows.parameters.user_code import look_in, take_along
+from psflow.flows.parameters.user_code import look_in
 from psflow.flows.prefect_runs.public_flow import public_flow
 from psflow.flows.starting.invocation import invoke, invoked
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
@@ -235,7 +235,7 @@ def _answered(found: Prepared, parts: Sequence[PartFacts]) -> dict[str, Any]:
 
 
 def found_input(parameters: PredictParameters) -> PredictionInput:
-    """Find the input, without reading all of it; a format of the user travels to a cluster of others.
+    """Find the input, without reading all of it.
 
     Raises
     ------
@@ -246,8 +246,6 @@ def found_input(parameters: PredictParameters) -> PredictionInput:
     if parameters.format is None:
         return prediction_input(parameters.input, non_finite=parameters.non_finite)
     kind = format_named(parameters.format)
-    if parameters.cluster.address is not None and ":" in parameters.format:
-        take_along([parameters.format])
     return prediction_input(parameters.input, kind, parameters.non_finite)
 
 

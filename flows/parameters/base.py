@@ -51,11 +51,6 @@ def _parts(schema: JsonSchemaValue) -> Iterator[JsonSchemaValue]:
 class NamesCode:
     """Parameters that name a function or a class of the user, which is looked for when a flow starts."""
 
-    @property
-    def code_name(self) -> str | None:
-        """The name, as ``package.module:name``, if there is one."""
-        raise NotImplementedError
-
 
 class Alternatives:
     """Annotates a union, so that a form offers its members: the Prefect UI knows ``anyOf``, and no ``oneOf``."""

@@ -70,11 +70,6 @@ class OwnDataInput(DataInput, NamesCode):
 
     format: str = Field(pattern=FUNCTION, description="The format, as package.module:Class.")
 
-    @property
-    def code_name(self) -> str:
-        """The class."""
-        return self.format
-
     def build(self) -> Any:
         """Return the format; ConfigError or UsageError as `built_by_user` raises."""
         kind = own_class(self.format, Format, "format")
@@ -92,11 +87,6 @@ class FunctionInput(FlowParameters, NamesCode):
     name: str = Field(pattern=FUNCTION, description="The input_fn, as package.module:function.")
     params: dict[str, Any] = Field(default_factory=dict, description="Hyper-parameters, passed to it as params.")
     non_finite: NonFinite = Field("error", description=NON_FINITE)
-
-    @property
-    def code_name(self) -> str:
-        """The input_fn."""
-        return self.name
 
 
 def _known_format(name: str) -> str:

@@ -31,11 +31,6 @@ class FunctionModel(FlowParameters, NamesCode):
         default_factory=dict, description="Hyper-parameters: passed to model_fn as params, to an Estimator by name."
     )
 
-    @property
-    def code_name(self) -> str:
-        """The model_fn or Estimator."""
-        return self.name
-
 
 def _canned(kind: type[Estimator]) -> type[CannedModel]:
     name = kind.__name__

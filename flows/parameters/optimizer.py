@@ -22,11 +22,6 @@ class OwnOptimizer(KindParameters, NamesCode):
 
     name: str = Field(pattern=FUNCTION, description="The optimizer, as package.module:Class.")
 
-    @property
-    def code_name(self) -> str:
-        """The class."""
-        return self.name
-
     def build(self) -> Any:
         """Return the optimizer; ConfigError or UsageError as `built_by_user` raises."""
         return built_by_user(self.name, Optimizer, self.model_extra or {})

@@ -1,23 +1,17 @@
-"""Modules of the user: where they are looked for, what is found in them, and how they reach a cluster of others."""
+"""Modules of the user: where they are looked for, and what is found in them."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import cloudpickle
-from pydantic import BaseModel
-
-from psflow.flows.parameters.base import NamesCode
 from psflow.ps_runtime.errors import ConfigError, did_you_mean
-from psflow.ps_runtime.estimator.installed import is_installed
+from psflow.ps_runtime.shipping.installed import is_installed
 
-__all__ = ["find", "look_in", "names_in", "take_along"]
+__all__ = ["find", "look_in"]
 
 
 def look_in(directory: str | None) -> None:
@@ -45,37 +39,6 @@ def find(name: str, key: str) -> Any:
             raise ConfigError((f"{key}: {module_name!r} has no {function_name!r}{near}",))
         found = getattr(found, part)
     return found
-
-
-def names_in(parameters: Any) -> Iterator[str]:
-    """Yield what `parameters`, and those below them, name as ``package.module:name``."""
-    if isinstance(parameters, NamesCode) and parameters.code_name is not None:
-        yield parameters.code_name
-    if isinstance(parameters, BaseModel):
-        for name in type(parameters).model_fields:
-            yield from names_in(getattr(parameters, name))
-    elif isinstance(parameters, dict):
-        for value in parameters.values():
-            yield from names_in(value)
-
-
-def take_along(names: Iterable[str]) -> None:
-    """Let the modules that `names` name travel to other machines by value, and the modules beside these, too.
-
-    What is installed must be installed there.
-    """
-    named = [_file_of(importlib.import_module(name)) for name in sorted({name.partition(":")[0] for name in names})]
-    directories = {file.parent for file in named if file is not None and not is_installed(file)}
-    for name, module in sorted(sys.modules.items()):
-        if name != getattr(module, "__name__", None) or name == "__main__":
-            continue
-        if (file := _file_of(module)) is not None and file.parent in directories:
-            cloudpickle.register_pickle_by_value(module)
-
-
-def _file_of(module: ModuleType) -> Path | None:
-    file = getattr(module, "__file__", None)
-    return Path(file).resolve() if isinstance(file, str) else None
 
 
 def _reason(error: Exception, module_name: str) -> str:

@@ -13,7 +13,7 @@ from psflow.flows.parameters.model import CannedModel, FunctionModel
 from psflow.flows.parameters.optimizer import NESTED
 from psflow.flows.parameters.own import own_parameters
 from psflow.flows.parameters.train import TrainParameters
-from psflow.flows.parameters.user_code import find, look_in, names_in, take_along
+from psflow.flows.parameters.user_code import find, look_in
 from psflow.ps_runtime.data.formats import open_dataset
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.estimator.attempt import job_seed
@@ -39,9 +39,6 @@ class Training:
 def build_training(parameters: TrainParameters) -> Training:
     """Build what `parameters` describe.
 
-    On a cluster of others the modules of the user's functions travel with them, and so do the modules beside these, so
-    that the workers need not have them; what is installed must be installed there, too.
-
     Raises
     ------
     ConfigError
@@ -65,7 +62,7 @@ def build_training(parameters: TrainParameters) -> Training:
         pipeline_depth=parameters.pipeline_depth,
         step_deadline=parameters.cluster.step_deadline.build(),
     )
-    training = Training(
+    return Training(
         _estimator(parameters, config),
         TrainSpec(
             _input_fn(parameters.input.train, "input.train", seed),
@@ -75,9 +72,6 @@ def build_training(parameters: TrainParameters) -> Training:
         ),
         tuple(_eval_specs(parameters, seed)),
     )
-    if parameters.cluster.address is not None:
-        take_along(names_in(parameters))
-    return training
 
 
 def _eval_specs(parameters: TrainParameters, seed: int) -> Iterator[EvalSpec]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import cloudpickle
 from distributed import get_worker
 
 from psflow.ps_runtime.client.shard_client import never_stop
@@ -19,6 +18,7 @@ from psflow.ps_runtime.cluster.failures import raised_at
 from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.cluster.role_task import Liveness
 from psflow.ps_runtime.errors import RoleFailedError, RoleLostError, StoppedError
+from psflow.ps_runtime.shipping.pickles import unpickled
 from psflow.ps_runtime.specs.roles import RoleId
 
 __all__ = ["Surroundings", "call_role"]
@@ -46,7 +46,7 @@ def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId]
     Parameters
     ----------
     pickled : bytes
-        The function, as cloudpickle writes it.
+        The function, as `psflow.ps_runtime.shipping` writes it.
     role : RoleId
         Which task this is.
     topic : str
@@ -108,7 +108,7 @@ def _barrier(
 
 def _call(pickled: bytes, role: RoleId, surroundings: Surroundings) -> None:
     try:
-        cloudpickle.loads(pickled)(surroundings)
+        unpickled(pickled)(surroundings)
     except SystemExit as left:  # it would end the Dask worker, which then counts as lost
         if left.code not in (None, 0):
             raise RoleFailedError(str(role), f"it called sys.exit({left.code!r}){raised_at(left)}") from None

@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-import cloudpickle
 from distributed import Client, Future, wait
 
 from psflow.ps_runtime.client.shard_client import never_stop
@@ -31,6 +30,7 @@ from psflow.ps_runtime.cluster.host_addresses import is_of_this_machine, resolve
 from psflow.ps_runtime.cluster.presence import Presence
 from psflow.ps_runtime.deadline import ROLES_SECS, Deadline, stop_clock
 from psflow.ps_runtime.errors import RoleLostError, StoppedError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.shipping.pickles import pickled
 from psflow.ps_runtime.specs.roles import RoleId
 
 __all__ = ["RoleCall", "RoleCalls"]
@@ -178,7 +178,7 @@ class RoleCalls:
         others = [one.role for one in self._calls if one.has_barrier and one.role != call.role]
         self._futures[call.role] = self._client.submit(
             call_role,
-            cloudpickle.dumps(call.function),
+            pickled(call.function, f"the function of {call.role}"),
             call.role,
             self._topic,
             others if call.has_barrier else None,

@@ -8,7 +8,6 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any
 
-import cloudpickle
 from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 
@@ -16,6 +15,7 @@ from psflow.ps_runtime.cluster.failures import scheduler_loss
 from psflow.ps_runtime.cluster.role_task import run_role
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError, WaitTimeoutError
 from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.shipping.pickles import pickled
 from psflow.ps_runtime.specs.roles import RoleId
 from psflow.ps_runtime.transport.address import Address
 
@@ -36,7 +36,7 @@ class RoleFutures:
     client : Client
         Of the cluster to run on.
     job : JobSpec
-        It is pickled once, for all roles.
+        Pickled once for all that run the user's program, and once without it for the others.
     on_outcome : callable
         Told how each life ended, in the thread of the Dask client's event loop; must not block.
     """
@@ -49,8 +49,10 @@ class RoleFutures:
         self._client = client
         self._on_outcome = on_outcome
         self._first_incarnation = job.first_incarnation
-        # opaque bytes: the scheduler need not know the user's modules, and pickling is done once
-        self._pickled: bytes = cloudpickle.dumps(job)
+        self._runs_program = job.runs_program
+        # opaque bytes: the scheduler opens none
+        self._pickled = pickled(job, "the job")
+        self._without_program = pickled(job.without_program(), "the job")
         self._futures: dict[RoleId, Future[Any]] = {}
 
     def submit(
@@ -59,7 +61,7 @@ class RoleFutures:
         """Have a life of a role begin; its key is its own, so that Dask takes it for no earlier one."""
         future = self._client.submit(
             run_role,
-            self._pickled,
+            self._pickled if self._runs_program(role) else self._without_program,
             role,
             incarnation,
             self.topic,

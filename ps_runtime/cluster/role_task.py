@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, Self, assert_never
 from urllib.parse import urlsplit
 
-import cloudpickle
 from distributed import Worker, get_worker
 from distributed.core import Status
 
@@ -30,6 +29,7 @@ from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.logs import told_logs
 from psflow.ps_runtime.roles.ps import run_ps
 from psflow.ps_runtime.roles.trainer import run_worker, train
+from psflow.ps_runtime.shipping.pickles import unpickled
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.task_facts import TaskFacts
 from psflow.ps_runtime.transport.address import Address
@@ -54,7 +54,7 @@ def run_role(
     Parameters
     ----------
     pickled : bytes
-        The JobSpec, as cloudpickle writes it.
+        The JobSpec, as `psflow.ps_runtime.shipping` writes it.
     role : RoleId
         Which role of the job to run.
     incarnation : int
@@ -83,7 +83,7 @@ def run_role(
         )
         context.emit(RoleStarted())
         try:
-            job = _as_seen_by(cloudpickle.loads(pickled), role, worker)  # which may import for long
+            job = _as_seen_by(unpickled(pickled), role, worker)  # which may import for long
             with one_thread(), told_logs(context):
                 return _run(job, context, addresses, worker, topic, is_alone=is_alone)
         finally:

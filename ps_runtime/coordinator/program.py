@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
-
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.coordinator.place import Place
 from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.shipping.pickles import pickled
 from psflow.ps_runtime.specs.cluster_task import TaskType
 from psflow.ps_runtime.specs.strategy import Strategy
 from psflow.ps_runtime.specs.worker_context import Barrier, WorkerContext, within
@@ -53,7 +52,15 @@ class Program:
         UsageError
             With every fault, by the name of its argument.
         """
-        self._check(copy.deepcopy, ("session_config", "strategy", "eval_strategy"), "copied for each task")
+        faults = []
+        for name in ("session_config", "strategy", "eval_strategy"):
+            try:
+                copy.deepcopy(getattr(self, name))
+            except Exception as error:  # what an object raises that is copied is its own
+                why = f"{name} cannot be copied for each task: {error!r}"
+                faults.append(f"run_distribute_coordinator: {why}; make within worker_fn what it holds")
+        if faults:
+            raise UsageError(tuple(faults))
 
     def check_pickled(self) -> None:
         """Refuse what cannot be sent to a task.
@@ -63,16 +70,12 @@ class Program:
         UsageError
             With every fault, by the name of its argument.
         """
-        self._check(cloudpickle.dumps, tuple(vars(self)), "pickled for the tasks of the cluster")
-
-    def _check(self, treat: Callable[[Any], Any], names: tuple[str, ...], purpose: str) -> None:
-        faults = []
-        for name in names:
+        faults: list[str] = []
+        for name, value in vars(self).items():
             try:
-                treat(getattr(self, name))
-            except Exception as error:  # what an object raises that is copied or pickled is its own
-                why = f"{name} cannot be {purpose}: {error!r}"
-                faults.append(f"run_distribute_coordinator: {why}; make within worker_fn what it holds")
+                pickled(value, f"run_distribute_coordinator: {name}")
+            except UsageError as error:
+                faults += error.faults
         if faults:
             raise UsageError(tuple(faults))
 

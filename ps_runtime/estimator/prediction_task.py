@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never, final
 
-import cloudpickle
-
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.failures import raised_at
@@ -26,6 +24,7 @@ from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.one_thread import one_thread
+from psflow.ps_runtime.shipping.pickles import Shipped
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
 
@@ -73,20 +72,20 @@ class SharedJob:
     Parameters
     ----------
     job : PredictionJob
-        Travels as cloudpickle writes it; what is opened does not travel.
+        What is opened of it does not travel.
     """
 
     def __init__(self, job: PredictionJob) -> None:
-        self._pickled = cloudpickle.dumps(job)
+        self._shipped = Shipped(job, "the prediction")
 
-    def __getstate__(self) -> dict[str, bytes]:
+    def __getstate__(self) -> dict[str, Shipped[PredictionJob]]:
         """Return what travels."""
-        return {"_pickled": self._pickled}
+        return {"_shipped": self._shipped}
 
     @functools.cached_property
     def opened(self) -> OpenedJob:
         """The job in this process, opened once; CheckpointError if it cannot read the checkpoint."""
-        job: PredictionJob = cloudpickle.loads(self._pickled)
+        job = self._shipped.opened
         caller = ModelCaller(job.model_fn, job.params, job.config, job.schema)
         records = None if job.records is None else RecordDataset(*job.records)
         return OpenedJob(job, caller, _values(job), records)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from psflow.ps_runtime.model.export_bundle import ModelWriter
@@ -11,7 +11,7 @@ from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.model.warm_start import WarmStart
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.input import InputSpec
-from psflow.ps_runtime.specs.roles import RoleId, job_roles
+from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.variables import ModelSpec
 
@@ -101,3 +101,23 @@ class JobSpec:
     def roles(self) -> tuple[RoleId, ...]:
         """All roles in the order in which they start."""
         return job_roles(self.num_ps, self.num_workers, evaluator=bool(self.eval_specs))
+
+    def runs_program(self, role: RoleId) -> bool:
+        """Return whether a role calls functions of the user: a ps does only where the reader of a stream is."""
+        return role.role is not Role.PS or (role.index == 0 and self.input.has_one_reader)
+
+    def without_program(self) -> JobSpec:
+        """Return what a role needs that does not run the user's program: of that it has the optimizers alone."""
+        return replace(
+            self,
+            model_fn=_not_here,
+            params={},
+            train_spec=TrainSpec(_not_here, self.train_spec.max_steps),
+            eval_specs=(),
+            writer=None,
+            warm_start=None,
+        )
+
+
+def _not_here(**arguments: Any) -> Any:
+    raise AssertionError("this role does not run the user's program")

@@ -9,7 +9,6 @@ from concurrent.futures import CancelledError, wait
 from types import TracebackType
 from typing import Any, Self
 
-import cloudpickle
 from distributed import Client, Future
 
 from psflow.ps_runtime.cluster.asking import put
@@ -17,6 +16,7 @@ from psflow.ps_runtime.cluster.fetching import fetched
 from psflow.ps_runtime.cluster.slots import Slots
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import WaitTimeoutError
+from psflow.ps_runtime.shipping.pickles import pickled
 from psflow.tasks.completed import completed_batches
 from psflow.tasks.evaluation.worker import EvaluationJob, Failure, Outcome, evaluate_checkpoint, forget
 
@@ -44,8 +44,8 @@ class Replay:
     def __init__(self, client: Client, job: EvaluationJob, wanted: Mapping[int, Sequence[int]]) -> None:
         self._client, self._slots = client, Slots(client)
         self._job = job
-        # opaque bytes: the scheduler need not know the user's modules, and pickling is done once
-        self._pickled: bytes = cloudpickle.dumps(job)
+        # opaque bytes: the scheduler opens none, and pickling is done once
+        self._pickled = pickled(job, "the evaluation")
         self._name = f"psflow-replay-{secrets.token_hex(8)}"
         self._wanted = {step: tuple(indexes) for step, indexes in wanted.items() if indexes}
         self._left = {step: len(indexes) for step, indexes in self._wanted.items()}

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
 from distributed import get_worker
 
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
@@ -24,6 +23,7 @@ from psflow.ps_runtime.model.evaluation import OpenedEvaluation, read_values
 from psflow.ps_runtime.model.training import EvalSpec
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.one_thread import one_thread
+from psflow.ps_runtime.shipping.pickles import unpickled
 from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["EvaluationJob", "Failure", "evaluate_checkpoint", "forget"]
@@ -79,7 +79,7 @@ class _Opened:
     """A job in this process: its model_fn is loaded and its inputs are opened once, for all checkpoints."""
 
     def __init__(self, pickled: bytes) -> None:
-        job: EvaluationJob = cloudpickle.loads(pickled)
+        job: EvaluationJob = unpickled(pickled)
         self._caller = ModelCaller(job.model_fn, job.params, job.config, job.schema)
         self._digests = job.digests
         self._check = threading.local()
@@ -126,7 +126,7 @@ def evaluate_checkpoint(pickled: bytes, replay: str, step: int, indexes: Sequenc
     Parameters
     ----------
     pickled : bytes
-        The EvaluationJob, as cloudpickle writes it.
+        The EvaluationJob, as `psflow.ps_runtime.shipping` writes it.
     replay : str
         Names the job among all, and the topic where this process tells that it has begun.
     step : int

@@ -11,6 +11,7 @@ from distributed import Client, Future, KilledWorker
 from psflow.ps_runtime.cluster.fetching import fetched
 from psflow.ps_runtime.cluster.slots import Slots
 from psflow.ps_runtime.errors import PsflowError
+from psflow.ps_runtime.shipping.pickles import Shipped
 from psflow.tasks.completed import completed_batches
 from psflow.tasks.prediction.part_facts import PartFacts
 from psflow.tasks.prediction.partition import PredictionWork, predict_partition
@@ -66,7 +67,7 @@ class _Window:
 
     def __init__(self, client: Client, partitions: Partitions) -> None:
         self.failure: Exception | None = None
-        self._client, self._work = client, partitions.work
+        self._client, self._work = client, Shipped(partitions.work, "the prediction")
         self._slots = Slots(client)
         self._left = deque(partitions.left)
         self._running: dict[Future[PartFacts], Partition] = {}
@@ -79,7 +80,7 @@ class _Window:
         self._may_have_room = False
         room = self._slots.window() - len(self._running)
         parts = [self._left.popleft() for _ in range(min(room, len(self._left)))]
-        new = {self._client.submit(predict_partition, self._work, part, pure=False): part for part in parts}
+        new = {self._client.submit(_predicted, self._work, part, pure=False): part for part in parts}
         self._running |= new
         return list(new)
 
@@ -102,6 +103,10 @@ class _Window:
     def cancel(self) -> None:
         """Have nothing begin that has not begun."""
         self._client.cancel(list(self._running))
+
+
+def _predicted(work: Shipped[PredictionWork], part: Partition) -> PartFacts:
+    return predict_partition(work.opened, part)
 
 
 @dataclass(eq=False)

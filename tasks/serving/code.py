@@ -16,8 +16,9 @@ from typing import Any
 
 from psflow import ps_runtime
 from psflow.ps_runtime.errors import ModelFnError
-from psflow.ps_runtime.estimator.installed import is_installed
 from psflow.ps_runtime.optimizers import Optimizer
+from psflow.ps_runtime.shipping.installed import is_installed
+from psflow.ps_runtime.shipping.travelling_modules import module_of
 
 __all__ = ["ModelFnSource", "RequiredCode", "module_of_optimizer", "source_of"]
 
@@ -69,7 +70,7 @@ def source_of(model_fn: Callable[..., Any], what: str = "model_fn") -> ModelFnSo
     if inspect.ismethod(model_fn):
         owner = _owner(model_fn, what)
         name, module = f"{owner.__qualname__}.{model_fn.__name__}", owner.__module__
-        path = Path(getattr(sys.modules.get(module), "__file__", None) or path)  # the method may be inherited
+        path = Path(getattr(module_of(owner), "__file__", None) or path)  # the method may be inherited
     if "<" in name:
         raise ModelFnError((f"{what} {name} cannot be exported: move it to the top level of its module",))
     if not path.is_file():
@@ -107,7 +108,7 @@ def module_of_optimizer(rule: Optimizer) -> str:
         If it has no file, or is not at the top level of it.
     """
     kind = type(rule)
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)  # that of the class: update may be inherited
+    file = getattr(module_of(kind), "__file__", None)  # that of the class: update may be inherited
     path = Path(file or "").absolute()
     if not path.is_file() or "." in kind.__qualname__:
         raise ModelFnError(

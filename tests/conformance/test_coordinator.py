@@ -373,11 +373,11 @@ def test_what_cannot_be_copied_is_refused_in_every_mode_and_task(mode, name, her
 def test_what_cannot_be_pickled_is_refused_before_a_cluster_starts(name, monkeypatch):
     started = []
     monkeypatch.setattr(standalone, "open_cluster", lambda *given: started.append(given))
-    lock = threading.Lock()
+    served = (number for number in range(3))
     options = {"worker_fn": print, "cluster_spec": FULL}
-    words = rf"^run_distribute_coordinator: {name} cannot be pickled for .*'_thread\.lock' object.*; make within"
+    words = rf"^run_distribute_coordinator: {name} cannot travel .*: variable 'served' of .* is a generator .*; make"
     with pytest.raises(UsageError, match=words) as caught:
-        run_distribute_coordinator(**{**options, name: lambda own: lock}, strategy=STRATEGY)
+        run_distribute_coordinator(**{**options, name: lambda own: served}, strategy=STRATEGY)
     assert len(caught.value.faults) == 1
     assert started == []
 

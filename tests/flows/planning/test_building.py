@@ -1,4 +1,4 @@
-"""Modules of the user travel to a cluster of others by value, with the modules beside them; installed ones do not."""
+"""What the parameters of a training flow build of the user's functions and Estimators."""
 
 from __future__ import annotations
 
@@ -6,20 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import pytest
 
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.errors import ConfigError
-
-MODEL = """
-import elsewhere_of_t
-import helper_of_t
-def model(features):
-    return helper_of_t.twice(features)
-"""
-
 
 KINDS = """
 import psflow
@@ -33,22 +24,12 @@ class TakesNone(psflow.Estimator):
 
 
 @pytest.fixture(autouse=True)
-def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Put three modules in two directories; return the names of the modules that are registered."""
-    names: list[str] = []
-    monkeypatch.setattr(cloudpickle, "register_pickle_by_value", lambda module: names.append(module.__name__))
-    for folder, name, text in (
-        ("user", "model_of_t", MODEL),
-        ("user", "helper_of_t", "def twice(x):\n    return 2 * x\n"),
-        ("user", "unused_of_t", ""),
-        ("other", "elsewhere_of_t", ""),
-    ):
-        (tmp_path / folder).mkdir(exist_ok=True)
-        (tmp_path / folder / f"{name}.py").write_text(text)
-        monkeypatch.delitem(sys.modules, name, raising=False)
-        monkeypatch.syspath_prepend(str(tmp_path / folder))
+def user_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "user").mkdir()
+    (tmp_path / "user" / "model_of_t.py").write_text("def model(features):\n    return features\n")
+    monkeypatch.delitem(sys.modules, "model_of_t", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path / "user"))
     monkeypatch.chdir(tmp_path)
-    return names
 
 
 def parameters(model: str, address: str | None, **more: Any) -> TrainParameters:
@@ -61,24 +42,6 @@ def parameters(model: str, address: str | None, **more: Any) -> TrainParameters:
         **more,
     }
     return parse_parameters(values, {})
-
-
-def test_a_module_travels_with_those_beside_it_that_it_has_imported(registered: list[str]) -> None:
-    build_training(parameters("model_of_t:model", "tcp://127.0.0.1:1"))
-    assert registered == ["helper_of_t", "model_of_t"]
-
-
-def test_on_a_cluster_of_our_own_nothing_travels(registered: list[str]) -> None:
-    build_training(parameters("model_of_t:model", None))
-    assert registered == []
-
-
-def test_what_is_installed_does_not_travel(
-    registered: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path / "user")])
-    build_training(parameters("model_of_t:model", "tcp://127.0.0.1:1"))
-    assert registered == []
 
 
 @pytest.mark.parametrize("model", ["model_of_t:model", "kinds_of_t:Takes", "LinearClassifier"])

@@ -61,6 +61,8 @@ def run_of(
     monkeypatch.setattr(module, "Returning", lambda client, supervisor: returning)
     monkeypatch.setattr(module, "Lookout", lambda *given: SimpleNamespace(look=lambda: None))
     job: Any = SimpleNamespace(
+        runs_program=bool,
+        without_program=tuple,
         job_id="j",
         attempt=1,
         first_incarnation=LIFE,

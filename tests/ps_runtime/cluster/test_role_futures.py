@@ -48,7 +48,7 @@ def outcomes_of(**ends: Callable[[], Awaitable[dict[str, Any]]]) -> Outcomes:
             ),
             gather=lambda future, asynchronous: future.end(),
         )
-        job: Any = SimpleNamespace(job_id="j", attempt=1, first_incarnation=7)
+        job: Any = SimpleNamespace(job_id="j", attempt=1, first_incarnation=7, runs_program=bool, without_program=tuple)
         futures = RoleFutures(client, job, lambda *outcome: told.append(outcome))
         for role in (CHIEF, WORKER):
             futures.submit(role, 7, "tcp://h:1", [], is_alone=True)

@@ -18,7 +18,12 @@ def is_installed(path: Path) -> bool:
 
     A checkout that is installed as editable is the user's own: its files lie elsewhere.
     """
-    return any(path.is_relative_to(root) or path.resolve().is_relative_to(root) for root in _roots(tuple(sys.path)))
+    return _is_below_roots(path, tuple(sys.path))
+
+
+@functools.lru_cache(maxsize=8192)  # a process has thousands of modules, which are asked for in each pickle
+def _is_below_roots(path: Path, entries: tuple[str, ...]) -> bool:
+    return any(path.is_relative_to(root) or path.resolve().is_relative_to(root) for root in _roots(entries))
 
 
 @functools.lru_cache(maxsize=8)

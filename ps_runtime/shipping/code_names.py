@@ -1,0 +1,91 @@
+"""What code reads by name, nested functions included: globals, and modules that it imports when it runs."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
+
+from psflow.ps_runtime.shipping.own_modules import is_own
+
+__all__ = ["global_names", "imported_modules"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Import:
+    """``import name``, or ``from name import names``, `level` packages up."""
+
+    name: str
+    level: int
+    names: tuple[str, ...]
+
+
+def global_names(function: FunctionType) -> list[str]:
+    """Return the names of the globals that a function reads, as far as its module has them."""
+    return [name for name in _names(function.__code__) if name in function.__globals__]
+
+
+def imported_modules(function: FunctionType) -> list[ModuleType]:
+    """Return the modules of the user that a function imports when it runs; they are imported here for that."""
+    package = function.__globals__.get("__package__") or ""
+    found: dict[str, ModuleType] = {}
+    for statement in _imports(function.__code__):
+        if statement.level and not package:
+            continue
+        name = importlib.util.resolve_name("." * statement.level + statement.name, package)
+        parts = name.split(".")
+        wanted = [name, *(f"{name}.{one}" for one in statement.names)]
+        if not statement.names:  # it binds the first package, and reaches the others by it
+            wanted = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+        found |= {one: module for one in wanted if (module := _own_module(one)) is not None}
+    return list(found.values())
+
+
+def _own_module(name: str) -> ModuleType | None:
+    """Return a module of the user; None if there is none of that name."""
+    if name not in sys.modules and not _may_be_own(name.partition(".")[0]):
+        return None
+    try:
+        module = importlib.import_module(name)
+    except Exception:  # it is not there, or of use in other circumstances alone
+        return None
+    return module if is_own(module) else None
+
+
+def _may_be_own(top: str) -> bool:
+    if top in sys.modules:
+        return is_own(sys.modules[top])
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and is_own(importlib.util.module_from_spec(spec))
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(code: CodeType) -> tuple[str, ...]:
+    read = (step.argval for one in _codes(code) for step in dis.get_instructions(one) if step.opname == "LOAD_GLOBAL")
+    return tuple(dict.fromkeys(read))
+
+
+@functools.lru_cache(maxsize=4096)
+def _imports(code: CodeType) -> tuple[_Import, ...]:
+    found = []
+    for one in _codes(code):
+        steps = list(dis.get_instructions(one))
+        for level, names, step in zip(steps, steps[1:], steps[2:], strict=False):
+            if step.opname == "IMPORT_NAME":
+                found.append(_Import(step.argval, level.argval, names.argval or ()))
+    return tuple(found)

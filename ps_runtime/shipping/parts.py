@@ -1,0 +1,149 @@
+"""What a value of the program is made of, as far as it travels: who cannot, and a digest of the code."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from psflow.ps_runtime.shipping.code_names import global_names, imported_modules
+from psflow.ps_runtime.shipping.own_modules import ENGINE, is_own
+
+__all__ = ["code_digest", "culprit"]
+
+Constant = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+Part = tuple[str, Any]
+
+
+def culprit(value: object, can_travel: Callable[[object], bool]) -> tuple[str, object]:
+    """Return the innermost part of `value` that cannot travel, and where it is; `value` itself if none is found."""
+    places: list[str] = []
+    seen = {id(value)}
+    while True:
+        faulty = ((place, part) for place, part in _parts(value) if id(part) not in seen and not can_travel(part))
+        found = next(faulty, None)
+        if found is None:
+            return ", ".join(places), value
+        seen.add(id(found[1]))
+        places.append(found[0])
+        value = found[1]
+
+
+def code_digest(*values: object) -> str | None:
+    """Return what tells two versions of the user's code apart that `values` reach; None if they reach none.
+
+    Counted are functions and classes of the program, with the numbers and texts that they read as globals; comments and
+    places in files are not. Python versions with other byte code give other digests.
+    """
+    found: set[str] = set()
+    seen: dict[int, object] = {}
+    left: list[object] = [*values]
+    while left:
+        value = left.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value  # which keeps its id its own
+        is_code = isinstance(value, FunctionType | type | ModuleType) and _is_of_program(value)
+        if isinstance(value, FunctionType) and is_code:
+            found.add(f"{value.__module__}.{value.__qualname__} = {_code_facts(value.__code__)}")
+        parts = list(_parts(value))
+        if is_code:
+            found |= {f"{place} = {part!r}" for place, part in parts if _is_constant(part)}
+        left += [part for _, part in parts]
+    return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()[:16] if found else None
+
+
+def _parts(value: object) -> Iterator[Part]:
+    """Yield what `value` is made of, each part with words for where it is."""
+    match value:
+        case FunctionType():
+            yield from _parts_of_function(value) if _is_of_program(value) else ()
+        case functools.partial():
+            yield "its function", value.func
+            yield from ((f"argument {i} of it", part) for i, part in enumerate(value.args))
+            yield from ((f"its argument {name!r}", part) for name, part in value.keywords.items())
+        case MethodType():
+            yield f"the method {value.__func__.__qualname__}", value.__func__
+            yield f"the {type(value.__self__).__qualname__} of {value.__func__.__qualname__}", value.__self__
+        case ModuleType():
+            yield from _members(vars(value), f"global {{!r}} of {value.__name__}") if is_own(value) else ()
+        case type():
+            if _is_of_program(value):
+                yield from _members(vars(value), f"attribute {{!r}} of {value.__qualname__}")
+                yield from ((f"the base {base.__qualname__}", base) for base in value.__bases__)
+        case Mapping():
+            yield from ((f"the value of {key!r}", part) for key, part in value.items())
+        case list() | tuple() | set() | frozenset():
+            yield from ((f"item {i}", part) for i, part in enumerate(value))
+        case staticmethod() | classmethod():
+            yield "its function", value.__func__
+        case property():
+            yield "its getter", value.fget
+            yield "its setter", value.fset
+        case functools._lru_cache_wrapper():
+            yield "its function", value.__wrapped__
+        case _:
+            yield from _parts_of_instance(value)
+
+
+def _members(names: Mapping[str, Any], place: str) -> Iterator[Part]:
+    for name, part in list(names.items()):
+        if not (name.startswith("__") and name.endswith("__")) or callable(part):
+            yield place.format(name), part
+
+
+def _parts_of_function(function: FunctionType) -> Iterator[Part]:
+    name, module = function.__qualname__, function.__module__
+    for key in global_names(function):
+        yield f"global {key!r} of {module}", function.__globals__[key]
+    for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield f"variable {key!r} of {name}", cell.cell_contents
+        except ValueError:  # it is not set yet
+            continue
+    for i, default in enumerate(function.__defaults__ or ()):
+        yield f"default {i} of {name}", default
+    for key, default in (function.__kwdefaults__ or {}).items():
+        yield f"default {key!r} of {name}", default
+    for imported in imported_modules(function):
+        yield f"module {imported.__name__}", imported
+
+
+def _parts_of_instance(value: object) -> Iterator[Part]:
+    kind = type(value)
+    if kind.__module__.partition(".")[0] != ENGINE and not _is_of_program(kind):
+        return
+    names = {**getattr(value, "__dict__", {})}
+    if is_dataclass(value):
+        names |= {field.name: getattr(value, field.name) for field in fields(value) if hasattr(value, field.name)}
+    yield from ((f"{kind.__qualname__}.{name}", part) for name, part in names.items())
+    yield f"the class {kind.__qualname__}", kind
+
+
+def _is_of_program(value: Any) -> bool:
+    module = sys.modules.get(str(getattr(value, "__module__", None) or getattr(value, "__name__", None)))
+    return module is None or is_own(module)
+
+
+def _is_constant(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_constant, value))
+    return isinstance(value, Constant)
+
+
+def _code_facts(code: CodeType) -> str:
+    constants = [_constant_facts(constant) for constant in code.co_consts]
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    return f"{code.co_code.hex()} {constants} {names} {code.co_argcount} {code.co_kwonlyargcount} {code.co_flags}"
+
+
+def _constant_facts(constant: object) -> str:
+    if isinstance(constant, CodeType):
+        return f"({_code_facts(constant)})"
+    if isinstance(constant, frozenset):
+        return repr(sorted(map(repr, constant)))
+    return repr(constant)

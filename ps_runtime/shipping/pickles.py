@@ -1,0 +1,249 @@
+"""Pickles that carry what the caller's program defines, so that it need not be importable where they are opened.
+
+What is installed, and psflow itself, travels by reference.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import io
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from types import FunctionType, ModuleType
+from typing import Any, Generic, TypeVar, final
+
+import cloudpickle
+
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.shipping.code_names import imported_modules
+from psflow.ps_runtime.shipping.own_modules import is_own, pickled_by_value
+from psflow.ps_runtime.shipping.parts import culprit
+from psflow.ps_runtime.shipping.travelling_modules import TravellingModules
+
+__all__ = ["Shipped", "pickled", "unpickled"]
+
+T = TypeVar("T")
+
+FACTS = ("__package__", "__file__", "__path__", "__doc__")
+OF_PYTHON = frozenset({*FACTS, "__name__", "__spec__", "__loader__", "__builtins__", "__cached__"})
+LOCKS: dict[type, Callable[[], Any]] = {type(make()): make for make in (threading.Lock, threading.RLock)}
+"""Each process needs its own."""
+
+_writing, _reading = threading.RLock(), threading.RLock()
+
+
+def pickled(value: object, what: str) -> bytes:
+    """Return `value` as bytes that `unpickled` reads in any process. Thread-safe.
+
+    Parameters
+    ----------
+    value : object
+        Within it identity is kept: what two functions share here they share there.
+    what : str
+        What errors call it.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be pickled; names the part that cannot.
+    """
+    try:
+        return _written(value)
+    except Exception as error:  # what an object raises that is pickled is its own
+        place, part = culprit(value, _can_travel)
+        kind = f"{type(part).__module__}.{type(part).__qualname__}".removeprefix("builtins.")
+        reason = f"{place} is a {kind} ({error})" if place else str(error)
+        raise UsageError(
+            (
+                f"{what} cannot travel to other processes: {reason}; make it where it is used, such as within the "
+                "input_fn or in a hook's begin",
+            )
+        ) from error
+
+
+def unpickled(data: bytes) -> Any:
+    """Return what `pickled` wrote; what the program defines is not imported for it. Thread-safe.
+
+    Raises
+    ------
+    UsageError
+        If a library is missing here.
+    """
+    with _reading:  # a second one shares modules that are complete
+        try:
+            return pickle.loads(data)
+        except ImportError as error:
+            raise UsageError(
+                (
+                    f"the program needs {error.name or 'a module'!r}, which cannot be imported here ({error}); install "
+                    "it where the Dask workers run: libraries and extension modules do not travel with a job",
+                )
+            ) from error
+
+
+@final
+class Shipped(Generic[T]):
+    """A value that travels opaque, and is opened once in each object: not by the scheduler.
+
+    Parameters
+    ----------
+    value : object
+        What travels.
+    what : str
+        What errors call it.
+    """
+
+    def __init__(self, value: T, what: str) -> None:
+        self._pickled = pickled(value, what)
+
+    def __getstate__(self) -> dict[str, bytes]:
+        """Return what travels."""
+        return {"_pickled": self._pickled}
+
+    @functools.cached_property
+    def opened(self) -> T:
+        """The value, in this process; UsageError if a library is missing here."""
+        value: T = unpickled(self._pickled)
+        return value
+
+
+def _written(value: object) -> bytes:
+    buffer = io.BytesIO()
+    with _writing, pickled_by_value():
+        _Pickler(buffer).dump(value)
+    return buffer.getvalue()
+
+
+def _can_travel(value: object) -> bool:
+    try:
+        _written(value)
+    except Exception:  # see `pickled`
+        return False
+    return True
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Has all functions of a module share it, with those who import it; cloudpickle has them share copies."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self._modules = TravellingModules.of_this_process()
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, ModuleType):
+            return self._module(obj)
+        if isinstance(obj, functools._lru_cache_wrapper) and _is_of_program(obj):
+            return _cached, (obj.__wrapped__, obj.cache_parameters())
+        if type(obj) in LOCKS:
+            return LOCKS[type(obj)], ()
+        if isinstance(obj, FunctionType):
+            return self._function(obj)
+        if isinstance(obj, type):
+            return self._class(obj)
+        return super().reducer_override(obj)
+
+    def _module(self, module: ModuleType) -> Any:
+        name = module.__name__
+        if sys.modules.get(name) is not module:
+            return NotImplemented
+        if not is_own(module):
+            return importlib.import_module, (name,)
+        values, missing = {}, {}
+        for key, value in vars(module).items():
+            if key not in OF_PYTHON:
+                if (fault := self._fault(value)) is None:
+                    values[key] = value
+                else:
+                    missing[key] = fault
+        return self._modules.module, (name, _facts(module)), (self._modules, values, missing), None, None, _fill_module
+
+    def _fault(self, value: Any) -> str | None:
+        """Return why a member of a module cannot travel, as far as a look at it alone tells."""
+        kind = type(value)
+        if isinstance(value, FunctionType | ModuleType | type) or kind in LOCKS or kind in self.dispatch_table:
+            return None
+        try:
+            value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        except Exception as error:  # see `pickled`
+            return str(error)
+        return None
+
+    def _function(self, function: FunctionType) -> Any:
+        names = function.__globals__
+        module = sys.modules.get(names.get("__name__", ""))
+        if module is None or vars(module) is not names or not is_own(module):
+            return super().reducer_override(function)
+        self.globals_ref.setdefault(id(names), _Globals(self._modules, module))
+        _, arguments, state, *_, fill = super().reducer_override(function)
+        values = state[1].pop("__globals__")
+        state[1]["__globals__"] = {}
+        imported = imported_modules(function)
+        return _make_function, arguments, (self._modules, values, imported, fill, state), None, None, _fill_function
+
+    def _class(self, kind: type) -> Any:
+        module = sys.modules.get(kind.__module__)
+        if module is not None and getattr(module, "__file__", None) is not None and not is_own(module):
+            return NotImplemented if _is_found(kind, module) else super().reducer_override(kind)
+        reduced = super().reducer_override(kind)
+        if not isinstance(reduced, tuple) or len(reduced) < 6:
+            return reduced
+        make, arguments, state, *_, fill = reduced
+        facts = _facts(module) if module is not None and is_own(module) else {}
+        return make, arguments, (self._modules, facts, fill, state), None, None, _fill_class
+
+
+class _Globals(dict[str, Any]):
+    """Stands for the globals of a module while functions of it are pickled."""
+
+    def __init__(self, modules: TravellingModules, module: ModuleType) -> None:
+        super().__init__(_facts(module))
+        self._call = (modules.globals, (module.__name__, _facts(module)))
+
+    def __reduce__(self) -> Any:
+        return self._call
+
+
+def _facts(module: ModuleType) -> dict[str, Any]:
+    facts = {key: vars(module)[key] for key in FACTS if vars(module).get(key) is not None}
+    return {**facts, **({"__path__": list(facts["__path__"])} if "__path__" in facts else {})}
+
+
+def _is_found(kind: type, module: ModuleType) -> bool:
+    found: Any = module
+    for name in kind.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is kind
+
+
+def _is_of_program(value: Any) -> bool:
+    return is_own(sys.modules.get(value.__module__))
+
+
+def _cached(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+def _make_function(code: Any, names: dict[str, Any], name: Any, defaults: Any, closure: Any) -> FunctionType:
+    return FunctionType(code, names, name, defaults, closure)
+
+
+def _fill_function(function: FunctionType, state: tuple[Any, ...]) -> None:
+    modules, values, _, fill, rest = state
+    own = function.__globals__["__builtins__"]
+    fill(function, rest)
+    function.__globals__["__builtins__"] = own
+    modules.add(function.__globals__, values)
+
+
+def _fill_module(module: ModuleType, state: tuple[TravellingModules, Mapping[str, Any], Mapping[str, str]]) -> None:
+    modules, values, missing = state
+    modules.add_whole(module, values, missing)
+
+
+def _fill_class(kind: type, state: tuple[TravellingModules, Mapping[str, Any], Callable[..., Any], Any]) -> None:
+    modules, facts, fill, rest = state
+    if modules.is_new(kind, facts):
+        fill(kind, rest)

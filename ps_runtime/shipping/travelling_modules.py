@@ -1,0 +1,133 @@
+"""What stands for the modules of a program where it has travelled to."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import os
+import secrets
+import sys
+import weakref
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, Self
+
+__all__ = ["TravellingModules", "module_of"]
+
+_PROCESS = secrets.token_hex(8)
+
+
+class TravellingModules:
+    """The modules of one pickle, by name; they hold what of them has travelled.
+
+    Where a pickle is opened they are not in ``sys.modules``: other versions of them may be there, of other jobs. All
+    who open one pickle in a process share them, as they would share what they import. In the process that has written
+    it the modules are those of the program itself.
+
+    Parameters
+    ----------
+    key : str
+        Of the pickle.
+    origin : tuple of str and int
+        The process that has written it.
+    """
+
+    def __init__(self, key: str, origin: tuple[str, int]) -> None:
+        self._key, self._origin = key, origin
+        self._modules: dict[str, ModuleType] = {}
+        self._whole: set[str] = set()
+        self._classes: dict[type, ModuleType] = {}
+        self._builtins = {**vars(builtins), "__import__": self._import}
+
+    @classmethod
+    def of_this_process(cls) -> Self:
+        """Return those of a new pickle."""
+        return cls(secrets.token_hex(8), _here())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what finds those of the same pickle."""
+        return _same, (self._key, self._origin)
+
+    @property
+    def are_at_home(self) -> bool:
+        """Whether this is the process that has written the pickle."""
+        return self._origin == _here()
+
+    def module(self, name: str, facts: Mapping[str, Any]) -> ModuleType:
+        """Return the module `name`; `facts` are its attributes that Python itself sets."""
+        if self.are_at_home:
+            return sys.modules[name]
+        if name not in self._modules:
+            made = self._modules[name] = ModuleType(name)
+            vars(made).update(facts, __builtins__=self._builtins)
+        return self._modules[name]
+
+    def globals(self, name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the globals of the functions of the module `name`."""
+        return vars(self.module(name, facts))
+
+    def add(self, names: dict[str, Any], values: Mapping[str, Any]) -> None:
+        """Let globals have `values`, but for those that have come before: they may have changed since then."""
+        if not self.are_at_home:
+            for name, value in values.items():
+                names.setdefault(name, value)
+            names["__builtins__"] = self._builtins
+
+    def add_whole(self, module: ModuleType, values: Mapping[str, Any], missing: Mapping[str, str]) -> None:
+        """Let a module have all that travels of it; `missing` says what does not, and why."""
+        self._whole.add(module.__name__)
+        self.add(vars(module), values)
+        if missing and not self.are_at_home:
+            vars(module)["__getattr__"] = lambda name: _refuse(module.__name__, name, missing)
+
+    def is_new(self, kind: type, facts: Mapping[str, Any]) -> bool:
+        """Return whether a class is yet to be filled, and take it for filled then; `facts` are of its module."""
+        if self.are_at_home or kind in self._classes:
+            return False
+        self._classes[kind] = self.module(kind.__module__, facts)
+        return True
+
+    def module_of(self, kind: type) -> ModuleType | None:
+        """Return the module of a class that has travelled with this pickle."""
+        return self._classes.get(kind)
+
+    def _import(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,
+        locals: Mapping[str, Any] | None = None,
+        fromlist: tuple[str, ...] | None = (),
+        level: int = 0,
+    ) -> Any:
+        """Import as ``import`` does, but what has travelled is taken from here."""
+        package = (globals or {}).get("__package__") or ""
+        absolute = importlib.util.resolve_name("." * level + name, package) if level and package else name
+        wanted = absolute if fromlist else absolute.partition(".")[0]
+        if wanted in self._whole and absolute in self._whole:
+            return self._modules[wanted]
+        return builtins.__import__(name, globals, locals, fromlist or (), level)
+
+
+_opened: weakref.WeakValueDictionary[str, TravellingModules] = weakref.WeakValueDictionary()
+
+
+def module_of(kind: type) -> ModuleType | None:
+    """Return the module of a class, which has travelled or was imported; None if nobody knows it here."""
+    travelled = (modules.module_of(kind) for modules in list(_opened.values()))
+    return next((module for module in travelled if module is not None), sys.modules.get(kind.__module__))
+
+
+def _same(key: str, origin: tuple[str, int]) -> TravellingModules:
+    modules = _opened.get(key)
+    if modules is None:
+        modules = _opened[key] = TravellingModules(key, origin)
+    return modules
+
+
+def _here() -> tuple[str, int]:
+    return _PROCESS, os.getpid()  # a fork has other modules
+
+
+def _refuse(module: str, name: str, missing: Mapping[str, str]) -> Any:
+    why = f"it stayed in the caller's process: {missing[name]}" if name in missing else "there is none"
+    raise AttributeError(f"module {module!r} has no {name!r} here; {why}", name=name)

@@ -1,0 +1,249 @@
+"""What a program defines works in a process that cannot import it, as it does at home."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import re
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import markupsafe
+import numpy as np
+import pytest
+
+from psflow import EvalSpec, RunConfig, TrainSpec
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.shipping.pickles import Shipped, pickled, unpickled
+from tests.user_modules import Program
+
+pytestmark = pytest.mark.process
+
+Elsewhere = Callable[..., str]
+
+STATE = """
+REGISTRY = {}
+COUNT = 0
+def bump():
+    global COUNT
+    COUNT += 1
+    return COUNT
+"""
+LAYERS = """
+import enum
+import functools
+import threading
+import shop_of_t
+from .state import REGISTRY, bump
+lock = threading.Lock()
+class Kind(enum.Enum):
+    A = 1
+class Base:
+    def hello(self):
+        return "hello"
+class Hook(Base):
+    def after(self):
+        REGISTRY["hook"] = Kind.A
+        return super().hello()
+@functools.lru_cache(maxsize=3)
+def slow(x):
+    return x + 1
+def model(hook):
+    from . import late
+    import shop_of_t.later
+    with lock:
+        REGISTRY["model"] = slow(1)
+        return isinstance(hook, Base), bump(), shop_of_t.state.COUNT, late.f(), shop_of_t.later.f(), Kind(1) is Kind.A
+def registry():
+    return REGISTRY
+"""
+
+
+LATE = """
+def f():
+    return __name__
+"""
+
+
+def shop(program: Program) -> Any:
+    """Return a package whose modules import each other, some of them late."""
+    return program(
+        {
+            "shop_of_t/__init__.py": "from . import layers\n",
+            "shop_of_t/state.py": STATE,
+            "shop_of_t/layers.py": LAYERS,
+            "shop_of_t/late.py": LATE,
+            "shop_of_t/later.py": LATE,
+        }
+    ).layers
+
+
+def test_functions_and_hooks_of_a_package_share_its_state_elsewhere(program: Program, elsewhere: Elsewhere) -> None:
+    layers = shop(program)
+    data = pickled([layers.model, layers.Hook(), layers.registry], "the job")
+    called = "[(m(h), h.after(), sorted(r()), r()['hook'] is type(r()['hook']).A) for m, h, r in opened]"
+    first = ((True, 1, 1, "shop_of_t.late", "shop_of_t.later", True), "hello", ["hook", "model"], True)
+    second = ((True, 2, 2, *first[0][3:]), *first[1:])
+    # who opens it a second time in a process shares the modules, not the hook
+    assert elsewhere(called, data, data) == repr([first, second])
+    assert elsewhere("opened[0][1] is opened[1][1], 'shop_of_t' in sys.modules", data, data) == ("(False, False)")
+
+
+def test_where_it_was_written_it_is_the_program_itself(program: Program) -> None:
+    layers = shop(program)
+    after = layers.Hook.after
+    model, hook, registry = unpickled(pickled([layers.model, layers.Hook(), layers.registry], "the job"))
+    assert model(hook)[:3] == (True, 1, 1)
+    assert registry() is layers.REGISTRY
+    assert type(hook) is layers.Hook
+    assert layers.Hook.after is after
+
+
+def test_an_edited_module_is_new_where_the_old_one_is_in_use(program: Program, elsewhere: Elsewhere) -> None:
+    text = "RATE = {rate}\nclass Hook:\n    rate = {rate}\ndef f():\n    return {rate}, RATE, Hook.rate\n"
+    pickles = []
+    for rate in (1, 100):
+        module: Any = program({"rates_of_t.py": text.format(rate=rate)})
+        pickles.append(pickled([module.f, module.Hook()], "the job"))
+    assert elsewhere("[(*f(), h.rate) for f, h in opened]", *pickles) == str([(1,) * 4, (100,) * 4])
+
+
+KNOBS = """
+RATE = 1
+class Hook:
+    rate = 1
+def f():
+    return RATE, Hook.rate
+"""
+
+
+def test_changed_globals_of_one_version_are_new_elsewhere(program: Program, elsewhere: Elsewhere) -> None:
+    module: Any = program({"knobs_of_t.py": KNOBS})
+    first = pickled(module.f, "the job")
+    module.RATE = module.Hook.rate = 2
+    assert elsewhere("(opened[0](), opened[1]())[1]", first, pickled(module.f, "the job")) == "(2, 2)"
+
+
+FAULTS = """
+class OutOfStock(ValueError):
+    pass
+def f():
+    return OutOfStock('tea')
+"""
+
+
+def test_errors_of_the_program_cross_both_ways(program: Program, elsewhere: Elsewhere) -> None:
+    module: Any = program({"faults_of_t.py": FAULTS})
+    as_dask_does = "__import__('cloudpickle').dumps(opened[0]())"
+    answer = pickle.loads(eval(elsewhere(as_dask_does, pickled(module.f, "the job"))))
+    assert type(answer) is module.OutOfStock
+    assert answer.args == ("tea",)
+
+
+def test_psflow_and_what_is_installed_travels_by_reference() -> None:
+    assert len(pickled([TrainSpec, np.linalg.norm, EvalSpec], "the job")) < 200
+    config, norm = unpickled(pickled([RunConfig, np.linalg.norm], "the job"))
+    assert config is RunConfig
+    assert norm is np.linalg.norm
+
+
+STORE = """
+import sqlite3
+con = sqlite3.connect(':memory:')
+def rows():
+    return list(con.execute('select 1'))
+class Hook:
+    def __init__(self, con):
+        self.con = con
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "place"),
+    [
+        (lambda m: m.rows, "global 'con' of store_of_t"),
+        (lambda m: functools.partial(print, m.con), "argument 0 of it"),
+        (lambda m, con=None: (lambda con: lambda: con)(m.con), "variable 'con' of .*lambda.*"),
+        (lambda m: TrainSpec(m.rows), "TrainSpec.input_fn, global 'con' of store_of_t"),
+        (lambda m: {"hook": m.Hook(m.con)}, "the value of 'hook', Hook.con"),
+    ],
+)
+def test_what_cannot_travel_is_named_with_its_place(program: Program, made: Callable[..., Any], place: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        pickled(made(program({"store_of_t.py": STORE})), "the job")
+    words = (
+        rf"the job cannot travel to other processes: {place} is a sqlite3.Connection \(.*cannot pickle 'sqlite3.*; make"
+    )
+    assert re.match(words, str(caught.value))
+
+
+SETTINGS = """
+import threading
+numbers = (n for n in range(3))
+lock = threading.RLock()
+def free():
+    return 1
+"""
+USES = """
+import settings_of_t
+def f(name):
+    getattr(settings_of_t, name)
+    return settings_of_t.free()
+"""
+
+
+def test_a_member_of_a_module_that_nobody_uses_may_stay(program: Program, elsewhere: Elsewhere) -> None:
+    module: Any = program({"settings_of_t.py": SETTINGS, "uses_of_t.py": USES})
+    data = pickled(sys.modules["uses_of_t"].f, "the job")
+    assert module.free() == 1
+    assert elsewhere("opened[0]('lock')", data) == "1"
+    words = elsewhere("opened[0]('numbers')", data)
+    assert "module 'settings_of_t' has no 'numbers' here; it stayed in the caller's process: cannot pickle" in words
+    assert "has no 'nobody' here; there is none" in elsewhere("opened[0]('nobody')", data)
+
+
+def test_an_extension_module_stays_and_is_named(program: Program, elsewhere: Elsewhere, tmp_path: Path) -> None:
+    [built] = [
+        path for end in EXTENSION_SUFFIXES for path in Path(markupsafe.__file__).parent.glob(f"_speedups*{end}")
+    ][:1]
+    shutil.copy(built, tmp_path / "program" / "_speedups.so")
+    module: Any = program({"fast_of_t.py": "import _speedups\ndef f():\n    return _speedups\n"})
+    words = elsewhere("opened", pickled(module.f, "the job"))
+    assert (
+        "the program needs '_speedups', which cannot be imported here (No module named '_speedups'); install" in words
+    )
+
+
+LARGE = """
+import numpy as np
+TABLE = np.arange(1 << 20)
+def f():
+    return int(TABLE[-1])
+"""
+
+
+def test_a_large_global_travels(program: Program, elsewhere: Elsewhere) -> None:
+    module: Any = program({"large_of_t.py": LARGE})
+    assert elsewhere("opened[0]()", pickled(module.f, "the job")) == str((1 << 20) - 1)
+
+
+def test_several_threads_may_write_and_read_at_once(program: Program) -> None:
+    layers = shop(program)
+    seen: list[Any] = []
+    work = [threading.Thread(target=lambda: seen.append(unpickled(pickled(layers.registry, "it"))())) for _ in range(8)]
+    for thread in work:
+        thread.start()
+    for thread in work:
+        thread.join()
+    assert all(registry is layers.REGISTRY for registry in seen)
+    assert len(seen) == len(work)
+
+
+def test_what_is_shipped_is_opened_once(program: Program) -> None:
+    shipped = pickle.loads(pickle.dumps(Shipped([shop(program).registry], "it")))
+    assert shipped.opened is shipped.opened
