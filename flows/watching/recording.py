@@ -16,7 +16,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.files import dump
 from psflow.ps_runtime.config.keys import flat
 from psflow.ps_runtime.data.splittable import KnownInput
-from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.attempt import CODE_DIGEST, Attempt
 from psflow.ps_runtime.estimator.fork import FORKED_FROM
 from psflow.ps_runtime.model.best import better
 from psflow.ps_runtime.redaction import public, shown_path, without_secrets
@@ -50,6 +50,7 @@ def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, link
             "psflow.attempts": str(attempt.number),
             **links.tags(),
             **code_version(_source(parameters)),
+            **_digest_of(record.facts[CODE_DIGEST]),
             **_origin_of(record.facts.get(FORKED_FROM)),
         },
         datasets=[dataset_info(context, dataset, parameters) for context, dataset in attempt.plan.datasets.items()],
@@ -67,6 +68,10 @@ def _origin_of(fork: Mapping[str, Any] | None) -> dict[str, str]:
         return {}
     tags = {"psflow.forked_from": without_secrets(str(fork["model_dir"])), "psflow.forked_at_step": str(fork["step"])}
     return tags if fork["run_id"] is None else {**tags, "mlflow.parentRunId": str(fork["run_id"])}
+
+
+def _digest_of(code: str | None) -> dict[str, str]:
+    return {} if code is None else {"psflow.code_digest": code}
 
 
 def what_is_on_disk(attempt: Attempt) -> list[RecordedEvent]:

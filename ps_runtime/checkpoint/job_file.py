@@ -53,6 +53,7 @@ class JobFacts(TypedDict, total=False):
     ended_step: int | None
     completed_step: int | None
     forked_from: ForkFacts
+    code_digest: str | None
 
 
 @dataclass(frozen=True, slots=True)

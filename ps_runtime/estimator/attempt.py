@@ -31,17 +31,20 @@ from psflow.ps_runtime.model.training import EvalSpecs, TrainSpec, all_eval_spec
 from psflow.ps_runtime.model.warm_start import WarmStart
 from psflow.ps_runtime.roles.events import Event, LogMessage
 from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.shipping.parts import code_digest
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.worker_context import check_task
 from psflow.ps_runtime.transport.connecting import transport_named
 
-__all__ = ["COMPLETED_STEP", "ENDED_STEP", "Attempt", "job_seed"]
+__all__ = ["CODE_DIGEST", "COMPLETED_STEP", "ENDED_STEP", "Attempt", "job_seed"]
 
 ENDED_STEP = "ended_step"
 """What job.json calls the step at which all roles of the last attempt came to their end."""
 COMPLETED_STEP = "completed_step"
 """What it calls that step once MLflow has all of it."""
+CODE_DIGEST = "code_digest"
+"""What it calls the digest of the user's code in the last attempt."""
 
 logger = logging.getLogger(__name__)
 
@@ -277,6 +280,7 @@ class Attempt:
         self.number = int({**record.facts, **begun}.get("attempts", 0)) + 1
         noted_before = dict.fromkeys((ENDED_STEP, COMPLETED_STEP))
         facts: dict[str, Any] = {**begun, "attempts": self.number, "seed": self.seed, **noted_before}
+        facts[CODE_DIGEST] = self._code_digest()
         finished = read_finished(self.model_dir)
         if finished is not None:
             facts["finished_step"] = finished.final_step
@@ -285,6 +289,12 @@ class Attempt:
         self._kept.write(self.plan.datasets)
         if self._fork is not None:
             self._fork.copy(self.record.facts[FORKED_FROM]["step"])
+
+    def _code_digest(self) -> str | None:
+        caller = self._estimator.caller
+        return code_digest(
+            caller.model_fn, caller.params, self._train_spec, self._eval_specs, self.plan.optimizers, self.warm_start
+        )
 
     def _let_go(self) -> None:
         """Leave the job to whoever claims it next; what ended this attempt is more important than that."""

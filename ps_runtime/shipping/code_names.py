@@ -13,7 +13,7 @@ from types import CodeType, FunctionType, ModuleType
 
 from psflow.ps_runtime.shipping.own_modules import is_own
 
-__all__ = ["global_names", "imported_modules"]
+__all__ = ["global_names", "imported_names", "own_module"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +30,24 @@ def global_names(function: FunctionType) -> list[str]:
     return [name for name in _names(function.__code__) if name in function.__globals__]
 
 
-def imported_modules(function: FunctionType) -> list[ModuleType]:
-    """Return the modules of the user that a function imports when it runs; they are imported here for that."""
+def imported_names(function: FunctionType) -> list[str]:
+    """Return the names of the modules that a function imports when it runs, and of attributes that may be modules."""
     package = function.__globals__.get("__package__") or ""
-    found: dict[str, ModuleType] = {}
+    found: list[str] = []
     for statement in _imports(function.__code__):
         if statement.level and not package:
             continue
         name = importlib.util.resolve_name("." * statement.level + statement.name, package)
-        parts = name.split(".")
-        wanted = [name, *(f"{name}.{one}" for one in statement.names)]
-        if not statement.names:  # it binds the first package, and reaches the others by it
-            wanted = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
-        found |= {one: module for one in wanted if (module := _own_module(one)) is not None}
-    return list(found.values())
+        if statement.names:
+            found += [name, *(f"{name}.{one}" for one in statement.names)]
+        else:  # it binds the first package, and reaches the others by it
+            parts = name.split(".")
+            found += [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+    return list(dict.fromkeys(found))
 
 
-def _own_module(name: str) -> ModuleType | None:
-    """Return a module of the user; None if there is none of that name."""
+def own_module(name: str) -> ModuleType | None:
+    """Return the module of the user that `name` names, imported if need be; None if there is none."""
     if name not in sys.modules and not _may_be_own(name.partition(".")[0]):
         return None
     try:

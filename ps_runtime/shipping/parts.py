@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from psflow.ps_runtime.shipping.code_names import global_names, imported_modules
+from psflow.ps_runtime.shipping.code_names import global_names, imported_names
 from psflow.ps_runtime.shipping.own_modules import ENGINE, is_own
 
 __all__ = ["code_digest", "culprit"]
@@ -109,8 +109,9 @@ def _parts_of_function(function: FunctionType) -> Iterator[Part]:
         yield f"default {i} of {name}", default
     for key, default in (function.__kwdefaults__ or {}).items():
         yield f"default {key!r} of {name}", default
-    for imported in imported_modules(function):
-        yield f"module {imported.__name__}", imported
+    for key in imported_names(function):
+        if is_own(imported := sys.modules.get(key)):
+            yield f"module {key}", imported
 
 
 def _parts_of_instance(value: object) -> Iterator[Part]:

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar, final
 import cloudpickle
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.shipping.code_names import imported_modules
+from psflow.ps_runtime.shipping.code_names import imported_names, own_module
 from psflow.ps_runtime.shipping.own_modules import is_own, pickled_by_value
 from psflow.ps_runtime.shipping.parts import culprit
 from psflow.ps_runtime.shipping.travelling_modules import TravellingModules
@@ -180,7 +180,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         _, arguments, state, *_, fill = super().reducer_override(function)
         values = state[1].pop("__globals__")
         state[1]["__globals__"] = {}
-        imported = imported_modules(function)
+        imported = [found for name in imported_names(function) if (found := own_module(name)) is not None]
         return _make_function, arguments, (self._modules, values, imported, fill, state), None, None, _fill_function
 
     def _class(self, kind: type) -> Any:

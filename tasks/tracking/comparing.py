@@ -18,7 +18,7 @@ __all__ = ["RunFacts", "differences", "find_run", "run_facts"]
 
 RUN_ID = re.compile(r"[0-9a-f]{1,32}")
 MAX_SHOWN = 5
-CODE_TAGS = ("psflow.version", "mlflow.source.")
+CODE_TAGS = ("psflow.version", "psflow.code_digest", "mlflow.source.")
 LATER_PARAM = "psflow.param."
 """A parameter that a resume has changed has its last value in a tag."""
 OF_THE_MACHINE = ("role/", "system/")

@@ -44,7 +44,9 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
     links = PageLinks("f1", "http://host/f1", None, "/models/runs/t", "psflow-t")
     dataset = Dataset({"x": np.zeros((2, 1), np.float32)})
     attempt: Any = SimpleNamespace(
-        record=SimpleNamespace(job_id="a1b2c3d4", run_id=None, facts={"forked_from": FORKED_FROM}),
+        record=SimpleNamespace(
+            job_id="a1b2c3d4", run_id=None, facts={"forked_from": FORKED_FROM, "code_digest": "c0de"}
+        ),
         number=1,
         model_dir="/models/runs/t",
         plan=SimpleNamespace(datasets={"train": dataset, "eval": dataset}),
@@ -56,6 +58,10 @@ def test_no_password_is_recorded(told: Any) -> None:
     assert told.params["input.train.path"] == "https://host/t.csv"
     assert [info["source"] for info in told.datasets] == ["https://host/t.csv", str(Path("e.csv").absolute())]
     assert "s3cret" not in str(told)
+
+
+def test_the_code_is_told_apart_by_its_digest(told: Any) -> None:
+    assert told.tags["psflow.code_digest"] == "c0de"
 
 
 def test_model_dir_is_recorded_as_others_find_it(told: Any) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.records import write_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import CheckpointError, ModelDirError, StorageError
@@ -224,3 +225,12 @@ def test_a_ps_that_begins_again_after_the_end_was_saved_trains_no_further(make):
         parts = PsParts(attempt.job(), 0, lambda event: None)
         parts.close()
         assert parts.handler.job_requests.job.stop_reason == "a hook asked to stop"
+
+
+def test_job_json_tells_versions_of_the_code_apart(make):
+    digests = []
+    for model_dir, hook in (("one", BatchRows()), ("one", BatchRows()), ("other", FailAt(7))):
+        estimator = make(model_dir)
+        estimator.train(shuffled, [hook], steps=1)
+        digests.append(JobFile(estimator.model_dir).read().facts["code_digest"])
+    assert digests[0] == digests[1] != digests[2]

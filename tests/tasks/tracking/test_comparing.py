@@ -26,7 +26,12 @@ def record(uri: str, job: str, rate: float, digest: str, loss: float) -> Run:
             run_name=f"e-{job}",
             run_id=None,
             params=params,
-            tags={"psflow.job_id": job, "psflow.version": "1", "psflow.model_dir": f"runs/{job}"},
+            tags={
+                "psflow.job_id": job,
+                "psflow.version": "1",
+                "psflow.model_dir": f"runs/{job}",
+                "psflow.code_digest": f"c{digest}",
+            },
             datasets=[DatasetInfo(name="csv", context="train", digest=digest, schema={}, source="t.csv")],
         )
 
@@ -48,7 +53,7 @@ def test_only_differences_are_told_with_the_last_value_of_a_parameter(runs: tupl
     assert differences(run_facts(runs[0]), run_facts(runs[1])) == {
         "params": {"rate": ("0.1", "0.2")},
         "datasets": {"train": ("csv abc", "csv abd")},
-        "code": {},
+        "code": {"psflow.code_digest": ("cabc", "cabd")},
         "metrics": {"loss": ("0.5", "0.25")},
     }
     with_machine = differences(*(run_facts(run, of_the_machine=True) for run in runs))
@@ -92,6 +97,9 @@ def test_people_read_a_line_for_each_difference(
         [],
         ["datasets"],
         ["train", "csv", "abc", "->", "csv", "abd"],
+        [],
+        ["code"],
+        ["psflow.code_digest", "cabc", "->", "cabd"],
         [],
         ["metrics"],
         ["loss", "0.5", "->", "0.25"],

@@ -1,0 +1,71 @@
+"""A digest tells versions of the user's code apart, and nothing else."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from psflow import EvalSpec, TrainSpec
+from psflow.ps_runtime.shipping.parts import code_digest
+from tests.user_modules import Program
+
+MODEL = """
+from helpers_of_digest import RATES, double
+LIMIT = 3
+class Hook:
+    every = 2
+    def after(self):
+        return {"b", "a"} <= {"a", "b", "c"}
+def model(features, scale=1.0):
+    inner = lambda x: double(x) * LIMIT
+    return inner(features) * scale * RATES[0]
+def unused():
+    return 1
+"""
+HELPERS = """
+RATES = (1, 2)
+calls = []
+def double(x):
+    calls.append(x)
+    return x + x
+"""
+
+
+def digest(program: Program, model: str = MODEL, helpers: str = HELPERS) -> str | None:
+    module: Any = program({"helpers_of_digest.py": helpers, "model_of_digest.py": model})
+    module = program({"model_of_digest.py": model})
+    module.model(1)
+    return code_digest({"model_fn": functools.partial(module.model, scale=2), "hooks": [module.Hook()]})
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("LIMIT = 3", "LIMIT = 4"),
+        ("x + x", "x * 2"),
+        ("RATES = (1, 2)", "RATES = (1, 3)"),
+        ("every = 2", "every = 3"),
+        ("double(x) * LIMIT", "double(x) * LIMIT * 1.5"),
+        ('{"b", "a"}', '{"b", "c"}'),
+        ("scale=1.0", "scale=2.0"),
+    ],
+)
+def test_a_change_of_code_that_is_used_changes_it(program: Program, old: str, new: str) -> None:
+    before = digest(program)
+    assert digest(program, MODEL.replace(old, new), HELPERS.replace(old, new)) != before
+
+
+@pytest.mark.parametrize(
+    "change", [lambda text: f"# a comment\n\n{text}", lambda text: text.replace("return 1", "return 2")]
+)
+def test_comments_places_and_other_code_do_not(program: Program, change: Callable[[str], str]) -> None:
+    before = digest(program)
+    assert before is not None
+    assert digest(program, change(MODEL), change(HELPERS)) == before
+
+
+def test_what_is_psflows_own_or_installed_has_none() -> None:
+    assert code_digest(functools.partial(TrainSpec, print), EvalSpec(print)) is None
