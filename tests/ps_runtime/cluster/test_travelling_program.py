@@ -59,12 +59,16 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: Client) -> 
     (folder / f"{LIBRARY}.py").touch()
     monkeypatch.delitem(sys.modules, LIBRARY, raising=False)
     monkeypatch.syspath_prepend(str(folder))
-    client.run(eval, f"__import__('sys').path.insert(0, {str(folder)!r})")
+    put_on_path(client, folder)
 
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
     yield from writing_modules(tmp_path / "program", monkeypatch)
+
+
+def put_on_path(client: Client, folder: Path) -> None:
+    client.run(eval, f"__import__('sys').path.insert(0, {str(folder)!r})")
 
 
 def trained(client: Client, module: Any, model_dir: Path) -> Any:
@@ -76,6 +80,7 @@ def trained(client: Client, module: Any, model_dir: Path) -> Any:
 
 
 def test_a_reloaded_module_trains_and_predicts_as_it_is_now(program: Program, client: Client, tmp_path: Path) -> None:
+    put_on_path(client, tmp_path / "program")  # workers that import it would keep it
     values = []
     for step in (1, 100):
         module: Any = program({"edited_of_t.py": MODEL.format(step=step)})
@@ -87,5 +92,6 @@ def test_a_reloaded_module_trains_and_predicts_as_it_is_now(program: Program, cl
 
 def test_a_ps_has_nothing_of_the_program(program: Program, client: Client, tmp_path: Path) -> None:
     client.run(eval, f"__import__('sys').modules.pop({LIBRARY!r}, None) and None")
-    trained(client, program({"edited_of_t.py": MODEL.format(step=1)}), tmp_path / "runs")
+    put_on_path(client, tmp_path / "program")
+    trained(client, program({"other_of_t.py": MODEL.format(step=1)}), tmp_path / "runs")
     assert sum(client.run(eval, f"{LIBRARY!r} in __import__('sys').modules").values()) == 3  # chief, worker, evaluator

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from psflow.tasks.evaluation import replay as module
 from psflow.tasks.evaluation.replay import Replay
 from psflow.tasks.evaluation.worker import EvaluationJob, Failure
 from tests.silent_scheduler import SILENT, HangingFuture, SilentScheduler, be_impatient, client_of
+from tests.user_modules import Program, writing_modules
 
 pytestmark = pytest.mark.process
 
@@ -123,3 +125,35 @@ def test_inputs_that_are_not_those_of_the_flow_are_refused_and_told_apart(client
     assert reasons.keys() == {("", 0), ("two", 0), ("two", 1), ("", 2), ("", 9)}
     assert "no checkpoint of step 9: the manifest is missing" in reasons["", 9]
     assert reasons["two", 1].startswith("the input of evaluation 'two' has changed, or differs on this Dask")
+
+
+EDITED = """
+import numpy as np
+from psflow import EstimatorSpec
+LOSS = {loss}
+def batches():
+    yield np.zeros((2, 1)), np.zeros(2)
+def model(features, labels, mode):
+    return EstimatorSpec(mode, loss=LOSS)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
+    yield from writing_modules(tmp_path / "program", monkeypatch)
+
+
+@pytest.mark.cluster(shared=True)
+def test_an_edited_model_is_evaluated_as_it_is_now(
+    client: Client, job: EvaluationJob, program: Program, tmp_path: Path
+) -> None:
+    # a worker that imports it would keep it
+    client.run(eval, f"__import__('sys').path.insert(0, {str(tmp_path / 'program')!r})")
+    losses = []
+    for loss in (1.0, 2.0):
+        edited: Any = program({"edited_of_replay.py": EDITED.format(loss=loss)})
+        specs = (EvalSpec(edited.batches, 1),)
+        new = replace(job, model_fn=edited.model, eval_specs=specs, digests=("",), scans=(None,), schema=None)
+        with Replay(client, new, {4: [0]}) as replay:
+            losses += [getattr(outcome, "metrics", outcome) for outcome in replay.outcomes(200.0, lambda: None)]
+    assert [metrics["loss"] for metrics in losses] == [1.0, 2.0]
