@@ -23,11 +23,12 @@ def culprit(value: object, can_travel: Callable[[object], bool]) -> tuple[str, o
     """Return the innermost part of `value` that cannot travel, and where it is; `value` itself if none is found."""
     places: list[str] = []
     seen = {id(value)}
+    whole = f"{type(value).__qualname__}."
     while True:
         faulty = ((place, part) for place, part in _parts(value) if id(part) not in seen and not can_travel(part))
         found = next(faulty, None)
         if found is None:
-            return ", ".join(places), value
+            return ", ".join(places).removeprefix(whole), value
         seen.add(id(found[1]))
         places.append(found[0])
         value = found[1]

@@ -11,9 +11,11 @@ import io
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from types import FunctionType, ModuleType
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, NewType, TypeVar, final
 
 import cloudpickle
 
@@ -31,6 +33,9 @@ FACTS = ("__package__", "__file__", "__path__", "__doc__")
 OF_PYTHON = frozenset({*FACTS, "__name__", "__spec__", "__loader__", "__builtins__", "__cached__"})
 LOCKS: dict[type, Callable[[], Any]] = {type(make()): make for make in (threading.Lock, threading.RLock)}
 """Each process needs its own."""
+
+OF_TYPES = ("builtins", "enum", "typing")
+"""They look at what they are told, and cannot do without."""
 
 _writing, _reading = threading.RLock(), threading.RLock()
 
@@ -143,7 +148,17 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             return self._function(obj)
         if isinstance(obj, type):
             return self._class(obj)
+        if isinstance(obj, NewType):
+            return NewType, (obj.__name__, obj.__supertype__)
+        if type(obj) not in self.dispatch_table and is_own(sys.modules.get(type(obj).__module__)):
+            return self._instance(obj)
         return super().reducer_override(obj)
+
+    def _instance(self, obj: Any) -> Any:
+        reduced = obj.__reduce_ex__(self.proto)
+        if isinstance(reduced, str):  # where it is read, another version of its module may have that name, or none
+            raise pickle.PicklingError(f"{type(obj).__qualname__} is pickled by its name, {reduced!r}")
+        return reduced
 
     def _module(self, module: ModuleType) -> Any:
         name = module.__name__
@@ -192,6 +207,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             return reduced
         make, arguments, state, *_, fill = reduced
         facts = _facts(module) if module is not None and is_own(module) else {}
+        if _lookers(kind.__mro__[1:]) and not issubclass(kind, Enum):
+            make, arguments = _make_unseen, (make, arguments)
         return make, arguments, (self._modules, facts, fill, state), None, None, _fill_class
 
 
@@ -211,6 +228,11 @@ def _facts(module: ModuleType) -> dict[str, Any]:
     return {**facts, **({"__path__": list(facts["__path__"])} if "__path__" in facts else {})}
 
 
+def _lookers(classes: Iterable[type]) -> list[type]:
+    """Return those that look at each new subclass."""
+    return [base for base in classes if "__init_subclass__" in vars(base) and base.__module__ not in OF_TYPES]
+
+
 def _is_found(kind: type, module: ModuleType) -> bool:
     found: Any = module
     for name in kind.__qualname__.split("."):
@@ -224,6 +246,19 @@ def _is_of_program(value: Any) -> bool:
 
 def _cached(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
+
+
+def _make_unseen(make: Callable[..., type], arguments: tuple[Any, ...]) -> type:
+    """Make a class that is yet to be filled; its bases, which would look at it, have seen it at home."""
+    bases = {base for given in types.resolve_bases(arguments[2]) for base in _lookers(given.__mro__)}
+    own = {base: vars(base)["__init_subclass__"] for base in bases}
+    for base in own:
+        base.__init_subclass__ = classmethod(lambda cls, **options: None)  # type: ignore[method-assign, assignment]
+    try:
+        return make(*arguments)
+    finally:
+        for base, hook in own.items():
+            base.__init_subclass__ = hook  # type: ignore[method-assign]
 
 
 def _make_function(code: Any, names: dict[str, Any], name: Any, defaults: Any, closure: Any) -> FunctionType:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from psflow import Estimator, EvalSpec, RunConfig, TrainSpec, train_and_evaluate
+from psflow import Estimator, EvalSpec, RunConfig, SessionRunHook, TrainSpec, train_and_evaluate
 from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.errors import UsageError
 from tests.leak_guard import no_leaks
 from tests.user_modules import Program, writing_modules
 
@@ -95,3 +96,17 @@ def test_a_ps_has_nothing_of_the_program(program: Program, client: Client, tmp_p
     put_on_path(client, tmp_path / "program")
     trained(client, program({"other_of_t.py": MODEL.format(step=1)}), tmp_path / "runs")
     assert sum(client.run(eval, f"{LIBRARY!r} in __import__('sys').modules").values()) == 3  # chief, worker, evaluator
+
+
+class Holds(SessionRunHook):
+    def __init__(self) -> None:
+        self.held = (number for number in range(3))
+
+
+def test_what_cannot_travel_is_named_before_a_role_starts(program: Program, client: Client, tmp_path: Path) -> None:
+    module: Any = program({"edited_of_t.py": MODEL.format(step=1)})
+    estimator = Estimator(module.model, str(tmp_path / "runs"))
+    train_spec = TrainSpec(module.data, max_steps=1, hooks=[Holds()])
+    words = r"^the job cannot travel .*: train_spec, TrainSpec.hooks, item 0, Holds.held is a generator \(cannot pickle"
+    with pytest.raises(UsageError, match=words):
+        train_and_evaluate(estimator, train_spec, EvalSpec(module.data, steps=1), client=client, num_workers=0)

@@ -169,7 +169,7 @@ class Hook:
         (lambda m: m.rows, "global 'con' of store_of_t"),
         (lambda m: functools.partial(print, m.con), "argument 0 of it"),
         (lambda m, con=None: (lambda con: lambda: con)(m.con), "variable 'con' of .*lambda.*"),
-        (lambda m: TrainSpec(m.rows), "TrainSpec.input_fn, global 'con' of store_of_t"),
+        (lambda m: TrainSpec(m.rows), "input_fn, global 'con' of store_of_t"),
         (lambda m: {"hook": m.Hook(m.con)}, "the value of 'hook', Hook.con"),
     ],
 )
@@ -205,6 +205,59 @@ def test_a_member_of_a_module_that_nobody_uses_may_stay(program: Program, elsewh
     words = elsewhere("opened[0]('numbers')", data)
     assert "module 'settings_of_t' has no 'numbers' here; it stayed in the caller's process: cannot pickle" in words
     assert "has no 'nobody' here; there is none" in elsewhere("opened[0]('nobody')", data)
+
+
+BASES = """
+import abc
+SEEN = []
+class Base(abc.ABC):
+    def __init_subclass__(cls, name, **options):
+        super().__init_subclass__(**options)
+        cls.name = name
+        SEEN.append((name, cls.size))
+class Shelf(Base, name="shelf"):
+    size = 3
+    def __init__(self):
+        super().__init__()
+class Wide(Shelf, name="wide"):
+    size = 4
+def f():
+    class Local(Wide, name="local"):
+        size = 5
+    return [(kind.name, kind.size, kind.__mro__[1].__name__) for kind in (Shelf, Wide, type(Wide()))], SEEN, Local.name
+"""
+
+
+def test_a_base_that_looks_at_its_subclasses_is_shown_none_that_is_empty(
+    program: Program, elsewhere: Elsewhere
+) -> None:
+    module: Any = program({"bases_of_t.py": BASES})
+    data = pickled(module.f, "the job")
+    words = elsewhere("opened[0]()", data)
+    assert words == repr(module.f())
+    del module.SEEN[2:]
+    assert repr(unpickled(data)()) == words
+
+
+NAMES = """
+from typing import NewType
+Price = NewType("Price", int)
+def f(price: Price):
+    return Price(price)
+class Nothing:
+    def __reduce__(self):
+        return "NOTHING"
+NOTHING = Nothing()
+def g():
+    return NOTHING
+"""
+
+
+def test_nothing_travels_by_its_name(program: Program, elsewhere: Elsewhere) -> None:
+    module: Any = program({"names_of_t.py": NAMES})
+    assert elsewhere("opened[0](3)", pickled(module.f, "the job")) == "3"
+    with pytest.raises(UsageError, match=r"global 'NOTHING' of names_of_t is a names_of_t.Nothing \(.*by its name"):
+        pickled(module.g, "the job")
 
 
 def test_an_extension_module_stays_and_is_named(program: Program, elsewhere: Elsewhere, tmp_path: Path) -> None:
