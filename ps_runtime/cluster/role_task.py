@@ -18,7 +18,7 @@ from psflow.ps_runtime.cluster.heartbeats import pulse_shown
 from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.cluster.loss_messages import receiving
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
-from psflow.ps_runtime.errors import StoppedError
+from psflow.ps_runtime.errors import StoppedError, TransportError
 from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.chief import run_chief
 from psflow.ps_runtime.roles.context import RoleContext
@@ -48,8 +48,11 @@ def run_role(
     *,
     is_alone: bool,
     first_step_at: float | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any] | TransportError | StoppedError:
     """Be `role` of a job; return its report. The body of a Dask task.
+
+    The error of a life that others have ended, or gone on without, is returned, too: Dask logs a traceback of whatever
+    a task raises, and the job may be healthy.
 
     Parameters
     ----------
@@ -86,6 +89,8 @@ def run_role(
             job = _as_seen_by(unpickled(pickled), role, worker)  # which may import for long
             with one_thread(), told_logs(context):
                 return _run(job, context, addresses, worker, topic, is_alone=is_alone)
+        except (TransportError, StoppedError) as ended:
+            return ended
         finally:
             context.emit(RoleEnded())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +25,14 @@ from psflow import (
     RunConfig,
     SessionRunArgs,
     SessionRunHook,
+    StepDeadline,
     StopAtStepHook,
     TrainSpec,
     get_variable,
     stop_if_lower_hook,
     train_and_evaluate,
 )
+from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
@@ -38,6 +41,7 @@ from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.errors import CapacityError, ModelDirError, RoleFailedError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.model.hooks import Coordinator
+from psflow.ps_runtime.roles.events import LogMessage, RoleLost
 from tests.leak_guard import no_leaks
 
 pytestmark = pytest.mark.cluster(shared=True)
@@ -279,3 +283,41 @@ def test_a_job_that_waits_for_slots_can_be_stopped(client: Client, tmp_path: Pat
         let_go.clear()
     assert events == []
     assert_free(client)
+
+
+class Hesitating(SessionRunHook):
+    """Has the first life of a worker wait at its third step until somebody lets it go."""
+
+    def __init__(self, let_go: str) -> None:
+        self._let_go = Path(let_go)
+        self._num_steps = 0
+
+    def before_run(self, context: Any) -> None:
+        self._num_steps += 1
+        if not context.session.is_chief and self._num_steps == 3:
+            while not self._let_go.exists():
+                time.sleep(0.01)
+
+
+def erred_tasks(dask_scheduler: Any) -> list[str]:
+    return [str(key) for key, _, end, *_ in dask_scheduler.transition_log if end == "erred"]
+
+
+def test_a_worker_that_is_late_is_replaced_and_no_task_of_dask_fails(client: Client, tmp_path: Path) -> None:
+    let_go = tmp_path / "let_go"
+    lost: list[RoleLost] = []
+
+    def on_event(event: object) -> None:
+        if isinstance(event, LogMessage) and "they go on without it" in event.message:
+            let_go.touch()
+        elif isinstance(event, RoleLost):
+            lost.append(event)
+
+    config = RunConfig(tf_random_seed=1, save_checkpoints_steps=50, step_deadline=StepDeadline(min_secs=1.0))
+    slow = Estimator(linear_regression, str(tmp_path / "job"), config)
+    spec = TrainSpec(endless, max_steps=400, hooks=[Hesitating(str(let_go))])
+    train_and_evaluate(slow, spec, EVAL, client=client, num_workers=1, on_event=on_event)
+    assert {event.role for event in lost} == {"worker-0"}  # a busy machine may make it late once more
+    record = JobFile(slow.model_dir).read()
+    assert record is not None
+    assert [key for key in client.run_on_scheduler(erred_tasks) if record.job_id in key] == []
