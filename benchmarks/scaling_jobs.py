@@ -17,6 +17,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from psflow import Dataset, GradientDescent, PsListening, RunConfig, TrainSpec
+from psflow.ps_runtime.checkpoint.job_file import Owner
+from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.client.saving import SavingClient
 from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients, never_stop
 from psflow.ps_runtime.client.training import TrainingClient
@@ -53,6 +55,7 @@ def bare_job(shard_nbytes: int, num_ps: int, num_replicas: int) -> JobSpec:
         token="",
         attempt=1,
         model_dir="",
+        owner=Owner(ProcessId.current(), "", 0.0),
         model_fn=bare_job,
         params={},
         config=RunConfig(save_checkpoints_secs=None),

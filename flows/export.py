@@ -105,7 +105,8 @@ def export_checkpoint(plan: ExportPlan) -> dict[str, Any]:
     model_dir, name = plan.training.model_dir, plan.training.parameters.registered_model
     run_id = _run_id(plan)
     registration = Registration(plan.tracked.store, run_id, name)
-    with ExportDirectory.opened(FileStore(model_dir).path(f"export/{plan.exporter}")) as directory:
+    files = FileStore(model_dir)
+    with ExportDirectory.opened(files.directory(f"export/{plan.exporter}"), files.root) as directory:
         exported, is_new = plan.exported, False
         if exported is None or not os.path.isdir(exported.path):
             before = directory.versions()

@@ -30,6 +30,7 @@ from psflow.ps_runtime.cluster.missing_workers import slots_needed
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.errors import CheckpointError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.model_dir import lost_job
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 
@@ -228,6 +229,8 @@ def _tell_model_dir(seen: _Plan, asked: TrainParameters, beginning: Beginning | 
         f"{asked.model_dir}: {state}{until}",
         {"path": asked.model_dir, "state": state, "step": step, "max_steps": end},
     )
+    if (lost := seen.attempt(lambda: lost_job(asked.model_dir))) is not None:
+        seen.tell("lost job", lost)
     changes = [str(change) for change in beginning.changes] if beginning else []
     if changes:
         seen.tell("changed", "; ".join(changes), changes)

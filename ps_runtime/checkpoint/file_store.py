@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterable, Iterator
+from typing import BinaryIO
 
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
@@ -14,15 +16,19 @@ from psflow.ps_runtime.checkpoint.files import (
     Chunk,
     Fence,
     append_line,
-    atomic_write_bytes,
     fsync_directory,
     locked,
+    make_directory,
     open_fence,
     replacing,
+    storing,
 )
+from psflow.ps_runtime.errors import LostDirectoryError
 from psflow.ps_runtime.scratch import scratch_directory
 
-__all__ = ["FileStore"]
+__all__ = ["SHARED", "FileStore"]
+
+SHARED = "use a directory that all hosts see under this name, on a shared mount, or a URL such as s3://bucket/run"
 
 
 class FileStore:
@@ -33,12 +39,16 @@ class FileStore:
     url : str
         A local path, or any URL that fsspec knows.
     fence : callable, optional
-        Called right before a file is written or has a further line; if it raises, all is as it was before.
+        Called right before a directory is made, or a file is written or has a further line; if it raises, all is as it
+        was before.
 
     Notes
     -----
     Every call blocks; thread-safe as far as the store is. What a call has written or removed is durable when it
     returns on a local directory, and as durable as the store makes it elsewhere.
+
+    A local directory is made by `create` alone. What writes into one that is not there, as somebody has removed or
+    moved it, or as it is on the disk of another host, raises a LostDirectoryError, and makes nothing.
     """
 
     def __init__(self, url: str, fence: Fence = open_fence) -> None:
@@ -47,9 +57,20 @@ class FileStore:
         self.fs, self.root = url_to_fs(url)
         self.is_local = isinstance(self.fs, LocalFileSystem)
 
+    def create(self) -> None:
+        """Make the directory, and those above it, where it is local and not there: for who owns it. Idempotent."""
+        if self.is_local:
+            with storing(self.root):
+                make_directory(self.root)
+
     def path(self, name: str) -> str:
         """Return the path of `name` in its store: a path of the operating system if `is_local`."""
         return f"{self.root.rstrip('/')}/{name}"
+
+    def directory(self, name: str) -> str:
+        """Return the path of the directory `name` of a local store, made where it is missing."""
+        self._make_parent(f"{name}/.")
+        return self.path(name)
 
     def names(self, directory: str) -> list[str]:
         """Return what `directory` holds, sorted; nothing if there is no such directory."""
@@ -80,11 +101,11 @@ class FileStore:
         There it goes past the page cache where it can.
         """
         if self.is_local:
-            with replacing(self.path(name), fence=self._fence) as stream:
+            with self.replacing(name) as stream:
                 write_direct(stream.fileno(), chunks)
             return
-        self._make_parent(name)
         self._fence()  # not at the end: what a store was given it keeps, also after a failure
+        self._make_parent(name)
         with self.fs.open(self.path(name), "wb") as stream:
             for chunk in chunks:
                 stream.write(chunk)
@@ -95,11 +116,19 @@ class FileStore:
         What is private nobody but the owner can read, if the directory is local; elsewhere its rights are the store's.
         """
         if self.is_local:
-            atomic_write_bytes(self.path(name), data, is_private=is_private, fence=self._fence)
+            with self.replacing(name, is_private=is_private) as stream:
+                stream.write(data)
             return
-        self._make_parent(name)
         self._fence()
+        self._make_parent(name)
         self.fs.pipe_file(self.path(name), data)
+
+    @contextlib.contextmanager
+    def replacing(self, name: str, *, is_private: bool = False) -> Iterator[BinaryIO]:
+        """Give a file of a local directory to write to, which becomes the file `name` after the block, or never."""
+        self._make_parent(name)
+        with replacing(self.path(name), is_private=is_private, fence=self._fence) as stream:
+            yield stream
 
     def send(self, path: str, name: str) -> None:
         """Put the local file `path` as the file `name` of a store that is not local."""
@@ -117,6 +146,7 @@ class FileStore:
         Several processes may append to one local file at once; elsewhere the file is put anew, by one writer.
         """
         if self.is_local:
+            self._make_parent(name)
             append_line(self.path(name), line, self._fence)
             return
         before = b"" if self.size(name) is None else self.read(name)
@@ -153,8 +183,20 @@ class FileStore:
         if not self.is_local:
             yield
             return
+        self._make_parent(name)
         with locked(self.path(name)):
             yield
 
     def _make_parent(self, name: str) -> None:
-        self.fs.makedirs(self.path(name).rpartition("/")[0], exist_ok=True)
+        """Make the directory of the file `name`, but not that of the store itself."""
+        parent = self.path(name).rpartition("/")[0]
+        if not self.is_local:
+            self.fs.makedirs(parent, exist_ok=True)
+            return
+        with storing(self.path(name)):
+            if not os.path.isdir(self.root):
+                what = f"{socket.gethostname()} has no such directory: it was removed or moved, or never was there"
+                raise LostDirectoryError(self.root, f"{what}; nothing was written; move it back, or {SHARED}")
+            if not os.path.isdir(parent):
+                self._fence()
+                make_directory(parent, within=self.root)

@@ -10,6 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import BinaryIO
 
 from psflow.ps_runtime.deadline import Deadline
@@ -25,6 +26,7 @@ __all__ = [
     "fsync_directory",
     "fsync_tree",
     "locked",
+    "look_again",
     "make_directory",
     "open_fence",
     "reading",
@@ -64,9 +66,9 @@ def atomic_write_bytes(path: str, data: bytes, *, is_private: bool = False, fenc
 def replacing(path: str, *, is_private: bool = False, fence: Fence = open_fence) -> Iterator[BinaryIO]:
     """Give an empty file to write to, which becomes the file `path` after the block, durably, or never.
 
-    What is private nobody but the owner can read. Missing parent directories are made. If several processes write one
-    path at once, the last one's content stays, unless its `fence` raises. A process killed meanwhile leaves a ``.tmp``
-    file beside it, which no reader looks at.
+    What is private nobody but the owner can read. If several processes write one path at once, the last one's content
+    stays, unless its `fence` raises. A process killed meanwhile leaves a ``.tmp`` file beside it, which no reader looks
+    at.
 
     Raises
     ------
@@ -76,7 +78,6 @@ def replacing(path: str, *, is_private: bool = False, fence: Fence = open_fence)
     directory, name = os.path.split(path)
     temporary = os.path.join(directory, f".{name}.{secrets.token_hex(4)}.tmp")
     with storing(path):
-        make_directory(directory)
         try:
             with open(temporary, "xb", opener=_open_private if is_private else None) as stream:
                 yield stream
@@ -143,7 +144,6 @@ def append_line(path: str, line: bytes, fence: Fence = open_fence) -> None:
 
 
 def _append_line(path: str, line: bytes, fence: Fence) -> None:
-    make_directory(os.path.dirname(path))
     with open(path, "a+b") as stream:
         _lock(stream.fileno(), path)
         stream.seek(0)
@@ -156,15 +156,27 @@ def _append_line(path: str, line: bytes, fence: Fence) -> None:
     fsync_directory(os.path.dirname(path))
 
 
-def make_directory(path: str) -> None:
-    """Make the directory `path` and its parents where they are missing, durably."""
+def make_directory(path: str, within: str = "") -> None:
+    """Make the directory `path` and its parents, as far as they are missing, durably; only those below `within`."""
     missing = []
-    while path and not os.path.isdir(path):
+    while path not in ("", within) and not os.path.isdir(path):
         missing.append(path)
         path = os.path.dirname(path)
     for directory in reversed(missing):
-        os.makedirs(directory, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # another process has made it just now
+            os.mkdir(directory)
         fsync_directory(os.path.dirname(directory))
+
+
+def look_again(path: str) -> None:
+    """Have a network file system ask its server what the directories above `path` hold.
+
+    A host that has looked for a file in vain may believe for a minute that there is none; to open a directory makes it
+    ask (NFS).
+    """
+    for directory in reversed(Path(path).parents):
+        with contextlib.suppress(OSError):
+            os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 def fsync_directory(path: str) -> None:
@@ -199,7 +211,6 @@ def locked(path: str) -> Iterator[None]:
     WaitTimeoutError
         If another process holds it for minutes: it is stopped, say.
     """
-    make_directory(os.path.dirname(path))
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         _lock(descriptor, path)

@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.files import look_again
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.checkpoint.typed_json import UnixTime, as_kind, from_json
-from psflow.ps_runtime.errors import CheckpointError, ModelDirError
+from psflow.ps_runtime.errors import CheckpointError, LostDirectoryError, ModelDirError
 
 __all__ = ["JobFile", "JobRecord", "Owner"]
 
@@ -141,7 +142,7 @@ class JobFile:
             ) from error
 
     def claim(self) -> JobRecord:
-        """Become the owner of the job: of a new one, or of the one whose owner left or died.
+        """Become the owner of the job: of a new one, or of the one whose owner left or died. Makes the model_dir.
 
         Raises
         ------
@@ -150,6 +151,7 @@ class JobFile:
         CheckpointError
             If the file is damaged.
         """
+        self._files.create()
         with self._locked():
             self.check_place()
             record = self.read() or JobRecord(job_id=secrets.token_hex(8), model_dir=self._place)
@@ -192,19 +194,18 @@ class JobFile:
         return None if record is None else self._refusal(record)
 
     def renew(self) -> JobRecord:
-        """Say that the owner lives; ModelDirError if the job is another's by now."""
-        with self._locked():
-            return self._write(replace(self._mine(), lease_expires=self._clock() + self._lease_secs))
+        """Say that the owner lives; ModelDirError if the job is another's by now, LostDirectoryError if it is gone."""
+        with self._held() as record:
+            return self._write(replace(record, lease_expires=self._clock() + self._lease_secs))
 
     def update(self, *, run_id: str | None = None, **facts: Any) -> JobRecord:
-        """Note the MLflow run, or other facts as JSON values; ModelDirError if the job is another's by now."""
-        with self._locked():
-            record = self._mine()
+        """Note the MLflow run, or other facts as JSON values; raises what `renew` does."""
+        with self._held() as record:
             return self._write(replace(record, run_id=run_id or record.run_id, facts={**record.facts, **facts}))
 
     def release(self) -> None:
-        """Leave the job to whoever claims it next. Idempotent; nothing happens if it is another's by now."""
-        with self._locked():
+        """Leave the job to whoever claims it next. Idempotent; nothing happens if it is gone, or another's by now."""
+        with contextlib.suppress(LostDirectoryError), self._locked():
             record = self.read()
             if record is not None and record.owner is not None and record.owner.token == self._me.token:
                 self._write(replace(record, owner=None, lease_expires=0.0))
@@ -223,12 +224,30 @@ class JobFile:
         is_alive = None if owner.process == self._me.process else owner.process.is_alive()
         return self._clock() < lease_expires if is_alive is None else is_alive
 
+    def found_instead(self, owner: Owner) -> str | None:
+        """Return what a process sees here in place of the claim of `owner`; None if it sees that."""
+        try:
+            record = self.read()
+        except (CheckpointError, OSError) as error:
+            return str(error)
+        if record is None:
+            if self._files.is_local:
+                look_again(self._files.path(NAME))  # for the next time
+            return f"no {NAME}"
+        if record.owner is None or record.owner.token != owner.token:
+            return f"the {NAME} of {record.owner.process if record.owner else 'a job that nobody runs'}"
+        return None
+
     def _mine(self) -> JobRecord:
         record = self.read()
-        if record is None or record.owner is None or record.owner.token != self._me.token:
+        if record is None:
+            what = f"its {NAME} is gone: the model_dir was removed or moved while {self._me.process} trains there"
+            remedy = "move it back, then run the same command again to resume; without it a new job begins at step 0"
+            raise LostDirectoryError(self._files.url, f"{what}; {remedy}")
+        if record.owner is None or record.owner.token != self._me.token:
             owner = (
                 f"which {record.owner.process} has owned since {_utc(record.owner.since)}"
-                if record and record.owner
+                if record.owner
                 else "which nobody owns now"
             )
             raise ModelDirError(
@@ -249,6 +268,13 @@ class JobFile:
     def _write(self, record: JobRecord) -> JobRecord:
         self._files.put(NAME, record.to_json().encode(), is_private=True)
         return record
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[JobRecord]:
+        """Hold the lock of the job, which must be this owner's still; give what the file says."""
+        self._mine()  # first: where it is gone the lock would be made anew
+        with self._locked():
+            yield self._mine()
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

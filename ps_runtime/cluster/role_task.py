@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from distributed import Worker, get_worker
 from distributed.core import Status
 
+from psflow.ps_runtime.checkpoint.owner_mark import job_mark
 from psflow.ps_runtime.client.shard_client import Dial
 from psflow.ps_runtime.cluster.departure import Departure, departure_of
 from psflow.ps_runtime.cluster.fencing import SchedulerFence
@@ -87,7 +88,10 @@ def run_role(
         context.emit(RoleStarted())
         try:
             job = _as_seen_by(unpickled(pickled), role, worker)  # which may import for long
-            with one_thread(), told_logs(context):
+            mark = job_mark(job.model_dir, job.owner, str(role), liveness.check)
+            mark.find()
+            context.fence = mark.after(context.fence)
+            with one_thread(), told_logs(context), mark.explaining():
                 return _run(job, context, addresses, worker, topic, is_alone=is_alone)
         except (TransportError, StoppedError) as ended:
             return ended

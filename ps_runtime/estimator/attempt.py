@@ -15,10 +15,10 @@ from typing import Any, Protocol, Self
 from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord
 from psflow.ps_runtime.checkpoint.records import clear_finished, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.errors import ModelDirError, PsflowError, UsageError
+from psflow.ps_runtime.errors import LostDirectoryError, ModelDirError, PsflowError, UsageError
 from psflow.ps_runtime.estimator.fork import FORKED_FROM, Fork
 from psflow.ps_runtime.estimator.local import run_local
-from psflow.ps_runtime.estimator.model_dir import check_local, check_model_dir
+from psflow.ps_runtime.estimator.model_dir import check_local, check_model_dir, lost_job
 from psflow.ps_runtime.estimator.planned_hooks import apply_saver_hook, check_waiters, warn_of_early_stopping
 from psflow.ps_runtime.estimator.planning import JobPlan, plan_job
 from psflow.ps_runtime.estimator.warm_start import plan_warm_start
@@ -143,11 +143,12 @@ class Attempt:
         if scaffold is not None and scaffold.saver is not None:
             self._config = scaffold.saver.applied_to(self._config)
         check_model_dir(estimator.model_dir, self.plan.model)
+        self._lost_job = lost_job(estimator.model_dir)
         if fork is not None:
             fork.check(self.plan.model)
         self.warm_start = self._plan_warm_start(estimator.warm_start_from)
         self._released = threading.Event()
-        self._loss: ModelDirError | None = None
+        self._loss: ModelDirError | LostDirectoryError | None = None
 
     def _plan_warm_start(self, settings: WarmStartSettings | None) -> WarmStart | None:
         """Return where first values come from; None if model_dir has values already, or nobody asks for others."""
@@ -189,7 +190,10 @@ class Attempt:
             self._let_go()
 
     def check(self) -> None:
-        """Raise ModelDirError if the job is another's by now, StoppedError if the task of this thread is to end."""
+        """Raise why the job is not this owner's any more, if so; StoppedError if the task of this thread is to end.
+
+        It is another's by now (ModelDirError), or its model_dir is gone (LostDirectoryError).
+        """
         check_task()
         if self._loss is not None:
             raise self._loss
@@ -240,11 +244,14 @@ class Attempt:
         estimator, store = self._estimator, CheckpointStore(self.model_dir)
         latest = store.latest()
         facts = None if latest is None else store.manifest(latest).job
+        owner = self.record.owner
+        assert owner is not None, "only its owner hands it out"
         return JobSpec(
             job_id=self.record.job_id,
             token=secrets.token_hex(16),
             attempt=self.number,
             model_dir=estimator.model_dir,
+            owner=owner,
             model_fn=estimator.caller.model_fn,
             params=estimator.caller.params,
             config=self._config,
@@ -274,7 +281,7 @@ class Attempt:
             logger.info("%s: %s", event.role, event)
 
     def _take_over(self, record: JobRecord) -> None:
-        for sentence in (*self.plan.ignored, *self.plan.doubts):
+        for sentence in (*self.plan.ignored, *self.plan.doubts, *filter(None, [self._lost_job])):
             logger.warning("%s", sentence)
         begun = {} if self._fork is None else self._fork.facts()
         self.number = int({**record.facts, **begun}.get("attempts", 0)) + 1
@@ -318,7 +325,7 @@ class Attempt:
         while not released.wait(RENEW_SECS):
             try:
                 self._file.renew()
-            except ModelDirError as error:
+            except (ModelDirError, LostDirectoryError) as error:
                 if self._released is released:  # else it was let go, and is held again
                     self._loss = error
                 return

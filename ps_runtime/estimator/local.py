@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from psflow.ps_runtime.checkpoint.owner_mark import job_mark
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.model.caller import BuiltModel
 from psflow.ps_runtime.one_thread import one_thread
@@ -60,7 +61,8 @@ def open_local(
     job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], None], built: BuiltModel | None = None
 ) -> Iterator[LocalJob]:
     """Open a whole job in this process, for somebody who makes its steps. The parameters are `run_local`'s. Blocks."""
-    parts = PsParts(job, 0, lambda event: server.post(event))
+    mark = job_mark(job.model_dir, job.owner, "the training", check)
+    parts = PsParts(job, 0, lambda event: server.post(event), fence=mark.confirm)
     server = InProcessServer(parts.handler)
     evaluator = _EvaluatorThread()
 
@@ -68,13 +70,13 @@ def open_local(
         return server.connect("ps-0")
 
     def context(role: Role, check: Callable[[], None]) -> RoleContext:
-        return RoleContext(RoleId(role, 0), job.first_incarnation, check, on_event)
+        return RoleContext(RoleId(role, 0), job.first_incarnation, check, on_event, fence=mark.confirm)
 
     def check_chief() -> None:
         check()
         evaluator.check()
 
-    with one_thread(), ExitStack() as stack:
+    with one_thread(), mark.explaining(), ExitStack() as stack:
         for close in (server.close, parts.close, evaluator.stop):  # the last one first, and all whatever one raises
             stack.callback(close)
         if job.eval_specs:

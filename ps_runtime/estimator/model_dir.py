@@ -19,7 +19,7 @@ from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.specs.directories import absolute, is_local
 from psflow.ps_runtime.specs.variables import ModelSpec
 
-__all__ = ["check_local", "check_model_dir"]
+__all__ = ["check_local", "check_model_dir", "lost_job"]
 
 
 def check_local(model_dir: str) -> None:
@@ -75,6 +75,18 @@ def check_model_dir(model_dir: str, model: ModelSpec) -> None:
                 *differences,
             )
         )
+
+
+def lost_job(model_dir: str) -> str | None:
+    """Return, for people, that `model_dir` has checkpoints whose ``job.json`` is missing; None if it is not so."""
+    latest = CheckpointStore(model_dir).latest()
+    if latest is None or JobFile(model_dir).read() is not None:
+        return None
+    return (
+        f"{model_dir} has checkpoints, the latest of step {latest}, but no job.json: a new job goes on from there, and "
+        "its MLflow run is a new one, without the training metrics of the steps before; to go on in the run of the "
+        "earlier job, put its job.json back"
+    )
 
 
 def _check_writable(model_dir: str) -> None:

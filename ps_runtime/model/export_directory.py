@@ -21,13 +21,14 @@ _TEMPORARY = ".psflow-tmp-"
 class ExportDirectory:
     """``model_dir/export/<exporter>``, or a folder of the user, held by one process at a time; made by `opened`."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, root: str) -> None:
         self.path = path
+        self._root = root
 
     @classmethod
     @contextlib.contextmanager
-    def opened(cls, path: str) -> Iterator[ExportDirectory]:
-        """Give the directory, made if missing, once no other process of this host holds it."""
+    def opened(cls, path: str, root: str | None = None) -> Iterator[ExportDirectory]:
+        """Give the directory, made if missing, once no other process of this host holds it; `root` is its model_dir."""
         with contextlib.ExitStack() as stack:
             with storing(path):
                 make_directory(path)
@@ -35,7 +36,7 @@ class ExportDirectory:
             for name in os.listdir(path):
                 if name.startswith(_TEMPORARY):  # nobody else is writing: its writer is dead
                     shutil.rmtree(os.path.join(path, name))
-            yield cls(path)
+            yield cls(path, path if root is None else root)
 
     def versions(self) -> list[int]:
         """Return the versions that are here, ascending."""
@@ -74,3 +75,13 @@ class ExportDirectory:
             yield path
         finally:
             shutil.rmtree(path, ignore_errors=True)
+            self._remove_made_anew()
+
+    def _remove_made_anew(self) -> None:
+        """Remove what a writer has made where this directory was moved away: only there it is without the lock."""
+        directory = self.path
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
+            while directory != self._root:
+                directory = os.path.dirname(directory)
+                os.rmdir(directory)

@@ -141,7 +141,7 @@ class Exporter(ABC):
         files = FileStore(model_dir)
         if not files.is_local:
             raise UsageError((f"model_dir {model_dir}: exports are written to local paths only; choose a local one",))
-        with ExportDirectory.opened(files.path(f"export/{self.name}")) as directory:
+        with ExportDirectory.opened(files.directory(f"export/{self.name}"), files.root) as directory:
             return self._export(directory, bundle, writer, CheckpointStore(model_dir), is_the_final_export)
 
     @abstractmethod

@@ -20,6 +20,7 @@ from psflow.ps_runtime.checkpoint.records import (
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClient
 from psflow.ps_runtime.client.watching import WatchingClient
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import NoBestError
 from psflow.ps_runtime.model.best import best_of, not_finite
 from psflow.ps_runtime.model.caller import ModelCaller
@@ -38,6 +39,8 @@ from psflow.ps_runtime.roles.role_metrics import Sample
 __all__ = ["run_evaluator"]
 
 SLICE_SECS = 0.25
+LOOK_SECS = 5.0
+"""Until it looks again whether its model_dir is still there."""
 
 
 def run_evaluator(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict[str, Any]:
@@ -71,9 +74,12 @@ def run_evaluator(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> 
 
 
 def _evaluate_all(evaluator: _Evaluator, watching: WatchingClient, context: RoleContext) -> None:
-    is_over = False
+    is_over, look = False, Deadline(LOOK_SECS)
     while not is_over:
         context.check()
+        if look.has_passed:
+            context.fence()  # a model_dir that is gone has no checkpoints, and it would wait for some
+            look = Deadline(LOOK_SECS)
         pending = evaluator.pending()
         finished = evaluator.finished()  # read after the checkpoints: the marker is there before the final one
         final_step = None if finished is None else finished.final_step
@@ -112,7 +118,7 @@ class _Evaluator:
     def __init__(self, job: JobSpec, context: RoleContext) -> None:
         self._job = job
         self._context = context
-        self._store = CheckpointStore(job.model_dir)
+        self._store = CheckpointStore(job.model_dir, fence=context.fence)
         self._log = EvaluationLog(job.model_dir, context.fence)
         assert job.model.schema is not None  # which the plan of a job sets
         self._schema = job.model.schema

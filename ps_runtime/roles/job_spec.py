@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from psflow.ps_runtime.checkpoint.job_file import Owner
 from psflow.ps_runtime.model.export_bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.model.warm_start import WarmStart
@@ -34,6 +35,8 @@ class JobSpec:
         The n-th start of the job, from 1; it makes the incarnations of all roles new.
     model_dir : str
         Path or URL of the directory of the training.
+    owner : Owner
+        Who has claimed the job there: every role looks for that claim before it begins and before what it writes.
     model_fn : callable
         The user's, as the Estimator takes it.
     params : mapping
@@ -73,6 +76,7 @@ class JobSpec:
     token: str = field(repr=False)
     attempt: int
     model_dir: str
+    owner: Owner
     model_fn: Callable[..., Any]
     params: Mapping[str, Any]
     config: RunConfig

@@ -111,6 +111,7 @@ class PredictionFolder:
         Whoever calls this holds the folder. UsageError as in `check`. `about` is noted beside the job.
         """
         self.check(job)
+        self._files.create()
         self._remove_unfinished()
         if self.record() is None:
             if index is not None:

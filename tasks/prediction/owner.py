@@ -18,7 +18,7 @@ from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.job_file import Owner
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.checkpoint.typed_json import UnixTime, as_kind, from_json
-from psflow.ps_runtime.errors import PsflowError, UsageError
+from psflow.ps_runtime.errors import LostDirectoryError, PsflowError, UsageError
 from psflow.ps_runtime.redaction import shown_path
 
 __all__ = ["OutputClaim"]
@@ -60,7 +60,7 @@ class OutputClaim:
         self._files, self._clock = files, clock
         self._me = Owner(ProcessId.current(), secrets.token_hex(8), 0.0)
         self._released = threading.Event()
-        self._loss: UsageError | None = None
+        self._loss: UsageError | LostDirectoryError | None = None
 
     def check_free(self) -> None:
         """Raise UsageError if somebody else holds the output, which says who; change nothing."""
@@ -77,16 +77,17 @@ class OutputClaim:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the output is another's by now."""
+        """Whether the output is another's by now, or gone."""
         return self._loss is not None
 
     def check(self) -> None:
-        """Raise UsageError if the output is another's by now."""
+        """Raise UsageError if the output is another's by now, LostDirectoryError if it is gone."""
         if self._loss is not None:
             raise self._loss
 
     def __enter__(self) -> Self:
         self._me = replace(self._me, since=self._clock())
+        self._files.create()
         with self._files.locked(LOCK):
             self.check_free()
             self._write()
@@ -122,7 +123,7 @@ class OutputClaim:
         while not released.wait(RENEW_SECS):
             try:
                 self.renew()
-            except UsageError as error:
+            except (UsageError, LostDirectoryError) as error:
                 self._loss = error
                 return
             except (PsflowError, OSError) as error:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, assert_never
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
-from psflow.ps_runtime.checkpoint.files import begin_to_store, replacing, storing
+from psflow.ps_runtime.checkpoint.files import begin_to_store, storing
 from psflow.ps_runtime.scratch import scratch_directory
 from psflow.tasks.prediction.options import OutputFormat
 
@@ -87,7 +87,7 @@ def writing(files: FileStore, name: str) -> Iterator[HashedStream]:
         If the local disk is full, for one.
     """
     if files.is_local:
-        with replacing(files.path(name)) as stream:
+        with files.replacing(name) as stream:
             yield HashedStream(stream)
         return
     with scratch_directory() as directory:

@@ -119,7 +119,7 @@ class RoleLogs:
 
     def _open(self) -> RotatingFileHandler | None:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(exist_ok=True)  # in a model_dir, which its owner has made
             file = _File(self._path, maxBytes=MAX_FILE_BYTES, backupCount=FILES_TO_KEEP, encoding="utf-8", delay=True)
         except OSError as error:
             _log.warning("cannot write the logs of roles to %s: %s", self._path, error)

@@ -131,6 +131,8 @@ def test_a_job_that_is_there_is_resumed_or_done() -> None:
     assert f"model_dir    {Path.cwd()}/runs/t: is at step 2: there is nothing left to train" in done.lines
     assert done.lines[-1] == "ready; there is nothing left to train"
     assert plan(["t.yaml", "train.max_steps=9"]).facts["model_dir"]["state"] == "resumes from step 2"
+    Path("runs/t/job.json").unlink()
+    assert "of step 2, but no job.json: a new job goes on from there" in plan(["t.yaml"]).facts["lost_job"]
 
 
 def test_a_job_whose_input_has_ended_says_so() -> None:

@@ -71,7 +71,10 @@ def clock() -> Clock:
 
 @pytest.fixture(params=["local", "memory"])
 def url(request: pytest.FixtureRequest, tmp_path: Any) -> str:
-    return str(tmp_path / "model") if request.param == "local" else f"memory://{uuid.uuid4().hex}/model"
+    if request.param == "memory":
+        return f"memory://{uuid.uuid4().hex}/model"
+    (tmp_path / "model").mkdir()
+    return str(tmp_path / "model")
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ SHARD = "checkpoints/step_00000003/shard_00001_of_00002.safetensors"
 
 @pytest.fixture
 def target(tmp_path: Any) -> CheckpointStore:
+    (tmp_path / "fork").mkdir()
     return CheckpointStore(str(tmp_path / "fork"))
 
 

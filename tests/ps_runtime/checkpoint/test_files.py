@@ -20,20 +20,48 @@ from psflow.ps_runtime.checkpoint.files import (
     replacing,
     storing,
 )
-from psflow.ps_runtime.errors import StorageError, WaitTimeoutError
+from psflow.ps_runtime.errors import LostDirectoryError, StoppedError, StorageError, WaitTimeoutError
 from tests.full_disk import run_on_small_disk
 
 PowerCuts = Callable[[Callable[[], Any]], Iterator[bool]]
 
 
 def test_a_power_cut_leaves_the_old_content_or_the_new(tmp_path: Any, power_cuts: PowerCuts) -> None:
-    path = tmp_path / "a" / "b" / "file"
+    store, path = FileStore(str(tmp_path)), tmp_path / "a" / "b" / "file"
     seen = set()
-    for _ in power_cuts(lambda: atomic_write_text(str(path), "first")):
+    for _ in power_cuts(lambda: store.put("a/b/file", b"first")):
         seen.add(path.read_text() if path.exists() else None)
-    for _ in power_cuts(lambda: atomic_write_text(str(path), "second")):
+    for _ in power_cuts(lambda: store.put("a/b/file", b"second")):
         seen.add(path.read_text())
     assert seen == {None, "first", "second"}
+
+
+def test_a_directory_is_made_by_create_alone(tmp_path: Any) -> None:
+    def refuse() -> None:
+        raise StoppedError("ps-0", "it was lost meanwhile")
+
+    root = tmp_path / "above" / "run"
+    store, fenced = FileStore(str(root)), FileStore(str(root), refuse)
+    writes: list[Callable[[], object]] = [
+        lambda: store.put("a/file", b""),
+        lambda: store.write("file", [b""]),
+        lambda: store.mark("a/file"),
+        lambda: store.append("file", b"\n"),
+        lambda: store.directory("a"),
+        lambda: store.locked(".lock").__enter__(),
+        lambda: store.replacing("file").__enter__(),
+    ]
+    for write in writes:
+        with pytest.raises(LostDirectoryError, match=rf"^{root}: .* has no such directory: it was removed or moved"):
+            write()
+    assert list(tmp_path.iterdir()) == []
+    store.create()
+    for write in writes:
+        write()
+    store.remove_tree("a")
+    with pytest.raises(StoppedError):
+        fenced.put("a/file", b"")
+    assert not (root / "a").exists()
 
 
 def test_private_files_are_private_from_the_start(tmp_path: Any) -> None:
@@ -157,7 +185,7 @@ def test_a_lock_that_another_process_does_not_release_is_named(tmp_path: Any, mo
 
 
 def test_a_lock_is_free_when_its_holder_is_gone(tmp_path: Any) -> None:
-    path = str(tmp_path / "x" / ".lock")
+    path = str(tmp_path / ".lock")
     with pytest.raises(ZeroDivisionError), locked(path):
         raise ZeroDivisionError
     with locked(path):

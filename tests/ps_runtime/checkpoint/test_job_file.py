@@ -17,7 +17,7 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord, Owner
 from psflow.ps_runtime.checkpoint.process import ProcessId
-from psflow.ps_runtime.errors import CheckpointError, ModelDirError
+from psflow.ps_runtime.errors import CheckpointError, LostDirectoryError, ModelDirError
 
 
 @pytest.fixture
@@ -99,12 +99,16 @@ def test_of_another_host_the_lease_decides(job: JobFile, clock: Any) -> None:
 
 
 def test_who_owns_nothing_can_note_nothing(job: JobFile) -> None:
+    with pytest.raises(LostDirectoryError, match=r"model: its job\.json is gone: .* while process \d+ on .* trains"):
+        job.update(run_id="r2")
+    job.release()
+    assert job.read() is None
+    job.claim()
+    job.release()
     with pytest.raises(
         ModelDirError, match=r"this process no longer owns model_dir .*, which nobody owns now; run the command again"
     ):
         job.update(run_id="r2")
-    job.release()
-    assert job.read() is None
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ def test_the_layout_on_disk(tmp_path: Any, toy: Any) -> None:
 
 def test_a_model_dir_may_hold_any_character(tmp_path: Any, toy: Any) -> None:
     store = CheckpointStore(str(tmp_path / "a [b]* ?c ~é"))
+    store.files.create()
     toy.save(store, 1)
     check_whole(CheckpointStore(store.files.url), 1, toy)
 

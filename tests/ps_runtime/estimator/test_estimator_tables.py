@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,9 @@ from tests.ps_runtime.estimator.ratings import DIM, ITEMS, LABELS, NUM_ITEMS, ra
 
 @pytest.fixture
 def estimator(make):
-    return make(model_fn=ratings)
+    made = make(model_fn=ratings)
+    os.mkdir(made.model_dir)
+    return made
 
 
 def expected_rows(estimator, built, **pushed):

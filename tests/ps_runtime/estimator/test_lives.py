@@ -37,13 +37,21 @@ def old(make: Any) -> str:
     return trained_for_the_fifth_time(make())
 
 
-def test_training_goes_on_where_job_json_is_lost(make: Any, old: str) -> None:
+def test_training_goes_on_where_job_json_is_lost_and_says_so(
+    make: Any, old: str, caplog: pytest.LogCaptureFixture
+) -> None:
     before = last_incarnation(old)
     Path(old, "job.json").unlink()
     make().train(shuffled, max_steps=15)
+    [said] = [text for text in caplog.messages if "job.json" in text]
+    assert said.startswith(
+        f"{old} has checkpoints, the latest of step 10, but no job.json: a new job goes on from there"
+    )
     assert CheckpointStore(old).latest() == 15
     assert last_incarnation(old) == before + 1
+    caplog.clear()
     make().train(shuffled, max_steps=20)
+    assert not [text for text in caplog.messages if "job.json" in text]
     assert CheckpointStore(old).latest() == 20
 
 

@@ -362,6 +362,7 @@ def test_a_damaged_record_is_an_error(tmp_path: Any, writer: Writer, change: dic
 
 
 def test_the_record_is_plain_json_and_moves_with_its_directory(tmp_path: Any, writer: Writer) -> None:
+    (tmp_path / "a").mkdir()
     run(BestExporter(), tmp_path / "a", writer, 7, recall=math.nan)
     record = json.loads((tmp_path / "a" / "export" / "best" / "best.json").read_text(), parse_constant=pytest.fail)
     assert record == {

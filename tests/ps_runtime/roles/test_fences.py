@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
+from psflow.ps_runtime.checkpoint import owner_mark
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished, write_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.errors import StoppedError
+from psflow.ps_runtime.errors import LostDirectoryError, StoppedError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.exporters import LatestExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.roles import evaluator
 from psflow.ps_runtime.roles.chief import run_chief
 from psflow.ps_runtime.roles.evaluator import run_evaluator
 from psflow.ps_runtime.specs.roles import Role
@@ -58,7 +60,8 @@ def files_of(model_dir: str) -> set[str]:
     ("role", "num_open", "left"),
     [
         (Role.PS, 0, set()),
-        (Role.PS, 1, FIRST | {"finished.json"}),
+        (Role.PS, 1, set()),  # it asks before it makes a directory, too
+        (Role.PS, 2, FIRST | {"finished.json"}),
         (Role.CHIEF, 0, {"checkpoints/step_00000000/shard_00000_of_00001.safetensors"}),
         (Role.CHIEF, 1, FIRST),  # it would mark the end next
         (Role.CHIEF, 2, FIRST | {"finished.json", "checkpoints/step_00000003/shard_00000_of_00001.safetensors"}),
@@ -95,9 +98,9 @@ class Writer:
     ("exporter", "num_open", "exports"),
     [
         (NotingExporter("latest"), 0, []),
-        (NotingExporter("latest"), 1, ["exported"]),
-        (LatestExporter("latest"), 1, []),  # it went on while it wrote
-        (LatestExporter("latest"), 2, ["1"]),
+        (NotingExporter("latest"), 2, ["exported"]),
+        (LatestExporter("latest"), 2, []),  # it went on while it wrote
+        (LatestExporter("latest"), 3, ["1"]),
     ],
 )
 def test_an_evaluator_exports_and_records_up_to_its_fence(
@@ -116,3 +119,18 @@ def test_an_evaluator_exports_and_records_up_to_its_fence(
     assert [path.name[: len("exported")] for path in found] == exports
     assert EvaluationLog(estimator.model_dir).read() == []
     assert CheckpointStore(estimator.model_dir).files.size("evaluations.jsonl") in (None, 0)
+
+
+def test_an_evaluator_that_waits_in_a_model_dir_that_is_gone_ends(
+    roles: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((evaluator, "LOOK_SECS"), (evaluator, "SLICE_SECS"), (owner_mark, "CONFIRM_SECS")):
+        monkeypatch.setattr(module, name, 0.001)
+    estimator = Estimator(regression, str(tmp_path / "run"), RunConfig(tf_random_seed=1))
+    with Attempt(estimator, TrainSpec(shuffled, 3), EvalSpec(records, None, start_delay_secs=0)) as attempt:
+        job = attempt.job()
+        context = roles.context(job, Role.EVALUATOR)
+        context.fence = owner_mark.job_mark(job.model_dir, job.owner, "evaluator-0", context.check).confirm
+        os.rename(tmp_path / "run", tmp_path / "moved")
+        with pytest.raises(LostDirectoryError, match=r"evaluator-0 on .* finds no job\.json"):
+            run_evaluator(job, context, [nobody])

@@ -101,7 +101,7 @@ def test_why_nothing_was_written_is_told(tmp_path: Any) -> None:
     assert refused.reason.startswith(
         f"ps-0 could not write its part of checkpoint 7: {tmp_path}/checkpoints/step_00000007/shard"
     )
-    assert "could not be written: File exists" in refused.reason
+    assert "could not be written: Not a directory" in refused.reason
 
 
 def test_a_ps_that_is_lost_while_it_writes_says_so(tmp_path: Any) -> None:
