@@ -7,16 +7,19 @@ import contextlib
 import errno
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import dask
 from distributed import Security
+from distributed.comm.core import FatalCommClosedError
 from distributed.core import rpc
 from distributed.utils import get_ip
 
-from psflow.ps_runtime.checkpoint.files import reading
+from psflow.ps_runtime.checkpoint.file_store import SHARED
+from psflow.ps_runtime.checkpoint.files import look_again, reading
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.certificate_file import FOLDER, read_certificate
@@ -33,7 +36,8 @@ from psflow.ps_runtime.cluster.leading import describe, is_of_cluster
 from psflow.ps_runtime.cluster.own_security import security_of
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import ConfigError, StoppedError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.errors import ConfigError, LostDirectoryError, StoppedError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.roles.events import Event
 from psflow.ps_runtime.roles.trainer import Drive, train
 from psflow.ps_runtime.scratch import scratch_directory
@@ -46,6 +50,8 @@ T = TypeVar("T")
 
 JOIN_TIMEOUT_SECS = 40.0
 """For processes to find each other: with its start and its end one that finds no other takes less than a minute."""
+APART_SECS = 8.0
+"""For a shared file system to show to this host the certificate of a chief that is there."""
 POLL_SECS = 0.2
 CONNECT_TIMEOUT_SECS = 5.0
 """For one of several attempts."""
@@ -110,6 +116,8 @@ def join(
         If this process cannot listen at its address, or cannot read the certificate; or if the role is there already.
     ConfigError
         If the chief has another cluster, another model_dir, or other settings of the program.
+    LostDirectoryError
+        If the chief is there, and its certificate is not in the model_dir that this host sees.
     WaitTimeoutError
         If there is no chief.
     StoppedError
@@ -192,6 +200,7 @@ class _Joining:
 
     async def _ask(self, question: Callable[[Any], Awaitable[T]]) -> tuple[Security, T]:
         """Ask the chief until it answers; return what to connect with, and the answer."""
+        apart = Deadline(APART_SECS)
         while True:
             self.check()
             last: Exception | None = None
@@ -201,11 +210,30 @@ class _Joining:
                     security = security_of(pem)
                     async with self._scheduler(security) as chief:
                         return security, await _answer(question(chief))
+                is_apart = await self._is_there()
             except (UsageError, OSError) as error:  # of an earlier cluster, perhaps, or the chief is not there yet
-                last = error
+                last, is_apart = error, isinstance(error, FatalCommClosedError)
+            if not is_apart:
+                apart = Deadline(APART_SECS)
+            elif apart.has_passed:
+                raise self._not_shared("no certificate" if last is None else "another certificate")
             if self.deadline.has_passed:
                 raise self._no_answer(last)
+            look_again(os.path.join(self.model_dir, FOLDER, "."))
             await asyncio.sleep(POLL_SECS)
+
+    async def _is_there(self) -> bool:
+        """Return whether something listens at the address of the chief, who has put its certificate there before."""
+        with contextlib.suppress(OSError, TimeoutError):
+            connecting = asyncio.open_connection(*resolved(self.cluster.chief))
+            _, writer = await asyncio.wait_for(connecting, ANSWER_TIMEOUT_SECS)
+            writer.close()
+            return True
+        return False
+
+    def _not_shared(self, found: str) -> LostDirectoryError:
+        what = f"{self._chief} is there, but {self.role} on {socket.gethostname()} finds {found} of it in {FOLDER}/"
+        return LostDirectoryError(shown_path(self.model_dir), f"{what}; {SHARED}")
 
     def _no_answer(self, last: Exception | None) -> Exception:
         """Return what to raise if the chief does not answer: the last attempt found no certificate, or had an error."""

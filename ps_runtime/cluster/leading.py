@@ -105,9 +105,9 @@ def lead(
         shown_warnings(),
         scratch_directory() as scratch,
         dask.config.set(QUIET | {"temporary-directory": scratch}),  # else Dask leaves one behind
+        kept_certificate(model_dir, pem),  # first: who finds this process listen, and no certificate, sees another disk
         _nodes(pem, host, port, describe(cluster, model_dir, program), own) as nodes,
         Client(nodes, timeout=START_TIMEOUT_SECS) as client,
-        kept_certificate(model_dir, pem),
     ):
         scheduler: Any = nodes.scheduler
         try:

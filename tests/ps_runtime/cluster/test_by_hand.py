@@ -32,7 +32,7 @@ from psflow.ps_runtime.cluster.joining import OwnProgram, _Joining, join
 from psflow.ps_runtime.cluster.leading import Led, _nodes, describe, lead
 from psflow.ps_runtime.cluster.own_security import new_pem
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import ConfigError, StoppedError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.errors import ConfigError, LostDirectoryError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.free_ports import free_address
@@ -386,6 +386,25 @@ def test_a_file_that_an_earlier_cluster_has_left_is_refused_only_once_no_chief_r
     with led(cluster, tmp_path) as one:
         assert PS in one.await_processes(HANG_SECS, never_stop)
     assert end.result(HANG_SECS) is None
+
+
+@pytest.mark.cluster
+def test_a_process_that_does_not_see_the_model_dir_of_its_chief_is_refused(
+    cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joining, "APART_SECS", 0.0)
+    own = tmp_path / "own"
+    who = rf"^{own}: the chief at {cluster.chief} is there, but ps-0 on {socket.gethostname()}"
+    advice = "use a directory that all hosts see under this name, on a shared mount, or a URL"
+    with led(cluster, tmp_path):
+        with pytest.raises(LostDirectoryError, match=rf"{who} finds no certificate of it in tls/; {advice}"):
+            joined(cluster, PS, own)
+        own.mkdir()
+        with (
+            kept_certificate(str(own), new_pem()),
+            pytest.raises(LostDirectoryError, match=rf"{who} finds another certificate of it in tls/; {advice}"),
+        ):
+            joined(cluster, PS, own)
 
 
 def test_without_a_chief_nothing_joins(cluster: ClusterAddresses, tmp_path: Path) -> None:
