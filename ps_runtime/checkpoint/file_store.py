@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import stat
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
@@ -194,9 +195,17 @@ class FileStore:
             self.fs.makedirs(parent, exist_ok=True)
             return
         with storing(self.path(name)):
-            if not os.path.isdir(self.root):
+            if not _is_directory(self.root):
                 what = f"{socket.gethostname()} has no such directory: it was removed or moved, or never was there"
                 raise LostDirectoryError(self.root, f"{what}; nothing was written; move it back, or {SHARED}")
             if not os.path.isdir(parent):
                 self._fence()
                 make_directory(parent, within=self.root)
+
+
+def _is_directory(path: str) -> bool:
+    """Return whether there is such a directory; PermissionError where this process may not know that."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False

@@ -205,10 +205,8 @@ class JobFile:
 
     def release(self) -> None:
         """Leave the job to whoever claims it next. Idempotent; nothing happens if it is gone, or another's by now."""
-        with contextlib.suppress(LostDirectoryError), self._locked():
-            record = self.read()
-            if record is not None and record.owner is not None and record.owner.token == self._me.token:
-                self._write(replace(record, owner=None, lease_expires=0.0))
+        with contextlib.suppress(LostDirectoryError, ModelDirError), self._held() as record:
+            self._write(replace(record, owner=None, lease_expires=0.0))
 
     def _is_here(self, model_dir: str) -> bool:
         """Return whether `model_dir` is this directory by another name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 
@@ -58,6 +59,7 @@ def distributed_predictions(
         params=caller.params,
         config=caller.config,
         model_dir=store.files.url,
+        host=socket.gethostname(),
         step=manifest.step,
         saved_at=manifest.saved_at,
         schema=manifest.model.schema,

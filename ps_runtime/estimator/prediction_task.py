@@ -42,8 +42,8 @@ class PredictionJob:
     ----------
     model_fn, params, config
         Of the Estimator.
-    model_dir : str
-        That of the checkpoint, which this process can read.
+    model_dir, host : str
+        That of the checkpoint, which this process can read; the host of the process that predicts.
     step, saved_at
         Of the checkpoint: another training may save another one of the same step.
     schema : InputSchema or None
@@ -58,6 +58,7 @@ class PredictionJob:
     params: Mapping[str, Any]
     config: RunConfig
     model_dir: str
+    host: str
     step: int
     saved_at: float
     schema: InputSchema | None
@@ -176,14 +177,17 @@ class OpenedJob:
 def _values(job: PredictionJob) -> ModelValues:
     store = CheckpointStore(job.model_dir)
     try:
-        return read_values(CheckpointReader(store, job.step))
+        reader = CheckpointReader(store, job.step)
+        if reader.manifest.saved_at == job.saved_at:
+            return read_values(reader)
+        reason = "there is another checkpoint of that step"
     except (CheckpointError, OSError) as error:
         reason = error.reason if isinstance(error, CheckpointError) else str(error)
-        raise CheckpointError(
-            store.path(job.step),
-            f"{this_worker()} cannot read it, though the process that predicts can ({reason}); have the model_dir "
-            "where every Dask worker sees it under the same path, on a shared disk or in an object store",
-        ) from None
+    raise CheckpointError(
+        store.path(job.step),
+        f"{this_worker()} cannot read it, though the process that predicts, on {job.host}, can ({reason}); have the "
+        "model_dir where every Dask worker sees it under the same path, on a shared disk or in an object store",
+    )
 
 
 def _failing_rows(call: Callable[[Columns], object], features: Columns) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import errno
 import logging
 from collections.abc import Sequence
 
+from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.records import EVALUATIONS, EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.errors import StorageError, UsageError
 
@@ -33,6 +34,7 @@ class ReplayRecord:
     """
 
     def __init__(self, model_dir: str, directory: str | None = None) -> None:
+        self._model_dir = model_dir
         self.directory = directory or model_dir
         self.is_written = True
         self._log = EvaluationLog(self.directory)
@@ -93,6 +95,8 @@ class ReplayRecord:
         if not self.is_written:
             return
         try:
+            if self.directory != self._model_dir:
+                FileStore(self.directory).create()
             if is_forced:
                 self._log.append(evaluation)
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 from distributed import get_worker
 
+from psflow.ps_runtime.checkpoint.file_store import SHARED
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.records import EvaluationRecord
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
@@ -17,7 +19,7 @@ from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.cluster.role_task import Liveness
 from psflow.ps_runtime.config.environment import prepare_environment
 from psflow.ps_runtime.data.kept_scan import FlowScan
-from psflow.ps_runtime.errors import InputError, PsflowError, StoppedError
+from psflow.ps_runtime.errors import InputError, NoCheckpointError, PsflowError, StoppedError
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import OpenedEvaluation, read_values
 from psflow.ps_runtime.model.training import EvalSpec
@@ -95,6 +97,10 @@ class _Opened:
         try:
             with CheckpointReader.pinned(self._store, step, "evaluate") as reader:
                 values, saved_at = read_values(reader), reader.manifest.saved_at
+        except NoCheckpointError:  # the flow has seen it
+            place, host = self._store.path(step), socket.gethostname()
+            reason = f"a Dask worker on {host} does not see {place}: it was removed, or is not shared; {SHARED}"
+            return [Failure(name, step, reason) for name in names]
         except Exception as error:  # whatever is wrong with this checkpoint, the others go on
             return [Failure(name, step, _reason(error)) for name in names]
         return [self._measure(index, step, saved_at, values) for index in indexes]

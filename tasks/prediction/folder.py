@@ -10,6 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.files import look_again
+from psflow.ps_runtime.checkpoint.job_file import Owner
 from psflow.ps_runtime.errors import PsflowError, UsageError
 from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.redaction import shown_path
@@ -102,6 +104,22 @@ class PredictionFolder:
                 )
             )
         return found
+
+    def begun(self) -> str:
+        """Return what tells the prediction that has begun here from any other one."""
+        return json.dumps(self.record(), sort_keys=True)
+
+    def found_instead(self, owner: Owner) -> str | None:
+        """Return what a process sees here in place of the prediction of `owner`; None if it sees that."""
+        try:
+            record = self.record()
+        except (UsageError, OSError) as error:
+            return str(error)
+        if record is None:
+            if self._files.is_local:
+                look_again(self._files.path(JOB))  # for the next time
+            return f"no {JOB}"
+        return None if self.begun() == owner.token else f"the {JOB} of another prediction"
 
     def begin(
         self, job: Mapping[str, Any], index: RecordIndex | None, about: Mapping[str, Any] = MappingProxyType({})

@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.checkpoint.job_file import Owner
+from psflow.ps_runtime.checkpoint.owner_mark import OwnerMark
+from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.config.environment import prepare_environment
 from psflow.ps_runtime.errors import InputError
@@ -50,6 +53,8 @@ class PredictionWork:
         Of the rows, as the flow has seen them.
     output : str
         The folder of the predictions.
+    owner : Owner
+        Who predicts, with what tells this output from one of the same name on another host.
     columns : OutputColumns
         What is written.
     on_error : {"stop", "reject"}
@@ -61,6 +66,7 @@ class PredictionWork:
     source: PredictionInput
     digest: str
     output: str
+    owner: Owner
     columns: OutputColumns
     on_error: OnError
 
@@ -73,6 +79,8 @@ def predict_partition(work: PredictionWork, part: Partition) -> PartFacts:
     InputError
         If this process cannot read the input or the model, or if the input has changed; or, with ``stop``, of the first
         record that cannot be read.
+    LostDirectoryError
+        If this host does not see the output.
     ModelFnError
         If a prediction is not what the model's signature says; or, with ``stop``, of the first record on which it
         fails, or of which it predicts NaN.
@@ -222,7 +230,9 @@ def _model(path: str, uri: str) -> _Model:
 def _rows(work: PredictionWork) -> Rows:
     """Return the rows, once for all partitions: by the record index that the flow has left, or read as arrays."""
     schema = _model(work.model_path, work.model_uri).info.schema
-    index = PredictionFolder(work.output).index()
+    folder = PredictionFolder(work.output)
+    OwnerMark(folder.url, work.owner, "a Dask worker", folder.found_instead, never_stop).find()
+    index = folder.index()
     if index is not None:
         assert schema.preprocessing is not None, "it was counted for a model that preprocesses"
         rows: Rows = RecordRows(index, schema.preprocessing)

@@ -10,6 +10,8 @@ from functools import cached_property
 from importlib import metadata
 from typing import Any
 
+from psflow.ps_runtime.checkpoint.job_file import Owner
+from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.data.record_formats import RecordFiles
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import InputError, UsageError
@@ -96,6 +98,7 @@ class PredictionPlan:
             self.source,
             self.rows.digest(),
             self.folder.url,
+            Owner(ProcessId.current(), self.folder.begun(), 0.0),
             self.columns,
             self._options.on_error,
         )

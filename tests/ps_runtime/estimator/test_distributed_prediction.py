@@ -27,10 +27,12 @@ from psflow import (
     SessionRunHook,
     get_variable,
 )
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import CheckpointError, InputError, ModelFnError, UsageError
 from psflow.ps_runtime.estimator import prediction_partitions
+from psflow.ps_runtime.estimator.distributed_prediction import distributed_predictions
 from psflow.ps_runtime.estimator.prediction_task import OpenedJob
 from psflow.ps_runtime.one_thread import one_thread
 from tests.leak_guard import no_leaks
@@ -257,10 +259,19 @@ def test_a_worker_that_does_not_see_the_model_dir_says_so(client: Client) -> Non
     model.train(records, steps=1)
     said = (
         r"^checkpoint memory://\S*/step_00000001: the Dask worker tls://\S+ on \S+ cannot read it, though the process "
-        r"that predicts can \(.+\); have the model_dir where every Dask worker sees it"
+        r"that predicts, on \S+, can \(.+\); have the model_dir where every Dask worker sees it"
     )
     with pytest.raises(CheckpointError, match=said):
         next(model.predict(records, client=client))
+
+
+def test_a_worker_that_sees_another_checkpoint_of_that_step_says_so(client: Client, model_dir: str) -> None:
+    store = CheckpointStore(model_dir)
+    [*_, step] = store.steps()
+    earlier, caller = replace(store.manifest(step), saved_at=1.0), estimator(model_dir).caller
+    found = distributed_predictions(client, caller, iter([({"x": X[:4]}, None)]), store, earlier, ())
+    with pytest.raises(CheckpointError, match=r", can \(there is another checkpoint of that step\); have the model_d"):
+        next(found)
 
 
 def test_hooks_do_not_go_with_a_client(client: Client, model_dir: str) -> None:

@@ -55,6 +55,7 @@ def test_what_is_written_is_in_the_file_once_unless_forced(tmp_path: Path) -> No
 
 def test_a_record_elsewhere_is_read_beside_that_of_the_model_dir(tmp_path: Path) -> None:
     model_dir, elsewhere = tmp_path / "model", tmp_path / "record"
+    model_dir.mkdir()
     EvaluationLog(str(model_dir)).append(evaluation(300))
     ReplayRecord(str(model_dir), str(elsewhere)).write(evaluation(600), is_forced=False)
     record = ReplayRecord(str(model_dir), str(elsewhere))

@@ -123,7 +123,7 @@ def test_inputs_that_are_not_those_of_the_flow_are_refused_and_told_apart(client
         assert {failure.global_step for failure in replay.wait([0, 1, 2, 9], 0.0) or ()} == {0, 1, 2, 9}
     reasons = {(o.name, o.global_step): o.reason for o in outcomes if isinstance(o, Failure)}
     assert reasons.keys() == {("", 0), ("two", 0), ("two", 1), ("", 2), ("", 9)}
-    assert "no checkpoint of step 9: the manifest is missing" in reasons["", 9]
+    assert "step_00000009: it was removed, or is not shared; use a directory that all hosts see" in reasons["", 9]
     assert reasons["two", 1].startswith("the input of evaluation 'two' has changed, or differs on this Dask")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from psflow.ps_runtime.checkpoint import owner_mark
 from psflow.ps_runtime.data.npz_arrays import Npz
-from psflow.ps_runtime.errors import InputError, ModelFnError
+from psflow.ps_runtime.errors import InputError, LostDirectoryError, ModelFnError
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 from psflow.tasks.prediction import partition as module
 from psflow.tasks.prediction.inputs import prediction_input
@@ -264,3 +267,25 @@ def test_arrays_that_are_not_finite_are_refused_ahead_or_rejected(
     [line] = rejects(tmp_path)
     assert line["reason"] == "a blank, NaN or infinite cell in features['a'], which non_finite refuses"
     assert line["cells"] == {"a": "nan", "b": 0.0}
+
+
+@pytest.mark.parametrize("found", ["no", "that of another prediction"])
+def test_a_host_that_does_not_see_the_output_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str
+) -> None:
+    monkeypatch.setattr(owner_mark, "FIND_SECS", 0.0)
+    made = plan(tmp_path, LINES, monkeypatch)
+    work = made.work
+    (tmp_path / "out").rename(tmp_path / "elsewhere")
+    words = "no _job.json"
+    if found != "no":
+        (tmp_path / "out").mkdir()
+        record = json.loads((tmp_path / "elsewhere" / "_job.json").read_text())
+        (tmp_path / "out" / "_job.json").write_text(json.dumps(record | {"began": "earlier"}))
+        words = "the _job.json of another prediction"
+    host = socket.gethostname()
+    with pytest.raises(LostDirectoryError) as told:
+        predict_partition(work, made.parts[0])
+    assert str(told.value).startswith(
+        f"{tmp_path}/out: process {os.getpid()} on {host} works there, but a Dask worker on {host} finds {words}; use a"
+    )
