@@ -14,7 +14,7 @@ from psflow.tasks.tracking.models import RecordedModels
 from psflow.tasks.tracking.pages import run_page
 from psflow.tasks.tracking.points import Points, evaluation_event
 from psflow.tasks.tracking.run import DatasetInfo, open_run
-from psflow.tasks.tracking.store import mlflow_client, reason_of
+from psflow.tasks.tracking.store import mlflow_client, reason_of, retried
 from psflow.tasks.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def find_training_run(uri: str, run_id: str) -> TrainingRun | None:
 
     client = mlflow_client(uri)
     try:
-        run = client.get_run(run_id)
-        experiment = client.get_experiment(run.info.experiment_id).name
+        run = retried(lambda: client.get_run(run_id))
+        experiment = retried(lambda: client.get_experiment(run.info.experiment_id)).name
     except MlflowException as error:
         if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
             return None
@@ -110,7 +110,8 @@ def open_child_run(
 
     client = mlflow_client(uri)
     named = {**_named(kind, model_dir, parent), **tags}
-    try:
+
+    def read() -> tuple[Run, RecordedModels, Points]:
         known = None if is_new else _find(client, parent.experiment if parent else experiment, named)
         run = open_run(
             client,
@@ -123,7 +124,10 @@ def open_child_run(
         )
         models = RecordedModels(client, run.info.experiment_id, parent.run_id if parent else run.info.run_id, None)
         models.read()
-        points = Points.of_run(client, run.info.run_id)
+        return run, models, Points.of_run(client, run.info.run_id)
+
+    try:
+        run, models, points = retried(read)
     except (MlflowException, OSError) as error:
         raise _unanswered(uri, error) from None
     return Tracker(
@@ -153,8 +157,9 @@ def child_run_lacks(
 
     client = mlflow_client(uri)
     try:
-        run = _find(client, parent.experiment if parent else experiment, _named(kind, model_dir, parent))
-        points = None if run is None else Points.of_run(client, run.info.run_id)
+        named, where = _named(kind, model_dir, parent), parent.experiment if parent else experiment
+        run = retried(lambda: _find(client, where, named))
+        points = None if run is None else retried(lambda: Points.of_run(client, run.info.run_id))
     except (MlflowException, OSError) as error:
         raise _unanswered(uri, error) from None
     return points is not None and any(points.of_evaluation(evaluation_event(e), None) for e in evaluations)

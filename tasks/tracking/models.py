@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,7 +67,8 @@ class RecordedModels:
         self._alias = None if registered_model is None else BestAlias(client, registered_model, run_id, better)
         self._models: dict[Identity, LoggedModel] = {}
         self._versions: dict[Identity, str] = {}
-        self._registered_now: set[str] = set()
+        self._registered_now: set[Identity] = set()
+        self._is_in_doubt = False
         self.best: BestModel | None = None
 
     def read(self) -> None:
@@ -98,10 +100,15 @@ class RecordedModels:
             PATH: without_secrets(event.path),
             MLFLOW_MODEL_IS_EXTERNAL: "true",
         }
-        self._record(f"checkpoint-{event.step}", event.step, tags, None)
+        with self._known():
+            self._record(f"checkpoint-{event.step}", event.step, tags, None)
 
     def record_export(self, event: Export) -> BestModel:
         """Record an export with its bytes, register it, and give it the alias ``best`` if it is the best one."""
+        with self._known():
+            return self._record_export(event)
+
+    def _record_export(self, event: Export) -> BestModel:
         step = event.step
         tags = {
             KIND: "export",
@@ -118,8 +125,17 @@ class RecordedModels:
         if event.is_best:
             self.best = recorded
             if self._alias is not None and version is not None:
-                self._alias.give(version, step, event.metrics, is_new=version in self._registered_now)
+                self._alias.give(version, step, event.metrics, is_new=_identity(tags) in self._registered_now)
         return recorded
+
+    @contextmanager
+    def _known(self) -> Iterator[None]:
+        """Read again what the run has, if the last block failed: MLflow may have done what it was asked for."""
+        if self._is_in_doubt:
+            self.read()
+        self._is_in_doubt = True
+        yield
+        self._is_in_doubt = False
 
     def _record(self, name: str, step: int, tags: dict[str, str], path: str | None) -> LoggedModel:
         from mlflow.entities import LoggedModelOutput, LoggedModelStatus
@@ -129,6 +145,7 @@ class RecordedModels:
         ready = model is not None and model.status == LoggedModelStatus.READY
         if path is not None and not ready and not (Path(path) / "MLmodel").is_file():
             raise FileNotFoundError(f"no MLflow model in {path}")  # MLflow would upload nothing, and not say so
+        is_new = model is None
         if model is None:
             model = self._client.create_logged_model(
                 self._experiment_id,
@@ -141,14 +158,21 @@ class RecordedModels:
         if not ready:  # new, or left half-way by a failure
             if path is not None:
                 self._client.log_model_artifacts(model.model_id, path)
-            self._client.log_outputs(self._run_id, [LoggedModelOutput(model.model_id, step)])
+            if is_new or not self._is_output(model):
+                self._client.log_outputs(self._run_id, [LoggedModelOutput(model.model_id, step)])
             model = self._client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
             self._models[identity] = model
         return model
 
+    def _is_output(self, model: LoggedModel) -> bool:
+        """Return whether the run lists `model`; MLflow refuses to list one twice."""
+        outputs = self._client.get_run(self._run_id).outputs
+        return outputs is not None and any(output.model_id == model.model_id for output in outputs.model_outputs)
+
     def _register(self, name: str, model: LoggedModel, tags: dict[str, str], metrics: Mapping[str, float]) -> str:
         identity = _identity(tags)
         if identity not in self._versions:
+            self._registered_now.add(identity)
             self._create_registered_model(name)
             version = self._client.create_model_version(
                 name,
@@ -159,7 +183,6 @@ class RecordedModels:
                 description=self._description(tags),
             )
             self._versions[identity] = str(version.version)
-            self._registered_now.add(str(version.version))
         return self._versions[identity]
 
     def _made_of(self, step: int) -> dict[str, str]:

@@ -6,11 +6,12 @@ import fcntl
 import logging
 import os
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from psflow.ps_runtime.config.environment import mlflow_tracking_uri
 from psflow.ps_runtime.errors import ConfigError
@@ -27,6 +28,7 @@ __all__ = [
     "mlflow_client",
     "prepare_store",
     "reason_of",
+    "retried",
     "sqlite_path",
     "store_uri",
 ]
@@ -34,7 +36,13 @@ __all__ = [
 DEFAULT_URI = "sqlite:///mlflow.db"
 SQLITE = "sqlite:///"
 HTTP_TIMEOUT_SECS = 20
+MAX_TRIES = 3
+PAUSE_SECS = 1.0
+"""Between two tries."""
+FAULTS_OF_THE_REQUEST = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"}
+"""With these codes MLflow refuses a request for what it says: it would do so again."""
 
+T = TypeVar("T")
 
 HOW_TO_REACH_NAMED = "start it or correct MLFLOW_TRACKING_URI, or unset that to use mlflow.db in the working directory"
 HOW_TO_REACH_STARTED = "psflow up has started it; start it again: psflow down, then psflow up"
@@ -84,7 +92,7 @@ def prepare_store(uri: str | None = None) -> str:
     try:
         with _folder_lock(uri):
             _create_whole(uri)
-            mlflow_client(uri).search_experiments(max_results=1)
+            retried(lambda: mlflow_client(uri).search_experiments(max_results=1))
     except Exception as error:  # each kind of store has errors of its own
         what_to_do = HOW_TO_REACH_STARTED if server else HOW_TO_REACH_NAMED
         raise ConfigError(
@@ -98,6 +106,23 @@ def mlflow_client(uri: str) -> MlflowClient:
     from mlflow import MlflowClient
 
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
+def retried(ask: Callable[[], T]) -> T:
+    """Return what `ask` returns, after up to `MAX_TRIES`; raise what the last one raises, or one that is hopeless.
+
+    MLflow may have done what it answers with an error: `ask` has to look for that when it is called again.
+    """
+    from mlflow.exceptions import MlflowException
+
+    for _ in range(MAX_TRIES - 1):
+        try:
+            return ask()
+        except (MlflowException, OSError) as error:
+            if isinstance(error, MlflowException) and error.error_code in FAULTS_OF_THE_REQUEST:
+                raise
+        time.sleep(PAUSE_SECS)
+    return ask()
 
 
 def artifact_location(uri: str) -> str | None:
@@ -168,6 +193,6 @@ def keep_quiet() -> None:
     variables.MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.set(True)
     variables.MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
     if not variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES.is_set():
-        variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(1)
+        variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(0)  # it would make twice what a request that "failed" has made
     if not variables.MLFLOW_HTTP_REQUEST_TIMEOUT.is_set():
         variables.MLFLOW_HTTP_REQUEST_TIMEOUT.set(HTTP_TIMEOUT_SECS)

@@ -20,12 +20,12 @@ from psflow.tasks.tracking.notes import Notes
 from psflow.tasks.tracking.pages import run_page
 from psflow.tasks.tracking.points import Points, is_of_evaluation
 from psflow.tasks.tracking.run import DatasetInfo, open_run
-from psflow.tasks.tracking.store import mlflow_client, reason_of
+from psflow.tasks.tracking.store import mlflow_client, reason_of, retried
 from psflow.tasks.tracking.writes import Writes
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric
+    from mlflow.entities import Metric, Run
 
 __all__ = ["DatasetInfo", "Tracker"]
 
@@ -139,7 +139,8 @@ class Tracker:
         from mlflow.exceptions import MlflowException
 
         client = mlflow_client(uri)
-        try:
+
+        def read() -> tuple[Run, RecordedModels, Points]:
             run = open_run(
                 client,
                 experiment=experiment,
@@ -151,7 +152,10 @@ class Tracker:
             )
             models = RecordedModels(client, run.info.experiment_id, run.info.run_id, registered_model, better)
             models.read()
-            points = Points.of_run(client, run.info.run_id)
+            return run, models, Points.of_run(client, run.info.run_id)
+
+        try:
+            run, models, points = retried(read)
         except (MlflowException, OSError) as error:
             where = without_secrets(uri)
             raise ConfigError((f"cannot open an MLflow run in {where}: {reason_of(error)}",)) from None

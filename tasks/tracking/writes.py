@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from psflow.tasks.tracking.store import reason_of
+from psflow.tasks.tracking.store import FAULTS_OF_THE_REQUEST, reason_of
 
 __all__ = ["Writes"]
 
 MAX_ATTEMPTS = 5
-FAULTS_OF_THE_EVENT = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"}
 
 
 class Writes:
@@ -42,7 +41,7 @@ class Writes:
         except Exception as error:  # whatever it is, training goes on
             self.num_failures += 1
             self.last_error = f"{type(error).__name__}: {reason_of(error)}"
-            hopeless = isinstance(error, MlflowException) and error.error_code in FAULTS_OF_THE_EVENT
+            hopeless = isinstance(error, MlflowException) and error.error_code in FAULTS_OF_THE_REQUEST
             self._attempts += 1 if hopeless or self._is_there() else 0
             if hopeless or self._attempts >= MAX_ATTEMPTS:
                 self._attempts = 0
