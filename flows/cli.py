@@ -114,6 +114,8 @@ def run(arguments: Sequence[str], answer: TextIO | None = None) -> int:
     elif outcome.answer is not None:
         for line in _lines(outcome.answer.facts) if outcome.answer.lines is None else outcome.answer.lines:
             print(line)
+    if outcome.exit_code == ExitCode.INCOMPLETE:
+        print(f"psflow: {ExitCode.INCOMPLETE.meaning}", file=sys.stderr)
     return outcome.exit_code
 
 

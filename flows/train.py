@@ -23,7 +23,7 @@ from psflow.flows.starting.invocation import invoke, invoked
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
 from psflow.flows.watching.artifacts import show_summary
 from psflow.flows.watching.page_links import PageLinks, current_links
-from psflow.flows.watching.recording import open_tracker, what_is_on_disk
+from psflow.flows.watching.recording import open_tracker, put_config, what_is_on_disk
 from psflow.flows.watching.run_end import closed_on_error
 from psflow.flows.watching.summary import Outcome, summarize
 from psflow.flows.watching.watch import Watch, Watched
@@ -136,11 +136,8 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
         attempt.note_ended(reports["chief-0"]["statistics"]["job"]["global_step"])
         if (finished := read_finished(attempt.model_dir)) is not None:
             tracker.put_tags({"psflow.stop_reason": finished.reason})
-        is_tracked = tracker.close("FINISHED")
-        if is_tracked:
+        if tracker.close("FINISHED"):
             attempt.note_completed()
-        else:
-            get_run_logger().warning("MLflow did not store everything; %s", TO_COMPLETE)
     pages = tracker.page, links.prefect_page
     return Outcome(
         job,
@@ -149,7 +146,7 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
         tracker.best,
         watch.first_step_at,
         *pages,
-        is_tracked,
+        tracker.is_whole,
         tracker.num_lost,
         {name: dataset.non_finite for name, dataset in attempt.plan.datasets.items()},
         {name: dataset.invalid for name, dataset in attempt.plan.datasets.items()},
@@ -158,17 +155,19 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
 
 @contextmanager
 def _recorded(planned: Planned, parameters: TrainParameters, links: PageLinks) -> Iterator[Tracker]:
-    """Open the MLflow run of the job; end it as the block ends, and keep the metrics that it has not taken."""
+    """Open the MLflow run of the job; end it as the block ends, and keep what it has not taken."""
     model_dir = planned.attempt.model_dir
     tracker = open_tracker(planned.store, planned.attempt, parameters, links)
     try:
         with closed_on_error(tracker):
             planned.attempt.note_run(tracker.run_id)
-            for metrics in read_waiting(model_dir, tracker.run_id):
-                tracker.handle(metrics)
+            tracker.take_back(read_waiting(model_dir, tracker.run_id))
+            put_config(tracker, parameters)
             yield tracker
     finally:
         keep_waiting(model_dir, tracker.run_id, tracker.waiting())
+        if not tracker.is_whole:
+            get_run_logger().warning("MLflow did not store everything; %s", TO_COMPLETE)
 
 
 def _run_roles(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Any
 
-__all__ = ["ExitCode", "exit_codes_text", "signalled"]
+__all__ = ["ExitCode", "exit_codes_text", "recorded", "signalled"]
 
 
 class ExitCode(IntEnum):
@@ -14,6 +16,7 @@ class ExitCode(IntEnum):
     OK = 0
     FAILED = 1
     USAGE = 2
+    INCOMPLETE = 3
     INTERRUPTED = 128 + signal.SIGINT
     TERMINATED = 128 + signal.SIGTERM
 
@@ -34,10 +37,17 @@ def signalled(code: ExitCode, purpose: str = "resume") -> str:
     return f"{SIGNALLED[code]}; run the same command again to {purpose}"
 
 
+def recorded(*answers: Mapping[str, Any]) -> ExitCode:
+    """Return the exit code of a command that is done: whether the MLflow runs that its `answers` tell of are whole."""
+    is_whole = all(answer["mlflow"]["complete"] for answer in answers if "mlflow" in answer)
+    return ExitCode.OK if is_whole else ExitCode.INCOMPLETE
+
+
 MEANINGS = {
     ExitCode.OK: "success",
     ExitCode.FAILED: "failure, or doctor found a fault",
     ExitCode.USAGE: "invalid request; nothing was started",
+    ExitCode.INCOMPLETE: "done, but the record in MLflow is incomplete; run the same command again to complete it",
     ExitCode.INTERRUPTED: signalled(ExitCode.INTERRUPTED),
     ExitCode.TERMINATED: signalled(ExitCode.TERMINATED),
 }

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from psflow.flows.answering.answer import Answer
-from psflow.flows.answering.exit_codes import ExitCode
+from psflow.flows.answering.exit_codes import ExitCode, recorded
 from psflow.flows.commands import BEGAN_AT
 from psflow.flows.commands.options import Json
 
@@ -60,4 +60,4 @@ def evaluate(
         except EvaluationFailedError as error:
             lines = [*shown_evaluations(error.facts), *str(error).splitlines()]
             return Answer(error.facts, lines, ExitCode.FAILED)
-    return Answer(facts, shown_evaluations(facts))
+    return Answer(facts, shown_evaluations(facts), recorded(facts))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from psflow.flows.answering.answer import Answer
+from psflow.flows.answering.exit_codes import recorded
 from psflow.flows.commands import BEGAN_AT
 from psflow.flows.commands.options import Json, Settings
 
@@ -25,4 +28,5 @@ def pipeline(settings: Settings, as_json: Json = False) -> Answer:
         from psflow.flows.watching.answers import shown_pipeline
 
         facts = pipeline(parameters, conf.settings)
-    return Answer(facts, shown_pipeline(facts))
+    stages = [stage for stage in facts.values() if isinstance(stage, Mapping)]
+    return Answer(facts, shown_pipeline(facts), recorded(*stages))

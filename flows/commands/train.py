@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from psflow.flows.answering.answer import Answer
+from psflow.flows.answering.exit_codes import recorded
 from psflow.flows.commands import BEGAN_AT
 from psflow.flows.commands.options import Json
 
@@ -44,4 +45,4 @@ def train(
         summary = train(parameters, loaded)
     from psflow.flows.watching.summary import shown
 
-    return Answer(summary, shown(summary))
+    return Answer(summary, shown(summary), recorded(summary))

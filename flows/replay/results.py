@@ -69,6 +69,9 @@ class ReplayResults:
             ],
             "record": plan.record.path if plan.record.is_written else None,
             "results": list(self._results()),
+            "mlflow": {"complete": True, "lost": 0}
+            if tracker is None
+            else {"complete": tracker.is_whole, "lost": tracker.num_lost},
         }
 
     def rows(self) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from psflow.tasks.tracking.points import evaluation_event
 from psflow.tasks.tracking.run import DatasetInfo
 from psflow.tasks.tracking.tracker import Tracker
 
-__all__ = ["dataset_info", "open_tracker", "what_is_on_disk"]
+__all__ = ["dataset_info", "open_tracker", "put_config", "what_is_on_disk"]
 
 
 def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, links: PageLinks) -> Tracker:
@@ -38,7 +38,7 @@ def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, link
         If the MLflow store does not answer, or does not have the run.
     """
     record = attempt.record
-    tracker = Tracker.open(
+    return Tracker.open(
         store,
         experiment=parameters.experiment,
         run_name=f"{parameters.experiment}-{record.job_id[:6]}",
@@ -57,9 +57,11 @@ def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, link
         registered_model=parameters.registered_model,
         better=better(parameters.best.metric, parameters.best.mode),
     )
-    text = dump(public(parameters.model_dump(mode="json")))
-    tracker.put_file(CONFIG, text.encode())
-    return tracker
+
+
+def put_config(tracker: Tracker, parameters: TrainParameters) -> None:
+    """Have the run keep the configuration of this attempt, as it may be shown."""
+    tracker.put_file(CONFIG, dump(public(parameters.model_dump(mode="json"))).encode())
 
 
 def _origin_of(fork: Mapping[str, Any] | None) -> dict[str, str]:

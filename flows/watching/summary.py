@@ -129,8 +129,8 @@ def shown(summary: Mapping[str, Any]) -> list[str]:
         or None,
         "model_dir": summary["model_dir"],
         "MLflow run": pages["mlflow"] or summary["run_id"],
-        "MLflow lacks": None if summary["mlflow"]["complete"] else lacks,
         "Prefect run": pages["prefect"],
+        "MLflow lacks": None if summary["mlflow"]["complete"] else lacks,
     }
     return [f"{what:<12} {text}" for what, text in lines.items() if text is not None]
 

@@ -13,6 +13,7 @@ from psflow.ps_runtime.checkpoint.manifest import Manifest
 from psflow.ps_runtime.checkpoint.records import EVALUATIONS, EvaluationLog, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.checkpoint.waiting_metrics import read_waiting_metrics
+from psflow.ps_runtime.checkpoint.waiting_notes import read_waiting_notes
 from psflow.ps_runtime.errors import ModelDirError, UsageError
 from psflow.ps_runtime.model.best import BestRecord
 from psflow.ps_runtime.protocol.cut import Cut
@@ -118,6 +119,7 @@ def _check_records(model_dir: str) -> None:
     read_finished(model_dir)
     EvaluationLog(model_dir).read()
     read_waiting_metrics(model_dir)
+    read_waiting_notes(model_dir)
     if files.is_local:
         for exporter in files.names("export"):
             BestRecord.read(files.path(f"export/{exporter}"))

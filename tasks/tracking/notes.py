@@ -40,6 +40,11 @@ class Notes:
         with self._lock:
             self._files[file] = content
 
+    def waiting(self) -> tuple[dict[str, str], dict[str, bytes]]:
+        """Return the tags and files that are not written."""
+        with self._lock:
+            return dict(self._tags), dict(self._files)
+
     def __len__(self) -> int:
         return len(self._tags) + len(self._files)
 

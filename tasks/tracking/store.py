@@ -135,7 +135,8 @@ def reason_of(error: Exception) -> str:
     """Return what `error` says, without the credentials of the addresses in it; name a package that is missing."""
     if isinstance(error, ImportError) and error.name:
         return f"it needs the package {error.name.partition('.')[0]}, which is not installed"
-    return without_secrets(str(error)) or type(error).__name__
+    text = str(error).partition("\n[SQL: ")[0]  # what SQLAlchemy was at says nothing to people
+    return without_secrets(text) or type(error).__name__
 
 
 def sqlite_path(uri: str) -> Path | None:

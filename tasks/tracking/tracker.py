@@ -15,12 +15,14 @@ from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.model.best import Better
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
+from psflow.tasks.owners import OWNER, owner_text
 from psflow.tasks.tracking.models import BestModel, RecordedModels
 from psflow.tasks.tracking.notes import Notes
 from psflow.tasks.tracking.pages import run_page
 from psflow.tasks.tracking.points import Points, is_of_evaluation
 from psflow.tasks.tracking.run import DatasetInfo, open_run
 from psflow.tasks.tracking.store import mlflow_client, reason_of, retried
+from psflow.tasks.tracking.waiting import Waiting
 from psflow.tasks.tracking.writes import Writes
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ Status = Literal["FINISHED", "FAILED", "KILLED"]
 ENDED_FIRST = ("FAILED", "KILLED")
 """What must be known of a run, if there is time for nothing else."""
 
+CLOSE_SECS = 60.0
+"""For MLflow to take what is left; then it is left to a later attempt."""
+PATIENCE_SECS = 5.0
+"""Until somebody who waits for that is told so."""
 MAX_POINTS_PER_CALL = 1000
 MAX_POINTS_KEPT = 1_000_000
 WRITE_EVERY_SECS = 1.0
@@ -92,7 +98,7 @@ class Tracker:
         self._deadline = Deadline(math.inf)
         self._has_ended = self._is_complete = False
         self._num_written = 0
-        self._writes = Writes(self._is_there)
+        self._writes = Writes(self._takes_writes)
         self._thread = threading.Thread(target=self._run, name="psflow-tracker", daemon=True)
         self._thread.start()
 
@@ -187,11 +193,21 @@ class Tracker:
             self._num_kept += num_points
         self._events.append(event)
 
-    def waiting(self) -> list[Metrics]:
-        """Return the training metrics that wait to be written; the next attempt may `handle` them again."""
+    def take_back(self, waiting: Waiting) -> None:
+        """Take what an earlier attempt could not write. Does not block."""
+        self.tags = {**self.tags, **waiting.tags}
+        self.put_tags(waiting.tags)
+        for file, content in waiting.files.items():
+            self.put_file(file, content)
+        for metrics in waiting.metrics:
+            self.handle(metrics)
+
+    def waiting(self) -> Waiting:
+        """Return what waits to be written and is nowhere else; the next attempt may `take_back` it, once or again."""
         points = [point for point in self._unwritten.copy() if not is_of_evaluation(point.key)]
         taken = [Metrics(point.step, {point.key: point.value}, time=point.timestamp / 1000) for point in points]
-        return taken + [event for event in self._events.copy() if isinstance(event, Metrics)]
+        metrics = taken + [event for event in self._events.copy() if isinstance(event, Metrics)]
+        return Waiting(metrics, *self._notes.waiting())
 
     @property
     def newest_step(self) -> int:
@@ -217,30 +233,42 @@ class Tracker:
             "last_error": self._writes.last_error,
         }
 
-    def close(self, status: Status = "FINISHED", timeout_secs: float = 30.0) -> bool:
+    def close(self, status: Status = "FINISHED", timeout_secs: float = CLOSE_SECS) -> bool:
         """Write what is left and end the run.
 
         Returns
         -------
         bool
-            Whether the run has everything that was sent to it within `timeout_secs`. What it lacks is in the log, and
-            counted by `num_lost`.
+            `is_whole`, within `timeout_secs`. What the run lacks is in the log, and counted by `num_lost`.
         """
         if self._ended_as is None:
             self._deadline = Deadline(stop_clock.limited(timeout_secs))
             self._ended_as = status
             self._wake.set()
-        self._thread.join(self._deadline.remaining_secs)
-        is_whole = self._is_complete and not self._num_dropped
-        if not is_whole:
+        self._thread.join(min(PATIENCE_SECS, self._deadline.remaining_secs))
+        if self._thread.is_alive() and not self._deadline.has_passed:
             _log.warning(
-                "MLflow run %s is incomplete: %d events were not written, %d were dropped; last error: %s",
+                "MLflow run %s: %d events are not written yet, retrying for up to %.0f s; %s",
+                self.run_id,
+                self._num_pending,
+                self._deadline.remaining_secs,
+                self._writes.trouble(),
+            )
+            self._thread.join(self._deadline.remaining_secs)
+        if not self.is_whole:
+            _log.warning(
+                "MLflow run %s is incomplete: %d events were not written, %d were dropped; %s",
                 self.run_id,
                 self._num_pending,
                 self._num_dropped,
-                self._writes.last_error or "none",
+                self._writes.trouble(),
             )
-        return is_whole
+        return self.is_whole
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the run has ended, with everything that was sent to it."""
+        return self._is_complete and not self._num_dropped
 
     @property
     def _num_pending(self) -> int:
@@ -326,11 +354,11 @@ class Tracker:
     def _write_note(self) -> None:
         self._notes.write_one(self._client, self.run_id)
 
-    def _is_there(self) -> bool:
+    def _takes_writes(self) -> bool:
         from mlflow.exceptions import MlflowException
 
         try:
-            self._client.get_run(self.run_id)
+            self._client.set_tag(self.run_id, OWNER, owner_text())  # as it is: a store may answer reads alone
         except (MlflowException, OSError):
             return False
         return True

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from psflow.flows import cli
+from psflow.flows.answering.exit_codes import recorded
 from psflow.ps_runtime.errors import RoleFailedError, UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -91,12 +92,20 @@ def test_train_hands_files_and_overrides_to_the_flow(flow, capsys):
 @pytest.mark.parametrize(("lost", "words"), [(3, "3 events"), (0, "how the run ended")])
 def test_what_mlflow_lacks_is_told(flow, capsys, lost, words):
     flow(lambda parameters: SUMMARY | {"mlflow": {"complete": False, "lost": lost}})
-    assert cli.run(["train", DIGITS]) == 0
+    assert cli.run(["train", DIGITS]) == 3
     lacks = (
-        f"MLflow lacks {words}; run the same command again to add to MLflow what it lacks: checkpoints, evaluations, "
-        "the best export, and the training metrics that were kept"
+        f"MLflow lacks {words}; run the same command again to add to MLflow what it lacks, which model_dir keeps: "
+        "checkpoints, evaluations, the best export, metrics, tags and plots"
     )
-    assert lacks in capsys.readouterr().out.splitlines()
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[-1] == lacks
+    assert shown.err.startswith("psflow: done, but the record in MLflow is incomplete; run the same command again")
+
+
+def test_a_pipeline_is_as_incomplete_as_its_stages():
+    whole, lacking = ({"mlflow": {"complete": complete}} for complete in (True, False))
+    assert recorded(whole, {"rows": 3}) == 0
+    assert recorded(whole, lacking) == 3
 
 
 def test_predict_shows_what_it_did(flow, capsys):

@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from psflow.tasks.tracking import Tracker, prepare_store
+from psflow.tasks.tracking import store as store_module
 from tests.new_databases import copy_store
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "PAUSE_SECS", 0.0)
 
 
 @pytest.fixture

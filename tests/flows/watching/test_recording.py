@@ -37,7 +37,7 @@ FORKED_FROM = {"job_id": "j0", "run_id": "r0", "model_dir": "/models/runs/parent
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What `open_tracker` tells MLflow of a job in ``runs/t``."""
+    """What `open_tracker` and `put_config` tell MLflow of a job in ``runs/t``."""
     files: dict[str, bytes] = {}
     tracker = SimpleNamespace(put_file=files.__setitem__, files=files)
     monkeypatch.setattr(recording.Tracker, "open", lambda uri, **told: SimpleNamespace(**vars(tracker), **told))
@@ -51,7 +51,10 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
         model_dir="/models/runs/t",
         plan=SimpleNamespace(datasets={"train": dataset, "eval": dataset}),
     )
-    return recording.open_tracker("sqlite:///x", attempt, parse_parameters(VALUES, {}), links)
+    parameters = parse_parameters(VALUES, {})
+    tracker = recording.open_tracker("sqlite:///x", attempt, parameters, links)
+    recording.put_config(tracker, parameters)
+    return tracker
 
 
 def test_no_password_is_recorded(told: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.waiting_metrics import WaitingMetrics, write_waiting_metrics
+from psflow.ps_runtime.checkpoint.waiting_notes import WaitingNotes, write_waiting_notes
 from psflow.ps_runtime.errors import CheckpointError, ModelDirError, PsflowError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
@@ -173,6 +174,7 @@ def test_where_all_manifests_are_damaged_training_does_not_begin_again(make):
         ("finished.json", r"finished\.json: damaged"),
         ("evaluations.jsonl", r"evaluations\.jsonl: line 2 is damaged"),
         ("waiting_metrics.jsonl", r"waiting_metrics\.jsonl: line 2 is damaged"),
+        ("waiting_notes.json", r"waiting_notes\.json: damaged"),
         ("export/best/best.json", r"best\.json: damaged"),
     ],
 )
@@ -180,6 +182,7 @@ def test_a_damaged_record_is_told_before_anything_starts(make, name, words):
     estimator = make()
     train(estimator, BestExporter())
     write_waiting_metrics(estimator.model_dir, [WaitingMetrics("a", 6, 1.0, {"loss": 0.5})])
+    write_waiting_notes(estimator.model_dir, WaitingNotes("a", {}, {}))
     file = Path(estimator.model_dir, name)
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([*lines[:1], b"[]\n", *lines[1:]]) if name.endswith("l") else b"[]")

@@ -45,7 +45,6 @@ GROUPS = 4
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_module, "WRITE_EVERY_SECS", 0.01)
     monkeypatch.setattr(tracker_module, "MAX_BACKOFF_SECS", 0.02)
-    monkeypatch.setattr(store_module, "PAUSE_SECS", 0.0)
 
 
 def applied_and_failed(method: Callable[..., Any], num_failures: list[int]) -> Callable[..., Any]:
@@ -134,7 +133,6 @@ def test_what_is_refused_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> 
         asked.append(error)
         raise error
 
-    monkeypatch.setattr(store_module, "PAUSE_SECS", 0.0)
     for error, num_times in (
         (MlflowException("no such run", RESOURCE_DOES_NOT_EXIST), 1),
         (MlflowException("internal error"), store_module.MAX_TRIES),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,10 @@ from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
 from psflow.tasks.tracking import Tracker
 from psflow.tasks.tracking import tracker as tracker_module
-from psflow.tasks.tracking.waiting import keep_waiting, read_waiting
+from psflow.tasks.tracking import writes as writes_module
+from psflow.tasks.tracking.waiting import Waiting, keep_waiting, read_waiting
 from psflow.tasks.tracking.writes import MAX_ATTEMPTS
+from tests.limits import HANG_SECS
 from tests.tasks.waiting import wait_until
 
 OpenTracker = Callable[..., Tracker]
@@ -213,9 +216,9 @@ def test_an_alias_left_behind_by_a_kill_is_set_right_by_the_next_attempt(
 
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """While it holds True, MLflow does not answer."""
+    """While it holds True, MLflow takes no writes; reads it answers, as a store that is locked or faulty may."""
     flag = [False]
-    for name in ("log_batch", "get_run", "create_logged_model", "set_terminated"):
+    for name in ("log_batch", "set_tag", "create_logged_model", "set_terminated"):
         monkeypatch.setattr(MlflowClient, name, unless(flag, getattr(MlflowClient, name)))
     return flag
 
@@ -253,6 +256,28 @@ def test_close_does_not_wait_for_ever(
     assert tracker.statistics()["pending"] == tracker.num_lost == 2
     assert "no route to host" in tracker.statistics()["last_error"]
     assert "is incomplete: 2 events were not written, 0 were dropped; last error: " in caplog.messages[-1]
+
+
+def test_a_store_that_does_not_answer_is_said_to_be_silent(
+    open_tracker: OpenTracker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers, is_asked = threading.Event(), threading.Event()
+
+    def hang(*args: Any, **kwargs: Any) -> None:
+        is_asked.set()
+        answers.wait(HANG_SECS)
+
+    tracker = open_tracker()
+    monkeypatch.setattr(MlflowClient, "log_batch", hang)
+    monkeypatch.setattr(writes_module, "MIN_SILENCE_SECS", 0.0)
+    monkeypatch.setattr(tracker_module, "PATIENCE_SECS", 0.01)
+    tracker.handle(metrics(1, loss=1))
+    assert is_asked.wait(HANG_SECS)
+    assert not tracker.close(timeout_secs=0.1)
+    answers.set()
+    first, last = (message.partition(" events ")[2] for message in caplog.messages)
+    assert first == "are not written yet, retrying for up to 0 s; no answer for 0 s"
+    assert last == "were not written, 0 were dropped; no answer for 0 s"
 
 
 def test_event_that_can_never_be_written_is_dropped(store: str, open_tracker: OpenTracker, tmp_path: Path) -> None:
@@ -382,7 +407,7 @@ def test_how_a_run_that_broke_off_ended_is_known_first_whatever_waits(
     assert curve(store, tracker.run_id, "loss") == [(1, 1)]
 
 
-def test_metrics_that_mlflow_did_not_take_are_kept_and_written_once(
+def test_what_mlflow_did_not_take_is_kept_and_written_once(
     tmp_path: Path, store: str, open_tracker: OpenTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def absent(*args: Any, **kwargs: Any) -> None:
@@ -391,17 +416,25 @@ def test_metrics_that_mlflow_did_not_take_are_kept_and_written_once(
     model_dir = str(tmp_path)
     first = open_tracker(tags={"psflow.job_id": "a1"})
     with monkeypatch.context() as away:
-        for name in ("log_batch", "get_run", "set_terminated"):
+        for name in ("log_batch", "set_tag", "set_terminated"):
             away.setattr(MlflowClient, name, absent)
         for event in (metrics(1, loss=math.nan, rate=2), evaluation(1, accuracy=0.5), metrics(2, loss=3)):
             first.handle(event)
+        first.put_tags({"psflow.lost_steps": "3-4"})
+        first.put_file("plots/roc.png", b"png")
         assert not first.close("KILLED", timeout_secs=0.2)
     keep_waiting(model_dir, first.run_id, first.waiting())
     again = open_tracker(tags={"psflow.job_id": "a1"})
     kept = read_waiting(model_dir, again.run_id)
-    assert {(m.step, name) for m in kept for name in m.values} == {(1, "loss"), (1, "rate"), (2, "loss")}
-    tell(again, *kept, *kept)
+    assert {(m.step, name) for m in kept.metrics for name in m.values} == {(1, "loss"), (1, "rate"), (2, "loss")}
+    for _ in range(2):
+        again.take_back(kept)
+    assert again.tags["psflow.lost_steps"] == "3-4"
+    tell(again)
     assert curve(store, again.run_id, "rate") == [(1, 2)]
     assert [step for step, _ in curve(store, again.run_id, "loss")] == [1, 2]
     keep_waiting(model_dir, again.run_id, again.waiting())
-    assert read_waiting(model_dir, again.run_id) == []
+    assert read_waiting(model_dir, again.run_id) == Waiting([])
+    client = MlflowClient(store, store)
+    assert client.get_run(again.run_id).data.tags["psflow.lost_steps"] == "3-4"
+    assert [file.path for file in client.list_artifacts(again.run_id, "plots")] == ["plots/roc.png"]
