@@ -76,7 +76,8 @@ def user_fault(error: BaseException) -> UserFault | None:
     if not _is_of_user(error):
         return None
     raised = next(behind for behind in _chain(error) if not isinstance(behind, PsflowError))
-    return UserFault(f"{type(raised).__qualname__}{raised_at(raised)}", _sentence(error))
+    kind = f"{type(raised).__qualname__}{raised_at(raised)}"
+    return UserFault(kind, _sentence(error), is_of_system=isinstance(raised, OSError))
 
 
 def _sentence(error: BaseException) -> str:

@@ -35,6 +35,8 @@ class UserFault(NamedTuple):
     """Its type, and the line that raised it: the same for the same fault."""
     sentence: str
     """What it says, with that line."""
+    is_of_system: bool = False
+    """Whether the system failed, and not the program: a file or a network that may be there the next time."""
 
 
 @dataclass(slots=True)

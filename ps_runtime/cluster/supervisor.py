@@ -361,8 +361,8 @@ class Supervisor:
         """Return whether a role may begin again after a fault of the user's code, alone or with the others."""
         is_needed = role.role is Role.EVALUATOR or not self.is_trained
         may_begin_again = is_needed and self._states[role].forgives(fault, self._max_restarts)
-        # a chief that fails before any step was made has a mistake in its program
-        may_go_back = role.role is Role.CHIEF and self._has_stepped and self._goes_back
+        is_mistake = not self._has_stepped and not fault.is_of_system  # in the program of a chief
+        may_go_back = role.role is Role.CHIEF and self._goes_back and not is_mistake
         return self._forgives and may_begin_again and (may_go_back or not self._must_go_back(role))
 
     def _must_go_back(self, lost: RoleId) -> bool:

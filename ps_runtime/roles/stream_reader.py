@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Any
 
@@ -20,11 +21,14 @@ __all__ = ["StreamReader"]
 
 READ_AHEAD_BATCHES = 4
 
+logger = logging.getLogger(__name__)
+
 
 class StreamReader:
     """Reads a stream as far as it is asked to, a few batches ahead.
 
-    After a restore it reads the stream from its start again and drops what is used already.
+    After a restore it reads the stream from its start again and drops what is used already; so it does after a first
+    OSError, unless the whole job is in this process.
 
     Parameters
     ----------
@@ -41,8 +45,10 @@ class StreamReader:
     def __init__(self, job: JobSpec, post: Any, role: RoleId | None = None) -> None:
         self._job = job
         self._post = post
+        self._is_alone = role is None
         self._when = f"in {ModeKeys.TRAIN} mode" + ("" if role is None else f" on {role}")
         self._wanted = -1
+        self._num_told = 0
         self._condition = threading.Condition()
         self._is_closed = False
         self._thread: threading.Thread | None = None
@@ -66,11 +72,21 @@ class StreamReader:
 
     def _run(self) -> None:
         try:
-            with user_code(self._job.train_spec.input_fn, InputError, self._when):
-                self._read()
+            try:
+                self._attempt()
+            except InputError as error:
+                if self._is_alone or not isinstance(error.__cause__, OSError):
+                    raise
+                # as a role begins again, once, whose file system or network was away
+                logger.warning("%s; reading the input once more from its start, without the batches used", error)
+                self._attempt()
         except PsflowError as error:  # it ends the job, not this thread
             text = str(error)
             self._tell(lambda: self.job_requests.stream_failed(text))
+
+    def _attempt(self) -> None:
+        with user_code(self._job.train_spec.input_fn, InputError, self._when):
+            self._read()
 
     def _read(self) -> None:
         train_spec = self._job.train_spec
@@ -88,8 +104,10 @@ class StreamReader:
         for features, labels in opened:
             if not self._may_read(count):
                 return
-            batch = encode_batch(features, labels)
-            self._tell(lambda i=count, b=batch: self.job_requests.batch_read(i, b))
+            if count >= self._num_told:
+                batch = encode_batch(features, labels)
+                self._tell(lambda i=count, b=batch: self.job_requests.batch_read(i, b))
+                self._num_told += 1
             count += 1
         self._tell(lambda: self.job_requests.stream_ended(count))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from psflow.ps_runtime.errors import RoleFailedError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles.events import Event, RoleLost
 from tests.ps_runtime.cluster.test_lost_workers import updates
-from tests.ps_runtime.cluster.test_training import endless
+from tests.ps_runtime.cluster.test_training import batches, endless
 
 pytestmark = pytest.mark.cluster
 
@@ -92,3 +95,37 @@ def test_the_second_fault_at_the_same_line_ends_the_job_with_it(tmp_path: Path) 
         ):
             run.join()
     assert [event.role for event in events if isinstance(event, RoleLost)] == ["worker-0"]
+
+
+@dataclass(frozen=True)
+class AwayOnce:
+    """An input_fn whose file system is away at its first call in the process of a role."""
+
+    mark: Path
+    planned_in: int
+    is_opaque: bool
+
+    def __call__(self) -> Any:
+        """Open the input, unless this is the first role to ask."""
+        if os.getpid() != self.planned_in and not self.mark.exists():
+            self.mark.touch()
+            raise OSError(errno.EIO, "the mount is away")
+        return batches() if self.is_opaque else endless()
+
+
+@pytest.mark.parametrize("is_opaque", [True, False])
+def test_a_mount_that_is_away_as_the_chief_opens_its_input_costs_a_life(tmp_path: Path, is_opaque: bool) -> None:
+    input_fn = AwayOnce(tmp_path / "mark", os.getpid(), is_opaque)
+    counting = Estimator(updates, str(tmp_path / "job"), RunConfig(tf_random_seed=1, save_checkpoints_steps=50))
+    events: list[Event] = []
+    with (
+        open_cluster(None, 2, 60) as client,
+        Attempt(counting, TrainSpec(input_fn, 10), None) as attempt,
+        ClusterJob(client, attempt.job(), events.append) as run,
+    ):
+        run.start(AdmissionPolicy(10))
+        reports = run.join()
+    [lost] = [event for event in events if isinstance(event, RoleLost)]
+    assert "the mount is away" in lost.reason
+    assert reports["chief-0"]["statistics"]["job"]["global_step"] == 10
+    assert counting.get_variable_value("num_updates") == 10

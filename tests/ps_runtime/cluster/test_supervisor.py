@@ -280,6 +280,20 @@ def test_each_role_has_a_first_fault_of_a_kind() -> None:
     assert (scene.errors(), supervisor.waiting()) == ({}, [WORKER, OTHER, EVALUATOR])
 
 
+def test_a_chief_whose_file_system_is_away_before_any_step_begins_again_once() -> None:
+    supervisor = (scene := Scene()).supervisor
+    fault = FAULT._replace(is_of_system=True)
+    supervisor.fail(CHIEF, FIRST, OSError("away"), fault)
+    assert (scene.errors(), [loss.goes_back for loss in supervisor.losses(CHIEF)]) == ({}, [True])
+    for role in (PS, WORKER, OTHER):
+        supervisor.fail(role, FIRST, StoppedError(str(role), "it was cancelled"))
+        supervisor.leave(role, FIRST)
+    for role in (PS, CHIEF, WORKER, OTHER):
+        scene.begin(role, str(role))
+    supervisor.fail(CHIEF, FIRST + 1, OSError("away"), fault)
+    assert scene.errors() == {CHIEF: "away"}
+
+
 def test_a_fault_that_leaves_nobody_to_go_on_ends_the_job() -> None:
     for role, has_stepped, max_restarts in [(PS, True, 3), (CHIEF, False, 3), (WORKER, True, 0)]:
         supervisor = (scene := Scene(max_restarts)).supervisor

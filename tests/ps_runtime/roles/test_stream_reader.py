@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -95,6 +96,25 @@ def test_tells_the_words_of_a_generator_that_fails_and_in_which_process(start, r
     where = f"tests/ps_runtime/roles/test_stream_reader.py:{failing.__code__.co_firstlineno + 2}"
     said = f"{__name__}:{failing.__qualname__} raised ZeroDivisionError in train mode{place} at {where}: nothing left"
     assert (kind, error) == ("failed", said)
+
+
+@pytest.mark.parametrize("num_faults", [1, 2])
+def test_a_file_system_that_is_away_once_ends_nothing(start, caplog, num_faults):
+    faults = iter(range(num_faults))
+
+    def failing():
+        for n in range(3):
+            if n == 1 and next(faults, None) is not None:
+                raise OSError(errno.EIO, "the mount is away")
+            yield np.array([n]), None
+
+    reader = start(failing, role=RoleId.parse("ps-0"))
+    reader.want(0)
+    kinds = [kind for kind, _ in reader.job_requests.hear(4 if num_faults == 1 else 2)]
+    assert kinds == ([0, 1, 2, "end"] if num_faults == 1 else [0, "failed"])
+    [said] = caplog.messages
+    assert "raised OSError in train mode" in said
+    assert "the mount is away; reading the input once more from its start" in said
 
 
 def test_an_error_of_psflow_is_told_as_it_is(start):
