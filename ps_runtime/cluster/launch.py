@@ -69,7 +69,7 @@ class ClusterJob:
     client : Client
         Of the cluster to run on.
     job : JobSpec
-        The attempt; it is pickled once, for all roles.
+        The attempt; it is pickled here.
     on_event : callable
         Takes the events of all roles, in the order of each role, in a thread of the Dask client or in that of `join`;
         must not block.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import site
 import sys
 import sysconfig
@@ -18,19 +19,15 @@ def is_installed(path: Path) -> bool:
 
     A checkout that is installed as editable is the user's own: its files lie elsewhere.
     """
-    return _is_below_roots(path, tuple(sys.path))
-
-
-@functools.lru_cache(maxsize=8192)  # a process has thousands of modules, which are asked for in each pickle
-def _is_below_roots(path: Path, entries: tuple[str, ...]) -> bool:
-    return any(path.is_relative_to(root) or path.resolve().is_relative_to(root) for root in _roots(entries))
+    roots = _roots(tuple(sys.path))
+    return f"{path}{os.sep}".startswith(roots) or f"{path.resolve()}{os.sep}".startswith(roots)
 
 
 @functools.lru_cache(maxsize=8)
-def _roots(path: tuple[str, ...]) -> tuple[Path, ...]:
+def _roots(path: tuple[str, ...]) -> tuple[str, ...]:
     kinds = ("stdlib", "platstdlib", "purelib", "platlib")
     named = [sysconfig.get_path(kind) for kind in kinds]
     # libraries of another environment: --system-site-packages, PYTHONPATH, a .pth file
     of_path = [entry for entry in path if Path(entry).name in LIBRARY_FOLDERS]
     roots = (*named, *site.getsitepackages(), site.getusersitepackages(), *of_path)
-    return tuple(dict.fromkeys(Path(root).resolve() for root in roots))
+    return tuple(dict.fromkeys(f"{Path(root).resolve()}{os.sep}" for root in roots))

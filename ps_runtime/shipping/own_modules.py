@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import importlib.machinery
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 import cloudpickle
 
 from psflow.ps_runtime.shipping.installed import is_installed
 
-__all__ = ["is_own", "pickled_by_value"]
+__all__ = ["ByValue", "is_own"]
 
 ENGINE = "psflow"
 EXTENSIONS = tuple(importlib.machinery.EXTENSION_SUFFIXES)
@@ -40,17 +38,23 @@ def is_own(module: Any) -> bool:
     return bool(folders) and not any(map(is_installed, folders))
 
 
-@contextmanager
-def pickled_by_value() -> Iterator[None]:
-    """Have cloudpickle write what the program defines by value, for the time of a ``with`` block; not thread-safe."""
-    known = cloudpickle.list_registry_pickle_by_value()
-    others = [(name, module) for name, module in list(sys.modules.items()) if name not in {"__main__", *known}]
-    own = [module for name, module in others if is_own(module) and module.__name__ == name]
-    new = [module for module in own if "__file__" in vars(module)]  # modules below a namespace may be installed
-    for module in new:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        for module in new:
+class ByValue:
+    """Has cloudpickle write what some modules define by value, for the time of a ``with`` block; not thread-safe."""
+
+    def __init__(self) -> None:
+        self._modules: list[ModuleType] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for module in self._modules:
             cloudpickle.unregister_pickle_by_value(module)
+
+    def add(self, module: ModuleType | None) -> None:
+        """Take a module in if it is of the program; the user may have done so for all pickles."""
+        if module is None or not is_own(module):
+            return
+        if module.__name__ not in {"__main__", *cloudpickle.list_registry_pickle_by_value()}:
+            cloudpickle.register_pickle_by_value(module)
+            self._modules.append(module)

@@ -21,7 +21,7 @@ import cloudpickle
 
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.shipping.code_names import imported_names, own_module
-from psflow.ps_runtime.shipping.own_modules import is_own, pickled_by_value
+from psflow.ps_runtime.shipping.own_modules import ByValue, is_own
 from psflow.ps_runtime.shipping.parts import culprit
 from psflow.ps_runtime.shipping.travelling_modules import TravellingModules
 
@@ -117,8 +117,8 @@ class Shipped(Generic[T]):
 
 def _written(value: object) -> bytes:
     buffer = io.BytesIO()
-    with _writing, pickled_by_value():
-        _Pickler(buffer).dump(value)
+    with _writing, ByValue() as by_value:
+        _Pickler(buffer, by_value).dump(value)
     return buffer.getvalue()
 
 
@@ -133,8 +133,9 @@ def _can_travel(value: object) -> bool:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     """Has all functions of a module share it, with those who import it; cloudpickle has them share copies."""
 
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, by_value: ByValue) -> None:
         super().__init__(file)
+        self._by_value = by_value
         self._modules = TravellingModules.of_this_process()
 
     def reducer_override(self, obj: Any) -> Any:
@@ -187,10 +188,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         return None
 
     def _function(self, function: FunctionType) -> Any:
+        self._by_value.add(sys.modules.get(function.__module__))  # a library may have wrapped it
         names = function.__globals__
         module = sys.modules.get(names.get("__name__", ""))
         if module is None or vars(module) is not names or not is_own(module):
             return super().reducer_override(function)
+        self._by_value.add(module)
         self.globals_ref.setdefault(id(names), _Globals(self._modules, module))
         _, arguments, state, *_, fill = super().reducer_override(function)
         values = state[1].pop("__globals__")
@@ -202,6 +205,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         module = sys.modules.get(kind.__module__)
         if module is not None and getattr(module, "__file__", None) is not None and not is_own(module):
             return NotImplemented if _is_found(kind, module) else super().reducer_override(kind)
+        self._by_value.add(module)
         reduced = super().reducer_override(kind)
         if not isinstance(reduced, tuple) or len(reduced) < 6:
             return reduced

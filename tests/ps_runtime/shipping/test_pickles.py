@@ -207,6 +207,19 @@ def test_a_member_of_a_module_that_nobody_uses_may_stay(program: Program, elsewh
     assert "has no 'nobody' here; there is none" in elsewhere("opened[0]('nobody')", data)
 
 
+WRAPPED = """
+from autograd.extend import primitive
+@primitive
+def double(x):
+    return 2 * x
+"""
+
+
+def test_what_a_library_has_wrapped_travels(program: Program, elsewhere: Elsewhere) -> None:
+    module: Any = program({"wrapped_of_t.py": WRAPPED})
+    assert elsewhere("opened[0](2)", pickled(module.double, "the job")) == "4"
+
+
 BASES = """
 import abc
 SEEN = []
