@@ -19,7 +19,7 @@ from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.invalid_cells import CountedCells, InvalidColumn, rows_with_invalid
 from psflow.ps_runtime.data.record_formats import RecordFiles
 from psflow.ps_runtime.errors import ConfigError, InputError, UsageError, did_you_mean
-from psflow.ps_runtime.record_files.base import RecordFormat
+from psflow.ps_runtime.record_files.base import NAME_OF_COLUMN, RecordFormat
 from psflow.ps_runtime.record_files.delimited import NA_VALUES, DelimitedText, likely_delimiter
 from psflow.ps_runtime.record_files.files import DataFile
 from psflow.ps_runtime.record_files.listing import list_files
@@ -157,7 +157,7 @@ def read_sample(path: str, format_name: str | None, label: str, stated: Settings
     zeros = dict.fromkeys(as_written, "string")
     as_words = {**types, **zeros}
     read = _read(path, name, files, replace(record_format, types=as_words))
-    mixed = {column.name: column for column in read.invalid if column.num_cells > max(1, RARE * column.num_values)}
+    mixed = {column.name: column for column in read.invalid if _is_mixed(column)}
     if mixed:
         as_words |= dict.fromkeys(mixed, "string")
         read = _read(path, name, files, replace(record_format, types=as_words))
@@ -170,6 +170,12 @@ def read_sample(path: str, format_name: str | None, label: str, stated: Settings
         as_written=as_written,
         mixed=mixed,
     )
+
+
+def _is_mixed(column: InvalidColumn) -> bool:
+    """Return whether so many cells of a column are not of its type that their records cannot be left out."""
+    is_many = column.num_cells > max(1, RARE * column.num_values)
+    return is_many and not column.first.endswith(NAME_OF_COLUMN)
 
 
 def _described(name: str, path: str, stated: Settings) -> RecordFiles:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.data.non_finite import MAX_SHOWN, UNKNOWN, Source
-from psflow.ps_runtime.record_files.base import InvalidValues
+from psflow.ps_runtime.record_files.base import NAME_OF_COLUMN, InvalidValues
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ WHAT_MOST_ARE = {
     "bool": "true or false",
     "date": "dates",
     "timestamp": "times",
-    "string": "text",
+    "string": "words",
 }
 
 
@@ -135,8 +135,10 @@ class InvalidCells:
             "correct the data; or set invalid of this input to drop, which leaves such rows out, or to missing, which "
             "makes such cells blank"
         )
-        if self.has_words:
-            advice += f"; or set columns.{self.columns[0].name}.type: string, if its cells are words"
+        headers = [column.first.endswith(NAME_OF_COLUMN) for column in self.columns]
+        mixed = [column.name for column, is_header in zip(self.columns, headers, strict=True) if not is_header]
+        if self.has_words and mixed:
+            advice += f"; or set columns.{mixed[0]}.type: string, if its cells are words"
         return (*others, f"{last}; {advice}")
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHUNK_BYTES",
     "LARGEST_EXACT",
+    "NAME_OF_COLUMN",
     "NUMBER",
     "InvalidValues",
     "OnInvalid",
@@ -35,6 +36,9 @@ CHUNK_BYTES = 4 * 1024**2
 
 LARGEST_EXACT = 2**53
 """A float64 holds all whole numbers up to this one."""
+
+NAME_OF_COLUMN = ", the name of the column"
+"""Behind an invalid value that is so, in a row that repeats the header."""
 
 NUMBER = "number"
 """A name for float64, for those who set the type of a column."""

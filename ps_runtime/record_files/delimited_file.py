@@ -8,10 +8,14 @@ import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from psflow.ps_runtime.columns.raw_types import arrow_type, first_fault
-from psflow.ps_runtime.record_files.base import OnInvalid, Place, RecordError
+from psflow.ps_runtime.record_files.base import NAME_OF_COLUMN, InvalidValues, OnInvalid, Place, RecordError
 from psflow.ps_runtime.record_files.cuts import QuotedSpans, first_record_end, last_record_end, plain_lines
 from psflow.ps_runtime.record_files.files import DataFile, read_bytes
 from psflow.ps_runtime.record_files.text_cells import FALSE, TRUE, inferred_type, parse_cells, stripped
@@ -117,10 +121,17 @@ class OpenDelimited(OpenText):
                 break
             except _BadValueError as error:
                 self._as_text.add(error.column)
+        found: list[InvalidValues] = []
         for i, (name, raw) in enumerate(types.items()):
             if self._is_text(name, raw):
-                table = table.set_column(i, name, self._values(table[name], raw, name, on_invalid))
-        return table
+                values = self._values(table[name], raw, name, None if on_invalid is None else found.append)
+                table = table.set_column(i, name, values)
+        if on_invalid is None:
+            return table
+        headers = _repeated_headers(table, types, found) if self._has_header else np.empty(0, np.int64)
+        for values in found:
+            on_invalid(_with_headers(values, headers))
+        return _without_headers(table, types, headers, on_invalid) if len(headers) else table
 
     def _spans(self, text: bytes) -> QuotedSpans:
         return QuotedSpans(text, self._delimiter.encode())
@@ -304,3 +315,42 @@ def _is_number(text: str) -> bool:
 def _counts(names: list[str]) -> bool:
     """Return whether names are 0, 1, 2, ... or 1, 2, 3, ..., as who has no names gives them."""
     return any(names == [str(first + i) for i in range(len(names))] for first in (0, 1))
+
+
+def _repeated_headers(table: pa.Table, types: Mapping[str, str], invalid: Sequence[InvalidValues]) -> NDArray[np.int64]:
+    """Return the rows in which each column has its name, as in the header of a file that was appended to another."""
+    import pyarrow.compute as pc
+
+    words = [name for name, raw in types.items() if raw == "string"]
+    rows = np.arange(table.num_rows if len(types) > 1 else 0)
+    for name in words:
+        if len(rows):
+            named = pc.indices_nonzero(pc.equal(table[name], name.strip())).to_numpy()
+            rows = np.intersect1d(rows, named.astype(np.int64))
+    of_column = {values.column: values.rows for values in invalid}
+    for name in types.keys() - set(words):
+        rows = np.intersect1d(rows, of_column.get(name, np.empty(0, np.int64)))
+    return rows
+
+
+def _with_headers(values: InvalidValues, headers: NDArray[np.int64]) -> InvalidValues:
+    """Return values of which those in rows that are headers say so."""
+    is_header = np.isin(values.rows, headers)
+    shown = zip(values.shown, is_header, strict=True)
+    return replace(values, shown=tuple(value + NAME_OF_COLUMN * bool(named) for value, named in shown))
+
+
+def _without_headers(
+    table: pa.Table, types: Mapping[str, str], headers: NDArray[np.int64], on_invalid: OnInvalid
+) -> pa.Table:
+    """Return a table without words in rows that are headers, of which `on_invalid` is told."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_header = np.zeros(table.num_rows, np.bool_)
+    is_header[headers] = True
+    for i, (name, raw) in enumerate(types.items()):
+        if raw == "string":
+            on_invalid(InvalidValues(name, headers, (repr(name) + NAME_OF_COLUMN,) * len(headers)))
+            table = table.set_column(i, name, pc.if_else(pa.array(is_header), None, table[name]))
+    return table

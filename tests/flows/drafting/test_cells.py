@@ -34,7 +34,18 @@ def test_a_row_of_sums_is_left_out_and_named() -> None:
 def test_a_header_that_is_repeated_is_left_out_and_no_class() -> None:
     answer = init(csv(with_rows() * 3), "y", output=None, model=None, format_name=None, overwrites=False)
     assert answer.facts["label"]["comment"].startswith("2 classes")
-    assert f"leaves out records: column 'x': 1,800 of 1,802 are numbers; {ROW_602} is 'x'" in answer.lines
+    assert f"leaves out records: column 'x': 1,800 of 1,802 are numbers; {ROW_602} is 'x', the name of the column" in (
+        answer.lines or []
+    )
+
+
+def test_a_header_that_is_repeated_among_words_alone_is_no_class_either() -> None:
+    words = people(40, x="'a' if row % 2 else 'b'")
+    facts = draft(csv(words * 20), "y")
+    assert facts["label"]["comment"].startswith("2 classes")
+    assert facts["columns"]["x"]["comment"] == "2 words"
+    assert [column["num_cells"] for column in facts["invalid"]] == [19, 19]
+    planned("t.yaml")
 
 
 def test_what_is_left_out_is_told_at_once() -> None:

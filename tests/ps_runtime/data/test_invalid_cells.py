@@ -193,3 +193,20 @@ def test_an_unknown_policy_is_refused_with_a_near_one(tmp_path: Path) -> None:
         UsageError, match="invalid is 'droop': expected one of error, missing, drop; did you mean 'drop'"
     ):
         Csv(path=str(tmp_path), invalid="droop")  # type: ignore[arg-type]
+
+
+def test_a_header_that_is_repeated_is_invalid_in_every_column(tmp_path: Path) -> None:
+    words = {"job": ["clerk", "smith"] * 20, "town": ["town", "bern"] * 20, "y": ["no", "yes"] * 20}
+    text = written(tmp_path, "csv", words).read_text()
+    path = tmp_path / "all.csv"
+    path.write_text(text * 3)
+    with pytest.raises(InputError) as caught:
+        opened(path)
+    assert len(caught.value.faults) == 3
+    assert "column 'y': 120 of 122 are words; row 42 " in caught.value.faults[2]
+    assert "is 'y', the name of the column; correct the data; or set invalid" in caught.value.faults[2]
+    assert "type: string" not in caught.value.faults[2]
+    data = opened(path, invalid="drop")
+    assert (data.num_records, data.distinct_labels().tolist()) == (120, [0, 1])  # type: ignore[union-attr]
+    assert [feature.num_ids for feature in data.schema().features] == [3, 3]
+    assert opened(written(tmp_path, "csv", words, "one"), features=["town"]).num_records == 40
