@@ -113,6 +113,12 @@ class Preprocessing:
         """The names of the features, and of the weights, which are one to those who read them."""
         return (*(spec.name for spec in self.specs), *(() if self.weight is None else (self.weight.name,)))
 
+    def computable(self, columns: Collection[str]) -> set[str]:
+        """Return which of `names` these columns are enough for."""
+        found = {feature.name for feature in self.features if all(one.column in columns for one in singles([feature]))}
+        found |= {cross.name for cross in self.crosses if found.issuperset(cross.members)}
+        return found if self.weight is None or self.weight.name not in columns else found | {self.weight.name}
+
     def narrowed(self, names: Collection[str]) -> Self:
         """Return what computes some of the features, with the others that they need, and no more."""
         crosses = tuple(cross for cross in self.crosses if cross.name in names)

@@ -50,10 +50,10 @@ def check_repeatable(schema: InputSchema, where: str) -> None:
         raise InputError(tuple(faults))
 
 
-def unused_sentence(where: str, names: Sequence[str]) -> str:
-    """Say that an input has `names`, which the model does not read."""
+def unused_sentence(where: str, names: Sequence[str], who: str = "the model") -> str:
+    """Say that an input has `names`, which `who` does not read."""
     some = ", ".join(map(repr, names[:MAX_NAMES])) + (", ..." if len(names) > MAX_NAMES else "")
-    return f"{where} has {some}, which the model does not read: ignored"
+    return f"{where} has {some}, which {who} does not read: ignored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,18 @@ class Enforcement:
             matrix = features.pop(MATRIX)
             features |= {name: matrix[:, place] for place, name in enumerate(dataset.columns)}
         return self.for_batch(features, labels)
+
+    def _for_files(self, given: RecordInput, schema: InputSchema) -> Self:
+        """Return what `for_batch` returns for a row of zeros of the features that files of records have columns for."""
+        learned = schema.whole.preprocessing
+        assert learned is not None, "files for a model that was trained on arrays are arrays"
+        try:
+            columns = given.known_columns(schema, needs_labels=self.needs_labels)
+        except InputError:  # as opening them will say, or whoever has kept a scan of them
+            return self
+        there = learned.computable(columns)
+        labels = zeros_of(schema.labels) if schema.labels else None
+        return self.for_batch(zeros_of([spec for spec in schema.whole.features if spec.name in there]), labels)
 
     def selected(self, dataset: Dataset) -> Dataset:
         """Return `dataset` without what the model does not read, which ``unused`` then names; values stay as they are.
@@ -190,24 +202,8 @@ class Enforcement:
         """
         assert kept is None or self.needs_labels, "what is kept was scanned with labels"
         schema = self.schema
-        if schema is not None and schema.whole is not schema and self.reads is not None:
-            return self._for_zeros(schema).records(given, non_finite, kept)
-        try:
-            return self._records(given, non_finite, kept)
-        except InputError:
-            if schema is None or self.reads is None or (fewer := self._for_zeros(schema)).schema == schema:
-                raise
-        return fewer.records(given, non_finite, kept)
-
-    def _for_zeros(self, schema: InputSchema) -> Self:
-        """Return what asks of files for the features that the model reads, as a row of zeros tells."""
-        assert self.reads is not None
-        labels = zeros_of(schema.labels) if schema.labels else None
-        features = zeros_of(schema.whole.features)
-        return replace(self, schema=self.reads(features, labels, schema, self.where), reads=None)
-
-    def _records(self, given: RecordInput, non_finite: NonFinite, kept: KeptScan | None) -> RecordDataset:
-        schema = self.schema
+        if schema is not None and self.reads is not None:
+            schema = self._for_files(given, schema).schema
         opened = None if kept is None else kept.reopened(given, non_finite, schema, self.where)
         if schema is None:
             return opened or given.learn(non_finite, self.where)

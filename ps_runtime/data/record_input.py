@@ -295,6 +295,21 @@ class RecordInput:
         scan = Scan(files, replace(self.record_format, types=types), names, lists=lists, allows_invalid=True)
         return scan, known
 
+    def known_columns(self, schema: InputSchema, *, needs_labels: bool) -> tuple[str, ...]:
+        """Return the names of the columns of the files, for a model that was trained on record files.
+
+        Raises
+        ------
+        InputError
+            If the first file cannot be read.
+        """
+        assert schema.preprocessing is not None
+        columns = schema.preprocessing.raw_columns
+        read = self._as_in_training(schema, columns, needs_labels=needs_labels)
+        lists = {column.name: column.type for column in columns if "[" in column.type}
+        look = Scan(self.files(), replace(read, types={}), lists=lists)
+        return (*(column.name for column in look.columns), *look.unreadable)
+
     def _as_in_training(self, schema: InputSchema, columns: Sequence[RawColumn], *, needs_labels: bool) -> RecordFormat:
         """Return how some columns of the files are read, where training and its text say more than this input."""
         preprocessing = schema.preprocessing

@@ -186,6 +186,7 @@ class _Input:
         context: InputContext | None = None,
     ) -> None:
         self.where = f"the {name} input"
+        self.who = "training" if mode == ModeKeys.TRAIN else "the model"
         self.unused: list[str] = []
         self._input_fn = spec.input_fn
         self._mode = mode
@@ -277,7 +278,7 @@ def _datasets(inputs: Mapping[str, _Input]) -> dict[str, KnownInput]:
 
 
 def _ignored(inputs: Mapping[str, _Input]) -> tuple[str, ...]:
-    return tuple(unused_sentence(data.where, data.unused) for data in inputs.values() if data.unused)
+    return tuple(unused_sentence(data.where, data.unused, data.who) for data in inputs.values() if data.unused)
 
 
 def _check_modes(caller: ModelCaller, spec: EvalSpec, batch: Batch, model: ModelSpec, where: str, seed: int) -> None:

@@ -34,16 +34,23 @@ class ModeReads:
         EVAL, PREDICT or both.
     values : ModelValues or None
         Variables and tables of a checkpoint; None: model_fn is called on first values.
+    optional : sequence of ModeKeys
+        Modes whose features are read if they are there.
     """
 
     caller: ModelCaller
     modes: Sequence[ModeKeys]
     values: ModelValues | None = None
+    optional: Sequence[ModeKeys] = ()
 
     @classmethod
     def of(cls, caller: ModelCaller, spec: EvalSpec, values: ModelValues | None = None) -> Self:
-        """Return what finds out which features an evaluation, with its exporters, reads."""
-        return cls(caller, (ModeKeys.EVAL, ModeKeys.PREDICT) if spec.all_exporters else (ModeKeys.EVAL,), values)
+        """Return what finds out which features an evaluation reads, with what exports of it read.
+
+        The input is the same, and its digest, whether there are exporters or not: a replay has none.
+        """
+        needed, optional = (ModeKeys.EVAL,), (ModeKeys.PREDICT,)
+        return cls(caller, needed + optional, values) if spec.all_exporters else cls(caller, needed, values, optional)
 
     def __call__(self, features: Columns, labels: Columns | None, schema: InputSchema, where: str) -> InputSchema:
         """Return what the model reads of an input.
@@ -62,12 +69,14 @@ class ModeReads:
         InputError
             Names each feature that is missing, and the line that reads it.
         """
-        if not isinstance(features, dict):
+        if not isinstance(features, dict) or not features:
             return schema
         names: set[str] = set()
         faults: dict[str, str] = {}
         for mode in self.modes:
             names |= self._names(features, labels if mode == ModeKeys.EVAL else None, schema, mode, faults)
+        for mode in self.optional:
+            names |= self._names(features, None, schema, mode, {}) & features.keys()
         if faults:
             raise InputError(tuple(f"{where}: {fault}" for fault in faults.values()))
         own = {name: features[name] for name in features if name in names and name not in schema.whole.names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from psflow import metrics
 from psflow.feature_column import numeric_column
+from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.formats import open_dataset
@@ -24,6 +26,7 @@ from psflow.ps_runtime.estimator.fork import Fork
 from psflow.ps_runtime.estimator.linear_regressor import LinearRegressor
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
+from psflow.ps_runtime.model.evaluation import OpenedEvaluation
 from psflow.ps_runtime.model.export_bundle import ExportBundle
 from psflow.ps_runtime.model.exporters import LatestExporter
 from psflow.ps_runtime.model.scope import get_variable
@@ -93,7 +96,7 @@ def test_what_nobody_reads_is_asked_of_nobody(
 ) -> None:
     trained = make(tmp_path)
     trained.train(data("x id word"))
-    assert "the train input has 'id', 'word', which the model does not read: ignored" in caplog.messages
+    assert "the train input has 'id', 'word', which training does not read: ignored" in caplog.messages
     expected = trained.evaluate(data("x id word"))
     for names in ("x", "x group", "x word"):
         assert trained.evaluate(data(names)) == expected
@@ -180,7 +183,12 @@ def test_an_evaluation_beside_training_and_its_export_read_what_their_modes_do(t
         run_local(attempt.job(writer=Writer()), lambda event: None, attempt.check)
     assert written[-1].schema.names == ("x", "id") == tuple(written[-1].features)
     assert written[-1].metrics["group"] == 0.5
-    assert schema_of(trained.model_dir).names == ("x",)
+    schema = schema_of(trained.model_dir)
+    assert schema.names == ("x",)
+    # a replay has no exporters, and must find the same input
+    again = OpenedEvaluation(trained.caller.reading(schema), replace(spec, exporters=None), schema)
+    again.measure(written[-1].values, 3)
+    assert {record.input_digest for record in EvaluationLog(trained.model_dir).read()} == {again.digest}
 
 
 def test_an_export_of_a_checkpoint_asks_for_what_predictions_read(tmp_path: Path) -> None:
@@ -212,13 +220,17 @@ def test_record_files_are_read_for_the_columns_that_the_model_reads(tmp_path: Pa
     assert schema_of(trained.model_dir).preprocessing.names == ("x",)
     assert np.isfinite(trained.evaluate(read("group x"))["group"])
     assert len(list(trained.predict(read("x id")))) == 12
-    with pytest.raises(InputError, match=r"x_word_data\.csv has no column 'group'"):
+    with pytest.raises(
+        InputError, match=r"the eval input: model reads feature 'group' in eval mode at \S*py:\d+, which"
+    ):
         trained.evaluate(read("x word"))
     trained.train(read("x group id weight"))
+    with pytest.raises(InputError, match=r"word_data\.csv has no column 'x'"):
+        trained.evaluate(read("word"))  # nothing that the model was trained on is there
     weighted = estimator(tmp_path / "weighted", train="weight")
     weighted.train(read("x weight"))
     assert weighted.evaluate(read("x"))["global_step"] == 3
-    with pytest.raises(InputError, match=r"weight_data\.csv has no column 'x'"):
+    with pytest.raises(InputError, match=r"the eval input: model reads feature 'x' in eval mode at \S*py:\d+, which"):
         weighted.evaluate(read("weight"))
 
 
