@@ -19,7 +19,6 @@ from psflow.ps_runtime.model.watched_features import WatchedFeatures, observed
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.column_spec import ColumnSpec, column_differences
 from psflow.ps_runtime.specs.schema import InputSchema
-from psflow.ps_runtime.specs.schema_enforcement import listed_names
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
@@ -133,10 +132,8 @@ class ModelCaller:
                 self.model_fn(features=watched, **arguments)
         name = error.args[0] if error.args else None
         if isinstance(watched, WatchedFeatures) and name in watched.missing:
-            names = list(dict.keys(watched))
-            near = did_you_mean(name, names) or listed_names("feature", names)
-            fault = f"{self.name} reads feature {name!r} in {mode} mode at {watched.missing[name]}, which is not there"
-            raise InputError((f"{fault}{near}",)) from error
+            fault = watched.fault(name, self.name, mode, "the input", list(dict.keys(watched)))
+            raise InputError((fault,)) from error
 
     def _check_columns(self, scope: ModelScope) -> None:
         """Refuse feature columns that mean something else than those that the model was trained on, once a layer."""

@@ -74,11 +74,11 @@ class ModeReads:
         names: set[str] = set()
         faults: dict[str, str] = {}
         for mode in self.modes:
-            names |= self._names(features, labels if mode == ModeKeys.EVAL else None, schema, mode, faults)
+            names |= self._names(features, labels if mode == ModeKeys.EVAL else None, schema, mode, where, faults)
         for mode in self.optional:
-            names |= self._names(features, None, schema, mode, {}) & features.keys()
+            names |= self._names(features, None, schema, mode, where, {}) & features.keys()
         if faults:
-            raise InputError(tuple(f"{where}: {fault}" for fault in faults.values()))
+            raise InputError(tuple(faults.values()))
         own = {name: features[name] for name in features if name in names and name not in schema.whole.names}
         return schema.narrowed(names, array_specs(own)) if names else schema
 
@@ -88,6 +88,7 @@ class ModeReads:
         labels: Columns | None,
         schema: InputSchema,
         mode: ModeKeys,
+        where: str,
         faults: dict[str, str],
     ) -> set[str]:
         """Return the features that are read in a mode; add a sentence for each that is missing to `faults`."""
@@ -101,7 +102,7 @@ class ModeReads:
             except Exception as error:  # the evaluation or prediction itself will raise it
                 name = error.__cause__.args[0] if isinstance(error.__cause__, KeyError) else None
                 if name in watched.missing:
-                    faults[name] = str(error)
+                    faults[name] = watched.fault(name, self.caller.name, mode, where, list(features))
                     if name in stand_ins:  # go on, as others may be missing, too
                         others[name] = stand_ins.pop(name)
                         continue

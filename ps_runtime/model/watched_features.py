@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from psflow.ps_runtime.errors import PsflowError
+from psflow.ps_runtime.errors import PsflowError, did_you_mean
 from psflow.ps_runtime.redaction import shown_file
+from psflow.ps_runtime.specs.schema_enforcement import listed_names
 
 __all__ = ["WatchedFeatures", "observed"]
 
@@ -51,6 +52,11 @@ class WatchedFeatures(dict[str, Any]):
     def read(self) -> frozenset[str]:
         """Those that were asked for by name, and are there."""
         return self._given & self._asked
+
+    def fault(self, name: str, model_fn: str, mode: str, where: str, names: Sequence[str]) -> str:
+        """Say that a feature is missing in the input `where`, which has those of `names`, and who reads it."""
+        near = did_you_mean(name, names) or listed_names("feature", names)
+        return f"{where} has no feature {name!r}, which {model_fn} reads in {mode} mode at {self.missing[name]}{near}"
 
     def __getitem__(self, name: str) -> Any:
         self._asked.add(name)

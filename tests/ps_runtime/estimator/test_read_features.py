@@ -120,7 +120,7 @@ def test_a_stream_and_a_computed_input_are_asked_for_the_same(form: str, tmp_pat
     trained.train(lambda: given("x word"))
     assert trained.evaluate(lambda: given("x group id"))["group"] == 0.5
     assert [row["id"] for row in trained.predict(lambda: given("x id"))] == list(range(12))
-    with pytest.raises(InputError, match="reads feature 'group' in eval mode"):
+    with pytest.raises(InputError, match="has no feature 'group', which model reads in eval mode"):
         trained.evaluate(lambda: given("x id"))
 
 
@@ -137,13 +137,13 @@ def test_a_missing_feature_is_named_with_its_reader(given: str, tmp_path: Path) 
     place = rf"\S*test_read_features\.py:{model.__code__.co_firstlineno + 2}"
     trained = estimator(tmp_path, eval="group", infer="id")
     trained.train(data("x"))
-    with pytest.raises(InputError, match=rf"model reads feature 'group' in eval mode at {place}, which is not there"):
+    with pytest.raises(InputError, match=rf"has no feature 'group', which model reads in eval mode at {place}; "):
         trained.evaluate(data(given))
-    with pytest.raises(InputError, match=rf"model reads feature 'id' in infer mode at {place}, which is not there"):
+    with pytest.raises(InputError, match=rf"has no feature 'id', which model reads in infer mode at {place}; "):
         list(trained.predict(data(given, labels=False)))
-    with pytest.raises(InputError, match=rf"reads feature 'group' in eval mode at {place}, which is not there"):
+    with pytest.raises(InputError, match=rf"has no feature 'group', which model reads in eval mode at {place}; "):
         Attempt(trained, TrainSpec(data("x"), 9), EvalSpec(data(given)))
-    with pytest.raises(InputError, match="the eval input: model reads feature 'x' in eval mode"):
+    with pytest.raises(InputError, match="the eval input has no feature 'x', which model reads in eval mode"):
         trained.evaluate(data("word group"))
 
 
@@ -221,7 +221,7 @@ def test_record_files_are_read_for_the_columns_that_the_model_reads(tmp_path: Pa
     assert np.isfinite(trained.evaluate(read("group x"))["group"])
     assert len(list(trained.predict(read("x id")))) == 12
     with pytest.raises(
-        InputError, match=r"the eval input: model reads feature 'group' in eval mode at \S*py:\d+, which"
+        InputError, match=r"the eval input has no feature 'group', which model reads in eval mode at \S*py:\d+; its"
     ):
         trained.evaluate(read("x word"))
     trained.train(read("x group id weight"))
@@ -230,7 +230,9 @@ def test_record_files_are_read_for_the_columns_that_the_model_reads(tmp_path: Pa
     weighted = estimator(tmp_path / "weighted", train="weight")
     weighted.train(read("x weight"))
     assert weighted.evaluate(read("x"))["global_step"] == 3
-    with pytest.raises(InputError, match=r"the eval input: model reads feature 'x' in eval mode at \S*py:\d+, which"):
+    with pytest.raises(
+        InputError, match=r"the eval input has no feature 'x', which model reads in eval mode at \S*py:\d+; its"
+    ):
         weighted.evaluate(read("weight"))
 
 
