@@ -138,7 +138,7 @@ def _typed(guess: ColumnGuess, sample: Sample) -> ColumnGuess:
         return guess
     why = ", numbers with leading zeros" if guess.name in sample.as_written else ""
     if guess.name in sample.mixed:
-        why = f": {sample.mixed[guess.name]}, too many to leave out"
+        why = f": {sample.mixed[guess.name]}, which is kept as a word"
     options = {"type": sample.set_types[guess.name], **guess.options}
     return replace(guess, comment=f"{guess.comment}{why}", options=options)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from psflow.flows.drafting.blank_words import blank_words
 from psflow.flows.parameters.input import MODELS
 from psflow.flows.parameters.parsing import parse_as
+from psflow.ps_runtime.columns.lookalikes import lookalike
 from psflow.ps_runtime.columns.raw import RawColumn, is_list
 from psflow.ps_runtime.config.files import Settings
 from psflow.ps_runtime.data.formats import FORMATS
@@ -173,9 +174,12 @@ def read_sample(path: str, format_name: str | None, label: str, stated: Settings
 
 
 def _is_mixed(column: InvalidColumn) -> bool:
-    """Return whether so many cells of a column are not of its type that their records cannot be left out."""
+    """Return whether cells that are not of the type of their column are values: many, or numbers spelled otherwise."""
+    import pyarrow as pa
+
     is_many = column.num_cells > max(1, RARE * column.num_values)
-    return is_many and not column.first.endswith(NAME_OF_COLUMN)
+    is_header = column.first.endswith(NAME_OF_COLUMN)
+    return not is_header and (is_many or bool(lookalike(pa.array([column.first.strip("'")]))))
 
 
 def _described(name: str, path: str, stated: Settings) -> RecordFiles:

@@ -166,10 +166,12 @@ class CountedCells:
 
     def add(self, table: pa.Table, invalid: Sequence[InvalidValues], of_part: NDArray[np.bool_] | None = None) -> None:
         """Count the cells of a chunk, or of those of its rows that are `of_part`."""
-        judged = table if of_part is None else table.filter(of_part)
-        for name in table.column_names:
-            column = judged.column(name)
-            self._num_values[name] = self._num_values.get(name, 0) + len(column) - column.null_count
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            num_values = len(column) - column.null_count
+            if of_part is not None:
+                is_valid = column.is_valid().to_numpy() if column.null_count else True
+                num_values = int(np.count_nonzero(of_part & is_valid))
+            self._num_values[name] = self._num_values.get(name, 0) + num_values
         has_one = np.zeros(table.num_rows, np.bool_)
         for values in invalid:
             rows = values.rows if of_part is None else values.rows[of_part[values.rows]]

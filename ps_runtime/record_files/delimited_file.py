@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv as text_csv
+import functools
 import io
 import re
 from collections import Counter
@@ -321,16 +322,16 @@ def _repeated_headers(table: pa.Table, types: Mapping[str, str], invalid: Sequen
     """Return the rows in which each column has its name, as in the header of a file that was appended to another."""
     import pyarrow.compute as pc
 
+    rows = [values.rows for values in invalid]
     words = [name for name, raw in types.items() if raw == "string"]
-    rows = np.arange(table.num_rows if len(types) > 1 else 0)
+    if len(types) < 2 or len(rows) + len(words) < len(types):  # a column has neither names nor invalid values
+        return np.empty(0, np.int64)
     for name in words:
-        if len(rows):
-            named = pc.indices_nonzero(pc.equal(table[name], name.strip())).to_numpy()
-            rows = np.intersect1d(rows, named.astype(np.int64))
-    of_column = {values.column: values.rows for values in invalid}
-    for name in types.keys() - set(words):
-        rows = np.intersect1d(rows, of_column.get(name, np.empty(0, np.int64)))
-    return rows
+        named = pc.indices_nonzero(pc.equal(table[name], name.strip())).to_numpy()
+        rows.append(named.astype(np.int64))
+        if not len(named):
+            break
+    return functools.reduce(np.intersect1d, rows)
 
 
 def _with_headers(values: InvalidValues, headers: NDArray[np.int64]) -> InvalidValues:

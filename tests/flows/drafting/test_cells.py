@@ -86,3 +86,9 @@ def test_names_that_look_like_numbers_are_names_beside_the_label(names: tuple[st
     assert [name for name, column in facts["columns"].items() if column["use"] == "feature"] == ["x", *names]
     _, plan = planned("t.yaml")
     assert [feature.name for feature in plan.model.schema.features] == ["x", *names]
+
+
+def test_numbers_in_another_spelling_are_not_left_out_with_their_records() -> None:
+    facts = draft(csv(people(600, amount="'\"1,234\"' if row == 30 else row")), "y")
+    assert facts["invalid"] == []
+    assert "1 of 600 look like '1,234', numbers with commas" in facts["columns"]["amount"]["comment"]
