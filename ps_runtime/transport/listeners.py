@@ -15,8 +15,8 @@ _BACKLOG = 1024
 _UNIX_BUFFER_BYTES = 4 * 1024 * 1024
 _LOOPBACK_BUFFER_BYTES = 512 * 1024
 """So what is under way to a process of this host stays in the cache of a core."""
-_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
-"""In seconds, and one in ms: after a minute a connection ends whose peer, or a firewall before it, is silent."""
+_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 2, "TCP_USER_TIMEOUT": 45_000}
+"""In seconds, and one in ms: after 45 s a connection ends whose peer, or a firewall before it, is silent."""
 _UCRED = struct.Struct("iII")
 
 
