@@ -18,6 +18,7 @@ from psflow.ps_runtime.checkpoint.files import look_again
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.checkpoint.typed_json import UnixTime, as_kind, from_json
 from psflow.ps_runtime.errors import CheckpointError, LostDirectoryError, ModelDirError
+from psflow.ps_runtime.redaction import shown_path
 
 __all__ = ["JobFile", "JobRecord", "Owner"]
 
@@ -150,7 +151,11 @@ class JobFile:
             If its owner lives, or this is a copy of the model_dir that the job lives in.
         CheckpointError
             If the file is damaged.
+        LostDirectoryError
+            If this owner had the job before, and it is gone.
         """
+        if self._me.since and self.read() is None:  # an attempt that is tried again begins no other job
+            raise self._lost()
         self._files.create()
         with self._locked():
             self.check_place()
@@ -160,8 +165,9 @@ class JobFile:
             if record.model_dir not in (self._place, None) and not self._is_here(record.model_dir):
                 _log.warning("the job was moved from %s to %s", record.model_dir, self._files.url)
             now = self._clock()
-            owner, expires = replace(self._me, since=now), now + self._lease_secs
-            return self._write(replace(record, owner=owner, lease_expires=expires, model_dir=self._place))
+            self._me = replace(self._me, since=now)
+            expires = now + self._lease_secs
+            return self._write(replace(record, owner=self._me, lease_expires=expires, model_dir=self._place))
 
     def copied_from(self) -> str | None:
         """Return the model_dir that this one is a copy of: it has the same job still. None if this is the one.
@@ -239,9 +245,7 @@ class JobFile:
     def _mine(self) -> JobRecord:
         record = self.read()
         if record is None:
-            what = f"its {NAME} is gone: the model_dir was removed or moved while {self._me.process} trains there"
-            remedy = "move it back, then run the same command again to resume; without it a new job begins at step 0"
-            raise LostDirectoryError(self._files.url, f"{what}; {remedy}")
+            raise self._lost()
         if record.owner is None or record.owner.token != self._me.token:
             owner = (
                 f"which {record.owner.process} has owned since {_utc(record.owner.since)}"
@@ -252,6 +256,11 @@ class JobFile:
                 (f"this process no longer owns model_dir {self._files.url}, {owner}; run the command again",)
             )
         return record
+
+    def _lost(self) -> LostDirectoryError:
+        what = f"its {NAME} is gone: the model_dir was removed or moved while {self._me.process} trains there"
+        remedy = "move it back, then run the same command again to resume; without it a new job begins at step 0"
+        return LostDirectoryError(shown_path(self._files.url), f"{what}; {remedy}")
 
     def _refusal(self, record: JobRecord) -> str | None:
         owner = record.owner

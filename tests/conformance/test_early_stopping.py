@@ -38,6 +38,7 @@ def endless():
 @pytest.fixture
 def estimator(tmp_path):
     config = psflow.RunConfig(tf_random_seed=1, save_checkpoints_steps=3)
+    (tmp_path / "model").mkdir()
     return psflow.Estimator(model_fn, str(tmp_path / "model"), config)
 
 

@@ -49,6 +49,7 @@ def write(path, variables, tables=(), schema=None, num_ps=2):
     """Write a checkpoint of variables and of rows of tables, ``[(spec, {id: row})]``; return its model_dir."""
     model = model_of(variables, [spec for spec, _ in tables], schema)
     store, records = CheckpointStore(str(path)), []
+    store.files.create()
     for layout in place(model, num_ps):
         arrays = ShardArrays.over(np.empty(layout.nbytes, np.uint8), layout, (SGD,))
         for piece, view in zip(layout.pieces, piece_views(layout, arrays.arena), strict=True):

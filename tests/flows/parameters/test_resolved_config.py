@@ -24,6 +24,8 @@ resume: {allow_changes: true}
 def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("t.yaml").write_text(CONF)
+    for model_dir in ("m", "runs/t"):
+        Path(model_dir).mkdir(parents=True)
 
 
 def parsed(*overrides: str) -> TrainParameters:
@@ -89,7 +91,7 @@ def test_a_directory_that_was_moved_is_found_where_it_is(tmp_path: Path) -> None
     ],
 )
 def test_a_damaged_one_is_told_with_its_place(content: bytes | None, words: str) -> None:
-    Path("m").mkdir()
+
     if content is not None:
         Path("m/config.yaml").write_bytes(content)
     with pytest.raises(ConfigError, match=words):

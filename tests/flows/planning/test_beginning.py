@@ -71,6 +71,7 @@ def test_another_optimizer_and_seed_are_refused_unless_allowed() -> None:
 
 def test_before_the_first_checkpoint_everything_may_change() -> None:
     parameters = begin(parsed()).parameters
+    Path(parameters.model_dir).mkdir(parents=True)
     write_config(parameters.model_dir, parameters)
     assert begin(parsed("seed=4")).changes == ()
 

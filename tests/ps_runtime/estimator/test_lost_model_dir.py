@@ -152,6 +152,8 @@ def test_the_owner_finds_it_without_a_checkpoint(tmp_path: Path, monkeypatch: py
         attempt._renewer.join(HANG_SECS)
         with pytest.raises(LostDirectoryError, match="run: "):
             attempt.check()
+    with pytest.raises(LostDirectoryError, match=r"run: its job\.json is gone: .*; move it back, then run"):
+        attempt.__enter__()  # as a flow does that is tried again
     assert not model_dir.exists()
 
 
