@@ -19,7 +19,7 @@ from psflow.ps_runtime.errors import LostDirectoryError, ModelDirError, PsflowEr
 from psflow.ps_runtime.estimator.fork import FORKED_FROM, Fork
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.estimator.model_dir import check_local, check_model_dir, lost_job
-from psflow.ps_runtime.estimator.planned_hooks import apply_saver_hook, check_waiters, warn_of_early_stopping
+from psflow.ps_runtime.estimator.planned_hooks import apply_saver_hook, check_early_stopping, check_waiters
 from psflow.ps_runtime.estimator.planning import JobPlan, plan_job
 from psflow.ps_runtime.estimator.warm_start import plan_warm_start
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
@@ -120,7 +120,6 @@ class Attempt:
         """Beside the chief."""
         if num_workers:
             check_waiters(self._config, self._train_spec)
-        warn_of_early_stopping(train_spec, self._eval_specs, estimator.model_dir)
         transport_named(transport)  # an unknown one is refused before anything is started
         self._transport = transport
         self._reads_again = reads_again
@@ -139,6 +138,7 @@ class Attempt:
             self._kept,
             estimator.weight_column,
         )
+        check_early_stopping(train_spec, self.plan.eval_metrics, estimator.model_dir)
         scaffold = self.plan.built.spec.scaffold
         if scaffold is not None and scaffold.saver is not None:
             self._config = scaffold.saver.applied_to(self._config)

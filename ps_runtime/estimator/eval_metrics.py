@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -92,21 +92,29 @@ class MetricPredicate(ABC):
         """Return whether `value` is beyond `than`; never for NaN."""
         return value > than if self.is_higher else value < than
 
+    def check_metric(self, metrics: Collection[str], evaluation: str) -> None:
+        """Refuse an evaluation that lacks the metric."""
+        if self.metric_name not in metrics:
+            raise UsageError(
+                (
+                    f"early stopping looks at the metric {self.metric_name!r}, but {evaluation} has "
+                    f"{', '.join(sorted(metrics))}{did_you_mean(self.metric_name, metrics)}",
+                )
+            )
+
     def _check_newest(self, found: Mapping[int, Mapping[str, float]]) -> None:
         """Refuse a metric that a new evaluation lacks; those of an earlier training may have been made without it."""
         is_first, newest = not self.known_steps, max(found, default=None)
         is_new = newest is not None and newest not in self.known_steps
         self.known_steps.update(found, [-1])
-        if newest is None or not is_new or self.metric_name in found[newest]:
+        if newest is None or not is_new:
             return
-        metrics = found[newest]
-        fault = (
-            f"early stopping looks at the metric {self.metric_name!r}, but the evaluation of step {newest} has "
-            f"{', '.join(sorted(metrics))}{did_you_mean(self.metric_name, metrics)}"
-        )
-        if not is_first:
-            raise UsageError((fault,))
-        logger.warning("%s; it waits for an evaluation that has it", fault)
+        try:
+            self.check_metric(found[newest], f"the evaluation of step {newest}")
+        except UsageError as error:
+            if not is_first:
+                raise
+            logger.warning("%s; it waits for an evaluation that has it", error)
 
     def _warn_of_others(self) -> None:
         others = sorted(EvaluationLog(_split(self.eval_dir)[0]).by_name())

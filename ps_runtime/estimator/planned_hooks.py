@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.eval_metrics import EarlyStoppingHook, MetricPredicate
 from psflow.ps_runtime.model.basic_hooks import GlobalStepWaiterHook
 from psflow.ps_runtime.model.saver_hook import CheckpointSaverHook
-from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.specs.directories import absolute
 from psflow.ps_runtime.specs.run_config import RunConfig
 
-__all__ = ["apply_saver_hook", "check_waiters", "warn_of_early_stopping"]
+__all__ = ["apply_saver_hook", "check_early_stopping", "check_waiters"]
 
 logger = logging.getLogger(__name__)
 
@@ -67,23 +67,41 @@ def check_waiters(config: RunConfig, train_spec: TrainSpec) -> None:
         )
 
 
-def warn_of_early_stopping(train_spec: TrainSpec, eval_specs: Sequence[EvalSpec], model_dir: str) -> None:
-    """Warn where early stopping looks at an evaluation that this training does not make; another process may."""
-    names = {spec.name or "" for spec in eval_specs}
+def check_early_stopping(train_spec: TrainSpec, metrics: Mapping[str, frozenset[str]], model_dir: str) -> None:
+    """Warn where early stopping looks at an evaluation that this training does not make; another process may.
+
+    Parameters
+    ----------
+    train_spec : TrainSpec
+        With the hooks of training.
+    metrics : mapping of str to frozenset of str
+        What each evaluation of this training measures, by the name of its EvalSpec; "" for one without a name.
+    model_dir : str
+        Of this training; evaluations of another one are not judged.
+
+    Raises
+    ------
+    UsageError
+        If an evaluation does not measure the metric that early stopping looks at.
+    """
     for hook in train_spec.hooks:
         if not isinstance(hook, EarlyStoppingHook) or not isinstance(hook.should_stop_fn, MetricPredicate):
             continue
-        of_dir, name = hook.should_stop_fn.evaluation
-        if absolute(of_dir) == absolute(model_dir) and name not in names:
-            made = ", ".join(repr(name) if name else "an EvalSpec without a name" for name in sorted(names))
-            wanted = f"an EvalSpec named {name!r}" if name else "an EvalSpec without a name"
-            logger.warning(
-                "early stopping waits for evaluations of %s, but this training makes %s: give train_and_evaluate %s, "
-                "or pass eval_dir=estimator.eval_dir(name) of one that is made",
-                hook.should_stop_fn.eval_dir,
-                f"only those of {made}" if made else "none",
-                wanted,
-            )
+        predicate = hook.should_stop_fn
+        of_dir, name = predicate.evaluation
+        if absolute(of_dir) != absolute(model_dir):
+            continue
+        if name in metrics:
+            predicate.check_metric(metrics[name], f"the evaluation {name!r}" if name else "the evaluation")
+            continue
+        made = ", ".join(repr(name) if name else "an EvalSpec without a name" for name in sorted(metrics))
+        logger.warning(
+            "early stopping waits for evaluations of %s, but this training makes %s: give train_and_evaluate %s, "
+            "or pass eval_dir=estimator.eval_dir(name) of one that is made",
+            predicate.eval_dir,
+            f"only those of {made}" if made else "none",
+            f"an EvalSpec named {name!r}" if name else "an EvalSpec without a name",
+        )
 
 
 def _check_place(saver: CheckpointSaverHook, model_dir: str) -> None:

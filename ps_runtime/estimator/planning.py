@@ -63,6 +63,8 @@ class JobPlan:
     """The training input, for who reads it in this process."""
     built: BuiltModel
     """The first call of model_fn, for who trains in this process."""
+    eval_metrics: Mapping[str, frozenset[str]]
+    """What each evaluation measures, by the name of its EvalSpec; "" for one without a name."""
     ignored: tuple[str, ...] = ()
     """A sentence for each input that has what the model does not read."""
     doubts: tuple[str, ...] = ()
@@ -115,9 +117,11 @@ def plan_job(
         raise ModelFnError(faults)
     if unused := tuple(unused_lifetimes(whole, built.model.tables)):
         raise InputError(unused)
+    eval_metrics: dict[str, frozenset[str]] = {}
     for eval_spec, data in zip(eval_specs, evaluated.values(), strict=True):
         batch = data.first_batch()
-        _check_modes(caller, eval_spec, batch, built.model, f"in {ModeKeys.TRAIN}", seed)
+        measuring = _check_modes(caller, eval_spec, batch, built.model, f"in {ModeKeys.TRAIN}", seed)
+        eval_metrics[eval_spec.name or ""] = _metric_names(measuring)
         _check_exporters(caller, built, batch, eval_spec)
     return JobPlan(
         replace(built.model, schema=schema),
@@ -127,6 +131,7 @@ def plan_job(
         _datasets({"train": training, **evaluated}),
         training.called,
         built,
+        eval_metrics,
         _ignored({"train": training, **evaluated}),
         () if schema.preprocessing is None else tuple(f"{training.where}: {d}" for d in schema.preprocessing.doubts()),
     )
@@ -167,9 +172,12 @@ def metric_names(
     """
     caller = caller.reading(schema)
     [data] = _eval_inputs(caller, [eval_spec], schema, kept).values()
-    batch = data.first_batch()
-    measured = _first_call(caller, batch, ModeKeys.EVAL, 0).spec.metrics
-    return frozenset({"loss", *as_numbers({name: metric.result() for name, metric in measured.items()})})
+    return _metric_names(_first_call(caller, data.first_batch(), ModeKeys.EVAL, 0))
+
+
+def _metric_names(built: BuiltModel) -> frozenset[str]:
+    metrics = {name: metric.result() for name, metric in built.spec.metrics.items()}
+    return frozenset({"loss", *as_numbers(metrics)})
 
 
 class _Input:
@@ -281,16 +289,20 @@ def _ignored(inputs: Mapping[str, _Input]) -> tuple[str, ...]:
     return tuple(unused_sentence(data.where, data.unused, data.who) for data in inputs.values() if data.unused)
 
 
-def _check_modes(caller: ModelCaller, spec: EvalSpec, batch: Batch, model: ModelSpec, where: str, seed: int) -> None:
-    """Call model_fn as an evaluation will, and as its exporters will: on a few rows, without labels."""
-    _same_model(caller, model, _first_call(caller, batch, ModeKeys.EVAL, seed), ModeKeys.EVAL, where)
+def _check_modes(
+    caller: ModelCaller, spec: EvalSpec, batch: Batch, model: ModelSpec, where: str, seed: int
+) -> BuiltModel:
+    """Call model_fn as an evaluation will, and as exporters will, without labels; return what the first call built."""
+    measuring = _first_call(caller, batch, ModeKeys.EVAL, seed)
+    _same_model(caller, model, measuring, ModeKeys.EVAL, where)
     if not spec.all_exporters:
-        return
+        return measuring
     features = first_rows(batch[0])
     built = _first_call(caller, (features, None), ModeKeys.PREDICT, seed)
     _same_model(caller, model, built, ModeKeys.PREDICT, where)
     check_servable(built.spec, caller.name)
     _check_predictions(caller, built.spec.predictions, count_rows(features))
+    return measuring
 
 
 def _check_predictions(caller: ModelCaller, predictions: Any, rows: int) -> None:

@@ -423,3 +423,13 @@ def test_evaluations_of_another_model_dir_may_be_watched(estimator, caplog, tmp_
     hook = psflow.stop_if_higher_hook(estimator, "falling", 9.0, f"{tmp_path}/other/eval")
     Attempt(estimator, psflow.TrainSpec(examples, max_steps=2, hooks=[hook]), None)
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("name", [None, "test"])
+def test_a_metric_that_the_evaluation_will_not_have_is_refused_before_training(estimator, name):
+    hook = psflow.stop_if_higher_hook(estimator, "faling", 9.0, estimator.eval_dir(name))
+    spec = psflow.TrainSpec(examples, max_steps=2, hooks=[hook])
+    which = "the evaluation 'test'" if name else "the evaluation"
+    words = rf"the metric 'faling', but {which} has constant, falling, loss; did you mean 'falling'\?"
+    with pytest.raises(UsageError, match=words):
+        Attempt(estimator, spec, psflow.EvalSpec(examples, name=name))
