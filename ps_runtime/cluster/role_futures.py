@@ -13,7 +13,7 @@ from distributed.scheduler import KilledWorker
 
 from psflow.ps_runtime.cluster.failures import scheduler_loss
 from psflow.ps_runtime.cluster.role_task import run_role
-from psflow.ps_runtime.errors import RoleFailedError, StoppedError, TransportError, WaitTimeoutError
+from psflow.ps_runtime.errors import RoleFailedError, StoppedError, WaitTimeoutError
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.shipping.pickles import pickled
 from psflow.ps_runtime.specs.roles import RoleId
@@ -105,12 +105,9 @@ class RoleFutures:
     async def _fetched(self, role: RoleId, future: Future[Any]) -> dict[str, Any]:
         """Return the report of a role that has ended, or raise what it has raised."""
         gathered: Any = self._client.gather(future, asynchronous=True)
-        fetching: asyncio.Future[dict[str, Any] | TransportError | StoppedError] = asyncio.ensure_future(gathered)
+        fetching: asyncio.Future[dict[str, Any]] = asyncio.ensure_future(gathered)
         await asyncio.wait([fetching], timeout=RESULT_TIMEOUT_SECS)
         if not fetching.done() or fetching.cancelled():  # with that of another role, which Dask fetches together
             fetching.cancel()
             raise WaitTimeoutError(str(role), "hand over its report", RESULT_TIMEOUT_SECS)
-        report = fetching.result()
-        if isinstance(report, TransportError | StoppedError):
-            raise report
-        return report
+        return fetching.result()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -40,6 +41,25 @@ from psflow.ps_runtime.transport.connecting import connect
 __all__ = ["Liveness", "run_role"]
 
 
+class _Unlogged(logging.Filter):
+    """Leaves failures of some tasks out of Dask's log: it logs the traceback of whatever a task raises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._keys: set[str] = set()
+
+    def add(self, key: str) -> None:
+        """Leave out the task `key`, whose job may be healthy."""
+        self._keys.add(key)
+        logging.getLogger("distributed.worker").addFilter(self)  # idempotent
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (isinstance(record.args, tuple) and record.args[:1] and record.args[0] in self._keys)
+
+
+_unlogged = _Unlogged()
+
+
 def run_role(
     pickled: bytes,
     role: RoleId,
@@ -49,11 +69,8 @@ def run_role(
     *,
     is_alone: bool,
     first_step_at: float | None = None,
-) -> dict[str, Any] | TransportError | StoppedError:
+) -> dict[str, Any]:
     """Be `role` of a job; return its report. The body of a Dask task.
-
-    The error of a life that others have ended, or gone on without, is returned, too: Dask logs a traceback of whatever
-    a task raises, and the job may be healthy.
 
     Parameters
     ----------
@@ -93,8 +110,9 @@ def run_role(
             context.fence = mark.after(context.fence)
             with one_thread(), told_logs(context), mark.explaining():
                 return _run(job, context, addresses, worker, topic, is_alone=is_alone)
-        except (TransportError, StoppedError) as ended:
-            return ended
+        except (TransportError, StoppedError):  # others have ended this life, or gone on without it
+            _unlogged.add(str(worker.get_current_task()))
+            raise
         finally:
             context.emit(RoleEnded())
 

@@ -173,8 +173,7 @@ class RecordInput:
         Raises
         ------
         InputError
-            If the files cannot be read, lack a column, or have one of another type; or for a cell that `non_finite`
-            refuses.
+            If the files cannot be read, lack a column, or have one of another type; or for a refused cell.
         """
         preprocessing = schema.preprocessing
         assert preprocessing is not None, "files for a model that was trained on arrays are arrays"
@@ -216,9 +215,8 @@ class RecordInput:
 
     def asked(self, non_finite: NonFinite) -> Asked:
         """Return what is asked of the files, whatever they hold; how they are batched does not count."""
-        described = asdict(
-            replace(self, columns=dict(self.columns), groups=dict(self.groups), crosses=dict(self.crosses))
-        )
+        plain = replace(self, columns=dict(self.columns), groups=dict(self.groups), crosses=dict(self.crosses))
+        described = asdict(plain)
         for name in ("paths", "batching", "stated"):
             del described[name]
         facts = [described, sorted(self.stated), self.record_format.name, non_finite]
@@ -260,9 +258,8 @@ class RecordInput:
             whole = [column.name for column in preprocessing.raw_columns if column.type == "int64"]
             as_numbers = dict.fromkeys(set(whole) - preprocessing.word_columns, "float64")  # with fractions or not
             read = replace(read, types={**read.types, **as_numbers})
-        scan, known = replace(self, record_format=read).scan(
-            lambda known: [*names, *_there(keys, names, known)], preprocessing.raw_columns
-        )
+        given = replace(self, record_format=read)
+        scan, known = given.scan(lambda known: [*names, *_there(keys, names, known)], preprocessing.raw_columns)
         files = list_files(self.paths, read.suffixes)
         index = count_records(
             files,

@@ -12,7 +12,7 @@ from distributed.scheduler import KilledWorker
 
 from psflow.ps_runtime.cluster import role_futures as module
 from psflow.ps_runtime.cluster.role_futures import RoleFutures
-from psflow.ps_runtime.errors import RoleFailedError, StoppedError
+from psflow.ps_runtime.errors import RoleFailedError
 from psflow.ps_runtime.specs.roles import RoleId
 
 CHIEF, WORKER = RoleId.parse("chief-0"), RoleId.parse("worker-0")
@@ -27,10 +27,6 @@ async def returns() -> dict[str, Any]:
 
 async def raises_timeout() -> dict[str, Any]:
     raise TimeoutError("of an input_fn")
-
-
-async def returns_its_end() -> StoppedError:
-    return StoppedError("worker-0", "its job went on without it")
 
 
 async def was_killed() -> dict[str, Any]:
@@ -75,11 +71,6 @@ def test_a_report_that_cannot_be_fetched_holds_no_other_one_up(monkeypatch: pyte
 def test_what_a_role_raises_is_its_outcome_and_no_wait_of_the_owner() -> None:
     (role, _, error, _), _ = outcomes_of(chief=raises_timeout, worker=returns)
     assert (role, repr(error)) == (CHIEF, "TimeoutError('of an input_fn')")
-
-
-def test_what_ended_a_life_that_others_go_on_without_is_its_outcome() -> None:
-    _, (role, _, error, loss) = outcomes_of(chief=returns, worker=returns_its_end)
-    assert (role, repr(error), loss) == (WORKER, repr(StoppedError("worker-0", "its job went on without it")), None)
 
 
 def test_a_killed_dask_worker_is_no_failure_of_its_role_where_dask_allows_none() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client, Event, wait
+from distributed import Client, Event, LocalCluster, wait
 
 from psflow import (
     Dataset,
@@ -32,7 +32,6 @@ from psflow import (
     stop_if_lower_hook,
     train_and_evaluate,
 )
-from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
@@ -299,11 +298,7 @@ class Hesitating(SessionRunHook):
                 time.sleep(0.01)
 
 
-def erred_tasks(dask_scheduler: Any) -> list[str]:
-    return [str(key) for key, _, end, *_ in dask_scheduler.transition_log if end == "erred"]
-
-
-def test_a_worker_that_is_late_is_replaced_and_no_task_of_dask_fails(client: Client, tmp_path: Path) -> None:
+def test_a_worker_that_is_late_is_replaced_and_dask_logs_no_failure(tmp_path: Path) -> None:
     let_go = tmp_path / "let_go"
     lost: list[RoleLost] = []
 
@@ -316,8 +311,11 @@ def test_a_worker_that_is_late_is_replaced_and_no_task_of_dask_fails(client: Cli
     config = RunConfig(tf_random_seed=1, save_checkpoints_steps=50, step_deadline=StepDeadline(min_secs=1.0))
     slow = Estimator(linear_regression, str(tmp_path / "job"), config)
     spec = TrainSpec(endless, max_steps=400, hooks=[Hesitating(str(let_go))])
-    train_and_evaluate(slow, spec, EVAL, client=client, num_workers=1, on_event=on_event)
+    with (
+        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        train_and_evaluate(slow, spec, EVAL, client=client, num_workers=1, on_event=on_event)
+        logged = client.get_worker_logs()
     assert {event.role for event in lost} == {"worker-0"}  # a busy machine may make it late once more
-    record = JobFile(slow.model_dir).read()
-    assert record is not None
-    assert [key for key in client.run_on_scheduler(erred_tasks) if record.job_id in key] == []
+    assert [text for of_worker in logged.values() for _, text in of_worker if "Compute Failed" in text] == []
