@@ -127,9 +127,9 @@ def join(
         quiet_logs(),
         shown_warnings(),
         scratch_directory() as scratch,
-        dask.config.set(QUIET | {"temporary-directory": scratch}),  # else Dask leaves one behind
+        dask.config.set(QUIET),
     ):
-        asyncio.run(_Joining(cluster, role, model_dir, own, Deadline(timeout_secs), check).run(on_event))
+        asyncio.run(_Joining(cluster, role, model_dir, own, Deadline(timeout_secs), check).run(on_event, scratch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +143,14 @@ class _Joining:
     deadline: Deadline
     check: Callable[[], None] = never_stop
 
-    async def run(self, on_event: Callable[[Event], None]) -> None:
+    async def run(self, on_event: Callable[[Event], None], scratch: str) -> None:
         try:
-            await self._join(on_event)
+            await self._join(on_event, scratch)
         except UsageError as refusal:
             await self._tell(refusal)
             raise
 
-    async def _join(self, on_event: Callable[[Event], None]) -> None:
+    async def _join(self, on_event: Callable[[Event], None], scratch: str) -> None:
         address = self.cluster.address_of(self.role)
         host, port = (None, 0) if address is None else check_can_listen(str(self.role), address)
         security, description = await self._meet()
@@ -168,6 +168,7 @@ class _Joining:
             port=port,
             protocol="tls://",
             security=security,
+            local_directory=scratch,
             death_timeout=min(JOIN_TIMEOUT_SECS, max(1.0, self.deadline.remaining_secs)),
         )
         try:

@@ -104,9 +104,9 @@ def lead(
         quiet_logs(),
         shown_warnings(),
         scratch_directory() as scratch,
-        dask.config.set(QUIET | {"temporary-directory": scratch}),  # else Dask leaves one behind
+        dask.config.set(QUIET),
         kept_certificate(model_dir, pem),  # first: who finds this process listen, and no certificate, sees another disk
-        _nodes(pem, host, port, describe(cluster, model_dir, program), own) as nodes,
+        _nodes(pem, host, port, describe(cluster, model_dir, program), own, scratch) as nodes,
         Client(nodes, timeout=START_TIMEOUT_SECS) as client,
     ):
         scheduler: Any = nodes.scheduler
@@ -231,10 +231,17 @@ def _first_cause(error: BaseException) -> BaseException:
 
 
 @contextmanager
-def _nodes(pem: str, host: str, port: int, description: dict[str, str], own: dict[str, Any]) -> Iterator[SpecCluster]:
+def _nodes(
+    pem: str, host: str, port: int, description: dict[str, str], own: dict[str, Any], scratch: str
+) -> Iterator[SpecCluster]:
     """Start the scheduler and the worker of this process, with options of its `own`, in a thread; close them."""
     security = security_of(pem)
-    common = {"host": dask_host(host), "protocol": "tls://", "security": security}
+    common = {
+        "host": dask_host(host),
+        "protocol": "tls://",
+        "security": security,
+        "local_directory": scratch,  # else Dask leaves one behind
+    }
     try:
         nodes = SpecCluster(
             scheduler={"cls": LeadingScheduler, "options": {**common, "port": port, "description": description}},

@@ -140,8 +140,7 @@ def test_a_chief_that_is_gone_without_a_word_is_no_end(cluster: ClusterAddresses
     pem, (host, port) = new_pem(), check_can_listen("the chief", cluster.chief)
     description = describe(cluster, str(tmp_path), PROGRAM)
     with (
-        dask.config.set({"temporary-directory": str(tmp_path)}),
-        _nodes(pem, host, port, description, {"on_event": lambda event: None}) as nodes,
+        _nodes(pem, host, port, description, {"on_event": lambda event: None}, str(tmp_path)) as nodes,
         kept_certificate(str(tmp_path), pem),
     ):
         end = beside(joined, cluster, PS, tmp_path)

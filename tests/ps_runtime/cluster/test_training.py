@@ -298,7 +298,9 @@ class Hesitating(SessionRunHook):
                 time.sleep(0.01)
 
 
-def test_a_worker_that_is_late_is_replaced_and_dask_logs_no_failure(tmp_path: Path) -> None:
+def test_a_worker_that_is_late_is_replaced_and_dask_logs_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     let_go = tmp_path / "let_go"
     lost: list[RoleLost] = []
 
@@ -312,7 +314,9 @@ def test_a_worker_that_is_late_is_replaced_and_dask_logs_no_failure(tmp_path: Pa
     slow = Estimator(linear_regression, str(tmp_path / "job"), config)
     spec = TrainSpec(endless, max_steps=400, hooks=[Hesitating(str(let_go))])
     with (
-        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=4, threads_per_worker=1, dashboard_address=None, local_directory=str(tmp_path)
+        ) as cluster,
         Client(cluster) as client,
     ):
         train_and_evaluate(slow, spec, EVAL, client=client, num_workers=1, on_event=on_event)
