@@ -13,10 +13,13 @@ import pytest
 from benchmarks.__main__ import NAMES
 from tests.flows.conftest import ROOT
 
-pytestmark = [pytest.mark.piece(number=8), pytest.mark.ci, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.piece(number=8), pytest.mark.timeout(600)]
+
+LONG = {"predict", "scaling", "startup"}
+"""Those that take more than 10 CPU seconds."""
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in LONG else pytest.mark.ci) for name in NAMES])
 def test_a_quick_benchmark_gives_numbers(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", name, "--quick", "--json", "--output", tmp_path]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

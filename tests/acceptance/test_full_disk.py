@@ -69,6 +69,7 @@ from psflow.tasks.exports.writer import MlflowModelWriter
 from tests.flows.user_models import line
 
 disk = Path(sys.argv[1])
+(disk / "m").mkdir()
 x = {"x": np.ones(3, np.float32)}
 bundle = ExportBundle(
     name="model", global_step=7, values=ModelValues({"w": np.ones(100_000), "b": np.ones(())}), model_fn=line,

@@ -40,7 +40,6 @@ import os, pathlib, time
 import numpy as np
 from psflow import Dataset, EstimatorSpec, GradientDescent, get_variable
 
-pathlib.Path("pids", f"loaded-{os.getpid()}").touch()
 calls = []
 
 def slope(features, labels, mode, config):
@@ -84,15 +83,16 @@ def is_in(path: Path, text: str) -> bool:
 
 
 def pids_of_ps(directory: Path, flow: int) -> list[int]:
-    """Return the living processes that have the model, and are neither the flow nor a role that calls model_fn.
+    """Return the processes of the cluster of a flow that are no role that calls model_fn.
 
     None are returned before each of these roles has called it in a life that goes on.
     """
-    loaded = {int(path.name.removeprefix("loaded-")) for path in directory.glob("loaded-*")}
-    others = {int(path.read_text() or -1) for path in directory.glob("*-[0-9]") if "loaded" not in path.name}
+    others = {int(path.read_text() or -1) for path in directory.glob("*-[0-9]")}
     if not all(map(psutil.pid_exists, others)):
         return []
-    return [pid for pid in loaded - others - {flow} if psutil.pid_exists(pid)]
+    below = psutil.Process(flow).children(recursive=True)
+    workers = {one.pid for one in below if one.ppid() != flow and "forkserver" in " ".join(one.cmdline())}
+    return list(workers - others)
 
 
 def kill(pids: Path, role: str) -> None:
