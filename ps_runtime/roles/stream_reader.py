@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import zlib
 from typing import Any
 
 from psflow.ps_runtime.data.batch_codec import encode_batch
@@ -28,7 +29,7 @@ class StreamReader:
     """Reads a stream as far as it is asked to, a few batches ahead.
 
     After a restore it reads the stream from its start again and drops what is used already; so it does after a first
-    OSError, unless the whole job is in this process.
+    OSError, unless the whole job is in this process. Batches that are not the same then end the job with that error.
 
     Parameters
     ----------
@@ -49,6 +50,8 @@ class StreamReader:
         self._when = f"in {ModeKeys.TRAIN} mode" + ("" if role is None else f" on {role}")
         self._wanted = -1
         self._num_told = 0
+        self._checksum = 0
+        """Of the batches told, in their order."""
         self._condition = threading.Condition()
         self._is_closed = False
         self._thread: threading.Thread | None = None
@@ -78,17 +81,19 @@ class StreamReader:
                 if self._is_alone or not isinstance(error.__cause__, OSError):
                     raise
                 # as a role begins again, once, whose file system or network was away
-                logger.warning("%s; reading the input once more from its start, without the batches used", error)
-                self._attempt()
+                logger.warning(
+                    "%s; reading the input again from its start, and skipping the batches that were used", error
+                )
+                self._attempt(error)
         except PsflowError as error:  # it ends the job, not this thread
             text = str(error)
             self._tell(lambda: self.job_requests.stream_failed(text))
 
-    def _attempt(self) -> None:
+    def _attempt(self, first_error: InputError | None = None) -> None:
         with user_code(self._job.train_spec.input_fn, InputError, self._when):
-            self._read()
+            self._read(first_error)
 
-    def _read(self) -> None:
+    def _read(self, first_error: InputError | None) -> None:
         train_spec = self._job.train_spec
         opened = open_input(
             train_spec.input_fn,
@@ -100,15 +105,20 @@ class StreamReader:
             enforcement=Enforcement(self._job.model.train_input, "the train input"),
         )
         assert not isinstance(opened, SplittableInput), "the job was planned for a stream"
-        count = 0
+        count = checksum = 0
         for features, labels in opened:
             if not self._may_read(count):
                 return
+            batch = encode_batch(features, labels)
+            checksum = zlib.crc32(batch, checksum)
             if count >= self._num_told:
-                batch = encode_batch(features, labels)
                 self._tell(lambda i=count, b=batch: self.job_requests.batch_read(i, b))
-                self._num_told += 1
+                self._num_told, self._checksum = count + 1, checksum
             count += 1
+            if first_error is not None and count == self._num_told and checksum != self._checksum:
+                raise _changed(first_error, f"its first {count} batches are others now")
+        if first_error is not None and count < self._num_told:
+            raise _changed(first_error, f"it ended after {count} batches, and {self._num_told} were used")
         self._tell(lambda: self.job_requests.stream_ended(count))
 
     def _may_read(self, index: int) -> bool:
@@ -121,3 +131,10 @@ class StreamReader:
             if self._is_closed:
                 return
         self._post(event)
+
+
+def _changed(first_error: InputError, what: str) -> InputError:
+    """Return the error of a stream that cannot be read twice."""
+    return InputError(
+        tuple(f"{fault}; when the input was read again from its start, {what}" for fault in first_error.faults)
+    )

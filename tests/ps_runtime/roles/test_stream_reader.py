@@ -114,7 +114,31 @@ def test_a_file_system_that_is_away_once_ends_nothing(start, caplog, num_faults)
     assert kinds == ([0, 1, 2, "end"] if num_faults == 1 else [0, "failed"])
     [said] = caplog.messages
     assert "raised OSError in train mode" in said
-    assert "the mount is away; reading the input once more from its start" in said
+    assert "the mount is away; reading the input again from its start" in said
+
+
+@pytest.mark.parametrize(
+    ("again", "why"),
+    [
+        ([], "it ended after 0 batches, and 2 were used"),
+        ([0], "it ended after 1 batches, and 2 were used"),
+        ([2, 3, 4], "its first 2 batches are others now"),
+    ],
+)
+def test_a_stream_that_is_not_the_same_again_ends_the_job_with_its_first_error(start, again, why):
+    readings = iter([[0, 1, OSError(errno.EIO, "the mount is away")], again])
+
+    def failing():
+        for n in next(readings):
+            if isinstance(n, OSError):
+                raise n
+            yield np.array([n]), None
+
+    reader = start(failing, role=RoleId.parse("ps-0"))
+    reader.want(0)
+    (first, _), (second, _), (kind, error) = reader.job_requests.hear(3)
+    assert (first, second, kind) == (0, 1, "failed")
+    assert f"the mount is away; when the input was read again from its start, {why}" in error
 
 
 def test_an_error_of_psflow_is_told_as_it_is(start):
