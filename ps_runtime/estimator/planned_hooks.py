@@ -92,15 +92,18 @@ def check_early_stopping(train_spec: TrainSpec, metrics: Mapping[str, frozenset[
         if absolute(of_dir) != absolute(model_dir):
             continue
         if name in metrics:
+            array, _, index = predicate.metric_name.rpartition("_")
+            if index.isdecimal() and array in metrics[name]:
+                continue  # an element, if the metric is an array
             predicate.check_metric(metrics[name], f"the evaluation {name!r}" if name else "the evaluation")
             continue
         made = ", ".join(repr(name) if name else "an EvalSpec without a name" for name in sorted(metrics))
         logger.warning(
-            "early stopping waits for evaluations of %s, but this training makes %s: give train_and_evaluate %s, "
-            "or pass eval_dir=estimator.eval_dir(name) of one that is made",
+            "early stopping waits for evaluations of %s, but this training makes %s: give train_and_evaluate %s%s",
             predicate.eval_dir,
             f"only those of {made}" if made else "none",
             f"an EvalSpec named {name!r}" if name else "an EvalSpec without a name",
+            ", or pass eval_dir=estimator.eval_dir(name) of one that is made" if made else "",
         )
 
 

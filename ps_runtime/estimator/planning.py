@@ -117,11 +117,11 @@ def plan_job(
         raise ModelFnError(faults)
     if unused := tuple(unused_lifetimes(whole, built.model.tables)):
         raise InputError(unused)
-    eval_metrics: dict[str, frozenset[str]] = {}
+    measuring: dict[str, BuiltModel] = {}
     for eval_spec, data in zip(eval_specs, evaluated.values(), strict=True):
         batch = data.first_batch()
-        measuring = _check_modes(caller, eval_spec, batch, built.model, f"in {ModeKeys.TRAIN}", seed)
-        eval_metrics[eval_spec.name or ""] = _metric_names(measuring)
+        where = f"in {ModeKeys.TRAIN}"
+        measuring[eval_spec.name or ""] = _check_modes(caller, eval_spec, batch, built.model, where, seed)
         _check_exporters(caller, built, batch, eval_spec)
     return JobPlan(
         replace(built.model, schema=schema),
@@ -131,7 +131,7 @@ def plan_job(
         _datasets({"train": training, **evaluated}),
         training.called,
         built,
-        eval_metrics,
+        {name: frozenset({"loss", *call.spec.metrics}) for name, call in measuring.items()},
         _ignored({"train": training, **evaluated}),
         () if schema.preprocessing is None else tuple(f"{training.where}: {d}" for d in schema.preprocessing.doubts()),
     )
@@ -172,12 +172,8 @@ def metric_names(
     """
     caller = caller.reading(schema)
     [data] = _eval_inputs(caller, [eval_spec], schema, kept).values()
-    return _metric_names(_first_call(caller, data.first_batch(), ModeKeys.EVAL, 0))
-
-
-def _metric_names(built: BuiltModel) -> frozenset[str]:
-    metrics = {name: metric.result() for name, metric in built.spec.metrics.items()}
-    return frozenset({"loss", *as_numbers(metrics)})
+    measured = _first_call(caller, data.first_batch(), ModeKeys.EVAL, 0).spec.metrics
+    return frozenset({"loss", *as_numbers({name: metric.result() for name, metric in measured.items()})})
 
 
 class _Input:

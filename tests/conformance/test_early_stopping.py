@@ -14,6 +14,7 @@ import psflow
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord, read_finished
 from psflow.ps_runtime.errors import CheckpointError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.metrics.base import Metric
 from psflow.ps_runtime.model import hook_timer
 from tests.ps_runtime.roles.conftest import roles  # noqa: F401  (a fixture)
 
@@ -423,6 +424,24 @@ def test_evaluations_of_another_model_dir_may_be_watched(estimator, caplog, tmp_
     hook = psflow.stop_if_higher_hook(estimator, "falling", 9.0, f"{tmp_path}/other/eval")
     Attempt(estimator, psflow.TrainSpec(examples, max_steps=2, hooks=[hook]), None)
     assert caplog.text == ""
+
+
+def test_an_element_of_a_metric_that_is_an_array_may_be_watched(estimator):
+    hook = psflow.stop_if_higher_hook(estimator, "falling_0", 9.0)
+    Attempt(estimator, psflow.TrainSpec(examples, max_steps=2, hooks=[hook]), psflow.EvalSpec(examples))
+
+
+def test_a_metric_of_which_one_batch_shows_nothing_is_planned(tmp_path):
+    class Ratio(Metric):
+        def result(self):
+            raise ZeroDivisionError
+
+    def rare(features, labels, mode):
+        spec = model_fn(features, labels, mode)
+        return psflow.EstimatorSpec(mode, spec.predictions, spec.loss, spec.train_op, {"rare": Ratio()})
+
+    config = psflow.RunConfig(tf_random_seed=1, save_checkpoints_steps=3)
+    Attempt(psflow.Estimator(rare, str(tmp_path), config), psflow.TrainSpec(examples, 2), psflow.EvalSpec(examples))
 
 
 @pytest.mark.parametrize("name", [None, "test"])
