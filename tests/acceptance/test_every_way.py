@@ -26,7 +26,7 @@ import psflow as tf
 from distributed import Client, LocalCluster
 
 def model_fn(features, labels, mode):
-    w = tf.get_variable("w", ())
+    w = tf.get_variable("w", initializer=0.0)
     train_op = tf.GradientDescent(1.0).apply_gradients({"w": np.float32(-1)})
     return tf.EstimatorSpec(mode, predictions={"y": features}, loss=np.mean(features), train_op=train_op)
 
