@@ -31,7 +31,7 @@ class ExportDirectory:
         """Give the directory, made if missing, once no other process of this host holds it; `root` is its model_dir."""
         with contextlib.ExitStack() as stack:
             with storing(path):
-                make_directory(path)
+                make_directory(path, within=root or "")  # a model_dir that was moved away is not made anew
                 stack.enter_context(locked(os.path.join(path, ".lock")))
             for name in os.listdir(path):
                 if name.startswith(_TEMPORARY):  # nobody else is writing: its writer is dead
