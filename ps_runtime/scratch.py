@@ -62,8 +62,11 @@ def hold_scratch(path: str) -> int | None:
 
 def _remove_abandoned(parent: str) -> None:
     """Remove directories that nobody holds, and the semaphores of multiprocessing that are named after them."""
-    with os.scandir(parent) as entries:
-        paths = [entry.path for entry in entries if entry.name.startswith(PREFIX)]
+    try:
+        with os.scandir(parent) as entries:
+            paths = [entry.path for entry in entries if entry.name.startswith(PREFIX)]
+    except OSError:  # a directory in which this user may make files, and list none
+        return
     for path in paths:
         descriptor = _locked(path, fcntl.LOCK_EX)
         if descriptor is not None:
@@ -87,5 +90,8 @@ def _locked(path: str, kind: int) -> int | None:
             return descriptor
     except BlockingIOError:
         pass
+    except OSError:  # a file system without locks: nobody removes what is another one's then
+        if kind == fcntl.LOCK_SH:
+            return descriptor
     os.close(descriptor)
     return None

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.errors import StorageError
 
 __all__ = ["STALE_SECS", "Pins"]
 
@@ -57,7 +58,7 @@ class Pins:
         pin = _Pin(step, holder)
         try:
             self._mark(pin)
-        except OSError as error:
+        except (OSError, StorageError) as error:
             logger.warning(
                 "%s reads checkpoint %d without a pin, and a training job may remove it at the same time: %s",
                 holder,
@@ -81,7 +82,7 @@ class Pins:
                     self._mark(pin)
                     if pin.name != before:
                         self._files.remove(before)
-                except OSError as error:
+                except (OSError, StorageError) as error:
                     logger.warning("cannot renew the pin of checkpoint %d, trying again: %s", pin.step, error)
 
     def steps(self, now: float) -> set[int]:

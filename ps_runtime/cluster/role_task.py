@@ -54,7 +54,8 @@ class _Unlogged(logging.Filter):
         logging.getLogger("distributed.worker").addFilter(self)  # idempotent
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not (isinstance(record.args, tuple) and record.args[:1] and record.args[0] in self._keys)
+        key = record.args[0] if isinstance(record.args, tuple) and record.args else None
+        return not (isinstance(key, str) and key in self._keys)
 
 
 _unlogged = _Unlogged()

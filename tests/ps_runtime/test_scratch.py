@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import tempfile
 from pathlib import Path
@@ -91,3 +93,18 @@ def test_a_directory_stays_until_the_last_one_that_holds_it_is_gone(tmp_path: Pa
     with scratch_directory():
         assert not Path(path).exists()
     assert hold_scratch(path) is None
+
+
+def test_without_locks_of_the_file_system_a_directory_is_used_and_none_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = abandoned(tmp_path)
+
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with scratch_directory() as path:
+        assert Path(path).is_dir()
+    assert folder.exists()
+    assert not Path(path).exists()

@@ -9,7 +9,7 @@ from psflow.ps_runtime.checkpoint import pins
 from psflow.ps_runtime.checkpoint.pins import STALE_SECS
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.errors import CheckpointError, StorageError
 
 FOR_EVER = 10_000.0
 
@@ -145,10 +145,15 @@ def test_pinning_what_is_gone_says_so_and_leaves_no_pin(store: CheckpointStore) 
 
 @pytest.mark.parametrize(
     "error",
-    [PermissionError(13, "Permission denied"), OSError(30, "Read-only file system"), OSError(28, "No space left")],
+    [
+        PermissionError(13, "Permission denied"),
+        OSError(30, "Read-only file system"),
+        OSError(28, "No space left"),
+        StorageError("pins", "Read-only file system", 0),
+    ],
 )
 def test_a_checkpoint_is_read_without_a_pin_where_nothing_can_be_written(
-    store: CheckpointStore, toy: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any, error: OSError
+    store: CheckpointStore, toy: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any, error: Exception
 ) -> None:
     toy.save(store, 1)
 
