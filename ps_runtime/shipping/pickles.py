@@ -13,6 +13,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from enum import Enum
 from types import FunctionType, ModuleType
 from typing import Any, Generic, NewType, TypeVar, final
@@ -55,9 +56,11 @@ def pickled(value: object, what: str) -> bytes:
     UsageError
         If it cannot be pickled; names the part that cannot.
     """
-    try:
+    with suppress(Exception):  # what an object raises that is pickled is its own
         return _written(value)
-    except Exception as error:  # what an object raises that is pickled is its own
+    try:
+        return _written(value, tries_members=True)
+    except Exception as error:
         place, part = culprit(value, _can_travel)
         kind = f"{type(part).__module__}.{type(part).__qualname__}".removeprefix("builtins.")
         reason = f"{place} is a {kind} ({error})" if place else str(error)
@@ -115,27 +118,33 @@ class Shipped(Generic[T]):
         return value
 
 
-def _written(value: object) -> bytes:
+def _written(value: object, *, tries_members: bool = False) -> bytes:
+    """Write `value`; with `tries_members`, of whole modules only what can travel, and functions that can."""
     buffer = io.BytesIO()
     with _writing, ByValue() as by_value:
-        _Pickler(buffer, by_value).dump(value)
+        _Pickler(buffer, by_value, tries_members=tries_members).dump(value)
     return buffer.getvalue()
 
 
-def _can_travel(value: object) -> bool:
+def _why_not(value: object) -> str | None:
     try:
         _written(value)
-    except Exception:  # see `pickled`
-        return False
-    return True
+    except Exception as error:  # see `pickled`
+        return str(error)
+    return None
+
+
+def _can_travel(value: object) -> bool:
+    return _why_not(value) is None
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     """Has all functions of a module share it, with those who import it; cloudpickle has them share copies."""
 
-    def __init__(self, file: io.BytesIO, by_value: ByValue) -> None:
+    def __init__(self, file: io.BytesIO, by_value: ByValue, *, tries_members: bool) -> None:
         super().__init__(file)
         self._by_value = by_value
+        self._tries_members = tries_members
         self._modules = TravellingModules.of_this_process()
 
     def reducer_override(self, obj: Any) -> Any:
@@ -178,6 +187,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
     def _fault(self, value: Any) -> str | None:
         """Return why a member of a module cannot travel, as far as a look at it alone tells."""
+        if self._tries_members and not isinstance(value, ModuleType):
+            return _why_not(value)
         kind = type(value)
         if isinstance(value, FunctionType | ModuleType | type) or kind in LOCKS or kind in self.dispatch_table:
             return None

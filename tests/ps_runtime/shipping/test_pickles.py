@@ -207,6 +207,30 @@ def test_a_member_of_a_module_that_nobody_uses_may_stay(program: Program, elsewh
     assert "has no 'nobody' here; there is none" in elsewhere("opened[0]('nobody')", data)
 
 
+HELPERS = """
+import sqlite3
+connection = sqlite3.connect(":memory:")
+POOL = {"db": connection}
+def query():
+    return connection.execute("select 1")
+def scale(x):
+    return x / 7
+"""
+
+
+def test_a_function_of_a_module_that_nobody_calls_may_stay_with_what_it_reads(
+    program: Program, elsewhere: Elsewhere
+) -> None:
+    of_helpers = "import helpers_of_t\ndef f(x):\n    return helpers_of_t.scale(x)\n"
+    of_query = "def g():\n    return helpers_of_t.query()\n"
+    program({"helpers_of_t.py": HELPERS, "calls_of_t.py": of_helpers + of_query})
+    data = pickled((sys.modules["calls_of_t"].f, sys.modules["calls_of_t"].g), "the job")
+    assert elsewhere("opened[0][0](14)", data) == "2.0"
+    words = elsewhere("opened[0][1]()", data)
+    assert "module 'helpers_of_t' has no 'query' here; it stayed in the caller's process: cannot pickle" in words
+    sys.modules["helpers_of_t"].connection.close()
+
+
 WRAPPED = """
 from autograd.extend import primitive
 @primitive
