@@ -70,6 +70,11 @@ class WatchedFeatures(dict[str, Any]):
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or name in self._beside
 
+    def __delitem__(self, name: str) -> None:
+        self[name]
+        super().pop(name, None)
+        self._beside.pop(name, None)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
 
@@ -88,9 +93,13 @@ class WatchedFeatures(dict[str, Any]):
         if default and name not in self:
             return default[0]
         feature = self[name]
-        super().pop(name, None)
-        self._beside.pop(name, None)
+        del self[name]
         return feature
+
+    def clear(self) -> None:
+        """Remove all, which reads none."""
+        super().clear()
+        self._beside.clear()
 
 
 def _walking(name: str) -> Callable[..., Any]:

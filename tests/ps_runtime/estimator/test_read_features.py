@@ -124,6 +124,20 @@ def test_a_stream_and_a_computed_input_are_asked_for_the_same(form: str, tmp_pat
         trained.evaluate(lambda: given("x id"))
 
 
+def test_a_feature_that_is_removed_with_del_is_read(tmp_path: Path) -> None:
+    def without_id(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        del features["id"]
+        return model(features, labels, mode, {})
+
+    trained = Estimator(without_id, str(tmp_path), CONFIG)
+    trained.train(data("x id word"))
+    assert schema_of(trained.model_dir).names == ("x", "id")
+    assert trained.evaluate(data("x id"))["global_step"] == 3
+    assert len(list(trained.predict(data("x id word", labels=False)))) == 12
+    with pytest.raises(InputError, match=r"has no feature 'id', which \S+ reads in eval mode at"):
+        trained.evaluate(data("x word"))
+
+
 def test_a_feature_belongs_to_the_mode_that_reads_it(tmp_path: Path) -> None:
     trained = estimator(tmp_path, train="weight", eval="group", infer="id")
     trained.train(data("x weight word"))

@@ -36,6 +36,21 @@ def popped(features: Any) -> None:
     features.pop("z", None)
 
 
+def removed(features: Any) -> None:
+    del features["x"]
+    assert "x" not in features
+    with pytest.raises(KeyError):
+        del features["x"]
+    with pytest.raises(KeyError):
+        del features["z"]
+
+
+def emptied(features: Any) -> None:
+    features.clear()
+    assert "x" not in features
+    assert "row" not in features
+
+
 def replaced(features: Any) -> None:
     features["double"] = 2 * features["x"]
     features["double"].sum()
@@ -51,6 +66,10 @@ def replaced(features: Any) -> None:
         (lambda features: features.setdefault("x", 1), {"x"}),
         (lambda features: features.setdefault("z", 1), set()),
         (popped, {"x"}),
+        (removed, {"x"}),
+        (emptied, set()),
+        (lambda features: features.update(z=1), set()),
+        (lambda features: features.__ior__({"z": 1}), set()),
         (replaced, {"x"}),
         (lambda features: None, set()),
         (dict, ALL),
@@ -80,6 +99,14 @@ def test_what_is_asked_for_by_name_is_read_and_all_by_who_walks_through_it(
     read: Callable[[Any], Any], expected: set[str] | None
 ) -> None:
     assert observed(GIVEN, read)[1] == expected
+
+
+def test_what_is_beside_is_read_and_removed_alike() -> None:
+    for remove in (removed, emptied, lambda features: features.pop("x")):
+        watched = WatchedFeatures({"row": 1}, {"x": 2})
+        remove(watched)
+        assert "x" not in watched
+        assert watched.read == (set() if remove is emptied else {"x"})
 
 
 def test_a_copy_has_everything_and_watches_nothing() -> None:
@@ -121,6 +148,11 @@ def reads_group(features: Any, mode: str) -> EstimatorSpec:
     return EstimatorSpec(mode, predictions=helper(features))
 
 
+def deletes(features: Any, mode: str) -> EstimatorSpec:
+    del features["grup"]
+    return EstimatorSpec(mode, predictions=features["x"])
+
+
 def defaults(features: Any, mode: str) -> EstimatorSpec:
     try:
         group = features["group"]
@@ -140,6 +172,11 @@ def test_a_missing_feature_is_named_with_the_line_that_reads_it(call: str) -> No
     words = rf"the input has no feature 'grup', which reads_group reads in infer mode at {place}; did you mean 'group'"
     with pytest.raises(InputError, match=words):
         called(reads_group, call)
+
+
+def test_a_missing_feature_that_is_removed_is_named_too() -> None:
+    with pytest.raises(InputError, match=r"no feature 'grup', which deletes reads in infer mode at .*; did you mean"):
+        called(deletes, "apply")
 
 
 @pytest.mark.parametrize("call", ["build", "apply"])
