@@ -71,7 +71,7 @@ class Enforcement:
     on_unused : callable
         Told once what the model does not read and is left out, if there is something.
     reads : callable or None
-        Tells which features the model reads where the input has others than it read in training; None: the same ones.
+        Tells which features must be there where the input has others than the model read in training; None: the same.
     """
 
     schema: InputSchema | None = None
@@ -85,7 +85,9 @@ class Enforcement:
             object.__setattr__(self, "schema", self.schema.for_prediction())
 
     def for_batch(self, features: Columns, labels: Columns | None) -> Self:
-        """Return what asks of an input, of which this is a batch, for the features that the model reads, and no others.
+        """Return what asks of an input, of which this is a batch, for the features that the model reads.
+
+        What training reads stays, too, if it is there: a later batch may read what this one does not.
 
         Raises
         ------
@@ -97,9 +99,10 @@ class Enforcement:
             return self
         if features.keys() == set(schema.names):
             return self
-        return replace(
-            self, schema=self.reads(_as_in_training(features, schema), labels, schema, self.where), reads=None
-        )
+        read = self.reads(_as_in_training(features, schema), labels, schema, self.where)
+        names = {*read.names, *(name for name in schema.names if name in features)}
+        others = [spec for spec in read.features if spec.name not in schema.whole.names]
+        return replace(self, schema=schema.narrowed(names, others), reads=None)
 
     def for_dataset(self, dataset: Dataset) -> Self:
         """Return what `for_batch` returns for the first batch of a data set."""

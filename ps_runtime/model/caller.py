@@ -84,6 +84,8 @@ class ModelCaller:
         self.takes_labels = "labels" in accepted
         """Whether model_fn has the argument; else labels have no effect."""
         self.takes_params = "params" in accepted
+        self.left_out: set[str] = set()
+        """Features of an input that a first call did not read, so that later ones may not have them."""
         self._columns: dict[str, list[ColumnSpec]] = {}
         """Of each layer that was not compared yet with what the model was trained on."""
         for spec in () if input_schema is None else input_schema.feature_columns:
@@ -132,7 +134,13 @@ class ModelCaller:
                 self.model_fn(features=watched, **arguments)
         name = error.args[0] if error.args else None
         if isinstance(watched, WatchedFeatures) and name in watched.missing:
-            fault = watched.fault(name, self.name, mode, "the input", list(dict.keys(watched)))
+            if name in self.left_out:
+                fault = (
+                    f"the input is read without its feature {name!r}, which the first call of {self.name} did not read "
+                    f"in {mode} mode, and a later one does at {watched.missing[name]}; read it in every call"
+                )
+            else:
+                fault = watched.fault(name, self.name, mode, "the input", list(dict.keys(watched)))
             raise InputError((fault,)) from error
 
     def _check_columns(self, scope: ModelScope) -> None:

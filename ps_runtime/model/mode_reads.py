@@ -29,7 +29,7 @@ class ModeReads:
     Parameters
     ----------
     caller : ModelCaller
-        Calls model_fn, once for each mode.
+        Calls model_fn, once for each mode; is told what that leaves out, for its error texts.
     modes : sequence of ModeKeys
         EVAL, PREDICT or both.
     values : ModelValues or None
@@ -79,6 +79,7 @@ class ModeReads:
             names |= self._names(features, None, schema, mode, where, {}) & features.keys()
         if faults:
             raise InputError(tuple(faults.values()))
+        self.caller.left_out |= features.keys() - names
         own = {name: features[name] for name in features if name in names and name not in schema.whole.names}
         return schema.narrowed(names, array_specs(own)) if names else schema
 

@@ -220,6 +220,58 @@ def test_an_export_of_a_checkpoint_asks_for_what_predictions_read(tmp_path: Path
     assert written[-1].schema.whole is written[-1].schema
 
 
+def sometimes(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -> EstimatorSpec:
+    """Be the line, and read `weight` in training, if `params` say so, or where a row is of group 1."""
+    if (features["group"] > 0).any() or mode == params.get("reads_in"):
+        features["weight"].sum()
+    return model(features, labels, mode, {})
+
+
+LATE = {"group": (np.arange(12) > 7).astype(int)}
+
+
+def late_input(form: str, directory: Path, names: str) -> Callable[[], Any]:
+    """Return an input whose last batch alone has group 1."""
+    whole = data(names, **LATE)()
+    if form == "memory":
+        return lambda: whole
+    if form == "stream":
+        return lambda: (whole.read(0, start, start + 4) for start in (0, 4, 8))
+    columns = {name: (KNOWN | LATE)[name] for name in (*names.split(), "group")} | {"y": Y}
+    path = directory / "late.csv"
+    path.write_text(
+        "\n".join(",".join(map(str, row)) for row in [tuple(columns), *zip(*columns.values(), strict=True)])
+    )
+    return partial(open_dataset, Csv(path=str(path), label="y"), batch_size=4)
+
+
+@pytest.mark.parametrize("form", ["memory", "stream", "file"])
+def test_what_training_reads_and_an_input_has_stays_for_a_later_batch(form: str, tmp_path: Path) -> None:
+    given = late_input(form, tmp_path, "x weight id")
+    trained = Estimator(sometimes, str(tmp_path / "trained"), CONFIG, {"reads_in": ModeKeys.TRAIN})
+    trained.train(given)
+    assert schema_of(trained.model_dir).names == ("x", "weight", "group")
+    assert trained.evaluate(given)["global_step"] == 3
+    assert len(list(trained.predict(given))) == 12
+    # where no batch reads it, nobody asks for it
+    assert trained.evaluate(data("x id", group=np.zeros(12, int)))["global_step"] == 3
+
+
+@pytest.mark.parametrize("form", ["memory", "stream", "file"])
+def test_a_feature_that_was_left_out_is_not_said_to_be_missing(form: str, tmp_path: Path) -> None:
+    given = late_input(form, tmp_path, "x weight id")
+    trained = Estimator(sometimes, str(tmp_path / "trained"), CONFIG)
+    trained.train(given, steps=1)
+    place = rf"\S*test_read_features\.py:{sometimes.__code__.co_firstlineno + 3}"
+    words = "the input is read without its feature 'weight', which the first call of sometimes did not read in {} mode"
+    with pytest.raises(InputError, match=rf"{words.format('eval')}, and a later one does at {place}; read it"):
+        trained.evaluate(given)
+    with pytest.raises(InputError, match=rf"{words.format('infer')}, and a later one does at {place}; read it"):
+        list(trained.predict(given))
+    with pytest.raises(InputError, match="the input has no feature 'weight', which sometimes reads in eval mode"):
+        trained.evaluate(late_input("memory", tmp_path, "x id"))
+
+
 def test_record_files_are_read_for_the_columns_that_the_model_reads(tmp_path: Path) -> None:
     def read(columns: str, name: str = "data.csv", **options: Any) -> Callable[[], Any]:
         rows = zip(*(KNOWN[column] for column in columns.split()), Y, strict=True)
