@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from psflow.ps_runtime.data.arrays import Columns, array_specs, num_rows, zeros_of
+from psflow.ps_runtime.data.arrays import Columns, array_specs, map_columns, num_rows, zeros_of
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.spec import ModeKeys
@@ -97,9 +97,9 @@ class ModeReads:
         others = {name: array for name, array in features.items() if name not in trained}
         stand_ins = dict(_zeros(schema, num_rows(features)))
         while True:
-            watched = WatchedFeatures(trained, others)
+            watched = WatchedFeatures(_copied(trained), _copied(others))
             try:
-                self._call(watched, labels, mode)
+                self._call(watched, None if labels is None else map_columns(np.copy, labels), mode)
             except Exception as error:  # the evaluation or prediction itself will raise it
                 name = error.__cause__.args[0] if isinstance(error.__cause__, KeyError) else None
                 if name in watched.missing:
@@ -116,6 +116,11 @@ class ModeReads:
                 self.caller.build(features, labels, mode, 0)
             else:
                 self.caller.apply(features, labels, mode, self.values, 0)
+
+
+def _copied(features: Mapping[str, Any]) -> dict[str, Any]:
+    """Return features that model_fn may change in place: the batch itself is still to be measured."""
+    return {name: np.copy(array) for name, array in features.items()}
 
 
 def _zeros(schema: InputSchema, rows: int) -> Mapping[str, Any]:

@@ -272,6 +272,25 @@ def test_a_feature_that_was_left_out_is_not_said_to_be_missing(form: str, tmp_pa
         trained.evaluate(late_input("memory", tmp_path, "x id"))
 
 
+def test_a_model_fn_that_changes_a_batch_in_place_is_measured_on_the_batch_that_came(tmp_path: Path) -> None:
+    def centred(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        if mode == ModeKeys.EVAL:
+            features["x"] -= 5
+            labels -= 10
+            features["group"].sum()
+            means = {"x": metrics.mean(features["x"]), "y": metrics.mean(labels)}
+            return EstimatorSpec(mode, loss=0.0, eval_metric_ops=means)
+        return model(features, labels, mode, {})
+
+    def given(names: str) -> Any:
+        yield {name: KNOWN[name].copy() for name in names.split()}, Y.copy()
+
+    trained = Estimator(centred, str(tmp_path), CONFIG)
+    trained.train(data("x"))
+    found = trained.evaluate(lambda: given("x group id"))
+    assert (found["x"], found["y"]) == (pytest.approx(-5), pytest.approx(-10))
+
+
 def test_record_files_are_read_for_the_columns_that_the_model_reads(tmp_path: Path) -> None:
     def read(columns: str, name: str = "data.csv", **options: Any) -> Callable[[], Any]:
         rows = zip(*(KNOWN[column] for column in columns.split()), Y, strict=True)
