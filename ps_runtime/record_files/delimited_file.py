@@ -123,13 +123,14 @@ class OpenDelimited(OpenText):
             except _BadValueError as error:
                 self._as_text.add(error.column)
         found: list[InvalidValues] = []
+        as_written = table
         for i, (name, raw) in enumerate(types.items()):
             if self._is_text(name, raw):
                 values = self._values(table[name], raw, name, None if on_invalid is None else found.append)
                 table = table.set_column(i, name, values)
         if on_invalid is None:
             return table
-        headers = _repeated_headers(table, types, found) if self._has_header else np.empty(0, np.int64)
+        headers = _repeated_headers(as_written, types, found) if self._has_header else np.empty(0, np.int64)
         for values in found:
             on_invalid(_with_headers(values, headers))
         return _without_headers(table, types, headers, on_invalid) if len(headers) else table
@@ -319,19 +320,37 @@ def _counts(names: list[str]) -> bool:
 
 
 def _repeated_headers(table: pa.Table, types: Mapping[str, str], invalid: Sequence[InvalidValues]) -> NDArray[np.int64]:
-    """Return the rows in which each column has its name, as in the header of a file that was appended to another."""
+    """Return the rows in which each column has its name, as in the header of a file that was appended to another.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        The cells as they are written, where they are words or invalid.
+    types : mapping of str to str
+        Of the columns that are read.
+    invalid : sequence of InvalidValues
+        The cells that are not of them.
+    """
+    words = [name for name, raw in types.items() if raw == "string"]
+    if len(types) < 2 or len(invalid) + len(words) < len(types):  # a column has neither names nor invalid values
+        return np.empty(0, np.int64)
+    rows = [values.rows[_named(table[values.column].take(values.rows), values.column)] for values in invalid]
+    for name in words:
+        if rows and not len(rows[-1]):
+            break
+        rows.append(_named(table[name], name))
+    return functools.reduce(np.intersect1d, rows)
+
+
+def _named(cells: pa.ChunkedArray, name: str) -> NDArray[np.int64]:
+    """Return which cells are the name of their column, in whatever case."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    rows = [values.rows for values in invalid]
-    words = [name for name, raw in types.items() if raw == "string"]
-    if len(types) < 2 or len(rows) + len(words) < len(types):  # a column has neither names nor invalid values
-        return np.empty(0, np.int64)
-    for name in words:
-        named = pc.indices_nonzero(pc.equal(table[name], name.strip())).to_numpy()
-        rows.append(named.astype(np.int64))
-        if not len(named):
-            break
-    return functools.reduce(np.intersect1d, rows)
+    bare = pc.utf8_lower(pc.ascii_trim_whitespace(cells.cast(pa.string())))
+    named = pc.equal(bare, pc.utf8_lower(pa.scalar(name.strip())))
+    rows: NDArray[np.int64] = pc.indices_nonzero(named).to_numpy().astype(np.int64)
+    return rows
 
 
 def _with_headers(values: InvalidValues, headers: NDArray[np.int64]) -> InvalidValues:

@@ -195,6 +195,37 @@ def test_an_unknown_policy_is_refused_with_a_near_one(tmp_path: Path) -> None:
         Csv(path=str(tmp_path), invalid="droop")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("row", "is_header"),
+    [
+        ("age,score,y", True),
+        (" Age , SCORE,Y", True),
+        ("oops,oops,oops", False),
+        ("unknown,unknown,y", False),
+        ("age,score,unknown", False),
+        (f"age,{'score' + 40 * ' '}x,y", False),
+    ],
+)
+def test_a_row_is_a_header_only_if_its_cells_are_the_names(tmp_path: Path, row: str, is_header: bool) -> None:
+    path = tmp_path / "t.csv"
+    rows = [f"{i},{i}.5,{i % 2}" for i in range(40)]
+    path.write_text("\n".join(["age,score,y", *rows, row, *rows]) + "\n")
+    with pytest.raises(InputError) as caught:
+        opened(path)
+    says_so = ["the name of the column" in fault for fault in caught.value.faults]
+    assert says_so == [is_header] * 3
+    assert opened(path, invalid="drop").num_records == 80
+
+
+def test_a_word_of_a_column_beside_invalid_numbers_is_no_header(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("age,town,y\n" + "1,bern,0\n2,town,1\n" * 20 + "unknown,town,unknown\n" + "1,bern,0\n" * 20)
+    assert [column.name for column in opened(path, invalid="missing", non_finite="drop").invalid.columns] == [
+        "age",
+        "y",
+    ]
+
+
 def test_a_header_that_is_repeated_is_invalid_in_every_column(tmp_path: Path) -> None:
     words = {"job": ["clerk", "smith"] * 20, "town": ["town", "bern"] * 20, "y": ["no", "yes"] * 20}
     text = written(tmp_path, "csv", words).read_text()
