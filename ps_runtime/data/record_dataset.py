@@ -255,6 +255,10 @@ class RecordDataset(KnownInput):
         if invalid:
             of_part = kept_of_part(of_part, invalid, table.num_rows)
         rows = kept_rows(of_part, faulty_rows(table, self._filled, of_part) if self._drops else {})
+        num_kept = table.num_rows if rows is None else len(rows)
+        if rows is None or num_kept != self._kept_records[number]:
+            what = f"chunk {number} has {num_kept} records, expected {self._kept_records[number]} as in its scan"
+            raise InputError((f"{self._index.file_of(number).shown}: {what}; run the command again",))
         return table.take(rows), rows
 
     def _records(self, window: Window) -> NDArray[np.int64]:

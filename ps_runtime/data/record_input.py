@@ -184,15 +184,12 @@ class RecordInput:
         apart = (None if label is None else label.column, weight)
         columns = [*preprocessing.raw_columns, *(column.raw for column in apart if column is not None)]
         names = [column.name for column in columns]
-        keys = [key.name for key in preprocessing.keys]
         given = replace(self, record_format=self._as_in_training(schema, columns, needs_labels=needs_labels))
-        scan, known = given.scan(
-            lambda known: names if needs_labels else [*names, *_there(keys, names, known)], preprocessing.raw_columns
-        )
+        scan, known = given.scan(lambda known: names, preprocessing.raw_columns)
         _check_label(label, preprocessing.label, known, where)
         found = scan_input(
             scan,
-            {*preprocessing.filled_columns, *keys},
+            preprocessing.filled_columns,
             non_finite,
             where,
             label=None if label is None else label.column.name,
@@ -207,7 +204,7 @@ class RecordInput:
             scan=found,
             preprocessing=replace(preprocessing, label=label, weight=weight),
             text=schema.text,
-            unused=_unused(known, scan, keys),
+            unused=_unused(known, scan, [key.name for key in preprocessing.keys]),
             drops=non_finite == "drop",
             part=self.part,
         )

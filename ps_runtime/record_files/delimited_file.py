@@ -19,7 +19,7 @@ from psflow.ps_runtime.columns.raw_types import arrow_type, first_fault
 from psflow.ps_runtime.record_files.base import NAME_OF_COLUMN, InvalidValues, OnInvalid, Place, RecordError
 from psflow.ps_runtime.record_files.cuts import QuotedSpans, first_record_end, last_record_end, plain_lines
 from psflow.ps_runtime.record_files.files import DataFile, read_bytes
-from psflow.ps_runtime.record_files.text_cells import FALSE, TRUE, inferred_type, parse_cells, stripped
+from psflow.ps_runtime.record_files.text_cells import FALSE, HEX, TRUE, inferred_type, parse_cells, stripped
 from psflow.ps_runtime.record_files.text_file import INFERRED_ROWS, MAX_RECORD_BYTES, OpenText
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ class OpenDelimited(OpenText):
     def read(self, place: Place, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
         text = self._utf8(self.text_of(place))
+        if re.search(HEX.encode(), text):  # pyarrow's parser would take a whole number for what it is not
+            self._as_text |= {name for name, raw in types.items() if raw == "int64"}
         while True:
             try:
                 table = self._parse(text, types)

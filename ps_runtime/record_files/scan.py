@@ -204,7 +204,7 @@ class Scan:
                         if place is None:
                             return
                         table, invalid = self._read(records, place)
-                        self._types.check(table, file.shown, self._format.first_row + num_records)
+                        self._types.check(table, invalid, file.shown, self._format.first_row + num_records)
                 except RecordError as fault:
                     raise self._format.error(file, num_records, fault) from None
                 num_records += table.num_rows

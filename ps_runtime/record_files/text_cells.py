@@ -15,7 +15,17 @@ from psflow.ps_runtime.record_files.base import LARGEST_EXACT, InvalidValues, On
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FALSE", "MAX_SHOWN", "TRUE", "inferred_type", "most_invalid", "parse_cells", "stripped", "value_fault"]
+__all__ = [
+    "FALSE",
+    "HEX",
+    "MAX_SHOWN",
+    "TRUE",
+    "inferred_type",
+    "most_invalid",
+    "parse_cells",
+    "stripped",
+    "value_fault",
+]
 
 TRUE = ("true", "True", "TRUE", "1")
 FALSE = ("false", "False", "FALSE", "0")
@@ -25,7 +35,7 @@ INFERRED = ("int64", "float64", "bool", "date", "timestamp")
 FLOAT = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?i:e[+-]?[0-9]+)?$|^[+-]?(?i:inf|nan)"
 DAY = r"^[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
 LOOK = {
-    "int64": r"^[+-]?(?:0[xX])?[0-9a-fA-F]+$",
+    "int64": r"^[+-]?[0-9]+$",
     "float32": FLOAT,
     "float64": FLOAT,
     "bool": r"^(?:true|True|TRUE|false|False|FALSE|[01])$",
@@ -37,6 +47,8 @@ MIXED = ("float64", "timestamp", "bool")
 """The types that most cells may have while others have none; whole numbers are numbers, and dates are times."""
 MAX_SHOWN = 40
 """Characters of a cell."""
+HEX = r"0[xX]"
+"""What pyarrow takes for the beginning of a whole number, but not of one with a fraction."""
 LONG = r"^[+-]?[0-9]{16,}$"
 """Whole numbers that may lose digits as a float64."""
 ZONED = r"[ T][0-9]{2}.*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
@@ -178,6 +190,9 @@ def _cell_fault(cells: pa.ChunkedArray, raw: str, column: str, row: int) -> Reco
 
 
 def _parse(cells: pa.ChunkedArray, raw: str) -> pa.ChunkedArray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     match raw:
         case "string":
             return cells
@@ -185,6 +200,8 @@ def _parse(cells: pa.ChunkedArray, raw: str) -> pa.ChunkedArray:
             return _truths(cells)
         case "timestamp":
             return _times(cells)
+        case "int64" if pc.any(pc.match_substring_regex(cells, HEX)).as_py():
+            raise pa.ArrowInvalid("no decimal number")  # a column that widens would not have it
         case _:
             return cells.cast(arrow_type(raw))
 

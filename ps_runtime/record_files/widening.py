@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.columns.raw_types import wider_type
-from psflow.ps_runtime.record_files.base import LARGEST_EXACT, RecordError
+from psflow.ps_runtime.record_files.base import LARGEST_EXACT, InvalidValues, RecordError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["WideningTypes"]
+
+LARGE = re.compile(r"'?[+-]?[0-9]{16,}'?$")
+"""A whole number as it is shown among invalid values."""
 
 
 class WideningTypes:
@@ -55,8 +59,10 @@ class WideningTypes:
             self._widened.add(name)
         self.now[name] = wider
 
-    def check(self, table: pa.Table, shown: str, first_row: int) -> None:
+    def check(self, table: pa.Table, invalid: Sequence[InvalidValues], shown: str, first_row: int) -> None:
         """Take note of the integers of a chunk whose first record is `first_row` of the file `shown`.
+
+        Those that are `invalid` because no int64 holds them count, too: a column that widens would have them.
 
         Raises
         ------
@@ -71,6 +77,11 @@ class WideningTypes:
                 row = _first_beyond(table, name, LARGEST_EXACT)
                 if row is not None:
                     self._large[name] = f"{table[name][row].as_py()} in row {first_row + row} of {shown}"
+
+        for values in invalid:
+            for row, value in zip(values.rows.tolist(), values.shown, strict=True):
+                if values.column not in self._large and self.now[values.column] == "int64" and LARGE.match(value):
+                    self._large[values.column] = f"{value} in row {first_row + row} of {shown}"
 
     def _check_widened(self, table: pa.Table, name: str) -> None:
         row = _first_beyond(table, name, LARGEST_EXACT - 1)  # 2**53 + 1 is read as 2**53

@@ -17,7 +17,7 @@ from psflow.ps_runtime.columns.options import ColumnOptions
 from psflow.ps_runtime.data.formats import FORMATS, open_dataset
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.record_dataset import RecordDataset
-from psflow.ps_runtime.data.record_formats import Csv
+from psflow.ps_runtime.data.record_formats import Csv, JsonLinesInput
 from psflow.ps_runtime.data.scanned_input import ScannedInput
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.record_files.scan import Scan
@@ -224,6 +224,44 @@ def test_a_word_of_a_column_beside_invalid_numbers_is_no_header(tmp_path: Path) 
         "age",
         "y",
     ]
+
+
+@pytest.mark.parametrize("policy", ["drop", "missing"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_column_does_not_widen_beside_a_whole_number_that_is_too_long(
+    tmp_path: Path, kind: str, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("delimited_file", "json_lines"):
+        monkeypatch.setattr(f"psflow.ps_runtime.record_files.{module}.INFERRED_ROWS", 20)
+    xs: list[Any] = list(range(ROWS))
+    xs[30], xs[50] = 99999999999999999999, 1.5
+    table = {"x": xs, "y": [row % 2 for row in range(ROWS)]}
+    with pytest.raises(
+        InputError, match=r"got '?1.5'?; .* beside '?9{20}'? in row 3[12] of .* would make that one lose"
+    ):
+        opened(written(tmp_path, kind, table), kind, invalid=policy)
+
+
+@pytest.mark.parametrize("last", ["1", "1.5"])
+def test_hexadecimal_numbers_are_invalid_whether_a_column_widens_or_not(
+    tmp_path: Path, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psflow.ps_runtime.record_files.delimited_file.INFERRED_ROWS", 20)
+    xs: list[Any] = list(range(ROWS))
+    xs[30], xs[50] = "0x1F", last
+    data = opened(written(tmp_path, "csv", {"x": xs, "y": [row % 2 for row in range(ROWS)]}), invalid="drop")
+    features, _ = data.read(0, 0, ROWS - 1)
+    assert features["x"].tolist() == [*range(30), *range(31, 50), float(last), *range(51, ROWS)]
+
+
+def test_an_invalid_key_that_is_not_read_leaves_no_row_out(tmp_path: Path) -> None:
+    table = {"id": list(range(ROWS)), "x": [row + 0.5 for row in range(ROWS)], "y": [row % 2 for row in range(ROWS)]}
+    schema = opened(written(tmp_path, "jsonl", table), "jsonl", key_columns=["id"]).schema()
+    later = written(tmp_path, "jsonl", {**table, "id": [*range(30), "x3", *range(31, ROWS)]}, "later")
+    for policy in ("error", "drop", "missing"):
+        given = JsonLinesInput(path=str(later), label="y", key_columns=["id"], invalid=policy)  # type: ignore[arg-type]
+        data = given.read().open(schema, "error", "the input", needs_labels=False)
+        assert data.read(0, 0, ROWS)[0]["x"].tolist() == table["x"]
 
 
 def test_a_header_that_is_repeated_is_invalid_in_every_column(tmp_path: Path) -> None:
