@@ -201,7 +201,7 @@ def scan_input(
     if learning is not None and learning.error is not None:
         refused = found.faults() if found.num_rows and non_finite == "error" else ()
         of_learning = located(learning.error, index, learning.error.row).faults
-        raise InputError((*invalid_cells.faults(), *refused, *of_learning))
+        raise InputError((*invalid_cells.faults(where), *refused, *of_learning))
     if not sum(kept):
         raise InputError(_faults_of_nothing(invalid_cells, found, f"{where}: part {part} has none", num_records, where))
     return InputScan(index, np.array(kept, np.int64), found, invalid_cells, labels.values, labels.records)
@@ -223,7 +223,7 @@ def _faults_of_nothing(
     """Return why no record is left."""
     if not invalid.num_rows and not found.num_rows:
         return (f"{of_part} of the {num_records} records; make it larger",)
-    if refused := invalid.faults():
+    if refused := invalid.faults(where):
         return refused
     drops = [name for name, cells in (("invalid", invalid), ("non_finite", found)) if cells.num_rows]
     return (*invalid.lines(), *found.lines(), f"{where}: {' and '.join(drops)} is drop, which leaves no row")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
@@ -101,8 +101,10 @@ class InvalidCells:
 
     def __str__(self) -> str:
         """Return how many rows these are, and what became of them."""
-        rows = "1 row that has" if self.num_rows == 1 else f"{self.num_rows:,} rows that have"
-        return f"{rows} an invalid cell {'left out' if self.policy == 'drop' else 'kept, with that cell blank'}"
+        is_one, rows = self.num_rows == 1, f"{self.num_rows:,} row{'s' * (self.num_rows != 1)}"
+        if self.policy == "drop":
+            return f"{rows} with an invalid cell {'is' if is_one else 'are'} left out"
+        return f"{rows} {'has' if is_one else 'have'} an invalid cell, which is made blank"
 
     def lines(self) -> Iterator[str]:
         """Yield a sentence for each column, of many for the first ones."""
@@ -126,19 +128,29 @@ class InvalidCells:
         columns = tuple(InvalidColumn(**column) for column in facts["columns"])
         return cls(source, int(facts["rows"]), columns, facts["policy"], bool(facts["has_words"]))
 
-    def faults(self) -> tuple[str, ...]:
-        """Return `lines` as the faults of an input that is refused for them; none if it is not."""
+    def faults(self, where: str, features: Collection[str] = ()) -> tuple[str, ...]:
+        """Return `lines` as the faults of an input that is refused for them; none if it is not.
+
+        Parameters
+        ----------
+        where : str
+            What errors call the input.
+        features : collection of str
+            Columns that the input need not read.
+        """
         if not self.num_rows or self.policy != "error":
             return ()
         *others, last = self.lines()
         advice = (
-            "correct the data; or set invalid of this input to drop, which leaves such rows out, or to missing, which "
+            f"correct the data; or set invalid of {where} to drop, which leaves such rows out, or to missing, which "
             "makes such cells blank"
         )
         headers = [column.first.endswith(NAME_OF_COLUMN) for column in self.columns]
         mixed = [column.name for column, is_header in zip(self.columns, headers, strict=True) if not is_header]
         if self.has_words and mixed:
             advice += f"; or set columns.{mixed[0]}.type: string, if its cells are words"
+        if unneeded := [name for name in mixed if name in features]:
+            advice += f"; or leave {unneeded[0]!r} out of features: [...], which names the columns to read"
         return (*others, f"{last}; {advice}")
 
 

@@ -162,7 +162,9 @@ class RecordInput:
             drops=non_finite == "drop",
             part=self.part,
         )
-        return _judged(RecordDataset(scanned, self.batching), non_finite)
+        apart = (self.weight, None if self.label is None else self.label.column)
+        features = [column.name for column in scan.columns if column.name not in apart]
+        return _judged(RecordDataset(scanned, self.batching), non_finite, where, features)
 
     def open(self, schema: InputSchema, non_finite: NonFinite, where: str, *, needs_labels: bool) -> RecordDataset:
         """Open a further input of a model that was trained on record files.
@@ -208,7 +210,7 @@ class RecordInput:
             drops=non_finite == "drop",
             part=self.part,
         )
-        return _judged(RecordDataset(scanned, self.batching), non_finite)
+        return _judged(RecordDataset(scanned, self.batching), non_finite, where)
 
     def asked(self, non_finite: NonFinite) -> Asked:
         """Return what is asked of the files, whatever they hold; how they are batched does not count."""
@@ -323,10 +325,10 @@ class RecordInput:
         return [*self.features, *apart]
 
 
-def _judged(opened: RecordDataset, non_finite: NonFinite) -> RecordDataset:
+def _judged(opened: RecordDataset, non_finite: NonFinite, where: str, features: Sequence[str] = ()) -> RecordDataset:
     """Return an input that was scanned; RefusedCellsError if it has cells that are refused."""
     refused = opened.non_finite.faults() if non_finite == "error" and opened.non_finite.num_rows else ()
-    if faults := (*opened.invalid.faults(), *refused):
+    if faults := (*opened.invalid.faults(where, features), *refused):
         raise RefusedCellsError(faults, opened.schema())
     return opened
 

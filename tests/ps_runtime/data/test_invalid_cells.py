@@ -98,7 +98,7 @@ def test_missing_makes_the_cell_blank(kind: str, tmp_path: Path) -> None:
     assert np.isnan(kept.read(0, 0, ROWS)[0]["x"]).nonzero()[0].tolist() == [30]
     filled = opened(path, kind, invalid="missing", columns={"x": ColumnOptions(impute=7)})
     assert filled.read(0, 0, ROWS)[0]["x"][30] == 7
-    assert str(filled.invalid) == "1 row that has an invalid cell kept, with that cell blank"
+    assert str(filled.invalid) == "1 row has an invalid cell, which is made blank"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -182,10 +182,33 @@ def test_a_later_input_has_a_policy_of_its_own(tmp_path: Path) -> None:
     clean = written(tmp_path, "csv", with_total(x=range(ROWS)))
     dirty = written(tmp_path, "csv", with_total(), "later")
     schema = opened(clean).schema()
-    with pytest.raises(InputError, match=r"later.csv: column 'x': 59 of 60 are numbers; row 32 .* is 'Total'"):
+    with pytest.raises(
+        InputError, match=r"later.csv: column 'x': 59 of 60 are numbers; row 32 .* is 'Total'"
+    ) as caught:
         Csv(path=str(dirty)).read().open(schema, "error", "input.eval", needs_labels=True)
+    assert "set invalid of input.eval to drop" in str(caught.value)
+    assert "features" not in str(caught.value)
     data = Csv(path=str(dirty), invalid="drop").read().open(schema, "error", "input.eval", needs_labels=True)
     assert data.num_records == ROWS - 1
+
+
+def test_a_column_that_need_not_be_read_may_be_left_out_of_features(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"; or leave 'x' out of features: \[\.\.\.\]"):
+        opened(written(tmp_path, "csv", with_total()))
+    labels = [*(row % 2 for row in range(ROWS - 1)), "oops"]
+    with pytest.raises(InputError) as caught:
+        opened(written(tmp_path, "csv", with_total(x=range(ROWS), y=labels), "label"))
+    assert "features" not in str(caught.value)
+
+
+def test_texts_count_the_rows(tmp_path: Path) -> None:
+    path = written(tmp_path, "csv", with_total())
+    assert str(opened(path, invalid="drop").invalid) == "1 row with an invalid cell is left out"
+    xs = ["Total" if row in (30, 40) else row for row in range(ROWS)]
+    path = written(tmp_path, "csv", with_total(x=xs))
+    assert str(opened(path, invalid="drop").invalid) == "2 rows with an invalid cell are left out"
+    filled = opened(path, invalid="missing", non_finite="keep").invalid
+    assert str(filled) == "2 rows have an invalid cell, which is made blank"
 
 
 def test_an_unknown_policy_is_refused_with_a_near_one(tmp_path: Path) -> None:
