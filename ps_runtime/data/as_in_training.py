@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
+from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
 from psflow.ps_runtime.columns.reading import split_type
 from psflow.ps_runtime.errors import InputError
@@ -14,10 +15,10 @@ from psflow.ps_runtime.record_files.files import DataFile
 from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.libsvm import LibSvmText
 from psflow.ps_runtime.record_files.libsvm_lines import FEATURES
-from psflow.ps_runtime.record_files.partitions import partition_cells
+from psflow.ps_runtime.record_files.partitions import partition_cells, with_folders_above
 from psflow.ps_runtime.specs.text_reading import LibSvmReading, TextReading
 
-__all__ = ["as_in_training"]
+__all__ = ["as_in_training", "in_folders_of_training"]
 
 OPTIONS = frozenset({"column_names", "na_values", "encoding"})
 
@@ -73,6 +74,19 @@ def as_in_training(
     if "column_names" in stated or text.column_names is None:
         return read
     return replace(read, column_names=_names(read, text.column_names, columns, unread_label, first_file()))
+
+
+def in_folders_of_training(files: Sequence[DataFile], preprocessing: Preprocessing | None) -> tuple[DataFile, ...]:
+    """Return files with those columns of the folders above the given paths that a model reads.
+
+    So the path may be one of the folders of training.
+    """
+    if preprocessing is None:
+        return tuple(files)
+    label = () if preprocessing.label is None else (preprocessing.label.column,)
+    weight = () if preprocessing.weight is None else (preprocessing.weight,)
+    names = {column.name for column in (*preprocessing.raw_columns, *preprocessing.keys, *label, *weight)}
+    return tuple(with_folders_above(file, names) for file in files)
 
 
 def _libsvm(

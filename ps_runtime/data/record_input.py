@@ -15,7 +15,7 @@ from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
 from psflow.ps_runtime.columns.reading import fits
-from psflow.ps_runtime.data.as_in_training import as_in_training
+from psflow.ps_runtime.data.as_in_training import as_in_training, in_folders_of_training
 from psflow.ps_runtime.data.input_scan import scan_input
 from psflow.ps_runtime.data.invalid_cells import Invalid
 from psflow.ps_runtime.data.non_finite import NonFinite, RefusedCellsError
@@ -187,7 +187,7 @@ class RecordInput:
         columns = [*preprocessing.raw_columns, *(column.raw for column in apart if column is not None)]
         names = [column.name for column in columns]
         given = replace(self, record_format=self._as_in_training(schema, columns, needs_labels=needs_labels))
-        scan, known = given.scan(lambda known: names, preprocessing.raw_columns)
+        scan, known = given.scan(lambda known: names, schema)
         _check_label(label, preprocessing.label, known, where)
         found = scan_input(
             scan,
@@ -221,9 +221,10 @@ class RecordInput:
         facts = [described, sorted(self.stated), self.record_format.name, non_finite]
         return Asked(_listed(self.paths), digest_of(facts))
 
-    def files(self) -> tuple[DataFile, ...]:
-        """Return the files as they are now; InputError as `list_files` raises it."""
-        return list_files(self.paths, self.record_format.suffixes)
+    def files(self, schema: InputSchema | None = None) -> tuple[DataFile, ...]:
+        """Return the files as they are now, for a model that was trained if `schema` is given; see `list_files`."""
+        files = list_files(self.paths, self.record_format.suffixes)
+        return files if schema is None else in_folders_of_training(files, schema.preprocessing)
 
     def vocabularies(self) -> tuple[DataFile, ...]:
         """Return the files of words that are learned from, as they are now."""
@@ -258,10 +259,9 @@ class RecordInput:
             as_numbers = dict.fromkeys(set(whole) - preprocessing.word_columns, "float64")  # with fractions or not
             read = replace(read, types={**read.types, **as_numbers})
         given = replace(self, record_format=read)
-        scan, known = given.scan(lambda known: [*names, *_there(keys, names, known)], preprocessing.raw_columns)
-        files = list_files(self.paths, read.suffixes)
+        scan, known = given.scan(lambda known: [*names, *_there(keys, names, known)], schema)
         index = count_records(
-            files,
+            self.files(schema),
             replace(read, types={name: raw for name, raw in read.types.items() if name in names or name in keys}),
             {column.name: column.type for column in scan.columns},
             on_progress=lambda done: on_progress(done, scan.num_bytes),
@@ -271,13 +271,14 @@ class RecordInput:
         return IndexedRecords(index, there, _unused(known, scan, keys))
 
     def scan(
-        self, chosen: Callable[[Sequence[str]], Sequence[str]], learned: Sequence[RawColumn] = ()
+        self, chosen: Callable[[Sequence[str]], Sequence[str]], schema: InputSchema | None = None
     ) -> tuple[Scan, Mapping[str, str]]:
         """Return a scan of the columns that are `chosen` by name, and the types of all that there are.
 
-        Of those that a model has `learned`, lists without a value are of the type of training.
+        Of those that a model was trained on, lists without a value are of the type of training.
         """
-        files = self.files()
+        files = self.files(schema)
+        learned = () if schema is None or schema.preprocessing is None else schema.preprocessing.raw_columns
         lists = {column.name: column.type for column in learned if "[" in column.type}
         look = Scan(files, replace(self.record_format, types={}), lists=lists)
         known = {column.name: column.type for column in look.columns} | dict(look.unreadable)
@@ -303,7 +304,7 @@ class RecordInput:
         columns = schema.preprocessing.raw_columns
         read = self._as_in_training(schema, columns, needs_labels=needs_labels)
         lists = {column.name: column.type for column in columns if "[" in column.type}
-        look = Scan(self.files(), replace(read, types={}), lists=lists)
+        look = Scan(self.files(schema), replace(read, types={}), lists=lists)
         return (*(column.name for column in look.columns), *look.unreadable)
 
     def _as_in_training(self, schema: InputSchema, columns: Sequence[RawColumn], *, needs_labels: bool) -> RecordFormat:
@@ -313,7 +314,7 @@ class RecordInput:
         unread_label = None if needs_labels or preprocessing.label is None else preprocessing.label.column.name
         keys = [key.name for key in preprocessing.keys]
         return as_in_training(
-            self.record_format, self.stated, schema.text, columns, keys, unread_label, lambda: self.files()[0]
+            self.record_format, self.stated, schema.text, columns, keys, unread_label, lambda: self.files(schema)[0]
         )
 
     def _asked(self, known: Sequence[str]) -> list[str]:

@@ -34,11 +34,14 @@ class DataFile:
         In bytes.
     stamp : str
         Changes when the file does: its time of change in ns if it is local, else an ETag or the like.
+    folders : str
+        Those above it whose names may be columns, as in a path: they lie below what was given.
     """
 
     url: str = field(repr=False)
     size: int
     stamp: str
+    folders: str = field(default="", compare=False)
 
     @property
     def shown(self) -> str:

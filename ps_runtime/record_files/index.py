@@ -153,7 +153,7 @@ class RecordIndex:
     def _described(self) -> dict[str, Any]:
         """Return all but the chunks as plain data."""
         return {
-            "files": [[file.url, file.size, file.stamp] for file in self.files],
+            "files": [[file.url, file.size, file.stamp, file.folders] for file in self.files],
             "format": self.record_format.name,
             "options": asdict(self.record_format),
             "columns": [[column.name, column.type] for column in self.columns],

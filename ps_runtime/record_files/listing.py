@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fsspec.core import has_magic, url_to_fs
@@ -74,14 +75,17 @@ def _files_of(given: str, suffixes: tuple[str, ...]) -> list[DataFile]:
     with readable(url):
         fs, path = url_to_fs(url)
         if fs.exists(path):
+            root = path if fs.isdir(path) else os.path.dirname(path)
             places = _below(fs, path, suffixes) if fs.isdir(path) else [path]
         elif has_magic(path):
+            root = _fixed_part(path)
             places = _matching(fs, path, suffixes)
         elif isinstance(fs, LocalFileSystem):
             raise InputError((_no_file(path),))
         else:
             raise FileNotFoundError(url)
-        return [look_at(fs, place, _url_of(fs, place, path, url)) for place in places]
+        found = [(place, look_at(fs, place, _url_of(fs, place, path, url))) for place in places]
+    return [replace(file, folders=os.path.dirname(place[len(root) :].partition("?")[0])) for place, file in found]
 
 
 def _no_file(path: str) -> str:
@@ -121,9 +125,7 @@ def _walk(folder: str, above: tuple[str, ...]) -> Iterator[str]:
 def _matching(fs: Any, pattern: str, suffixes: tuple[str, ...]) -> list[str]:
     """Return the files that a glob matches, and those below folders that it matches."""
     matches = glob.glob(pattern, recursive=True) if isinstance(fs, LocalFileSystem) else fs.glob(pattern)
-    root = pattern
-    while has_magic(root):
-        root = os.path.dirname(root)
+    root = _fixed_part(pattern)
     places: list[str] = []
     for path in sorted(matches):
         if _is_data(path, root):
@@ -131,6 +133,13 @@ def _matching(fs: Any, pattern: str, suffixes: tuple[str, ...]) -> list[str]:
     if not places:
         raise InputError((f"nothing matches {shown_path(pattern)}",))
     return list(dict.fromkeys(places))  # ** matches a folder, and what is in it
+
+
+def _fixed_part(pattern: str) -> str:
+    """Return the folder above all that a glob may match."""
+    while has_magic(pattern):
+        pattern = os.path.dirname(pattern)
+    return pattern
 
 
 def _is_data(path: str, root: str) -> bool:

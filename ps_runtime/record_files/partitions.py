@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -13,7 +14,7 @@ from psflow.ps_runtime.record_files.text_cells import inferred_type, parse_cells
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["open_records", "partition_cells"]
+__all__ = ["open_records", "partition_cells", "with_folders_above"]
 
 BLANK = "__HIVE_DEFAULT_PARTITION__"
 """What writers of partitions call the folder of records without a value."""
@@ -24,11 +25,18 @@ def partition_cells(file: DataFile) -> dict[str, str | None]:
 
     Examples
     --------
-    >>> partition_cells(DataFile("/data/year=2024/town=New%20York/0.parquet", 1, ""))
+    >>> partition_cells(DataFile("/data/year=2024/town=New%20York/0.parquet", 1, "", "year=2024/town=New%20York"))
     {'year': '2024', 'town': 'New York'}
     """
-    folders = [folder.partition("=") for folder in file.url.partition("?")[0].split("/")[:-1]]
+    folders = [folder.partition("=") for folder in file.folders.split("/")]
     return {unquote(name): None if cell == BLANK else unquote(cell) for name, mark, cell in folders if name and mark}
+
+
+def with_folders_above(file: DataFile, names: Collection[str]) -> DataFile:
+    """Return a file with the columns `names` of the folders above what was given, as for one folder of many."""
+    above = file.url.partition("?")[0].split("/")[:-1]
+    named = [folder for folder in above if "=" in folder and unquote(folder.partition("=")[0]) in names]
+    return replace(file, folders="/".join([*named, file.folders]))
 
 
 def open_records(record_format: RecordFormat, file: DataFile, all_files: Sequence[DataFile] = ()) -> OpenRecords:

@@ -66,6 +66,17 @@ def test_files_of_every_format_have_them(record_format: RecordFormat, tmp_path: 
     assert rows_of(table_of(tmp_path, record_format, columns=["x", "year"])) == FRAME[["x", "year"]].to_dict("records")
 
 
+@pytest.mark.parametrize("given", ["", "0.parquet", "*.parquet", "**/*.parquet"])
+def test_folders_above_what_is_given_are_no_columns(given: str, tmp_path: Path) -> None:
+    folder = tmp_path / "user=bob" / "exp=3"
+    write(folder / "0.parquet", FRAME[["x"]], PARQUET)
+    assert types_of(index_of(folder / given, PARQUET)) == {"x": "float64"}
+    index = index_of(tmp_path / "user=bob", PARQUET)
+    assert types_of(index) == {"x": "float64", "exp": "int64"}
+    assert types_of(index_of(tmp_path / "user=bob" / "*" / "0.parquet", PARQUET)) == {"x": "float64", "exp": "int64"}
+    assert read_all(type(index).from_bytes(index.to_bytes()))["exp"].to_pylist() == [3] * 12
+
+
 def test_what_the_file_stores_counts_more_than_its_folder(tmp_path: Path) -> None:
     write(tmp_path / "year=1" / "0.parquet", FRAME, PARQUET)
     assert table_of(tmp_path, PARQUET)["year"].to_pylist() == FRAME["year"].tolist()
@@ -105,3 +116,6 @@ def test_later_inputs_have_the_types_of_training(kind: type[Csv | ParquetInput],
     assert sorted(of_training.tolist()) == [0] * 6 + [1] * 6
     assert of_eval.tolist() == of_training[:6].tolist()
     assert [column.type for column in later.index(schema, print).index.columns if column.name == "region"] == ["string"]
+    one = later.index(schema, print).index
+    assert read_all(type(one).from_bytes(one.to_bytes()))["region"].to_pylist() == ["7"] * 6
+    assert "region" not in kind(path=str(tmp_path / "region=7"), label="y").read().scan(list)[1]
