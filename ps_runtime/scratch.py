@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["PREFIX", "hold_scratch", "new_scratch", "scratch_directory"]
+__all__ = ["PREFIX", "hold_scratch", "new_scratch", "remove_abandoned", "scratch_directory", "semaphores_of"]
 
 PREFIX = "psflow-scratch-"
 SEMAPHORES = Path("/dev/shm")
@@ -47,7 +47,7 @@ def new_scratch(parent: str | None = None) -> tuple[str, int]:
         The path, and the descriptor that holds the lock until it is closed.
     """
     parent = parent or tempfile.gettempdir()
-    _remove_abandoned(parent)
+    _tidy(parent)
     while True:
         path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
         descriptor = hold_scratch(path)
@@ -60,7 +60,7 @@ def hold_scratch(path: str) -> int | None:
     return _locked(path, fcntl.LOCK_SH)
 
 
-def _remove_abandoned(parent: str) -> None:
+def _tidy(parent: str) -> None:
     """Remove directories that nobody holds, and the semaphores of multiprocessing that are named after them."""
     try:
         with os.scandir(parent) as entries:
@@ -70,11 +70,21 @@ def _remove_abandoned(parent: str) -> None:
     for path in paths:
         descriptor = _locked(path, fcntl.LOCK_EX)
         if descriptor is not None:
-            for semaphore in SEMAPHORES.glob(f"sem.{os.path.basename(path)}-*"):
-                with suppress(OSError):
-                    semaphore.unlink()
-            shutil.rmtree(path, ignore_errors=True)
+            remove_abandoned(path)
             os.close(descriptor)
+
+
+def semaphores_of(path: str) -> list[Path]:
+    """Return the semaphores of multiprocessing that are named after a directory."""
+    return list(SEMAPHORES.glob(f"sem.{os.path.basename(path)}-*"))
+
+
+def remove_abandoned(path: str) -> None:
+    """Remove a directory whose owner is gone, and its semaphores."""
+    for semaphore in semaphores_of(path):
+        with suppress(OSError):
+            semaphore.unlink()
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _locked(path: str, kind: int) -> int | None:

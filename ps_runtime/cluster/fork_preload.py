@@ -9,8 +9,8 @@ import atexit
 import gc
 import importlib
 import os
-import shutil
 import signal
+import time
 from contextlib import suppress
 from multiprocessing import spawn
 from typing import Any
@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from psflow.ps_runtime.config.environment import inherited_scratch
-from psflow.ps_runtime.scratch import hold_scratch
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.scratch import hold_scratch, remove_abandoned, semaphores_of
 from psflow.ps_runtime.signals import OF_THE_OWNER
 
 IMPORTS = (
@@ -30,6 +31,9 @@ IMPORTS = (
     "distributed.nanny",
     "tornado.platform.asyncio",
 )
+
+TRACKER_SECS = 2.0
+"""For multiprocessing's resource tracker to remove the semaphores of a killed owner, unless it was killed, too."""
 
 
 def _prepare() -> None:
@@ -66,7 +70,10 @@ def _leave_out(main: str) -> None:
 def _remove_scratch(directory: str, pid: int) -> None:
     """Remove what all copies have left, as the fork server `pid` ends; a copy that ends leaves it alone."""
     if os.getpid() == pid:
-        shutil.rmtree(directory, ignore_errors=True)
+        deadline = Deadline(TRACKER_SECS)
+        while semaphores_of(directory) and not deadline.has_passed:
+            time.sleep(0.05)
+        remove_abandoned(directory)
 
 
 _prepare()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from psflow.ps_runtime.scratch import PREFIX, _remove_abandoned, hold_scratch, new_scratch, scratch_directory
+from psflow.ps_runtime.scratch import PREFIX, _tidy, hold_scratch, new_scratch, scratch_directory
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_that_of_a_living_process_stays(tmp_path: Path) -> None:
 def test_that_of_another_user_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, own = abandoned(tmp_path), os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: own + 1)
-    _remove_abandoned(str(tmp_path))
+    _tidy(str(tmp_path))
     assert folder.exists()
 
 

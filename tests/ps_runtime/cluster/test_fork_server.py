@@ -110,12 +110,15 @@ OWNER = """
 import os, signal, sys
 if __name__ == "__main__":
     import multiprocessing.forkserver
+    from multiprocessing import resource_tracker
     from psflow.ps_runtime.cluster.connecting import open_cluster
     from psflow.ps_runtime.cluster.fork_server import shared_scratch
 
     with open_cluster(None, 2, 300) as client:
         pids = [multiprocessing.forkserver._forkserver._forkserver_pid, *client.run(os.getpid).values()]
         print(shared_scratch(), *pids, flush=True)
+        if sys.argv[1:] == ["tracker"]:
+            os.kill(resource_tracker._resource_tracker._pid, signal.SIGKILL)
         os.kill(0 if sys.argv[1:] == ["all"] else os.getpid(), signal.SIGKILL)
 """
 
@@ -164,15 +167,15 @@ def test_workers_leave_the_program_of_their_owner_alone_which_needs_no_guard(tmp
     assert json.loads(done.stdout) == [True, True, False]
 
 
-@pytest.mark.parametrize("is_long", [False, True])
+@pytest.mark.parametrize(("is_long", "killed"), [(False, []), (True, []), (False, ["tracker"])])
 def test_all_of_them_end_when_their_owner_is_killed_and_leave_no_file(
-    tmp_path_factory: pytest.TempPathFactory, is_long: bool
+    tmp_path_factory: pytest.TempPathFactory, is_long: bool, killed: list[str]
 ) -> None:
     """A directory may have a longer name than a socket can have."""
     directory = tmp_path_factory.mktemp("long" * 20 if is_long else "tmp")
     environment = {**os.environ, "TMPDIR": str(directory)}
     owner = subprocess.run(
-        [sys.executable, "-c", OWNER], env=environment, stdout=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-c", OWNER, *killed], env=environment, stdout=subprocess.PIPE, text=True, check=False
     )
     scratch, *numbers = owner.stdout.split()
     pids = [int(number) for number in numbers]
@@ -181,6 +184,7 @@ def test_all_of_them_end_when_their_owner_is_killed_and_leave_no_file(
     left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     assert psutil.wait_procs(left, timeout=200)[1] == []
     assert not Path(scratch).exists()
+    assert semaphores(Path(scratch)) == []
     assert list(directory.iterdir()) == []
 
 

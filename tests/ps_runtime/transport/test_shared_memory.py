@@ -123,7 +123,7 @@ def test_a_user_that_is_killed_leaves_nothing(memory):
     _, status = os.waitpid(child, 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert (memory.bytes == 9).all()
-    assert not any("psflow" in name for name in os.listdir("/dev/shm"))
+    assert not any(name.startswith("psflow") for name in os.listdir("/dev/shm"))
 
 
 def test_where_it_cannot_be_had_the_reason_is_told(monkeypatch):
