@@ -29,7 +29,7 @@ class ModeReads:
     Parameters
     ----------
     caller : ModelCaller
-        Calls model_fn, once for each mode; is told what that leaves out, for its error texts.
+        Calls model_fn, once for each mode; keeps what that leaves out, for its error texts.
     modes : sequence of ModeKeys
         EVAL, PREDICT or both.
     values : ModelValues or None

@@ -74,7 +74,7 @@ class InvalidValues:
 
 
 OnInvalid = Callable[[InvalidValues], object]
-"""Is told of values that are not of the type of their column; without it, the first such value is a RecordError."""
+"""Takes values that are not of the type of their column; without it, the first such value is a RecordError."""
 
 
 @dataclass(eq=False)
@@ -212,7 +212,7 @@ class OpenRecords(ABC):
         Raises
         ------
         RecordError
-            If a record cannot be read, a column would have to widen, or nobody is told `on_invalid` of a value that
+            If a record cannot be read, a column would have to widen, or there is no `on_invalid` for a value that
             does not have the type of its column.
         """
 

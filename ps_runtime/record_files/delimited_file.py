@@ -365,7 +365,7 @@ def _with_headers(values: InvalidValues, headers: NDArray[np.int64]) -> InvalidV
 def _without_headers(
     table: pa.Table, types: Mapping[str, str], headers: NDArray[np.int64], on_invalid: OnInvalid
 ) -> pa.Table:
-    """Return a table without words in rows that are headers, of which `on_invalid` is told."""
+    """Return a table without words in rows that are headers, which `on_invalid` takes."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

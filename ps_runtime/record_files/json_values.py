@@ -140,7 +140,7 @@ def line_fault(line: bytes, types: Mapping[str, str], reason: str, record: int) 
 
 
 def without_invalid(lines: bytes, types: Mapping[str, str], on_invalid: OnInvalid) -> bytes:
-    """Return lines with null in place of the values that are not of the type of their column, as `on_invalid` is told.
+    """Return lines with null in place of the values that are not of the type of their column, which `on_invalid` takes.
 
     Raises
     ------

@@ -67,7 +67,7 @@ class Scan:
     lists : mapping of str to str
         The types of columns of lists and arrays in another input: those of lists without a value; see `as_list`.
     allows_invalid : bool
-        Whether values that are not of the type of their column are told in each chunk; False: they are errors.
+        Whether values that are not of the type of their column are reported in each chunk; False: they are errors.
     chunk_bytes : int
         About the size of a chunk of text.
 

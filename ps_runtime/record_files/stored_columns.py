@@ -65,7 +65,7 @@ def as_raw_columns(
     set_types : mapping of str to str
         Those of `types` that the user has set: they may change what a value is.
     on_invalid : callable, optional
-        Is told of text that is no value of such a type; see `OnInvalid`.
+        Takes text that is no value of such a type; see `OnInvalid`.
 
     Raises
     ------

@@ -154,12 +154,12 @@ def _loses_digits(cells: pa.ChunkedArray) -> bool:
 
 
 def parse_cells(cells: pa.ChunkedArray, raw: str, column: str, on_invalid: OnInvalid | None = None) -> pa.ChunkedArray:
-    """Return stripped cells as values of a scalar type; nulls stay, and cells that `on_invalid` is told of are null.
+    """Return stripped cells as values of a scalar type; nulls stay, and cells that `on_invalid` takes are null.
 
     Raises
     ------
     RecordError
-        Of the first cell that is no such value, if nobody is told of it, or if it is a number for which the column has
+        Of the first cell that is no such value, without an `on_invalid`, or if it is a number for which the column has
         to widen.
     """
     import pyarrow as pa
