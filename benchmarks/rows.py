@@ -81,6 +81,8 @@ class Row:
             if other is None:
                 return None
             better, worse = (other, psflow) if less_is_better else (psflow, other)
+            if 0.0 in worse.values:  # a pause too short to be seen
+                return None
             return Spread.of(paired_ratios(better.values, worse.values))
 
         systems = {"psflow": psflow, "limit": limit, "peer": peer}

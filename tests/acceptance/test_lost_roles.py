@@ -82,17 +82,19 @@ def is_in(path: Path, text: str) -> bool:
     return path.exists() and text in path.read_text()
 
 
-def pids_of_ps(directory: Path, flow: int) -> list[int]:
-    """Return the processes of the cluster of a flow that are no role that calls model_fn.
+def pid_of_ps(directory: Path, flow: int) -> int | None:
+    """Return the only process of the cluster of a flow that calls no model_fn.
 
-    None are returned before each of these roles has called it in a life that goes on.
+    None while one of the other roles has not called it in its present life. A role writes its file at each step, so
+    that a file may be empty at times.
     """
     others = {int(path.read_text() or -1) for path in directory.glob("*-[0-9]")}
     if not all(map(psutil.pid_exists, others)):
-        return []
+        return None
     below = psutil.Process(flow).children(recursive=True)
     workers = {one.pid for one in below if one.ppid() != flow and "forkserver" in " ".join(one.cmdline())}
-    return list(workers - others)
+    left = workers - others
+    return left.pop() if len(left) == 1 else None
 
 
 def kill(pids: Path, role: str) -> None:
@@ -119,8 +121,8 @@ def test_killed_roles_are_retries_of_their_task_runs_and_no_point_stands_twice(
     wait_for((run / "checkpoints/step_00001500/manifest.json").exists, TIMEOUT_SECS, "the checkpoint of step 1500")
     go.unlink()  # so that training does not come to its end before all are killed
     kill(pids, "chief-0")
-    wait_for(lambda: len(pids_of_ps(pids, process.pid)) == 1, TIMEOUT_SECS, "all roles but the ps to work again")
-    os.kill(pids_of_ps(pids, process.pid)[0], signal.SIGKILL)
+    ps = wait_for(lambda: pid_of_ps(pids, process.pid), TIMEOUT_SECS, "all roles but the ps to work again")
+    os.kill(ps, signal.SIGKILL)
     go.touch()
     out, said = process.communicate(timeout=TIMEOUT_SECS)
     assert process.returncode == 0, said

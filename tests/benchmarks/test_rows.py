@@ -24,6 +24,11 @@ def test_a_ratio_above_one_is_in_favour_of_psflow_also_where_less_is_better():
     assert row.ratio_peer == Spread(2.0, 2.0, 2.0)
 
 
+def test_there_is_no_ratio_to_what_takes_no_measurable_time() -> None:
+    row = Row.of("a", "s", Samples([0.0, 0.5]), Samples([0.1, 0.1]), less_is_better=True)
+    assert (row.psflow.median, row.ratio_limit) == (0.25, None)
+
+
 def test_pairs_that_are_none_are_refused():
     with pytest.raises(ValueError, match="shorter"):
         Row.of("a", "steps/s", MINE, Samples([1.0]))
