@@ -11,17 +11,17 @@ import io
 import pickle
 import sys
 import threading
-import types
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
 from types import FunctionType, ModuleType
-from typing import Any, Generic, NewType, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 import cloudpickle
 
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.shipping.code_names import imported_names, own_module
+from psflow.ps_runtime.shipping.named import TYPING, enum_reduced, member_reduced, sentinel, typing_reduced
 from psflow.ps_runtime.shipping.own_modules import ByValue, is_own
 from psflow.ps_runtime.shipping.parts import culprit
 from psflow.ps_runtime.shipping.travelling_modules import TravellingModules
@@ -158,10 +158,15 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             return self._function(obj)
         if isinstance(obj, type):
             return self._class(obj)
-        if isinstance(obj, NewType):
-            return NewType, (obj.__name__, obj.__supertype__)
-        if type(obj) not in self.dispatch_table and is_own(sys.modules.get(type(obj).__module__)):
-            return self._instance(obj)
+        if isinstance(obj, TYPING) and _is_of_program(obj):
+            return typing_reduced(obj)
+        if isinstance(obj, Enum) and _is_of_program(type(obj)):
+            return member_reduced(obj)
+        if type(obj) not in self.dispatch_table:
+            if is_own(sys.modules.get(type(obj).__module__)):
+                return self._instance(obj)
+            if (held := sentinel(obj)) is not None:
+                return _held, held
         return super().reducer_override(obj)
 
     def _instance(self, obj: Any) -> Any:
@@ -222,8 +227,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             return reduced
         make, arguments, state, *_, fill = reduced
         facts = _facts(module) if module is not None and is_own(module) else {}
-        if _lookers(kind.__mro__[1:]) and not issubclass(kind, Enum):
-            make, arguments = _make_unseen, (make, arguments)
+        if issubclass(kind, Enum):
+            make, arguments, state, fill = enum_reduced(reduced, kind)
+        state[0]["__qualname__"] = kind.__qualname__  # cloudpickle forgets it
+        if lookers := _lookers(kind.__mro__[1:]):
+            make, arguments = _make_unseen, (make, arguments, lookers)
         return make, arguments, (self._modules, facts, fill, state), None, None, _fill_class
 
 
@@ -263,10 +271,9 @@ def _cached(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
 
 
-def _make_unseen(make: Callable[..., type], arguments: tuple[Any, ...]) -> type:
+def _make_unseen(make: Callable[..., type], arguments: tuple[Any, ...], lookers: Iterable[type]) -> type:
     """Make a class that is yet to be filled; its bases, which would look at it, have seen it at home."""
-    bases = {base for given in types.resolve_bases(arguments[2]) for base in _lookers(given.__mro__)}
-    own = {base: vars(base)["__init_subclass__"] for base in bases}
+    own = {base: vars(base)["__init_subclass__"] for base in lookers}
     for base in own:
         base.__init_subclass__ = classmethod(lambda cls, **options: None)  # type: ignore[method-assign, assignment]
     try:
@@ -274,6 +281,10 @@ def _make_unseen(make: Callable[..., type], arguments: tuple[Any, ...]) -> type:
     finally:
         for base, hook in own.items():
             base.__init_subclass__ = hook  # type: ignore[method-assign]
+
+
+def _held(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
 
 
 def _make_function(code: Any, names: dict[str, Any], name: Any, defaults: Any, closure: Any) -> FunctionType:
