@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["PREFIX", "hold_scratch", "new_scratch", "remove_abandoned", "scratch_directory", "semaphores_of"]
+__all__ = ["PREFIX", "boot_id", "hold_scratch", "new_scratch", "remove_abandoned", "scratch_directory", "semaphores_of"]
 
-PREFIX = "psflow-scratch-"
+
+def boot_id() -> str:
+    """Return what differs between hosts, and boots of a host; an empty string where the system does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _prefix(host: str) -> str:
+    return f"psflow-scratch-{hashlib.blake2b(host.encode(), digest_size=4).hexdigest()}-"
+
+
+PREFIX = _prefix(boot_id() or socket.gethostname())
+"""Of names, for each host its own: a lock holds for the processes of one host alone, but several may share a folder."""
 SEMAPHORES = Path("/dev/shm")
 """Where Linux keeps named semaphores, with ``sem.`` before the name."""
 
@@ -61,7 +77,7 @@ def hold_scratch(path: str) -> int | None:
 
 
 def _tidy(parent: str) -> None:
-    """Remove directories that nobody holds, and the semaphores of multiprocessing that are named after them."""
+    """Remove directories of this host that nobody holds, and semaphores that are named after them."""
     try:
         with os.scandir(parent) as entries:
             paths = [entry.path for entry in entries if entry.name.startswith(PREFIX)]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from psflow.ps_runtime import scratch
 from psflow.ps_runtime.scratch import PREFIX, _tidy, hold_scratch, new_scratch, scratch_directory
 
 
@@ -45,6 +46,17 @@ def test_that_of_a_living_process_stays(tmp_path: Path) -> None:
         with scratch_directory() as second:
             assert {str(found) for found in tmp_path.iterdir()} == {first, second}
         assert [str(found) for found in tmp_path.iterdir()] == [first]
+
+
+def test_that_of_another_host_stays_whose_locks_are_not_seen_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch, "PREFIX", scratch._prefix("another host"))  # which makes one on a shared TMPDIR
+    folder, descriptor = new_scratch(str(tmp_path))
+    os.close(descriptor)
+    monkeypatch.undo()
+    _tidy(str(tmp_path))
+    assert Path(folder).exists()
 
 
 def test_that_of_another_user_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
