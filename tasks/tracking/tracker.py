@@ -15,7 +15,7 @@ from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.model.best import Better
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
-from psflow.tasks.owners import OWNER, owner_text
+from psflow.tasks.owners import KIND, TRAIN
 from psflow.tasks.tracking.models import BestModel, RecordedModels
 from psflow.tasks.tracking.notes import Notes
 from psflow.tasks.tracking.pages import run_page
@@ -248,22 +248,21 @@ class Tracker:
         self._thread.join(min(PATIENCE_SECS, self._deadline.remaining_secs))
         if self._thread.is_alive() and not self._deadline.has_passed:
             _log.warning(
-                "MLflow run %s: %d events are not written yet, retrying for up to %.0f s; %s",
+                "MLflow run %s: %s, retrying for up to %.0f s; %s",
                 self.run_id,
-                self._num_pending,
+                self._lacks(),
                 self._deadline.remaining_secs,
                 self._writes.trouble(),
             )
             self._thread.join(self._deadline.remaining_secs)
         if not self.is_whole:
-            _log.warning(
-                "MLflow run %s is incomplete: %d events were not written, %d were dropped; %s",
-                self.run_id,
-                self._num_pending,
-                self._num_dropped,
-                self._writes.trouble(),
-            )
+            _log.warning("MLflow run %s is incomplete: %s; %s", self.run_id, self._lacks(), self._writes.trouble())
         return self.is_whole
+
+    def _lacks(self) -> str:
+        """Return what is not in the run, as a clause."""
+        counts = {"not written": self._num_pending, "dropped": self._num_dropped}
+        return " and ".join(f"{n} events were {how}" for how, n in counts.items() if n) or "its end was not written"
 
     @property
     def is_whole(self) -> bool:
@@ -358,7 +357,8 @@ class Tracker:
         from mlflow.exceptions import MlflowException
 
         try:
-            self._client.set_tag(self.run_id, OWNER, owner_text())  # as it is: a store may answer reads alone
+            # a write, as a store may answer reads alone; of what every owner of the run says of it
+            self._client.set_tag(self.run_id, KIND, self.tags.get(KIND, TRAIN))
         except (MlflowException, OSError):
             return False
         return True

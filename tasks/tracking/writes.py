@@ -63,4 +63,4 @@ class Writes:
         silence = 0.0 if began_at is None else time.monotonic() - began_at
         found = [f"no answer for {silence:.0f} s"] if silence >= MIN_SILENCE_SECS else []
         found += [f"last error: {self.last_error}"] if self.last_error else []
-        return ", ".join(found) or "no write failed, there was no time for the rest"
+        return ", ".join(found) or "MLflow answered each request, but too slowly to be done in time"

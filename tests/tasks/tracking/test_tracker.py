@@ -14,6 +14,7 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
+from psflow.tasks.owners import OWNER
 from psflow.tasks.tracking import Tracker
 from psflow.tasks.tracking import tracker as tracker_module
 from psflow.tasks.tracking import writes as writes_module
@@ -255,7 +256,7 @@ def test_close_does_not_wait_for_ever(
     assert not tracker.close(timeout_secs=0.1)
     assert tracker.statistics()["pending"] == tracker.num_lost == 2
     assert "no route to host" in tracker.statistics()["last_error"]
-    assert "is incomplete: 2 events were not written, 0 were dropped; last error: " in caplog.messages[-1]
+    assert "is incomplete: 2 events were not written; last error: " in caplog.messages[-1]
 
 
 def test_a_store_that_does_not_answer_is_said_to_be_silent(
@@ -276,8 +277,28 @@ def test_a_store_that_does_not_answer_is_said_to_be_silent(
     assert not tracker.close(timeout_secs=0.1)
     answers.set()
     first, last = (message.partition(" events ")[2] for message in caplog.messages)
-    assert first == "are not written yet, retrying for up to 0 s; no answer for 0 s"
-    assert last == "were not written, 0 were dropped; no answer for 0 s"
+    assert first == "were not written, retrying for up to 0 s; no answer for 0 s"
+    assert last == "were not written; no answer for 0 s"
+
+
+def test_a_run_that_lacks_nothing_but_its_end_says_so(
+    open_tracker: OpenTracker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = open_tracker()
+    monkeypatch.setattr(MlflowClient, "set_terminated", unless([True], MlflowClient.set_terminated))
+    assert not tracker.close(timeout_secs=0.1)
+    assert "is incomplete: its end was not written; last error: " in caplog.messages[-1]
+
+
+def test_a_process_that_has_lost_the_run_leaves_the_tag_of_its_new_owner(
+    store: str, open_tracker: OpenTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = open_tracker()
+    MlflowClient(store, store).set_tag(lost.run_id, OWNER, "the new owner")
+    monkeypatch.setattr(MlflowClient, "log_batch", unless([True], MlflowClient.log_batch))
+    lost.handle(metrics(1, loss=1))  # is refused, while the store takes other writes
+    wait_until(lambda: bool(lost.statistics()["dropped"]))
+    assert MlflowClient(store, store).get_run(lost.run_id).data.tags[OWNER] == "the new owner"
 
 
 def test_event_that_can_never_be_written_is_dropped(store: str, open_tracker: OpenTracker, tmp_path: Path) -> None:
