@@ -6,13 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from psflow.flows.looking.within import within
+from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.prefect_server.api import named_api_url
 from psflow.tasks.reaching import prefect_fault, run_fault, store_fault
 from psflow.tasks.started_servers import found
-from psflow.tasks.tracking.store import sqlite_path, store_uri
+from psflow.tasks.tracking.store import keep_quiet, sqlite_path, store_uri
 
 __all__ = ["Endpoint", "mlflow_endpoint", "prefect_endpoint"]
+
+ANSWER_SECS = 10.0
+"""For a server that is well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,18 @@ def prefect_endpoint() -> Endpoint:
     return Endpoint(without_secrets(url), _state(who, fault), fault)
 
 
-def mlflow_endpoint(run_id: str | None = None, ask: Callable[[str], str | None] = store_fault) -> Endpoint:
+def _answer_fault(uri: str) -> str | None:
+    """Return what `store_fault` does, or that there was no answer in time."""
+    if sqlite_path(uri) is not None:
+        return store_fault(uri)
+    keep_quiet()  # imports MLflow, for which no server is to blame
+    try:
+        return within(ANSWER_SECS, lambda: store_fault(uri), f"the MLflow server {without_secrets(uri)}")
+    except WaitTimeoutError as error:
+        return f"{error}: it takes connections, but hangs; start it again, or correct MLFLOW_TRACKING_URI"
+
+
+def mlflow_endpoint(run_id: str | None = None, ask: Callable[[str], str | None] = _answer_fault) -> Endpoint:
     """Return the MLflow store that a flow would use.
 
     Parameters
