@@ -25,7 +25,7 @@ from psflow.ps_runtime.cluster.worker_keeping import KEEPS_NANNIES, keep_workers
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import ClusterError, UsageError
 
-__all__ = ["kill_local_workers", "open_cluster", "tls_fault"]
+__all__ = ["kill_local_workers", "open_cluster", "warn_of_tls"]
 
 LOCAL_CLUSTER = {
     **QUIET,
@@ -50,6 +50,8 @@ _log = logging.getLogger(__name__)
 
 _open: list[SpecCluster] = []
 """Clusters of this process."""
+_warned: set[str] = set()
+"""Faults that this process has warned of."""
 
 
 @contextmanager
@@ -121,6 +123,14 @@ def tls_fault(client: Client) -> str | None:
         f"the Dask scheduler at {scheduler.address} has no TLS: whoever can connect to it can run code as the owner of "
         "its workers, and read what travels; give it certificates, and name it by its tls:// address"
     )
+
+
+def warn_of_tls(client: Client) -> None:
+    """Log the `tls_fault` of a client that a program calls us with, if it has one: once, however often it does."""
+    fault = tls_fault(client)
+    if fault is not None and fault not in _warned:
+        _warned.add(fault)
+        _log.warning(fault)
 
 
 def _allow_open_files(num_workers: int) -> None:

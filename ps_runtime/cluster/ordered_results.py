@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import CancelledError
@@ -12,7 +11,7 @@ from typing import Any, TypeVar
 
 from distributed import Client, Future, KilledWorker, wait
 
-from psflow.ps_runtime.cluster.connecting import tls_fault
+from psflow.ps_runtime.cluster.connecting import warn_of_tls
 from psflow.ps_runtime.cluster.failures import scheduler_loss
 from psflow.ps_runtime.cluster.fetching import fetched
 from psflow.ps_runtime.cluster.slots import Slots
@@ -21,7 +20,6 @@ from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 __all__ = ["Client", "WorkersLostError", "check_client", "ordered_results"]
 
-logger = logging.getLogger(__name__)
 
 LOOK_SECS = 0.5
 """For a task to end, before somebody looks whether the cluster has workers."""
@@ -108,8 +106,7 @@ def check_client(client: Any) -> None:
         raise UsageError((f"client is {client.status}: expected one that is connected to its scheduler",))
     if client.asynchronous:
         raise UsageError(("client is asynchronous: expected distributed.Client(...) without asynchronous=True",))
-    if (fault := tls_fault(client)) is not None:
-        logger.warning(fault)
+    warn_of_tls(client)
 
 
 def _same(common: Common) -> Common:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, assert_never
@@ -10,7 +9,7 @@ from typing import Any, assert_never
 from distributed import Client
 
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
-from psflow.ps_runtime.cluster.connecting import tls_fault
+from psflow.ps_runtime.cluster.connecting import warn_of_tls
 from psflow.ps_runtime.cluster.launch import MAX_RESTARTS, PROBE_TIMEOUT_SECS, ClusterJob
 from psflow.ps_runtime.errors import ArgumentTypeError, NoClusterError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
@@ -29,8 +28,6 @@ __all__ = ["TrainingExecutor"]
 ADMISSION_TIMEOUT_SECS = 60.0
 
 Reports = dict[str, dict[str, Any]]
-
-_log = logging.getLogger(__name__)
 
 
 class TrainingExecutor:
@@ -171,8 +168,7 @@ class TrainingExecutor:
         )
         with self._make_attempt(num_ps=num_ps, num_workers=num_workers) as attempt:
             job = attempt.job(self._writer)
-            if (fault := tls_fault(client)) is not None:
-                _log.warning(fault)
+            warn_of_tls(client)
             with (
                 heard(self._on_event_here) as hear,
                 ClusterJob(client, job, hear, max_restarts, min_workers, probe_timeout_secs) as run,

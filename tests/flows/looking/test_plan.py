@@ -17,6 +17,7 @@ from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.cluster.ordered_results import check_client
 from psflow.ps_runtime.cluster.own_security import own_security
 from psflow.ps_runtime.errors import ConfigError
 from tests.dask_tls import certificates_named
@@ -347,8 +348,11 @@ def test_a_scheduler_without_tls_is_reported(caplog: pytest.LogCaptureFixture) -
         assert logged(caplog) == []
         reported = [plan(["t.yaml", f"cluster.address={plain.scheduler_address}"]).facts["open"]]
         reported.append(next(cluster_findings(plain.scheduler_address, Path())).text)
-        with open_cluster(plain.scheduler_address, 0):
+        with open_cluster(plain.scheduler_address, 0) as client:
             (warning,) = logged(caplog)
+            check_client(client)
+            check_client(client)  # at each call of a program
+            assert logged(caplog) == [warning] * 2
     words = f"the Dask scheduler at {plain.scheduler_address} has no TLS: whoever can connect to it can run code"
     assert [text[: len(words)] for text in (*reported, warning)] == [words] * 3
 
