@@ -258,6 +258,7 @@ class _YamlReader:
 
     def read_value(self, text: str) -> Any:
         """Read a document that is any value."""
+        loader: Any = None
         try:
             loader = _YamlLoader(text)
             node = loader.get_single_node()
@@ -267,7 +268,10 @@ class _YamlReader:
             self._fail(f"{self._source}{f':{mark.line + 1}' if mark else ''}: {error.problem or error.context}")
         except yaml.YAMLError as error:
             self._fail(f"{self._source}: {' '.join(str(error).split())}")
-        except (RecursionError, ValueError) as error:
+        except RecursionError:
+            what = "lists or mappings are nested too deeply to be read; write fewer levels"
+            self._fail(f"{self._source}:{loader.line + 1}: {what}")
+        except ValueError as error:
             self._fail(f"{self._source}: {error}")
         if self._faults:
             raise ConfigError(tuple(self._faults))

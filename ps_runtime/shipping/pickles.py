@@ -172,7 +172,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
     def _instance(self, obj: Any) -> Any:
         reduced = obj.__reduce_ex__(self.proto)
         if isinstance(reduced, str):  # where it is read, another version of its module may have that name, or none
-            raise pickle.PicklingError(f"{type(obj).__qualname__} is pickled by its name, {reduced!r}")
+            what = f"the __reduce__ of {type(obj).__qualname__} returns the name of a variable, {reduced!r}"
+            raise pickle.PicklingError(f"{what}, which others may not have; return the class and its arguments from it")
         return reduced
 
     def _module(self, module: ModuleType) -> Any:

@@ -293,7 +293,9 @@ def g():
 def test_nothing_travels_by_its_name(program: Program, elsewhere: Elsewhere) -> None:
     module: Any = program({"names_of_t.py": NAMES})
     assert elsewhere("opened[0](3)", pickled(module.f, "the job")) == "3"
-    with pytest.raises(UsageError, match=r"global 'NOTHING' of names_of_t is a names_of_t.Nothing \(.*by its name"):
+    with pytest.raises(
+        UsageError, match=r"global 'NOTHING' of names_of_t is a names_of_t.Nothing \(.*the name of a variable"
+    ):
         pickled(module.g, "the job")
 
 
