@@ -17,7 +17,7 @@ from typing import Literal
 
 from psflow.ps_runtime.checkpoint.files import atomic_write_bytes
 from psflow.ps_runtime.checkpoint.process import ProcessId
-from psflow.ps_runtime.config.environment import prefect_home
+from psflow.ps_runtime.config.environment import HOW_TO_SET_HOME, prefect_home
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError, WaitTimeoutError
 from psflow.tasks.basic_auth import with_auth
@@ -148,7 +148,7 @@ def record_lock(timeout_secs: float) -> Iterator[Path]:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        what = f"{home} cannot be written to: {error.strerror}; correct its permissions, or set PREFECT_HOME"
+        what = f"{home} cannot be written to: {error.strerror}; {HOW_TO_SET_HOME}"
         raise ConfigError((what,)) from None
     try:
         while not _is_locked(descriptor):

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import stat
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from psflow.ps_runtime.errors import ConfigError
+
 __all__ = [
+    "HOW_TO_SET_HOME",
     "bench_peer_python",
+    "check_prefect_home",
     "child_environment",
     "environment",
     "glibc_tunable",
@@ -20,6 +27,7 @@ __all__ = [
     "prepare_environment",
     "scratch_settings",
     "server_auth",
+    "temporary_home",
     "tf_config",
     "tf_config_settings",
 ]
@@ -36,6 +44,9 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 TF_CONFIG = "TF_CONFIG"
 AUTH_STRING = "PSFLOW_AUTH_STRING"
+PREFECT_HOME = "PREFECT_HOME"
+PREFECT_PROFILES = "PREFECT_PROFILES_PATH"
+HOW_TO_SET_HOME = "set PREFECT_HOME to a directory that can be written"
 PREFECT_AUTH_STRING = "PREFECT_SERVER_API_AUTH_STRING"
 """A setting of Prefect's server."""
 
@@ -43,11 +54,19 @@ PREFECT_AUTH_STRING = "PREFECT_SERVER_API_AUTH_STRING"
 def prepare_environment() -> None:
     """Keep Prefect and MLflow from reporting usage, and clients from asking this machine through a proxy.
 
+    Where there is no home directory that can be written to, as in many containers, Prefect gets a temporary one.
+
+    Raises
+    ------
+    ConfigError
+        If it needs one, and the path of that is taken.
+
     Notes
     -----
     For this process and those it starts. Libraries look when they are imported: call this before. Idempotent.
     """
     os.environ.update(_prepared())
+    os.environ.update(_home_settings() | _name_settings())
 
 
 def _prepared() -> dict[str, str]:
@@ -87,7 +106,75 @@ def prefect_api_url() -> str | None:
 
 def prefect_home() -> Path:
     """Return the directory in which Prefect keeps its database, and psflow what it must know of local servers."""
-    return Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser().absolute()
+    return Path(os.environ.get(PREFECT_HOME) or "~/.prefect").expanduser().absolute()
+
+
+def temporary_home() -> Path | None:
+    """Return the temporary home directory of Prefect that `prepare_environment` has chosen, or None."""
+    home = prefect_home()
+    return home if home.parent == _temporary_path() else None
+
+
+def check_prefect_home() -> None:
+    """Refuse a home directory of Prefect that cannot be written to.
+
+    Raises
+    ------
+    ConfigError
+        If it is so.
+    """
+    home = prefect_home()
+    if not _can_be_written(home):
+        raise ConfigError((f"Prefect's home {home} cannot be written to; {HOW_TO_SET_HOME}",))
+
+
+def _home_settings() -> dict[str, str]:
+    """Return what to set for Prefect to have a home; without a variable HOME it cannot even be imported."""
+    try:
+        home = Path("~/.prefect").expanduser()
+    except RuntimeError:  # HOME is not set, and the user is in no password database
+        home = None
+    is_chosen = bool(os.environ.get(PREFECT_HOME))
+    if home is not None and (is_chosen or _can_be_written(home)):
+        return {}
+    temporary = _make_temporary()
+    settings = {} if home is not None else {"HOME": str(temporary)}
+    if is_chosen:
+        return settings
+    if home is not None and (profiles := home / "profiles.toml").is_file():
+        settings[PREFECT_PROFILES] = os.environ.get(PREFECT_PROFILES) or str(profiles)
+    return settings | {PREFECT_HOME: str(temporary / ".prefect")}
+
+
+def _name_settings() -> dict[str, str]:
+    """Return what to set for a user whom no password database has: MLflow warns where it finds no name."""
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):
+        return {"LOGNAME": f"uid-{os.geteuid()}"}
+    return {}
+
+
+def _can_be_written(path: Path) -> bool:
+    """Return whether files may be made in a directory, or whether it may be made itself."""
+    place = next(place for place in (path, *path.parents) if place.exists())
+    return place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+
+
+def _temporary_path() -> Path:
+    return Path(tempfile.gettempdir()).absolute() / f"psflow-home-{os.geteuid()}"
+
+
+def _make_temporary() -> Path:
+    """Make a home directory that nobody else can look into; its name is known, so that what is found is examined."""
+    path = _temporary_path()
+    for directory in (path, path / ".prefect"):
+        directory.mkdir(mode=0o700, exist_ok=True)
+        found = directory.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            what = f"{directory} is not a directory of user {os.geteuid()} alone (0700), as Prefect needs for a home"
+            raise ConfigError((f"{what}; remove it, or {HOW_TO_SET_HOME}",))
+    return path
 
 
 def scratch_settings(directory: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from psflow.ps_runtime.checkpoint.process import ProcessId
-from psflow.ps_runtime.config.environment import child_environment, server_auth
+from psflow.ps_runtime.config.environment import HOW_TO_SET_HOME, child_environment, server_auth, temporary_home
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError, RoleFailedError, WaitTimeoutError
 from psflow.tasks.basic_auth import authorization, new_auth_string
@@ -74,7 +74,8 @@ def bring_up(
     Raises
     ------
     ConfigError
-        If a server is up that asks for a password and should not, or the other way round.
+        If a server is up that asks for a password and should not, or the other way round; if there is no home
+        directory in which it could be found again.
     WaitTimeoutError
         If a server does not answer in time; the message has the end of its log.
     RoleFailedError
@@ -116,6 +117,9 @@ class _Up:
             if (server.kind, server.serves) == (kind, serves) and server.process.is_alive():
                 self._check_password(server)
                 return server
+        if temporary_home() is not None:
+            what = f"there is no home directory that can be written, where later commands would find {NAMES[kind]}"
+            raise ConfigError((f"{what}; {HOW_TO_SET_HOME}",))
         if kind == "mlflow":
             prepare_store(serves)
         started = self._start(kind, serves)

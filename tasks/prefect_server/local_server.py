@@ -5,12 +5,13 @@ Nothing here may import Prefect: a command starts its server before it imports t
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import tempfile
 from typing import IO
 
-from psflow.ps_runtime.config.environment import child_environment, server_auth
+from psflow.ps_runtime.config.environment import check_prefect_home, child_environment, server_auth, temporary_home
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 from psflow.tasks.basic_auth import new_auth_string
@@ -21,8 +22,14 @@ __all__ = ["LocalPrefectServer"]
 
 LOOK_SECS = 0.05
 """Between two looks whether a process that has not answered is there."""
+IN_TEMPORARY_HOME = (
+    "there is no home directory that can be written: Prefect keeps the runs of this command in %s; "
+    "set PREFECT_HOME to keep them elsewhere"
+)
 SETTLE_SECS = 30.0
 """For a server that is being started again, before what is queued is sent to it."""
+
+_log = logging.getLogger(__name__)
 
 SETTINGS = {
     "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
@@ -47,6 +54,11 @@ class LocalPrefectServer:
     Prefect names an API, it leaves at once: it finds out by itself, so that nobody has to import Prefect before it can
     be started. It serves those who know its `auth_string`, user and password.
 
+    Raises
+    ------
+    ConfigError
+        If Prefect's home, where its database is, cannot be written to.
+
     Notes
     -----
     The process inherits a socket that listens already, and that this process keeps: a request made too early waits in
@@ -54,6 +66,9 @@ class LocalPrefectServer:
     """
 
     def __init__(self) -> None:
+        check_prefect_home()
+        if (home := temporary_home()) is not None:
+            _log.warning(IN_TEMPORARY_HOME, home)
         self.auth_string = new_auth_string()
         self._log: IO[bytes] = tempfile.TemporaryFile(prefix="psflow-prefect-")  # noqa: SIM115 - closed by close
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -1,9 +1,13 @@
 import os
+import pwd
+import stat
+import tempfile
 
 import pytest
 from requests.utils import should_bypass_proxies
 
 from psflow.ps_runtime.config import environment
+from psflow.ps_runtime.errors import ConfigError
 
 
 def test_telemetry_is_off_in_the_words_that_each_library_understands(monkeypatch):
@@ -50,6 +54,67 @@ def test_without_a_proxy_nothing_is_exempt(monkeypatch, before):
         monkeypatch.setenv(variable, value)
     environment.prepare_environment()
     assert {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")} == before
+
+
+@pytest.fixture
+def homeless(monkeypatch, tmp_path):
+    """Be a user whom no password database has, without variables that say more; return the temporary home."""
+
+    def unknown(uid):
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = dict(os.environ)
+    for name in ("HOME", "PREFECT_HOME", "PREFECT_PROFILES_PATH", "LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    yield tmp_path / f"psflow-home-{os.geteuid()}"
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def test_without_a_home_prefect_gets_a_temporary_one_of_this_user_alone(homeless):
+    for _ in range(2):
+        environment.prepare_environment()
+        assert environment.temporary_home() == environment.prefect_home() == homeless / ".prefect"
+        assert os.environ["HOME"] == str(homeless)
+        assert os.environ["LOGNAME"] == f"uid-{os.geteuid()}"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (homeless, homeless / ".prefect")} == {0o700}
+
+
+def test_a_home_that_cannot_be_written_is_left_to_all_but_prefect_which_keeps_its_profile(homeless, monkeypatch):
+    home = homeless.with_name("home")
+    (home / ".prefect").mkdir(parents=True)
+    (home / ".prefect" / "profiles.toml").write_text("")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(os, "access", lambda path, mode: not path.is_relative_to(home))  # root may write everywhere
+    environment.prepare_environment()
+    assert os.environ["HOME"] == str(home)
+    assert environment.temporary_home() == homeless / ".prefect"
+    assert os.environ["PREFECT_PROFILES_PATH"] == str(home / ".prefect" / "profiles.toml")
+
+
+def test_a_chosen_home_of_prefect_stays_and_is_refused_if_it_cannot_be_written(homeless, monkeypatch, tmp_path):
+    chosen = tmp_path / "chosen" / "prefect"
+    monkeypatch.setenv("PREFECT_HOME", str(chosen))
+    environment.prepare_environment()
+    assert (os.environ["HOME"], environment.prefect_home()) == (str(homeless), chosen)
+    assert environment.temporary_home() is None
+    environment.check_prefect_home()
+    chosen.parent.write_text("a file")
+    with pytest.raises(ConfigError, match="cannot be written to; set PREFECT_HOME to a directory that can be written"):
+        environment.check_prefect_home()
+
+
+@pytest.mark.parametrize("kind", ["open", "link"])
+def test_a_temporary_home_of_somebody_else_is_refused(homeless, kind):
+    if kind == "open":
+        homeless.mkdir()
+        homeless.chmod(0o755)
+    else:
+        homeless.symlink_to(homeless.parent, target_is_directory=True)
+    with pytest.raises(ConfigError, match=r"is not a directory of user .* alone \(0700\).*; remove it, or set PREFECT"):
+        environment.prepare_environment()
 
 
 def without_proxies(monkeypatch):
