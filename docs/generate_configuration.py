@@ -31,6 +31,9 @@ Written by `python docs/generate_configuration.py` from the parameters of the fl
 `psflow train` takes one or more YAML files and any number of `key=value` overrides with dotted keys, such as
 `train.max_steps=3000`. Of two files the later wins, key by key. An override wins over files; it replaces a whole
 mapping. `psflow predict` takes overrides of its own keys. YAML is read as YAML 1.2: `1e-3` is a number, `no` a string.
+On the command line the value of a key that is a string is taken as it stands, without YAML and its quotes:
+`schedule.cron=*/2 * * * *`, `model_dir={scheduled_time}`. Where such a key may be null or a list, `null` is null and
+`[a.csv, b.csv]` a list.
 
 No key is ignored, and no value is turned into another type: `max_steps: "3000"` is an error. All errors of a
 configuration come at once, each with the file and line, what was expected, what came, and the nearest known name.

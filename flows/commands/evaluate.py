@@ -40,7 +40,7 @@ def evaluate(
     as_json: Json = False,
 ) -> Answer:
     """Evaluate old checkpoints against any data, in parallel on the cluster."""
-    from psflow.flows.parameters.checkpoints import source_settings
+    from psflow.flows.parameters.configuration import source_settings
     from psflow.flows.parameters.evaluate import parse_evaluate_parameters
     from psflow.ps_runtime.config.environment import prepare_environment
     from psflow.ps_runtime.errors import EvaluationFailedError

@@ -38,7 +38,7 @@ def export(
     as_json: Json = False,
 ) -> Answer:
     """Export a checkpoint as an MLflow model, and register it."""
-    from psflow.flows.parameters.checkpoints import source_settings
+    from psflow.flows.parameters.configuration import source_settings
     from psflow.flows.parameters.export import parse_export_parameters
     from psflow.ps_runtime.config.environment import prepare_environment
 

@@ -39,13 +39,14 @@ def predict(
     as_json: Json = False,
 ) -> Answer:
     """Score every row of a file with a model, exactly once, in file order, in parallel on a cluster."""
-    from psflow.flows.parameters.predict import parse_predict_parameters
+    from psflow.flows.parameters.predict import PredictParameters, parse_predict_parameters
+    from psflow.flows.parameters.text_keys import text_keys
     from psflow.ps_runtime.config.environment import prepare_environment
     from psflow.ps_runtime.config.files import Origin, Settings, load
 
     options = {"model": model, "input": data, "output": output}
     origins = {name: Origin(f"--{name}") for name in options}
-    loaded = load([], overrides or ()).merged(Settings(options, origins))
+    loaded = load([], overrides or (), text_keys(PredictParameters)).merged(Settings(options, origins))
     parameters = parse_predict_parameters(loaded.values, loaded.origins)
     prepare_environment()
     if dry_run:

@@ -14,6 +14,8 @@ from psflow.flows.drafting.columns import Use
 from psflow.flows.drafting.draft import Draft, draft
 from psflow.flows.drafting.sample import read_sample
 from psflow.flows.drafting.text import draft_text
+from psflow.flows.parameters.input import MODELS
+from psflow.flows.parameters.text_keys import text_keys
 from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.config.files import load
@@ -66,7 +68,8 @@ def init(
         raise UsageError((f"--output is {target}, a folder: give a file, such as {target / f'{experiment}.yaml'}",))
     if target.exists() and not overwrites:
         raise UsageError((f"{target} is there already: give another file with --output, or replace it with --force",))
-    made = draft(read_sample(path, format_name, label, load([], overrides)), label, model, experiment)
+    how = load([], overrides, text_keys(*MODELS.values()))
+    made = draft(read_sample(path, format_name, label, how), label, model, experiment)
     _check_learnable(made)
     _write(target, draft_text(made), overwrites=overwrites)
     following = [

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Self
+from collections.abc import Callable
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from psflow.flows.parameters.base import FlowParameters, Strings
 from psflow.ps_runtime.checkpoint.selection import Selection
-from psflow.ps_runtime.config.files import Origin, Settings, is_override, load
 from psflow.ps_runtime.errors import UsageError
 
-__all__ = ["CheckpointSource", "Checkpoints", "OneCheckpoint", "source_settings"]
+__all__ = ["CheckpointSource", "Checkpoints", "OneCheckpoint"]
 
 
 def _read_by(parse: Callable[[str], Selection]) -> AfterValidator:
@@ -60,30 +59,3 @@ class CheckpointSource(FlowParameters):
         if self.model_dir is None and self.run_id is None and not self.conf:
             raise ValueError("expected model_dir, run_id or a configuration file, got none")
         return self
-
-
-def source_settings(arguments: Sequence[str], options: Mapping[str, Any]) -> Settings:
-    """Return the settings of a command that works on checkpoints.
-
-    Parameters
-    ----------
-    arguments : sequence of str
-        Configuration files, and ``key=value``: of the command itself if the key begins with ``cluster.``, else of the
-        configuration.
-    options : mapping of str to object
-        By parameter; None where an option was not given.
-
-    Raises
-    ------
-    ConfigError
-        If an override is malformed.
-    """
-    overrides = [text for text in arguments if is_override(text)]
-    load([], overrides)  # reports every fault before anything is looked for
-    of_the_cluster = [text for text in overrides if text.startswith("cluster.")]
-    values = {key: value for key, value in options.items() if value is not None} | {
-        "conf": [text for text in arguments if not is_override(text)],
-        "overrides": [text for text in overrides if text not in of_the_cluster],
-    }
-    origins = {key: Origin(f"--{key.replace('_', '-')}") for key in options if key in values}
-    return load([], of_the_cluster).merged(Settings(values, origins))

@@ -11,10 +11,15 @@ from psflow.flows.parameters.faults import ALL_FILES
 from psflow.flows.parameters.parsing import parse_as
 from psflow.flows.parameters.resolved_config import CONFIG
 from psflow.flows.parameters.stages import Sections
+from psflow.flows.parameters.text_keys import text_keys
+from psflow.flows.parameters.train import TrainParameters
 from psflow.ps_runtime.config.files import Origin, Settings, is_override, load
 from psflow.ps_runtime.errors import ConfigError, UsageError
 
-__all__ = ["Conf", "read_conf", "read_settings"]
+__all__ = ["Conf", "is_conf_text", "read_conf", "read_settings", "source_settings"]
+
+is_conf_text = text_keys(TrainParameters, Sections)
+"""Takes the key and the value of an override of a configuration; returns whether it is a string as it stands."""
 
 
 Flags = Mapping[str, tuple[str, Any]]
@@ -61,7 +66,7 @@ def read_conf(arguments: Sequence[str], flags: Flags | None = None) -> Conf:
         raise UsageError(("expected at least one configuration file, such as conf/digits.yaml",))
     directory = os.path.dirname(os.path.abspath(files[0]))
     settings = Settings({"code_dir": directory}, {"code_dir": Origin(f"directory of {files[0]}")})
-    loaded = load(files, [text for text in arguments if is_override(text)])
+    loaded = load(files, [text for text in arguments if is_override(text)], is_conf_text)
     if not loaded.values:
         raise ConfigError(tuple(f"{file}: is empty; expected a configuration" for file in files))
     settings = settings.merged(Settings({}, {ALL_FILES: Origin(", ".join(files))})).merged(_placed(loaded))
@@ -76,6 +81,33 @@ def read_conf(arguments: Sequence[str], flags: Flags | None = None) -> Conf:
 def read_settings(arguments: Sequence[str], flags: Flags | None = None) -> Settings:
     """Return what `read_conf` says to training."""
     return read_conf(arguments, flags).settings
+
+
+def source_settings(arguments: Sequence[str], options: Mapping[str, Any]) -> Settings:
+    """Return the settings of a command that works on checkpoints.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Configuration files, and ``key=value``: of the command itself if the key begins with ``cluster.``, else of the
+        configuration.
+    options : mapping of str to object
+        By parameter; None where an option was not given.
+
+    Raises
+    ------
+    ConfigError
+        If an override is malformed.
+    """
+    overrides = [text for text in arguments if is_override(text)]
+    load([], overrides, is_conf_text)  # reports every fault before anything is looked for
+    of_the_cluster = [text for text in overrides if text.startswith("cluster.")]
+    values = {key: value for key, value in options.items() if value is not None} | {
+        "conf": [text for text in arguments if not is_override(text)],
+        "overrides": [text for text in overrides if text not in of_the_cluster],
+    }
+    origins = {key: Origin(f"--{key.replace('_', '-')}") for key in options if key in values}
+    return load([], of_the_cluster, is_conf_text).merged(Settings(values, origins))
 
 
 def _placed(settings: Settings) -> Settings:

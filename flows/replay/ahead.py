@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from psflow.flows.parameters.configuration import is_conf_text
 from psflow.flows.parameters.export import ExportChoice
 from psflow.flows.parameters.pipeline import PipelineParameters
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
@@ -42,7 +43,8 @@ def check_after_training(parameters: PipelineParameters, training: TrainParamete
     """
     stages = parameters.pipeline
     if "evaluate" in stages.chosen and stages.evaluate.overrides:
-        settings = Settings(training.model_dump(mode="json")).overridden(stages.evaluate.overrides, Origin(OVERRIDES))
+        before = Settings(training.model_dump(mode="json"))
+        settings = before.overridden(stages.evaluate.overrides, Origin(OVERRIDES), is_conf_text)
         built = build_training(parse_parameters(settings.values, settings.origins))
         estimator = built.estimator
         kept = KeptInputs(estimator.model_dir)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -37,6 +37,13 @@ class Origin:
 
 COMMAND_LINE = Origin("command line")
 
+IsText = Callable[[str, str], bool]
+"""Takes the key and the value of an override."""
+
+
+def _is_never_text(key: str, value: str) -> bool:
+    return False
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -50,8 +57,12 @@ class Settings:
         origins = {key: origin for key, origin in self.origins.items() if not _is_replaced(key, later.values)}
         return Settings(_merge(self.values, later.values), origins | dict(later.origins))
 
-    def overridden(self, overrides: Sequence[str], by: Origin | None = None) -> Settings:
+    def overridden(
+        self, overrides: Sequence[str], by: Origin | None = None, is_text: IsText = _is_never_text
+    ) -> Settings:
         """Return the settings with each ``key=value`` in place of whatever is there, said by the command line or `by`.
+
+        Of a key and a value for which `is_text` holds the value is a string as it stands, else it is YAML.
 
         Raises
         ------
@@ -60,7 +71,7 @@ class Settings:
         """
         settings = self
         for text in overrides:
-            key, value = _read_override(text, by or COMMAND_LINE)
+            key, value = _read_override(text, by or COMMAND_LINE, is_text)
             settings = settings.merged(_at(key, None)).merged(_at(key, value, by or COMMAND_LINE))
         return settings
 
@@ -84,7 +95,7 @@ class Settings:
         return self.origins.get(key)
 
 
-def load(paths: Sequence[str | Path], overrides: Sequence[str] = ()) -> Settings:
+def load(paths: Sequence[str | Path], overrides: Sequence[str] = (), is_text: IsText = _is_never_text) -> Settings:
     """Read configuration files and overrides; later ones win, mappings of files key by key.
 
     Parameters
@@ -93,6 +104,8 @@ def load(paths: Sequence[str | Path], overrides: Sequence[str] = ()) -> Settings
         YAML files, each a mapping. Scalars are read as in YAML 1.2: ``1e-3`` is a number, ``no`` a string.
     overrides : sequence of str
         ``key=value`` with a dotted key and a YAML value: ``train.max_steps=100``, ``model.params.hidden_units=[64]``.
+    is_text : callable, optional
+        Takes the key and the value of an override; returns whether the value is a string as it stands, and no YAML.
 
     Raises
     ------
@@ -103,7 +116,7 @@ def load(paths: Sequence[str | Path], overrides: Sequence[str] = ()) -> Settings
     settings = Settings()
     for path in paths:
         settings = settings.merged(_read_file(Path(path)))
-    return settings.overridden(overrides)
+    return settings.overridden(overrides, is_text=is_text)
 
 
 def parse(text: str, source: str) -> Settings:
@@ -176,11 +189,11 @@ def _read_file(path: Path) -> Settings:
     return _YamlReader(str(path)).read(text)
 
 
-def _read_override(text: str, by: Origin) -> tuple[str, Any]:
+def _read_override(text: str, by: Origin, is_text: IsText) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not all(re.fullmatch(r"[A-Za-z_]\w*", name) for name in key.split(".")):
         raise ConfigError((f"{by}: expected key=value with a dotted key, got {text!r}",))
-    return key, _YamlReader(f"{by}, {text!r}").read_value(value)
+    return key, value if is_text(key, value) else _YamlReader(f"{by}, {text!r}").read_value(value)
 
 
 def _at(key: str, value: Any, origin: Origin = COMMAND_LINE) -> Settings:

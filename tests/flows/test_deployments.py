@@ -107,6 +107,8 @@ def test_what_the_command_line_says_changes_each_configuration() -> None:
     assert {each.parameters["parameters"]["train"]["max_steps"] for each in served} == {9}
     with pytest.raises(ConfigError, match=r"^command line: schedule\.cron: "):
         configured([files[0], "schedule.cron=99 * * * *"])
+    [every_two] = [each for each in configured([files[0], "schedule.cron=*/2 * * * *"]) if each.schedules]
+    assert every_two.schedules[0].schedule.cron == "*/2 * * * *"
     with pytest.raises(UsageError, match=r"^seed=3: expected a configuration file to override, such as conf/digits"):
         configured(["seed=3"])
 

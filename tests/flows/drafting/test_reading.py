@@ -86,7 +86,7 @@ def test_what_is_stated_of_the_files_is_written_down(text: str, overrides: list[
         ("columns.x.impute=mean", r"columns\.COLUMN\.impute: expected .*; change all else in the file that init"),
         ("zero_based=true", "zero_based: expected delimiter, .* of csv"),
         ("delimiter=ab", "the delimiter is 'ab'"),
-        ("encoding=5", "command line: encoding: expected .*, got 5"),
+        ("encoding=5", "the encoding is '5'"),
         ("columns.zz.type=string", "zz"),
         ("columns.x.type=numbr", "number"),
         ("columns=5", "columns"),
