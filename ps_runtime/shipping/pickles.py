@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Generic, TypeVar, final
 
 import cloudpickle
@@ -156,6 +156,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             return LOCKS[type(obj)], ()
         if isinstance(obj, FunctionType):
             return self._function(obj)
+        if isinstance(obj, CodeType):
+            return _code, (*self.dispatch_table[CodeType](obj), obj.co_filename)
         if isinstance(obj, type):
             return self._class(obj)
         if isinstance(obj, TYPING) and _is_of_program(obj):
@@ -286,6 +288,10 @@ def _make_unseen(make: Callable[..., type], arguments: tuple[Any, ...], lookers:
 
 def _held(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
+
+
+def _code(make: Callable[..., CodeType], arguments: tuple[Any, ...], filename: str) -> CodeType:
+    return make(*arguments).replace(co_filename=filename)  # cloudpickle 3.1.3 forgets it; exports need it
 
 
 def _make_function(code: Any, names: dict[str, Any], name: Any, defaults: Any, closure: Any) -> FunctionType:

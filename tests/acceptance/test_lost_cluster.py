@@ -54,7 +54,7 @@ PATIENT = StepDeadline(min_secs=120.0)
 
 
 def kill_all(cluster: SpecCluster) -> None:
-    """Kill all worker processes; their nannies start others."""
+    """Kill all worker processes, one by one: a role may move to the next; their nannies start others."""
     server: Any = forkserver._forkserver  # type: ignore[attr-defined]
     for process in psutil.Process(server._forkserver_pid).children():
         process.kill()
@@ -94,7 +94,7 @@ def test_a_job_whose_worker_processes_are_all_killed_goes_on_in_each_phase(tmp_p
     with (
         open_cluster(None, 4, TIMEOUT_SECS) as client,
         Attempt(counting, train_spec, evals([holding_last]), num_workers=1) as attempt,
-        ClusterJob(client, attempt.job(), events.append, max_restarts=4) as run,
+        ClusterJob(client, attempt.job(), events.append, max_restarts=8) as run,
     ):
         [cluster] = connecting._open
 

@@ -339,3 +339,10 @@ def test_several_threads_may_write_and_read_at_once(program: Program) -> None:
 def test_what_is_shipped_is_opened_once(program: Program) -> None:
     shipped = pickle.loads(pickle.dumps(Shipped([shop(program).registry], "it")))
     assert shipped.opened is shipped.opened
+
+
+def test_code_keeps_the_name_of_its_file(program: Program, elsewhere: Elsewhere) -> None:
+    module: Any = program({"filed_of_t.py": "def f():\n    return lambda: 0\n"})
+    name = repr(module.__file__)
+    called = "opened[0].__code__.co_filename, opened[0]().__code__.co_filename"
+    assert elsewhere(called, pickled(module.f, "the job")) == f"({name}, {name})"
