@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import os
 import shutil
@@ -15,8 +16,9 @@ from pathlib import Path
 __all__ = ["PREFIX", "boot_id", "hold_scratch", "new_scratch", "remove_abandoned", "scratch_directory", "semaphores_of"]
 
 
+@functools.cache
 def boot_id() -> str:
-    """Return what differs between hosts, and boots of a host; an empty string where the system does not tell."""
+    """Return the id that the kernel drew when it started, the same for all processes under it; empty if unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

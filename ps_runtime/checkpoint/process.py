@@ -56,9 +56,10 @@ class ProcessId:
 
 def _boot() -> str:
     try:
-        return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"
+        pids = os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""
+    return boot_id() and f"{boot_id()} {pids}"
 
 
 def _started(pid: int) -> int | None:

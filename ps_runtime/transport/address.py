@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import secrets
 import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.scratch import boot_id
 
-__all__ = ["Address", "host_boot_id", "new_unix_name", "unix_path"]
+__all__ = ["Address", "new_unix_name", "unix_path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Address:
     @property
     def is_on_this_host(self) -> bool:
         """Whether this process runs under the same kernel."""
-        return bool(self.boot_id) and self.boot_id == host_boot_id()
+        return bool(self.boot_id) and self.boot_id == boot_id()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the address as plain data."""
@@ -82,15 +81,6 @@ def _faults(facts: Mapping[str, Any]) -> list[str]:
     if isinstance(port, int) and not 0 < port < 65536:
         faults.append(f"address of a ps: 'tcp_port' should be from 1 to 65535, got {port}")
     return faults
-
-
-@functools.cache
-def host_boot_id() -> str:
-    """Return the id that the kernel drew when it started, the same for all processes under it; empty if unknown."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def new_unix_name() -> str | None:

@@ -17,7 +17,8 @@ from typing import Self
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, UsageError
 from psflow.ps_runtime.protocol.handler import Handler, Reply
 from psflow.ps_runtime.protocol.message import HEADER, Kind, Message, refusal
-from psflow.ps_runtime.transport.address import Address, host_boot_id, new_unix_name
+from psflow.ps_runtime.scratch import boot_id
+from psflow.ps_runtime.transport.address import Address, new_unix_name
 from psflow.ps_runtime.transport.arena import Arena
 from psflow.ps_runtime.transport.listeners import is_same_user, listen_on_tcp, listen_on_unix, tune
 from psflow.ps_runtime.transport.marks import LARGE_BYTES, Marks
@@ -120,7 +121,7 @@ class SocketServer:
             raise UsageError(("a ps needs TCP here, because this system has no abstract Unix sockets",))
         for listener in self._listeners:
             self._selector.register(listener, _READ, partial(self._accept, listener))
-        return Address(tcp_host or "", port, name, host_boot_id())
+        return Address(tcp_host or "", port, name, boot_id())
 
     def run_once(self, timeout_secs: float) -> None:
         """Handle what is ready; wait for something at most `timeout_secs`, and for one peer never.

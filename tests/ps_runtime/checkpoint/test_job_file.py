@@ -252,6 +252,7 @@ def test_a_zombie_is_dead() -> None:
 def test_without_proc_the_lease_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     me = ProcessId.current()
     assert me.is_alive() is True
+    monkeypatch.setattr("psflow.ps_runtime.checkpoint.process.boot_id", lambda: "")
     monkeypatch.setattr("psflow.ps_runtime.checkpoint.process.Path", lambda path: Path("/nowhere" + path))
     assert ProcessId.current().is_alive() is None
     assert me.is_alive() is None

@@ -6,7 +6,8 @@ import pickle
 import pytest
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.transport.address import Address, host_boot_id, new_unix_name
+from psflow.ps_runtime.scratch import boot_id
+from psflow.ps_runtime.transport.address import Address, new_unix_name
 
 HERE = Address("10.0.0.5", 4321, "psflow-00ff", "boot")
 
@@ -39,7 +40,7 @@ def test_all_faults_come_at_once():
 
 
 def test_only_this_boot_of_this_host_is_here():
-    assert Address("", None, None, host_boot_id()).is_on_this_host == bool(host_boot_id())
+    assert Address("", None, None, boot_id()).is_on_this_host == bool(boot_id())
     assert not HERE.is_on_this_host
     assert not Address("", None, None, "").is_on_this_host
 
