@@ -141,7 +141,7 @@ def _home_settings() -> dict[str, str]:
     settings = {} if home is not None else {"HOME": str(temporary)}
     if is_chosen:
         return settings
-    if home is not None and (profiles := home / "profiles.toml").is_file():
+    if home is not None and os.path.isfile(profiles := home / "profiles.toml"):
         settings[PREFECT_PROFILES] = os.environ.get(PREFECT_PROFILES) or str(profiles)
     return settings | {PREFECT_HOME: str(temporary / ".prefect")}
 
@@ -157,7 +157,8 @@ def _name_settings() -> dict[str, str]:
 
 def _can_be_written(path: Path) -> bool:
     """Return whether files may be made in a directory, or whether it may be made itself."""
-    place = next(place for place in (path, *path.parents) if place.exists())
+    # os.path, as Path.exists raises for what lies in a directory that may not be entered
+    place = next(place for place in (path, *path.parents) if os.path.exists(place))
     return place.is_dir() and os.access(place, os.W_OK | os.X_OK)
 
 

@@ -94,7 +94,7 @@ def test_a_job_whose_worker_processes_are_all_killed_goes_on_in_each_phase(tmp_p
     with (
         open_cluster(None, 4, TIMEOUT_SECS) as client,
         Attempt(counting, train_spec, evals([holding_last]), num_workers=1) as attempt,
-        ClusterJob(client, attempt.job(), events.append, max_restarts=8) as run,
+        ClusterJob(client, attempt.job(), events.append, max_restarts=4) as run,
     ):
         [cluster] = connecting._open
 

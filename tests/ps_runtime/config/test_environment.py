@@ -94,6 +94,17 @@ def test_a_home_that_cannot_be_written_is_left_to_all_but_prefect_which_keeps_it
     assert os.environ["PREFECT_PROFILES_PATH"] == str(home / ".prefect" / "profiles.toml")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_a_home_that_may_not_be_entered_cannot_be_written(tmp_path):
+    (tmp_path / "home").mkdir(mode=0o700)
+    os.setresuid(54321, 54321, 0)
+    try:
+        can_be_written = environment._can_be_written(tmp_path / "home" / ".prefect")
+    finally:
+        os.setresuid(0, 0, 0)
+    assert can_be_written is False
+
+
 def test_a_chosen_home_of_prefect_stays_and_is_refused_if_it_cannot_be_written(homeless, monkeypatch, tmp_path):
     chosen = tmp_path / "chosen" / "prefect"
     monkeypatch.setenv("PREFECT_HOME", str(chosen))
