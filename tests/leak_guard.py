@@ -18,6 +18,7 @@ import pytest
 
 SETTLE_SECS = 60.0
 POLL_SECS = 0.02
+SEND_SECS = 10.0
 
 LIBRARY_THREADS = (
     "AnyIO worker thread",
@@ -44,6 +45,7 @@ SHARED_MEMORY = Path("/dev/shm")
 @contextmanager
 def no_leaks(settle_secs: float = SETTLE_SECS, *, shares_cluster: bool = False) -> Iterator[None]:
     """Fail if the block leaves something behind; the connections to a cluster that outlives it are not its own."""
+    _let_prefect_send()
     with SharedMemoryWatch() as watch:
         before = _held(shares_cluster)
         yield
@@ -152,6 +154,16 @@ def _let_mlflow_disconnect() -> None:
         from mlflow.utils.request_utils import _cached_get_request_session
 
         _cached_get_request_session.cache_clear()
+
+
+def _let_prefect_send() -> None:
+    """End the threads that send logs and events of earlier flows up to 2 s late, each by a connection of its own."""
+    if "prefect" in sys.modules:
+        from prefect.events.worker import EventsWorker
+        from prefect.logging.handlers import APILogWorker
+
+        APILogWorker.drain_all(SEND_SECS)
+        EventsWorker.drain_all(SEND_SECS)
 
 
 def _wait_a_little() -> None:

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from multiprocessing.shared_memory import SharedMemory
 
 import pytest
+from prefect import flow, get_run_logger
 
 from tests.leak_guard import SHARED_MEMORY, SharedMemoryWatch, no_leaks
 
@@ -122,3 +123,15 @@ def test_what_a_killed_process_of_ours_made_is_a_leak():
         assert watch.left() == {f"shared memory {path}"}
         path.unlink()
         assert watch.left() == set()
+
+
+@pytest.mark.process(shared=True)
+@pytest.mark.usefixtures("prefect_named")
+def test_what_prefect_sends_late_of_an_earlier_flow_is_no_leak():
+    @flow
+    def earlier() -> None:
+        get_run_logger().info("sent by a thread, 2 s later at most")
+
+    earlier()
+    with no_leaks(0):
+        threading.Event().wait(2.5)
