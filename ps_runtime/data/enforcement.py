@@ -14,6 +14,7 @@ from psflow.ps_runtime.data.kept_scan import KeptScan
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.record_input import RecordInput
+from psflow.ps_runtime.data.unread_columns import learn_what_is_read
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, InputSchema
 from psflow.ps_runtime.specs.schema_enforcement import enforce_features, missing_faults, scale_features
@@ -72,6 +73,7 @@ class Enforcement:
         Told once what the model does not read and is left out, if there is something.
     reads : callable or None
         Tells which features must be there where the input has others than the model read in training; None: the same.
+        For the training input itself it tells which are read at all.
     """
 
     schema: InputSchema | None = None
@@ -125,6 +127,11 @@ class Enforcement:
         there = learned.computable(columns)
         labels = zeros_of(schema.labels) if schema.labels else None
         return self.for_batch(zeros_of([spec for spec in schema.whole.features if spec.name in there]), labels)
+
+    def _read_of(self, schema: InputSchema) -> InputSchema:
+        """Return what the model reads of a training input, as rows of zeros tell."""
+        labels = zeros_of(schema.labels) if schema.labels else None
+        return schema if self.reads is None else self.reads(zeros_of(schema.features), labels, schema, self.where)
 
     def selected(self, dataset: Dataset) -> Dataset:
         """Return `dataset` without what the model does not read, which ``unused`` then names; values stay as they are.
@@ -209,7 +216,10 @@ class Enforcement:
             schema = self._for_files(given, schema).schema
         opened = None if kept is None else kept.reopened(given, non_finite, schema, self.where)
         if schema is None:
-            return opened or given.learn(non_finite, self.where)
+            opened = opened or learn_what_is_read(given, non_finite, self.where, self._read_of)
+            if opened.scanned.left_out:
+                self.on_unused(opened.scanned.left_out)
+            return opened
         opened = opened or given.open(schema, non_finite, self.where, needs_labels=self.needs_labels)
         self._tell(opened.unused, schema)
         return opened

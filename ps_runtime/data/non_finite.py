@@ -162,9 +162,13 @@ ALL_FINITE = NonFiniteCells()
 
 @dataclass(eq=False)
 class RefusedCellsError(InputError):
-    """An input has cells that are refused; `schema` is that of the input with them."""
+    """An input has cells that are refused; `schema` is that of the input with them.
+
+    `columns` are those of record files that have them, as faults call them: ``column 'age'``.
+    """
 
     schema: InputSchema
+    columns: frozenset[str] = frozenset()
 
 
 def non_finite_cells(

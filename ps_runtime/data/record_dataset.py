@@ -6,8 +6,9 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,14 @@ from psflow.ps_runtime.columns.features import FeatureSpec
 from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.input_scan import faulty_rows, kept_of_part, kept_rows, located, source_of
-from psflow.ps_runtime.data.non_finite import NonFiniteCells, NonFiniteColumn, non_finite_cells
+from psflow.ps_runtime.data.non_finite import (
+    ALL_FINITE,
+    NonFinite,
+    NonFiniteCells,
+    NonFiniteColumn,
+    RefusedCellsError,
+    non_finite_cells,
+)
 from psflow.ps_runtime.data.scanned_input import ScannedInput
 from psflow.ps_runtime.data.splittable import KnownInput, batching_faults
 from psflow.ps_runtime.data.window_order import Part, Window, WindowOrder
@@ -106,6 +114,20 @@ class RecordDataset(KnownInput):
         self.non_finite = scan.non_finite
         self.invalid = scan.invalid
         self._window_records = min(self._order.num_records, window_records)
+
+    def judged(self, non_finite: NonFinite, where: str, features: Sequence[str] = ()) -> Self:
+        """Return the input itself; RefusedCellsError if it has cells that are refused.
+
+        `features` are columns that it need not read.
+        """
+        refused = self.non_finite if non_finite == "error" and self.non_finite.num_rows else ALL_FINITE
+        invalid = self.invalid.faults(where, features)
+        if invalid or refused.columns:
+            columns = {f"column {column.name!r}" for column in self.invalid.columns if invalid}
+            columns.update(column.name for column in refused.columns)
+            faults = (*invalid, *(refused.faults() if refused.columns else ()))
+            raise RefusedCellsError(faults, self.schema(), frozenset(columns))
+        return self
 
     @property
     def num_records(self) -> int:

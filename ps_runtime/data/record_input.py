@@ -18,7 +18,7 @@ from psflow.ps_runtime.columns.reading import fits
 from psflow.ps_runtime.data.as_in_training import as_in_training, in_folders_of_training
 from psflow.ps_runtime.data.input_scan import scan_input
 from psflow.ps_runtime.data.invalid_cells import Invalid
-from psflow.ps_runtime.data.non_finite import NonFinite, RefusedCellsError
+from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
 from psflow.ps_runtime.data.scanned_input import Asked, ScannedInput, digest_of, model_digest
@@ -164,7 +164,7 @@ class RecordInput:
         )
         apart = (self.weight, None if self.label is None else self.label.column)
         features = [column.name for column in scan.columns if column.name not in apart]
-        return _judged(RecordDataset(scanned, self.batching), non_finite, where, features)
+        return RecordDataset(scanned, self.batching).judged(non_finite, where, features)
 
     def open(self, schema: InputSchema, non_finite: NonFinite, where: str, *, needs_labels: bool) -> RecordDataset:
         """Open a further input of a model that was trained on record files.
@@ -210,7 +210,7 @@ class RecordInput:
             drops=non_finite == "drop",
             part=self.part,
         )
-        return _judged(RecordDataset(scanned, self.batching), non_finite, where)
+        return RecordDataset(scanned, self.batching).judged(non_finite, where)
 
     def asked(self, non_finite: NonFinite) -> Asked:
         """Return what is asked of the files, whatever they hold; how they are batched does not count."""
@@ -324,14 +324,6 @@ class RecordInput:
             others = (*apart, *self.key_columns)
             return [*(name for name in known if name not in others and not PANDAS_INDEX.fullmatch(name)), *apart]
         return [*self.features, *apart]
-
-
-def _judged(opened: RecordDataset, non_finite: NonFinite, where: str, features: Sequence[str] = ()) -> RecordDataset:
-    """Return an input that was scanned; RefusedCellsError if it has cells that are refused."""
-    refused = opened.non_finite.faults() if non_finite == "error" and opened.non_finite.num_rows else ()
-    if faults := (*opened.invalid.faults(where, features), *refused):
-        raise RefusedCellsError(faults, opened.schema())
-    return opened
 
 
 def _listed(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:

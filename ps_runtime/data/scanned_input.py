@@ -61,6 +61,8 @@ class ScannedInput:
         How the training input was read, where that is text of such a form.
     unused : tuple of str
         Columns of the files that are not read.
+    left_out : tuple of str
+        Those of them that are not read because their cells were refused and no mode read them.
     drops : bool
         Whether records with a blank, NaN or infinite cell are left out.
     part : InputPart or None
@@ -76,6 +78,7 @@ class ScannedInput:
     unused: tuple[str, ...]
     drops: bool
     part: InputPart | None
+    left_out: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
         """Return this for a file, with a checksum."""
@@ -86,6 +89,7 @@ class ScannedInput:
             "model": self.model,
             "schema": InputSchema((), preprocessing=self.preprocessing, text=self.text).to_facts(),
             "unused": self.unused,
+            "left_out": self.left_out,
             "drops": self.drops,
             "part": None if self.part is None else [self.part.start, self.part.stop],
             "invalid": self.scan.invalid.facts(),
@@ -128,6 +132,7 @@ class ScannedInput:
             preprocessing=schema.preprocessing,
             text=schema.text,
             unused=tuple(described["unused"]),
+            left_out=tuple(described["left_out"]),
             drops=drops,
             part=None if described["part"] is None else InputPart(*described["part"]),
         )

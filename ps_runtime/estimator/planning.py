@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.evaluation import as_numbers, batches_of, check_servable, first_rows
 from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
-from psflow.ps_runtime.model.mode_reads import ModeReads
+from psflow.ps_runtime.model.mode_reads import ModeReads, read_in_any_mode
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, input_names
 from psflow.ps_runtime.model.values import ModelValues
@@ -211,7 +212,9 @@ class _Input:
                     schema,
                     self.where,
                     on_unused=self.unused.extend,
-                    reads=ModeReads.of(caller, spec) if isinstance(spec, EvalSpec) else None,
+                    reads=ModeReads.of(caller, spec)
+                    if isinstance(spec, EvalSpec)
+                    else partial(read_in_any_mode, caller),
                 ),
                 kept=kept.earlier(name),
             )

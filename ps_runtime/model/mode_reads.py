@@ -19,7 +19,7 @@ from psflow.ps_runtime.specs.schema import InputSchema
 if TYPE_CHECKING:
     from psflow.ps_runtime.model.training import EvalSpec
 
-__all__ = ["ModeReads"]
+__all__ = ["ModeReads", "read_in_any_mode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,29 @@ class ModeReads:
                 self.caller.build(features, labels, mode, 0)
             else:
                 self.caller.apply(features, labels, mode, self.values, 0)
+
+
+def read_in_any_mode(
+    caller: ModelCaller, features: Columns, labels: Columns | None, schema: InputSchema, where: str
+) -> InputSchema:
+    """Return what a model reads of its training input, whose `schema` this is, in any of its modes.
+
+    A mode that model_fn does not take reads nothing; if training itself fails, all is read.
+    """
+    names: set[str] = set()
+    for mode in ModeKeys:
+        batch = features if not isinstance(features, dict) else _copied(features)
+        try:
+            with np.errstate(all="ignore"):
+                reads = caller.reading(schema).build(batch, None if mode == ModeKeys.PREDICT else labels, mode, 0).reads
+        except Exception:  # the call for the batch itself will raise it
+            if mode == ModeKeys.TRAIN:
+                return schema
+            continue
+        if reads is None:
+            return schema
+        names |= reads
+    return schema.narrowed(names)
 
 
 def _copied(features: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.model.evaluation import OpenedEvaluation
 from psflow.ps_runtime.model.export_bundle import ExportBundle
 from psflow.ps_runtime.model.exporters import LatestExporter
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
@@ -336,3 +337,39 @@ def test_a_table_is_read_for_the_columns_that_the_mode_reads(tmp_path: Path) -> 
     trained.train(data("x id"))
     table = Dataset({"features": matrix}, Y, columns=("group", "x")).batch(4)
     assert trained.evaluate(lambda: table)["group"] == 0.5
+
+
+def with_id(path: Path, cell: str) -> Csv:
+    rows = [f"{x},{cell if row == 5 else row + 0.5},{y}" for row, (x, y) in enumerate(zip(X, Y, strict=True))]
+    path.write_text("\n".join(["x,id,y", *rows]) + "\n")
+    return Csv(path=str(path), label="y")
+
+
+@pytest.mark.parametrize("cell", ["Total", ""])
+@pytest.mark.parametrize("mode", ["", "train", "eval", "infer"])
+def test_refused_cells_of_a_column_stop_a_training_only_if_a_mode_reads_it(
+    cell: str, mode: str, tmp_path: Path
+) -> None:
+    read = partial(open_dataset, with_id(tmp_path / "data.csv", cell), batch_size=4)
+    trained = estimator(tmp_path / "model", **({mode: "id"} if mode else {}))
+    if mode:
+        with pytest.raises(InputError, match=r"data.csv: column 'id'.* row 7 .*"):
+            trained.train(read)
+        return
+    trained.train(read)
+    assert schema_of(trained.model_dir).names == ("x",)
+    assert [x for batch in trained.predict(read) for x in batch.values()]
+    assert trained.evaluate(read)["global_step"] == 3
+
+
+def test_a_column_that_was_left_out_is_judged_once_model_fn_reads_it(tmp_path: Path) -> None:
+    read = partial(open_dataset, with_id(tmp_path / "data.csv", "Total"), batch_size=4)
+    with Attempt(estimator(tmp_path / "model"), TrainSpec(read, 3), None) as attempt:
+        assert attempt.plan.ignored == ("the train input has 'id', which training does not read: ignored",)
+        assert attempt.plan.input.num_records == 12
+        run_local(attempt.job(), lambda event: None, attempt.check)
+    of_role = KeptInputs(str(tmp_path / "model")).of_flow("train").reopened(read(), "error", None, "the train input")
+    assert of_role.num_records == 12
+    assert list(of_role.read(0, 0, 12)[0]) == ["x"]
+    with pytest.raises(InputError, match=r"column 'id': 11 of 12 are numbers; row 7 .* is 'Total'"):
+        Attempt(estimator(tmp_path / "model", train="id"), TrainSpec(read, 6), None)
