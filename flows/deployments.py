@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prefect import Flow
@@ -104,7 +104,7 @@ def _deployment(
 ) -> RunnerDeployment:
     module = importlib.import_module(f"psflow.flows.{flow_name}")
     flow: Flow[Any, Any] = getattr(module, f"{flow_name}_flow")
-    return RunnerDeployment.from_flow(
+    deployment = RunnerDeployment.from_flow(
         flow,
         name=name,
         parameters=parameters,
@@ -112,3 +112,35 @@ def _deployment(
         schedule=schedule,
         entrypoint_type=EntrypointType.MODULE_PATH,  # wherever psflow is installed, and whatever the directory is
     )
+    schema = deployment._parameter_openapi_schema  # there is no public way
+    _meant_first({"properties": schema.properties}, parameters, schema.definitions)
+    return deployment
+
+
+def _meant_first(schema: dict[str, Any], value: Any, definitions: Mapping[str, Any]) -> None:
+    """Let each choice in a schema begin with the alternative that `value` is: among equals, forms open the first one.
+
+    The Prefect UI counts the keys that a value shares with an alternative, and all models have the same two.
+    """
+    schema = _resolved(schema, definitions)
+    if "anyOf" in schema:
+        choice = schema["anyOf"]
+        meant = next((each for each in choice if _fits(_resolved(each, definitions), value)), choice[0])
+        choice.insert(0, choice.pop(choice.index(meant)))
+        schema = _resolved(meant, definitions)
+    if isinstance(value, Mapping):
+        for key in schema.get("properties", {}).keys() & value.keys():
+            _meant_first(schema["properties"][key], value[key], definitions)
+
+
+def _fits(schema: Mapping[str, Any], value: Any) -> bool:
+    """Return whether `value` is a mapping that has keys of `schema` alone, and what chooses that alternative."""
+    fields = schema.get("properties", {})
+    return isinstance(value, Mapping) and all(
+        key in fields and each in fields[key].get("enum", [each]) for key, each in value.items()
+    )
+
+
+def _resolved(schema: dict[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    return found

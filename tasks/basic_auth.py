@@ -21,10 +21,14 @@ LOGIN_PATH = "/psflow-login"
 
 LOGIN_PAGE = """<!doctype html><title>psflow</title><script>
 localStorage.setItem("prefect-password", "{token}");
+localStorage["mlflow.workflowType_v1"] ??= '"machine_learning"';
 location.replace(location.origin + "/");
 </script>
 """
-"""Prefect's pages look for the password there. Pages may load nothing while their address holds one: it is left out."""
+"""Prefect's pages look for the password there, and MLflow's for the view to open, which is GenAI where none was chosen.
+
+Pages may load nothing while their address holds a password: it is left out.
+"""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -36,8 +36,8 @@ class Place:
         The addresses that log a browser in to them.
     flow_run_id, experiment_id : str
         Of the finished training, in Prefect and in MLflow.
-    deployment_id : str
-        Of ``train/train``, whose form is empty.
+    deployment_id, configured_id : str
+        Of ``train/train``, whose form is empty, and of ``train/digits``.
     run : dict
         What the training answered.
     """
@@ -48,6 +48,7 @@ class Place:
     flow_run_id: str
     experiment_id: str
     deployment_id: str
+    configured_id: str
     run: dict[str, Any]
 
 
@@ -82,13 +83,18 @@ def place_of(servers: Mapping[str, Mapping[str, str]], run: dict[str, Any]) -> P
     prefect, mlflow = logins = [servers[kind]["login"] for kind in ("prefect", "mlflow")]
     found = _answer(mlflow, f"/api/2.0/mlflow/runs/get?run_id={run['run_id']}")["run"]
     tags = {tag["key"]: tag["value"] for tag in found["data"]["tags"]}
-    deadline = time.monotonic() + SERVING_SECS
-    while "id" not in (deployment := _answer(prefect, "/api/deployments/name/train/train")):
-        assert time.monotonic() < deadline, f"psflow serve has not made train/train within {SERVING_SECS:g} s"
-        time.sleep(0.2)
+    deployments = [_deployment_id(prefect, name) for name in ("train", "digits")]
     flow_run_id, experiment_id = tags["psflow.prefect_flow_run"], found["info"]["experiment_id"]
     urls = [servers[kind]["url"] for kind in ("prefect", "mlflow")]
-    return Place(*urls, logins, flow_run_id, experiment_id, deployment["id"], run)
+    return Place(*urls, logins, flow_run_id, experiment_id, *deployments, run)
+
+
+def _deployment_id(prefect: str, name: str) -> str:
+    deadline = time.monotonic() + SERVING_SECS
+    while "id" not in (deployment := _answer(prefect, f"/api/deployments/name/train/{name}")):
+        assert time.monotonic() < deadline, f"psflow serve has not made train/{name} within {SERVING_SECS:g} s"
+        time.sleep(0.2)
+    return str(deployment["id"])
 
 
 def _answer(login: str, path: str) -> Any:

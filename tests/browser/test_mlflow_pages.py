@@ -21,13 +21,19 @@ def mlflow(place: Place, browser: Browser) -> str:
     browser.wait_for_texts("Overview", "Artifacts")
     if browser.shown(CLOSE_ASSISTANT):
         browser.click(CLOSE_ASSISTANT)
-    browser.click("[role=button]", "Model training")
     return place.mlflow
 
 
 @pytest.fixture
 def run_page(mlflow: str, place: Place) -> str:
     return f"{mlflow}/#/experiments/{place.experiment_id}/runs/{place.run['run_id']}"
+
+
+def test_an_experiment_opens_with_its_runs(mlflow: str, browser: Browser, place: Place) -> None:
+    browser.open(f"{mlflow}/#/experiments/{place.experiment_id}")
+    shown = browser.wait_for_texts("Runs", "Models", "digits-")
+    browser.picture("mlflow-experiment")
+    assert "Token Usage" not in shown
 
 
 def test_a_run_shows_its_metrics_against_steps(run_page: str, browser: Browser) -> None:

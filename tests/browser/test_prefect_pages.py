@@ -22,6 +22,14 @@ def test_the_form_of_a_training_asks_for_its_parameters_and_describes_them(place
     browser.picture("prefect-form")
 
 
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_the_form_of_a_configuration_shows_what_that_says(version: str, place: Place, browser: Browser) -> None:
+    pages = place.prefect if version == "v1" else f"{place.prefect}/v2"
+    browser.open(f"{pages}/deployments/deployment/{place.configured_id}/run")
+    browser.wait_for_texts("Hidden Units", "Chooses Adam.", "Beta1")  # keys of the alternatives that are chosen
+    browser.picture(f"prefect-form-digits-{version}")
+
+
 def test_a_run_shows_a_task_run_for_each_role(place: Place, browser: Browser) -> None:
     browser.open(f"{place.prefect}/runs/flow-run/{place.flow_run_id}?tab=Task+Runs")
     browser.wait_for_texts(f"train digits to {STEPS[-1]}", "Completed", "4 Task runs")

@@ -197,6 +197,23 @@ def test_a_form_offers_choices_where_there_are_some() -> None:
     assert all(definitions[option]["description"] for option in options)
 
 
+def test_a_form_opens_with_the_alternatives_that_the_configuration_names() -> None:
+    for train in configured([str(ROOT / "conf" / "digits.yaml")]):
+        definitions = train._parameter_openapi_schema.definitions
+
+        def first(model: str, field: str, definitions: dict[str, Any] = definitions) -> str:
+            return str(definitions[model]["properties"][field]["anyOf"][0]["$ref"].rpartition("/")[2])
+
+        assert first("PipelineParameters" if train.flow_name == "pipeline" else "TrainParameters", "model") == (
+            "DNNClassifier"
+        )
+        assert first("DNNClassifierParameters", "optimizer") == "AdamParameters"
+        assert first("InputParameters", "train") == "DigitsInput"
+    general_train = next(each for each in general() if each.flow_name == "train")
+    model = general_train._parameter_openapi_schema.definitions["TrainParameters"]["properties"]["model"]
+    assert len(model["anyOf"]) == len(CANNED) + 1
+
+
 def test_prefect_yaml_deploys_the_same_flows() -> None:
     listed = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
     assert tuple(each["name"] for each in listed) == FLOWS

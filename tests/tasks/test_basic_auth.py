@@ -60,6 +60,7 @@ def test_the_login_page_hands_the_password_to_those_only_who_know_it() -> None:
     start, page = answers("http", "/psflow-login", KNOWN)
     assert (start["status"], dict(start["headers"])[b"cache-control"]) == (200, b"no-store")
     assert token in page["body"]
+    assert b"""localStorage["mlflow.workflowType_v1"] ??= '"machine_learning"'""" in page["body"]
     start, page = answers("http", "/psflow-login")
     assert (start["status"], page["body"]) == (401, b"")
 
