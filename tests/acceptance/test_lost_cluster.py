@@ -54,10 +54,20 @@ PATIENT = StepDeadline(min_secs=120.0)
 
 
 def kill_all(cluster: SpecCluster) -> None:
-    """Kill all worker processes, one by one: a role may move to the next; their nannies start others."""
+    """Kill all worker processes, those without a role first: a role then moves to none that is killed next."""
     server: Any = forkserver._forkserver  # type: ignore[attr-defined]
-    for process in psutil.Process(server._forkserver_pid).children():
-        process.kill()
+    processes = {process.pid: process for process in psutil.Process(server._forkserver_pid).children()}
+    assert cluster.scheduler is not None
+    workers, in_time = cluster.scheduler.workers, before(time.monotonic() + TIMEOUT_SECS)
+    pids = {nanny.worker_address: nanny.pid for nanny in cluster.workers.values()}
+    free = {address for address, worker in list(workers.items()) if address in pids and not worker.processing}
+    for address in free:
+        processes.pop(pids[address]).kill()
+    while free & set(workers):
+        in_time()
+        time.sleep(0.01)
+    for process in processes.values():
+        process.kill()  # their nannies start others
 
 
 def close_all(cluster: SpecCluster) -> None:
