@@ -106,7 +106,7 @@ def export_checkpoint(plan: ExportPlan) -> dict[str, Any]:
     run_id = _run_id(plan)
     registration = Registration(plan.tracked.store, run_id, name)
     files = FileStore(model_dir)
-    with ExportDirectory.opened(files.directory(f"export/{plan.exporter}"), files.root) as directory:
+    with ExportDirectory.of_exporter(files, plan.exporter) as directory:
         exported, is_new = plan.exported, False
         if exported is None or not os.path.isdir(exported.path):
             before = directory.versions()

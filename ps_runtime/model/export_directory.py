@@ -9,11 +9,14 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 
+from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.files import fsync_directory, fsync_tree, locked, make_directory, storing
+from psflow.ps_runtime.errors import LostDirectoryError
 
 __all__ = ["ExportDirectory"]
 
 _VERSION = re.compile(r"[1-9]\d*")
+_LOCK = ".lock"
 _TEMPORARY = ".psflow-tmp-"
 """Begins the names of directories that are not whole yet; the folder may hold other things, too."""
 
@@ -32,11 +35,28 @@ class ExportDirectory:
         with contextlib.ExitStack() as stack:
             with storing(path):
                 make_directory(path, within=root or "")  # a model_dir that was moved away is not made anew
-                stack.enter_context(locked(os.path.join(path, ".lock")))
+                stack.enter_context(locked(os.path.join(path, _LOCK)))
             for name in os.listdir(path):
                 if name.startswith(_TEMPORARY):  # nobody else is writing: its writer is dead
                     shutil.rmtree(os.path.join(path, name))
             yield cls(path, path if root is None else root)
+
+    @classmethod
+    @contextlib.contextmanager
+    def of_exporter(cls, files: FileStore, exporter: str) -> Iterator[ExportDirectory]:
+        """Give that of an exporter in a model_dir; one made where another model_dir has taken its place is removed."""
+        path = files.path(f"export/{exporter}")
+        is_new = not os.path.isdir(path)
+        with cls.opened(files.directory(f"export/{exporter}"), files.root) as directory:
+            try:
+                yield directory
+            except LostDirectoryError:
+                if is_new:
+                    with contextlib.suppress(OSError):
+                        os.remove(os.path.join(path, _LOCK))
+                        os.rmdir(path)
+                        os.rmdir(os.path.dirname(path))
+                raise
 
     def versions(self) -> list[int]:
         """Return the versions that are here, ascending."""

@@ -16,7 +16,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
@@ -93,6 +93,9 @@ class Exporter(ABC):
     An exporter holds no state: what it must remember lies beside its exports, so a restart forgets nothing.
     """
 
+    is_final_only: ClassVar[bool] = False
+    """Whether only the final checkpoint is exported; no directory is made for any other."""
+
     name: str
     serving_input_receiver_fn: ServingInputReceiverFn | None = None
     assets_extra: Mapping[str, Any] | None = None
@@ -141,8 +144,10 @@ class Exporter(ABC):
         files = FileStore(model_dir)
         if not files.is_local:
             raise UsageError((f"model_dir {model_dir}: exports are written to local paths only; choose a local one",))
-        with ExportDirectory.opened(files.directory(f"export/{self.name}"), files.root) as directory:
-            return self._export(directory, bundle, writer, CheckpointStore(model_dir), is_the_final_export)
+        if self.is_final_only and not is_the_final_export:
+            return None
+        with ExportDirectory.of_exporter(files, self.name) as directory:
+            return self._export(directory, bundle, writer, CheckpointStore(model_dir))
 
     @abstractmethod
     def _export(
@@ -151,7 +156,6 @@ class Exporter(ABC):
         bundle: ExportBundle,
         writer: ModelWriter,
         store: CheckpointStore,
-        is_the_final_export: bool,
     ) -> ExportResult | None:
         """Do what `export` says; `directory` is ours for the duration of the call, `store` has the checkpoints."""
 
@@ -174,15 +178,16 @@ class Exporter(ABC):
 class FinalExporter(Exporter):
     """Exports the final checkpoint only."""
 
+    is_final_only: ClassVar[bool] = True
+
     def _export(
         self,
         directory: ExportDirectory,
         bundle: ExportBundle,
         writer: ModelWriter,
         store: CheckpointStore,
-        is_the_final_export: bool,
     ) -> ExportResult | None:
-        return self._add(directory, bundle, writer) if is_the_final_export else None
+        return self._add(directory, bundle, writer)
 
 
 @dataclass(frozen=True)
@@ -209,7 +214,6 @@ class LatestExporter(Exporter):
         bundle: ExportBundle,
         writer: ModelWriter,
         store: CheckpointStore,
-        is_the_final_export: bool,
     ) -> ExportResult | None:
         result = self._add(directory, bundle, writer)
         directory.keep(self.exports_to_keep)
@@ -256,7 +260,6 @@ class BestExporter(Exporter):
         bundle: ExportBundle,
         writer: ModelWriter,
         store: CheckpointStore,
-        is_the_final_export: bool,
     ) -> ExportResult | None:
         best = BestRecord.read(directory.path)
         if not is_better(self.compare_fn, best.metrics if best else None, bundle.metrics):

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psflow.ps_runtime.data.enforcement import schema_of
-from psflow.ps_runtime.errors import ArgumentTypeError, CheckpointError, StorageError, UsageError
+from psflow.ps_runtime.errors import ArgumentTypeError, CheckpointError, LostDirectoryError, StorageError, UsageError
 from psflow.ps_runtime.model.best import best_of, not_finite
 from psflow.ps_runtime.model.export_bundle import ExportBundle
 from psflow.ps_runtime.model.exporters import (
@@ -238,6 +238,31 @@ def test_what_a_killed_life_left_is_removed(tmp_path: Any, writer: Writer) -> No
     leftover.mkdir(parents=True)
     run(LatestExporter("latest"), tmp_path, writer, 1)
     assert exported(tmp_path, "latest") == {1: 1}
+
+
+class FencedWriter(Writer):
+    """Finds after it has written that the model_dir is another one by now."""
+
+    def write(self, directory: str, bundle: ExportBundle) -> None:
+        super().write(directory, bundle)
+        raise LostDirectoryError(directory, "it was moved")
+
+
+@pytest.mark.parametrize("exporter", [BestExporter(), LatestExporter("latest"), FinalExporter("final")])
+def test_in_a_model_dir_that_is_not_its_own_nothing_is_left(tmp_path: Path, exporter: Exporter, writer: Writer) -> None:
+    """Somebody may exchange the directory after the last look at its mark, and before anything is made there."""
+    with pytest.raises(LostDirectoryError):
+        run(exporter, tmp_path, FencedWriter(), 1, final=True)
+    assert list(tmp_path.iterdir()) == []
+    run(exporter, tmp_path, writer, 1, final=True)
+    with pytest.raises(LostDirectoryError):
+        run(exporter, tmp_path, FencedWriter(), 2, final=True, loss=0.5)
+    assert exported(tmp_path, exporter.name) == {1: 1}
+
+
+def test_a_checkpoint_that_is_not_the_final_one_makes_no_directory(tmp_path: Path, writer: Writer) -> None:
+    assert run(FinalExporter("final"), tmp_path, writer, 1) is None
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_url_is_refused(writer: Writer) -> None:
