@@ -31,8 +31,8 @@ KIND, TRAIN = "psflow.kind", "train"
 """What a run does; one that does not say it trains."""
 
 TO_COMPLETE = (
-    "run the same command again to add to MLflow what it lacks, which model_dir keeps: checkpoints, evaluations, "
-    "the best export, metrics, tags and plots"
+    "run the same command again to complete the MLflow run from model_dir (checkpoints, evaluations, the best export, "
+    "metrics, tags and plots)"
 )
 """What to do about an MLflow run that lacks something."""
 

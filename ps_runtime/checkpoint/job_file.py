@@ -247,14 +247,13 @@ class JobFile:
         if record is None:
             raise self._lost()
         if record.owner is None or record.owner.token != self._me.token:
-            owner = (
-                f"which {record.owner.process} has owned since {_utc(record.owner.since)}"
-                if record.owner
-                else "which nobody owns now"
-            )
-            raise ModelDirError(
-                (f"this process no longer owns model_dir {self._files.url}, {owner}; run the command again",)
-            )
+            if record.owner is None:
+                why = f"its {NAME} names no owner, so another training has ended there, or the file was replaced"
+                remedy = "run the same command again to resume"
+            else:
+                why = f"{record.owner.process} has owned it since {_utc(record.owner.since)}"
+                remedy = "wait for that to end, then run the same command again"
+            raise ModelDirError((f"this process no longer owns model_dir {self._files.url}: {why}; {remedy}",))
         return record
 
     def _lost(self) -> LostDirectoryError:

@@ -86,7 +86,8 @@ def _locked_at_once(file: Path) -> Iterator[None]:
         except BlockingIOError:
             is_mine = False
         if not is_mine:
-            raise UsageError((f"another chief begins in the model_dir {file.parent.parent}; end it first",))
+            where = f"another chief of model_dir {file.parent.parent} runs on this host"
+            raise UsageError((f"{where}; stop it, or choose another model_dir",))
         try:
             yield
         finally:

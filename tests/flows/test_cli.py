@@ -94,8 +94,8 @@ def test_what_mlflow_lacks_is_told(flow, capsys, lost, words):
     flow(lambda parameters: SUMMARY | {"mlflow": {"complete": False, "lost": lost}})
     assert cli.run(["train", DIGITS]) == 3
     lacks = (
-        f"MLflow lacks {words}; run the same command again to add to MLflow what it lacks, which model_dir keeps: "
-        "checkpoints, evaluations, the best export, metrics, tags and plots"
+        f"MLflow lacks {words}; run the same command again to complete the MLflow run from model_dir "
+        "(checkpoints, evaluations, the best export, metrics, tags and plots)"
     )
     shown = capsys.readouterr()
     assert shown.out.splitlines()[-1] == lacks

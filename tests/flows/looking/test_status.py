@@ -117,8 +117,8 @@ def test_running_jobs_are_told_with_their_roles_and_the_straggler(directory: Pat
     assert job["stragglers"] == ["worker-0 makes 20 steps/s, the median of the replicas is 60"]
     assert jobs[orphaned]["stragglers"] == ["its process is gone; the command that started it resumes it"]
     assert jobs[untold]["stragglers"] == [
-        "training reached step 1500, but MLflow could not be reached; run the same command again to add to MLflow what "
-        "it lacks, which model_dir keeps: checkpoints, evaluations, the best export, metrics, tags and plots"
+        "training reached step 1500, but MLflow could not be reached; run the same command again to complete the "
+        "MLflow run from model_dir (checkpoints, evaluations, the best export, metrics, tags and plots)"
     ]
     assert answer.lines is not None
     assert ["chief-0", "100", "-", "-", "1.25", "12.5", "-", "-", "-"] in [line.split()[:9] for line in answer.lines]

@@ -69,7 +69,7 @@ def test_a_second_owner_in_the_same_process_waits_for_the_lease(job: JobFile, ur
     for call in (job.renew, job.update):
         with pytest.raises(
             ModelDirError,
-            match=r"no longer owns model_dir .*, which process \d+ on .* has owned since .*; run the command again",
+            match=r"no longer owns model_dir .*: process \d+ on .* has owned it since .*; wait for that to end, then",
         ):
             call()
     job.release()
@@ -106,7 +106,9 @@ def test_who_owns_nothing_can_note_nothing(job: JobFile) -> None:
     job.claim()
     job.release()
     with pytest.raises(
-        ModelDirError, match=r"this process no longer owns model_dir .*, which nobody owns now; run the command again"
+        ModelDirError,
+        match=r"this process no longer owns model_dir .*: its job\.json names no owner, so another training has ended "
+        r"there, or the file was replaced; run the same command again to resume",
     ):
         job.update(run_id="r2")
 
