@@ -14,13 +14,12 @@ from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
-from psflow.ps_runtime.checkpoint.files import look_again
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.checkpoint.typed_json import UnixTime, as_kind, from_json
 from psflow.ps_runtime.errors import CheckpointError, LostDirectoryError, ModelDirError
 from psflow.ps_runtime.redaction import shown_path
 
-__all__ = ["JobFile", "JobRecord", "Owner"]
+__all__ = ["NAME", "JobFile", "JobRecord", "Owner"]
 
 _log = logging.getLogger(__name__)
 
@@ -165,9 +164,10 @@ class JobFile:
             if record.model_dir not in (self._place, None) and not self._is_here(record.model_dir):
                 _log.warning("the job was moved from %s to %s", record.model_dir, self._files.url)
             now = self._clock()
-            self._me = replace(self._me, since=now)
-            expires = now + self._lease_secs
-            return self._write(replace(record, owner=self._me, lease_expires=expires, model_dir=self._place))
+            me, expires = replace(self._me, since=now), now + self._lease_secs
+            claimed = self._write(replace(record, owner=me, lease_expires=expires, model_dir=self._place))
+            self._me = me  # not before: who could not write it has lost nothing
+            return claimed
 
     def copied_from(self) -> str | None:
         """Return the model_dir that this one is a copy of: it has the same job still. None if this is the one.
@@ -227,20 +227,6 @@ class JobFile:
         # An owner inside this very process may be gone although the process is not.
         is_alive = None if owner.process == self._me.process else owner.process.is_alive()
         return self._clock() < lease_expires if is_alive is None else is_alive
-
-    def found_instead(self, owner: Owner) -> str | None:
-        """Return what a process sees here in place of the claim of `owner`; None if it sees that."""
-        try:
-            record = self.read()
-        except (CheckpointError, OSError) as error:
-            return str(error)
-        if record is None:
-            if self._files.is_local:
-                look_again(self._files.path(NAME))  # for the next time
-            return f"no {NAME}"
-        if record.owner is None or record.owner.token != owner.token:
-            return f"the {NAME} of {record.owner.process if record.owner else 'a job that nobody runs'}"
-        return None
 
     def _mine(self) -> JobRecord:
         record = self.read()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
-from psflow.ps_runtime.checkpoint.files import look_again
 from psflow.ps_runtime.checkpoint.job_file import Owner
+from psflow.ps_runtime.checkpoint.owner_mark import Marked, OwnerMark
 from psflow.ps_runtime.errors import PsflowError, UsageError
 from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.redaction import shown_path
@@ -109,17 +109,13 @@ class PredictionFolder:
         """Return what tells the prediction that has begun here from any other one."""
         return json.dumps(self.record(), sort_keys=True)
 
-    def found_instead(self, owner: Owner) -> str | None:
-        """Return what a process sees here in place of the prediction of `owner`; None if it sees that."""
-        try:
-            record = self.record()
-        except (UsageError, OSError) as error:
-            return str(error)
-        if record is None:
-            if self._files.is_local:
-                look_again(self._files.path(JOB))  # for the next time
-            return f"no {JOB}"
-        return None if self.begun() == owner.token else f"the {JOB} of another prediction"
+    def mark(self, owner: Owner, who: str, check: Callable[[], None]) -> OwnerMark:
+        """Return the mark of the prediction of `owner`; the parameters are those of `OwnerMark`."""
+
+        def read() -> Marked | None:
+            return None if self.record() is None else Marked(self.begun(), "another prediction")
+
+        return OwnerMark(self._files, JOB, owner, who, read, check)
 
     def begin(
         self, job: Mapping[str, Any], index: RecordIndex | None, about: Mapping[str, Any] = MappingProxyType({})

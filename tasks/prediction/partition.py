@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.job_file import Owner
-from psflow.ps_runtime.checkpoint.owner_mark import OwnerMark
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.config.environment import prepare_environment
@@ -231,7 +230,7 @@ def _rows(work: PredictionWork) -> Rows:
     """Return the rows, once for all partitions: by the record index that the flow has left, or read as arrays."""
     schema = _model(work.model_path, work.model_uri).info.schema
     folder = PredictionFolder(work.output)
-    OwnerMark(folder.url, work.owner, "a Dask worker", folder.found_instead, never_stop).find()
+    folder.mark(work.owner, "a Dask worker", never_stop).find()
     index = folder.index()
     if index is not None:
         assert schema.preprocessing is not None, "it was counted for a model that preprocesses"

@@ -17,7 +17,7 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord, Owner
 from psflow.ps_runtime.checkpoint.process import ProcessId
-from psflow.ps_runtime.errors import CheckpointError, LostDirectoryError, ModelDirError
+from psflow.ps_runtime.errors import CheckpointError, LostDirectoryError, ModelDirError, StorageError
 
 
 @pytest.fixture
@@ -74,6 +74,17 @@ def test_a_second_owner_in_the_same_process_waits_for_the_lease(job: JobFile, ur
             call()
     job.release()
     assert second.renew().owner is not None
+
+
+def test_who_could_not_claim_has_lost_nothing(job: JobFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise StorageError("job.json", "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(job._files, "put", fail)
+        with pytest.raises(StorageError):
+            job.claim()
+    assert job.claim().owner is not None
 
 
 def test_the_job_of_a_process_that_lives_is_refused_whatever_its_lease_says(job: JobFile) -> None:

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import shutil
+import tempfile
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +22,7 @@ from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.errors import CheckpointError, LostDirectoryError, StoppedError
 
 HOST = os.uname().nodename
+NOBODY = 65534
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +89,7 @@ def test_a_file_that_comes_late_is_waited_for(
         job._files.remove("job.json") if state is None else job._files.put("job.json", state)
 
     next_state()
-    OwnerMark(mark.directory, mark.owner, mark.who, mark.look, next_state).find()
+    replace(mark, check=next_state).find()
     assert list(states) == []
 
 
@@ -93,7 +101,7 @@ def test_who_is_to_end_does_not_wait(mark: OwnerMark, job: JobFile, monkeypatch:
         raise StoppedError("ps-0", "its Dask task was cancelled")
 
     with pytest.raises(StoppedError):
-        OwnerMark(mark.directory, mark.owner, mark.who, mark.look, stop).find()
+        replace(mark, check=stop).find()
 
 
 def test_a_lost_mark_explains_what_is_wrong_with_a_file(mark: OwnerMark, job: JobFile) -> None:
@@ -107,3 +115,48 @@ def test_a_lost_mark_explains_what_is_wrong_with_a_file(mark: OwnerMark, job: Jo
     with pytest.raises(LostDirectoryError) as told:
         fail()
     assert told.value.__context__ is None
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory that every user may enter, as those of tmp_path are not."""
+    directory = Path(tempfile.mkdtemp(prefix="psflow-test-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+def _as_nobody(call: Callable[[], None], said: Any) -> None:
+    os.setuid(NOBODY)
+    try:
+        call()
+    except LostDirectoryError as refusal:
+        said.put(str(refusal))
+    else:
+        said.put("nothing")
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("closed", ["the file", "the directory"])
+def test_what_another_user_may_not_read_is_told_apart_from_what_is_not_there(
+    open_directory: Path, monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
+    monkeypatch.setattr(owner_mark, "FIND_SECS", 600.0)  # which no right to read is waited for
+    monkeypatch.setattr(owner_mark, "CONFIRM_SECS", 600.0)
+    run = open_directory / "run"
+    record = JobFile(str(run)).claim()
+    run.chmod(0o700 if closed == "the directory" else 0o755)
+    assert record.owner is not None
+    mark = job_mark(str(run), record.owner, "ps-0", never_stop)
+    what = run if closed == "the directory" else run / "job.json"
+    finds = f"ps-0 on {HOST} finds {what}, which belongs to user root, and may not read it as user nobody"
+    fork = multiprocessing.get_context("fork")
+    for call, words in ((mark.find, f" works there, but {finds}; "), (mark.confirm, f": {finds}, and writes nothing")):
+        said = fork.Queue()
+        process = fork.Process(target=_as_nobody, args=(call, said))
+        process.start()
+        told = said.get(timeout=200)
+        process.join(timeout=200)
+        assert words in told
+        assert told.endswith("; start the processes of all roles, such as Dask workers, as user root")

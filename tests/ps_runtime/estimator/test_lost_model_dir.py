@@ -128,9 +128,9 @@ def test_a_training_without_checkpoints_ends_with_that_too(tmp_path: Path) -> No
 def test_a_training_says_what_it_finds_and_where(tmp_path: Path, lost: Callable[..., str]) -> None:
     me = f"process {os.getpid()} on {os.uname().nodename}"
     assert lost(replace_by_another_job) == (
-        f"{tmp_path}/run: it was removed or moved while {me} works there, or another has taken it: the training on "
-        f"{os.uname().nodename} finds the job.json of {me}, and writes nothing more; move it back, then run the same "
-        "command again to resume"
+        f"{tmp_path}/run: it was replaced while {me} works there: the training on {os.uname().nodename} finds the "
+        f"job.json of {me}, and writes nothing more; put the first one back, or choose another model_dir, then run the "
+        "same command again"
     )
 
 
