@@ -8,6 +8,7 @@ import errno
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -33,7 +34,7 @@ from psflow.ps_runtime.cluster.host_addresses import (
     resolved,
 )
 from psflow.ps_runtime.cluster.leading import describe, is_of_cluster
-from psflow.ps_runtime.cluster.own_security import security_of
+from psflow.ps_runtime.cluster.own_security import is_own, security_of
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError, LostDirectoryError, StoppedError, UsageError, WaitTimeoutError
@@ -211,10 +212,10 @@ class _Joining:
                     security = security_of(pem)
                     async with self._scheduler(security) as chief:
                         return security, await _answer(question(chief))
-                is_apart = await self._is_there()
+                may_be_apart = True
             except (UsageError, OSError) as error:  # of an earlier cluster, perhaps, or the chief is not there yet
-                last, is_apart = error, isinstance(error, FatalCommClosedError)
-            if not is_apart:
+                last, may_be_apart = error, isinstance(error, FatalCommClosedError)
+            if not (may_be_apart and await self._is_there()):
                 apart = Deadline(APART_SECS)
             elif apart.has_passed:
                 raise self._not_shared("no certificate" if last is None else "another certificate")
@@ -224,12 +225,18 @@ class _Joining:
             await asyncio.sleep(POLL_SECS)
 
     async def _is_there(self) -> bool:
-        """Return whether something listens at the address of the chief, who has put its certificate there before."""
-        with contextlib.suppress(OSError, TimeoutError):
-            connecting = asyncio.open_connection(*resolved(self.cluster.chief))
+        """Return whether a chief listens at its address, who has put its certificate there before.
+
+        It shows a certificate as chiefs have them, and its key. This process cannot tell whose, as it has none.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with contextlib.suppress(OSError, TimeoutError, ValueError):  # ValueError: a certificate that is none
+            connecting = asyncio.open_connection(*resolved(self.cluster.chief), ssl=context)
             _, writer = await asyncio.wait_for(connecting, ANSWER_TIMEOUT_SECS)
-            writer.close()
-            return True
+            with contextlib.closing(writer):
+                return is_own(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
         return False
 
     def _not_shared(self, found: str) -> LostDirectoryError:
@@ -300,6 +307,8 @@ async def _answer(question: Awaitable[T]) -> T:
         return await asyncio.wait_for(question, ANSWER_TIMEOUT_SECS)
     except TimeoutError:
         raise OSError(f"its process is there, but did not answer within {ANSWER_TIMEOUT_SECS:g} s") from None
+    except ValueError as error:  # as tornado says it of a peer that speaks before the handshake
+        raise OSError(f"another program listens there ({error})") from None
 
 
 def _shown(value: str | None) -> str:

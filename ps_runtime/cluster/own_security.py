@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from distributed import Security
 
-__all__ = ["is_pem", "new_pem", "own_security", "security_of"]
+__all__ = ["is_own", "is_pem", "new_pem", "own_security", "security_of"]
 
 ROLES = ("client", "scheduler", "worker")
 NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "psflow-cluster")])
@@ -57,6 +57,11 @@ def is_pem(text: str) -> bool:
     """Return whether a text has the parts of what `new_pem` returned."""
     key, _, certificate = text.partition(CERTIFICATE)
     return "-----BEGIN " in key and "-----END CERTIFICATE-----" in certificate
+
+
+def is_own(certificate: bytes) -> bool:
+    """Return whether a certificate, as DER, is one of `new_pem`, of any cluster."""
+    return x509.load_der_x509_certificate(certificate).subject == NAME
 
 
 def security_of(pem: str) -> Security:

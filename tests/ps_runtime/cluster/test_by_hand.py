@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import errno
 import logging
@@ -451,3 +452,40 @@ def test_the_end_is_looked_for_only_once_the_time_is_over(
     )
     with pytest.raises(UsageError, match=words):
         asyncio.run(_Joining(cluster, PS, str(tmp_path), OwnProgram(), deadline)._meet())
+
+
+@contextmanager
+def listening(cluster: ClusterAddresses, program: str) -> Iterator[None]:
+    """Listen at the address of the chief, as another program."""
+    host, _, port = cluster.chief.rpartition(":")
+    with socket.create_server((host, int(port))) as server, ThreadPoolExecutor(1) as pool:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):  # the end of the block
+                while True:
+                    connection, _ = server.accept()
+                    with connection:
+                        if program == "a web server":
+                            connection.recv(100)
+                        connection.sendall(b"no TLS here\r\n")
+
+        if program != "a silent one":
+            pool.submit(serve)
+        try:
+            yield
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("program", ["a silent one", "a web server", "a mail server"])
+@pytest.mark.parametrize("left", ["nothing", "an earlier certificate"])
+def test_another_program_at_the_address_of_the_chief_is_not_the_chief(
+    cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, left: str
+) -> None:
+    monkeypatch.setattr(joining, "APART_SECS", 0.0)
+    monkeypatch.setattr(joining, "ANSWER_TIMEOUT_SECS", 0.1)
+    monkeypatch.setattr(joining, "CONNECT_TIMEOUT_SECS", 0.1)
+    keep = kept_certificate(str(tmp_path), new_pem()) if left != "nothing" else contextlib.nullcontext()
+    words = f"^the chief at {cluster.chief} did not answer"
+    with listening(cluster, program), keep, pytest.raises(WaitTimeoutError, match=words):
+        joined(cluster, PS, tmp_path, 0.0)
