@@ -231,6 +231,8 @@ def _tell_model_dir(seen: _Plan, asked: TrainParameters, beginning: Beginning | 
     )
     if (lost := seen.attempt(lambda: lost_job(asked.model_dir))) is not None:
         seen.tell("lost job", lost)
+    if beginning and beginning.lost_config is not None:
+        seen.tell("lost config", beginning.lost_config)
     changes = [str(change) for change in beginning.changes] if beginning else []
     if changes:
         seen.tell("changed", "; ".join(changes), changes)

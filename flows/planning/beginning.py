@@ -9,7 +9,7 @@ from prefect.runtime import flow_run
 
 from psflow.flows.parameters.changes import Change, changes
 from psflow.flows.parameters.placeholders import filled
-from psflow.flows.parameters.resolved_config import has_config, read_config, resolve
+from psflow.flows.parameters.resolved_config import CONFIG, has_config, read_config, resolve
 from psflow.flows.parameters.train import TrainParameters
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.files import Settings
@@ -35,11 +35,14 @@ class Beginning:
         What differs from what the job, or the one it is forked from, was given before.
     fork : Fork or None
         None if the job is not a fork.
+    lost_config : str or None
+        That the configuration of the job is missing, for people; None if it is there, or there is no job.
     """
 
     parameters: TrainParameters
     changes: tuple[Change, ...] = ()
     fork: Fork | None = None
+    lost_config: str | None = None
 
 
 def placed(parameters: TrainParameters) -> TrainParameters:
@@ -86,13 +89,15 @@ def begin(parameters: TrainParameters, settings: Settings | None = None) -> Begi
     refused = [change for change in found if change.alters_the_job and not is_free]
     if refused:
         raise UsageError((_refusal(model_dir), *(f"  {change}" for change in refused)))
-    return Beginning(asked, tuple(found), fork)
+    return Beginning(asked, tuple(found), fork, _lost_config(model_dir))
 
 
 def tell(beginning: Beginning, logger: LoggerLike) -> None:
     """Say what has changed, a line for each key."""
     if beginning.fork is not None and not beginning.fork.is_begun:
         logger.info("forking the job of %s into %s", beginning.fork.parent_dir, beginning.fork.model_dir)
+    if beginning.lost_config is not None:
+        logger.warning("%s", beginning.lost_config)
     for change in beginning.changes:
         logger.info("changed since the last start: %s", change)
 
@@ -102,6 +107,15 @@ def _changes_since(model_dir: str, asked: TrainParameters, settings: Settings) -
     if not has_config(model_dir) or CheckpointStore(model_dir).latest() is None:
         return []
     return changes(read_config(model_dir), asked, settings)
+
+
+def _lost_config(model_dir: str) -> str | None:
+    if has_config(model_dir) or CheckpointStore(model_dir).latest() is None:
+        return None
+    return (
+        f"{model_dir} has checkpoints, but no {CONFIG}, as it was removed, or a Python program trained there: which "
+        "keys have changed is not known; put the file back to have them compared, as a training writes a new one"
+    )
 
 
 def _refusal(model_dir: str) -> str:

@@ -76,6 +76,20 @@ def test_before_the_first_checkpoint_everything_may_change() -> None:
     assert begin(parsed("seed=4")).changes == ()
 
 
+def test_a_lost_configuration_beside_checkpoints_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    trained()
+    assert begin(parsed()).lost_config is None
+    Path("runs/t/config.yaml").unlink()
+    beginning = begin(parsed("seed=4"))
+    assert beginning.lost_config == (
+        "runs/t has checkpoints, but no config.yaml, as it was removed, or a Python program trained there: which "
+        "keys have changed is not known; put the file back to have them compared, as a training writes a new one"
+    )
+    with caplog.at_level(logging.WARNING):
+        tell(beginning, logging.getLogger("t"))
+    assert caplog.messages == [beginning.lost_config]
+
+
 def test_a_fork_goes_on_from_the_latest_checkpoint_as_a_job_of_its_own() -> None:
     parent = trained("seed=3")
     parent_job = JobFile("runs/t").read()
