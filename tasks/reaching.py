@@ -7,8 +7,9 @@ from pathlib import Path
 
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.prefect_server.health import health_fault
+from psflow.tasks.schema_revisions import schema_fault
 from psflow.tasks.tracking.run import missing_run
-from psflow.tasks.tracking.store import keep_quiet, mlflow_client, reason_of, sqlite_path
+from psflow.tasks.tracking.store import keep_quiet, mlflow_client, reason_of, sqlite_path, unusable
 
 __all__ = ["prefect_fault", "run_fault", "store_fault"]
 
@@ -27,18 +28,17 @@ def store_fault(uri: str) -> str | None:
 
     Notes
     -----
-    A server is asked, and has as long as MLflow gives it. Of a SQLite file only the rights are looked at: MLflow would
-    make it, or lock it.
+    A server is asked, and has as long as MLflow gives it. Of a SQLite file the rights and the schema are looked at:
+    MLflow would make it, or lock it.
     """
     path = sqlite_path(uri)
     if path is not None:
-        return _file_fault(path)
+        return _file_fault(path) or schema_fault("mlflow", path)
     keep_quiet()
     try:
         mlflow_client(uri).search_experiments(max_results=1)
     except Exception as error:  # each kind of store has errors of its own
-        where, reason = without_secrets(uri), reason_of(error)
-        return f"the MLflow store {where} cannot be used: {reason}; start it, or correct MLFLOW_TRACKING_URI"
+        return unusable(uri, error, "start it, or correct MLFLOW_TRACKING_URI")
     return None
 
 

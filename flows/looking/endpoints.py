@@ -11,6 +11,7 @@ from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.prefect_server.api import named_api_url
 from psflow.tasks.reaching import prefect_fault, run_fault, store_fault
+from psflow.tasks.schema_revisions import prefect_database_fault
 from psflow.tasks.started_servers import found
 from psflow.tasks.tracking.store import keep_quiet, sqlite_path, store_uri
 
@@ -53,7 +54,8 @@ def prefect_endpoint() -> Endpoint:
     if url is None:
         url, who = found().prefect_api_url, "started by psflow up"
     if url is None:
-        return Endpoint("", "each flow starts a temporary server; psflow up starts a permanent one")
+        state = "each flow starts a temporary server; psflow up starts a permanent one"
+        return Endpoint("", state, prefect_database_fault())
     fault = prefect_fault(url)
     return Endpoint(without_secrets(url), _state(who, fault), fault)
 

@@ -23,6 +23,7 @@ from psflow.tasks.local_servers import mlflow_program
 from psflow.tasks.local_servers.stopping import end_servers
 from psflow.tasks.prefect_server import process as prefect_program
 from psflow.tasks.prefect_server.api import named_api_url
+from psflow.tasks.schema_revisions import check_prefect_database
 from psflow.tasks.started_servers import Kind, StartedServer, read_started, record_lock, write_started
 from psflow.tasks.tracking.store import artifact_location, is_sqlite, prepare_store, store_uri
 
@@ -75,7 +76,7 @@ def bring_up(
     ------
     ConfigError
         If a server is up that asks for a password and should not, or the other way round; if there is no home
-        directory in which it could be found again.
+        directory in which it could be found again; if another version of Prefect or MLflow made a database.
     WaitTimeoutError
         If a server does not answer in time; the message has the end of its log.
     RoleFailedError
@@ -122,6 +123,8 @@ class _Up:
             raise ConfigError((f"{what}; {HOW_TO_SET_HOME}",))
         if kind == "mlflow":
             prepare_store(serves)
+        else:
+            check_prefect_database()
         started = self._start(kind, serves)
         self._started.append(started)
         write_started([*self._before, *self._started])  # at once: a server that nobody knows could not be stopped

@@ -17,6 +17,7 @@ from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 from psflow.tasks.basic_auth import new_auth_string
 from psflow.tasks.prefect_server.keeper import Keeper
 from psflow.tasks.prefect_server.server_process import ServerProcess, ServerProgram
+from psflow.tasks.schema_revisions import check_prefect_database
 
 __all__ = ["LocalPrefectServer"]
 
@@ -57,7 +58,7 @@ class LocalPrefectServer:
     Raises
     ------
     ConfigError
-        If Prefect's home, where its database is, cannot be written to.
+        If Prefect's home, where its database is, cannot be written to, or if another version of Prefect made that.
 
     Notes
     -----
@@ -67,6 +68,7 @@ class LocalPrefectServer:
 
     def __init__(self) -> None:
         check_prefect_home()
+        check_prefect_database()
         if (home := temporary_home()) is not None:
             _log.warning(IN_TEMPORARY_HOME, home)
         self.auth_string = new_auth_string()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from psflow.ps_runtime.config.environment import mlflow_tracking_uri
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.redaction import without_secrets
+from psflow.tasks.schema_revisions import revision_fault, schema_fault
 from psflow.tasks.started_servers import found
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ __all__ = [
     "retried",
     "sqlite_path",
     "store_uri",
+    "unusable",
 ]
 
 DEFAULT_URI = "sqlite:///mlflow.db"
@@ -41,6 +44,9 @@ PAUSE_SECS = 1.0
 """Between two tries."""
 FAULTS_OF_THE_REQUEST = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"}
 """With these codes MLflow refuses a request for what it says: it would do so again."""
+
+OUT_OF_DATE = re.compile(r"out-of-date database schema \(found version (\w+),")
+"""MLflow says so of a database that does not have its schema, be it an older or a newer one."""
 
 T = TypeVar("T")
 
@@ -75,7 +81,7 @@ def prepare_store(uri: str | None = None) -> str:
     Raises
     ------
     ConfigError
-        If the store cannot be used, or does not answer.
+        If the store cannot be used, does not answer, or was made by another version of MLflow.
 
     Notes
     -----
@@ -88,6 +94,9 @@ def prepare_store(uri: str | None = None) -> str:
     store = store_uri(uri)
     server = found().mlflow_uri(store)
     uri = server or store
+    path = sqlite_path(uri)
+    if path is not None and (fault := schema_fault("mlflow", path)) is not None:
+        raise ConfigError((fault,))
     keep_quiet()
     try:
         with _folder_lock(uri):
@@ -95,10 +104,17 @@ def prepare_store(uri: str | None = None) -> str:
             retried(lambda: mlflow_client(uri).search_experiments(max_results=1))
     except Exception as error:  # each kind of store has errors of its own
         what_to_do = HOW_TO_REACH_STARTED if server else HOW_TO_REACH_NAMED
-        raise ConfigError(
-            (f"the MLflow store {without_secrets(uri)} cannot be used: {reason_of(error)}; {what_to_do}",)
-        ) from None  # the cause repeats the address, password included
+        # the cause repeats the address, password included
+        raise ConfigError((unusable(uri, error, what_to_do),)) from None
     return uri
+
+
+def unusable(uri: str, error: Exception, what_to_do: str) -> str:
+    """Return why the store `uri`, which has answered with an `error`, cannot be used."""
+    where, reason = without_secrets(uri), reason_of(error)
+    if (stored := OUT_OF_DATE.search(reason)) and (fault := revision_fault("mlflow", where, stored[1])):
+        return fault
+    return f"the MLflow store {where} cannot be used: {reason}; {what_to_do}"
 
 
 def mlflow_client(uri: str) -> MlflowClient:

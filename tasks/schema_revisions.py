@@ -1,0 +1,116 @@
+"""Whether a database of MLflow or Prefect has the schema of the installed package, told without importing either.
+
+Both packages move a database from one revision of its schema to the next by Alembic, which notes the revision in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from psflow.ps_runtime.config.environment import prefect_home
+from psflow.ps_runtime.errors import ConfigError
+from psflow.tasks.started_servers import Kind
+
+__all__ = ["check_prefect_database", "prefect_database_fault", "revision_fault", "schema_fault"]
+
+MIGRATIONS: Mapping[Kind, str] = {
+    "mlflow": "store/db_migrations/versions",
+    "prefect": "server/database/_migrations/versions/sqlite",
+}
+NAMES: Mapping[Kind, str] = {"mlflow": "the MLflow store", "prefect": "Prefect's database"}
+PACKAGES: Mapping[Kind, str] = {"mlflow": "MLflow", "prefect": "Prefect"}
+HOW_TO_UPGRADE: Mapping[Kind, str] = {
+    "mlflow": "run `mlflow db upgrade {}`",
+    "prefect": "run `prefect server database upgrade`",
+}
+REVISION = re.compile(r"^revision\b[^=\n]*=\s*[\"'](\w+)[\"']", re.MULTILINE)
+EARLIER = re.compile(r"^down_revision\b[^=\n]*=(.*)", re.MULTILINE)
+LOCK_SECS = 5.0
+"""How long another process may keep the database locked."""
+
+
+def schema_fault(kind: Kind, path: Path) -> str | None:
+    """Return why the database in the file `path` does not fit the installed package, or None if it does or is new.
+
+    Notes
+    -----
+    Changes nothing. Of a file that cannot be read nothing is said: whoever uses it says it. A database of Prefect
+    without flow runs has nothing to lose, and may be one that a server is creating: Prefect completes it.
+    """
+    revision = _stored_revision(kind, path) if path.exists() else None
+    where = f"sqlite:///{path}" if kind == "mlflow" else str(path)
+    return None if revision is None else revision_fault(kind, where, revision)
+
+
+def revision_fault(kind: Kind, where: str, revision: str) -> str | None:
+    """Return why a database with the schema `revision` does not fit the installed package, or None if it does."""
+    earlier = _earlier_revisions(kind)
+    package, now = PACKAGES[kind], version(kind)
+    if revision not in earlier:
+        what = f"{NAMES[kind]} {where} was made by a newer {package}"
+        return f"{what}: {package} {now} does not know its schema, {revision}; upgrade the package {kind}"
+    newest = set(earlier) - {name for names in earlier.values() for name in names}
+    if revision in newest:
+        return None
+    what = f"{NAMES[kind]} {where} was made by an older {package}"
+    expected = f"its schema is {revision}, and {package} {now} expects {', '.join(sorted(newest))}"
+    return f"{what}: {expected}; make a copy, then {HOW_TO_UPGRADE[kind].format(where)}"
+
+
+def prefect_database_fault() -> str | None:
+    """Return why the database of the Prefect servers that psflow starts does not fit the installed Prefect, or None."""
+    path = prefect_home() / "prefect.db"
+    fault = schema_fault("prefect", path)
+    return fault if fault is not None and _is_used(path) else None
+
+
+def check_prefect_database() -> None:
+    """Refuse a database of Prefect, in its home directory, that does not fit the installed Prefect.
+
+    Raises
+    ------
+    ConfigError
+        If it is so.
+    """
+    if (fault := prefect_database_fault()) is not None:
+        raise ConfigError((fault,))
+
+
+def _is_used(path: Path) -> bool:
+    """Return whether a Prefect server that is started here would use the database in the file `path`."""
+    from prefect.settings import get_current_settings  # takes a second, so it is asked for a database with a fault
+
+    settings = get_current_settings()
+    address = settings.server.database.connection_url
+    return settings.api.url is None and (address is None or str(path) in address.get_secret_value())
+
+
+def _stored_revision(kind: Kind, path: Path) -> str | None:
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=LOCK_SECS)) as database:
+            if kind == "prefect" and database.execute("SELECT 1 FROM flow_run LIMIT 1").fetchone() is None:
+                return None
+            row = database.execute("SELECT version_num FROM alembic_version").fetchone()
+    except sqlite3.Error:
+        return None
+    return None if row is None else str(row[0])
+
+
+@functools.cache
+def _earlier_revisions(kind: Kind) -> Mapping[str, tuple[str, ...]]:
+    """Return the revisions that the installed package knows, each with those that come directly before it."""
+    package = find_spec(kind)  # imports nothing
+    folders = package.submodule_search_locations if package is not None else None
+    texts = [file.read_text() for folder in folders or () for file in Path(folder, MIGRATIONS[kind]).glob("*.py")]
+    return {
+        match[1]: tuple(re.findall(r"[\"'](\w+)[\"']", before[1]))
+        for text in texts
+        if (match := REVISION.search(text)) and (before := EARLIER.search(text))
+    }

@@ -1,0 +1,133 @@
+"""Databases of other versions: older ones by the packages' own downgrade, newer ones by a revision nobody knows."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import alembic.command
+import anyio.to_thread
+import prefect.server.database
+import pytest
+import sqlalchemy
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from mlflow.exceptions import MlflowException
+from mlflow.store.db.utils import _get_alembic_config
+from prefect.server.database.alembic_commands import alembic_config, alembic_downgrade
+from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, temporary_settings
+
+from psflow.ps_runtime.errors import ConfigError
+from psflow.tasks.prefect_server.local_server import LocalPrefectServer
+from psflow.tasks.reaching import store_fault
+from psflow.tasks.schema_revisions import revision_fault, schema_fault
+from psflow.tasks.tracking.store import prepare_store, unusable
+from tests.new_databases import copy_prefect_database, copy_store
+
+
+def heads(config: Config, folder: Path | None = None) -> tuple[str, str]:
+    """Return the newest revision, and the one before, as Alembic finds them."""
+    if folder is not None:
+        config.set_main_option("version_locations", str(folder))
+    script = ScriptDirectory.from_config(config)
+    newest = script.get_revision(str(script.get_current_head()))
+    return newest.revision, str(newest.down_revision)
+
+
+def prefect_heads() -> tuple[str, str]:
+    """Return those of Prefect for SQLite, which its own settings choose while it migrates."""
+    return heads(
+        alembic_config(), Path(prefect.server.database.__file__).parent / "_migrations" / "versions" / "sqlite"
+    )
+
+
+def stamp(path: Path, revision: str) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = ?", [revision])
+
+
+@pytest.fixture
+def mlflow_database(tmp_path: Path) -> Path:
+    copy_store(tmp_path)
+    return tmp_path / "mlflow.db"
+
+
+def test_a_store_of_an_older_mlflow_is_refused_with_the_command_that_upgrades_it(mlflow_database: Path) -> None:
+    uri = f"sqlite:///{mlflow_database}"
+    assert store_fault(uri) is None
+    newest, before = heads(_get_alembic_config(uri))
+    engine = sqlalchemy.create_engine(uri)
+    with engine.begin() as connection:
+        config = _get_alembic_config(uri)
+        config.attributes["connection"] = connection
+        alembic.command.downgrade(config, before)
+    engine.dispose()
+    was = mlflow_database.read_bytes()
+    said = store_fault(uri)
+    assert said is not None
+    assert said.startswith(f"the MLflow store {uri} was made by an older MLflow: its schema is {before}, and MLflow ")
+    assert said.endswith(f" expects {newest}; make a copy, then run `mlflow db upgrade {uri}`")
+    with pytest.raises(ConfigError) as refused:
+        prepare_store(uri)
+    assert refused.value.faults == (said,)
+    assert mlflow_database.read_bytes() == was
+
+
+def test_a_store_of_a_newer_mlflow_asks_for_a_newer_package(mlflow_database: Path) -> None:
+    stamp(mlflow_database, "ffffffffffff")
+    said = str(store_fault(f"sqlite:///{mlflow_database}"))
+    assert "was made by a newer MLflow: MLflow " in said
+    assert said.endswith("does not know its schema, ffffffffffff; upgrade the package mlflow")
+
+
+def test_a_database_server_with_another_schema_is_told_by_what_mlflow_says() -> None:
+    _, before = heads(_get_alembic_config(""))
+    error = MlflowException(f"Detected out-of-date database schema (found version {before}, but expected x). Take")
+    said = unusable("postgresql://me:secret@host/db", error, "start it")
+    assert "was made by an older MLflow" in said
+    assert "run `mlflow db upgrade postgresql://" in said
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize("content", [b"", b"no database at all"])
+def test_what_is_no_database_of_mlflow_is_left_to_mlflow(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "mlflow.db").write_bytes(content)
+    assert schema_fault("mlflow", tmp_path / "mlflow.db") is None
+    assert schema_fault("mlflow", tmp_path / "none.db") is None
+
+
+def with_a_run(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("PRAGMA foreign_keys = OFF")
+        database.execute("INSERT INTO flow (name) VALUES ('train')")
+        database.execute("INSERT INTO flow_run (flow_id, name) SELECT id, 'run' FROM flow")
+
+
+def test_runs_of_an_older_prefect_are_not_changed_by_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    newest, before = prefect_heads()
+    path = tmp_path / "prefect.db"
+    copy_prefect_database(tmp_path)
+    with_a_run(path)
+    assert schema_fault("prefect", path) is None
+    with temporary_settings({PREFECT_API_DATABASE_CONNECTION_URL: f"sqlite+aiosqlite:///{path}"}):
+        anyio.run(anyio.to_thread.run_sync, alembic_downgrade, before)  # its migrations ask for a loop
+    said = schema_fault("prefect", path)
+    assert f"{path} was made by an older Prefect: its schema is {before}, and Prefect " in str(said)
+    assert str(said).endswith(f" expects {newest}; make a copy, then run `prefect server database upgrade`")
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.setattr("psflow.tasks.schema_revisions._is_used", lambda _: True)  # the tests' own server is named
+    with pytest.raises(ConfigError, match="was made by an older Prefect"):
+        LocalPrefectServer()
+
+
+def test_a_prefect_database_without_runs_is_left_to_prefect_which_may_be_creating_it(tmp_path: Path) -> None:
+    copy_prefect_database(tmp_path)
+    stamp(tmp_path / "prefect.db", prefect_heads()[1])
+    assert schema_fault("prefect", tmp_path / "prefect.db") is None
+
+
+def test_a_prefect_database_of_the_newest_revision_is_known() -> None:
+    newest, before = prefect_heads()
+    assert revision_fault("prefect", "here", newest) is None
+    assert "newer Prefect" in str(revision_fault("prefect", "here", before + "x"))
