@@ -136,18 +136,19 @@ def read_sample(path: str, format_name: str | None, label: str, stated: Settings
     """
     name = _format_of(path, format_name)
     data = _described(name, path, stated)
-    record_format, types = data.record_format(), data.types
+    record_format, types, most = data.record_format(), data.types, data.max_columns
     set_types = {column: options.type for column, options in data.columns.items() if options.type is not None}
     reading = {key: value for key, value in stated.values.items() if key != "columns"}
     files = list_files(path, record_format.suffixes)
     if not isinstance(record_format, DelimitedText):
-        return replace(_read(path, name, files, record_format), reading=reading, set_types=set_types)
-    if "delimiter" not in reading and (delimiter := _delimiter(files, record_format)) is not None:
+        return replace(_read(path, name, files, record_format, most), reading=reading, set_types=set_types)
+    if "delimiter" not in reading and (delimiter := _delimiter(files, record_format, most)) is not None:
         record_format, reading = replace(record_format, delimiter=delimiter), {"delimiter": delimiter, **reading}
-    names = [column.name for column in Scan(files, replace(record_format, types={})).columns]
+    look = Scan(files, replace(record_format, types={}), max_columns=most)
+    names = [column.name for column in look.columns]
     if record_format.column_names is None:
         _check_header(files[0], names, label)
-    written = _read(path, name, files, replace(record_format, types=dict.fromkeys(names, "string"), na_values=()))
+    written = _read(path, name, files, replace(record_format, types=dict.fromkeys(names, "string"), na_values=()), most)
     blank = () if "na_values" in reading else blank_words(written.table, label)
     if blank:
         record_format = replace(record_format, na_values=(*blank, *NA_VALUES))
@@ -157,11 +158,11 @@ def read_sample(path: str, format_name: str | None, label: str, stated: Settings
     )
     zeros = dict.fromkeys(as_written, "string")
     as_words = {**types, **zeros}
-    read = _read(path, name, files, replace(record_format, types=as_words))
+    read = _read(path, name, files, replace(record_format, types=as_words), most)
     mixed = {column.name: column for column in read.invalid if _is_mixed(column)}
     if mixed:
         as_words |= dict.fromkeys(mixed, "string")
-        read = _read(path, name, files, replace(record_format, types=as_words))
+        read = _read(path, name, files, replace(record_format, types=as_words), most)
     return replace(
         read,
         reading=reading,
@@ -227,11 +228,11 @@ def _has_files(path: str, kind: type[RecordFiles]) -> bool:
     return all(file.url.lower().endswith(kind.suffixes) for file in files)
 
 
-def _read(path: str, name: str, files: Sequence[DataFile], record_format: RecordFormat) -> Sample:
+def _read(path: str, name: str, files: Sequence[DataFile], record_format: RecordFormat, max_columns: int) -> Sample:
     """Read the first records as `record_format` says."""
     import pyarrow as pa
 
-    scan = Scan(files, record_format, allows_invalid=True)
+    scan = Scan(files, record_format, max_columns=max_columns, allows_invalid=True)
     counted = CountedCells()
     tables: list[pa.Table] = []
     is_valid: list[NDArray[np.bool_]] = []
@@ -264,9 +265,9 @@ def _place(record: int, num_files: int, record_format: RecordFormat) -> str:
     return f"row {record_format.first_row + record:,} ({record_format.row_note})"
 
 
-def _delimiter(files: Sequence[DataFile], record_format: DelimitedText) -> str | None:
+def _delimiter(files: Sequence[DataFile], record_format: DelimitedText, max_columns: int) -> str | None:
     """Return what separates cells, if the usual delimiter does not; None if it does."""
-    names = [column.name for column in Scan(files, record_format).columns]
+    names = [column.name for column in Scan(files, record_format, max_columns=max_columns).columns]
     return likely_delimiter(names, record_format.delimiter)
 
 

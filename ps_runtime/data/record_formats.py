@@ -25,6 +25,7 @@ from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.libsvm import LibSvmText
 from psflow.ps_runtime.record_files.libsvm_lines import FEATURES, LABEL
 from psflow.ps_runtime.record_files.parquet import Parquet
+from psflow.ps_runtime.record_files.scan import MAX_COLUMNS
 
 TEXT_OPTIONS = ("delimiter", "column_names", "na_values", "encoding")
 
@@ -66,6 +67,9 @@ class RecordFiles(Format):
     ] = None
 
     invalid: Annotated[Invalid, Key(INVALID)] = "error"
+    max_columns: Annotated[
+        int, Key("How many columns a file may have, beside those that a model was trained on; more are refused.", ge=1)
+    ] = MAX_COLUMNS
 
     def __post_init__(self) -> None:
         keep_plain_fields(self)
@@ -102,6 +106,7 @@ class RecordFiles(Format):
             crosses=self.crosses,
             part=self._input_part(),
             invalid=self.invalid,
+            max_columns=self.max_columns,
             stated=self.stated,
         )
 

@@ -31,7 +31,7 @@ from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.libsvm import LibSvmText
 from psflow.ps_runtime.record_files.listing import list_files
-from psflow.ps_runtime.record_files.scan import Scan
+from psflow.ps_runtime.record_files.scan import MAX_COLUMNS, Scan
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 from psflow.ps_runtime.specs.text_reading import LibSvmReading, TextReading
@@ -72,6 +72,8 @@ class RecordInput:
         Which records the input has; None: all.
     invalid : {"error", "missing", "drop"}
         What becomes of cells that are not of the type of their column.
+    max_columns : int
+        How many columns a file may have, beside those that a model was trained on.
     stated : frozenset of str
         Options of delimited text that hold for these files, if those of training are others.
     batching : Batching
@@ -90,6 +92,7 @@ class RecordInput:
     crosses: Mapping[str, CrossOptions] = field(default_factory=dict)
     part: InputPart | None = None
     invalid: Invalid = "error"
+    max_columns: int = MAX_COLUMNS
     stated: frozenset[str] = frozenset()
     batching: Batching = field(default_factory=Batching)
 
@@ -280,7 +283,8 @@ class RecordInput:
         files = self.files(schema)
         learned = () if schema is None or schema.preprocessing is None else schema.preprocessing.raw_columns
         lists = {column.name: column.type for column in learned if "[" in column.type}
-        look = Scan(files, replace(self.record_format, types={}), lists=lists)
+        most = self.max_columns + len(learned)  # whoever predicts need not allow what training has read
+        look = Scan(files, replace(self.record_format, types={}), lists=lists, max_columns=most)
         known = {column.name: column.type for column in look.columns} | dict(look.unreadable)
         names = chosen(list(known))
         if faults := missing_faults(files[0].shown, "column", names, list(known)):
@@ -304,7 +308,8 @@ class RecordInput:
         columns = schema.preprocessing.raw_columns
         read = self._as_in_training(schema, columns, needs_labels=needs_labels)
         lists = {column.name: column.type for column in columns if "[" in column.type}
-        look = Scan(self.files(schema), replace(read, types={}), lists=lists)
+        most = self.max_columns + len(columns)
+        look = Scan(self.files(schema), replace(read, types={}), lists=lists, max_columns=most)
         return (*(column.name for column in look.columns), *look.unreadable)
 
     def _as_in_training(self, schema: InputSchema, columns: Sequence[RawColumn], *, needs_labels: bool) -> RecordFormat:

@@ -30,7 +30,10 @@ from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Scan", "ScannedChunk"]
+__all__ = ["MAX_COLUMNS", "Scan", "ScannedChunk"]
+
+MAX_COLUMNS = 10_000
+"""A table is seldom wider, and each column takes time and memory before the first record is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class Scan:
         What is read; default: all columns whose types can be.
     lists : mapping of str to str
         The types of columns of lists and arrays in another input: those of lists without a value; see `as_list`.
+    max_columns : int
+        How many columns there may be where all of them are read.
     allows_invalid : bool
         Whether values that are not of the type of their column are reported in each chunk; False: they are errors.
     chunk_bytes : int
@@ -74,8 +79,8 @@ class Scan:
     Raises
     ------
     InputError
-        If the first file cannot be read or lacks a column, or the type of a column cannot be read; while iterating, if
-        any other does, a record cannot be read, or a file changes.
+        If the first file cannot be read, lacks a column or has too many, or the type of a column cannot be read; while
+        iterating, if any other does, a record cannot be read, or a file changes.
 
     Notes
     -----
@@ -109,12 +114,13 @@ class Scan:
         columns: Sequence[str] | None = None,
         *,
         lists: Mapping[str, str] = MappingProxyType({}),
+        max_columns: int = MAX_COLUMNS,
         allows_invalid: bool = False,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         self._files, self._format, self._chunk_bytes = tuple(files), record_format, chunk_bytes
         self._num_bytes = sum(file.size for file in self._files)
-        self._lists = lists
+        self._lists, self._max_columns = lists, max_columns
         self._allows_invalid = allows_invalid
         self._first_types, self._unreadable, self._first_file = self._look(columns)
         self._types = WideningTypes(self._first_types, record_format.types)
@@ -175,6 +181,10 @@ class Scan:
         self, records: OpenRecords, file: DataFile, columns: Sequence[str] | None
     ) -> tuple[dict[str, str], dict[str, str]]:
         names = records.names
+        if columns is None and len(names) > self._max_columns:
+            what = f"{file.shown}: expected at most {self._max_columns:,} columns, got {len(names):,}"
+            how = f"check the delimiter, and that a row is a record; to read it as it is, set max_columns: {len(names)}"
+            raise InputError((f"{what}; {how}",))
         asked = list(self._format.types if columns is None else [*columns, *self._format.types])
         if faults := missing_faults(file.shown, "column", asked, names):
             raise InputError(tuple(faults))

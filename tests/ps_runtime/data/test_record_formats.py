@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 import psflow
 from psflow.ps_runtime.columns.options import ColumnOptions
 from psflow.ps_runtime.data.formats import FORMATS
-from psflow.ps_runtime.data.record_formats import Csv, LibSvm, RecordFiles
+from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, LibSvm, ParquetInput, RecordFiles
 from psflow.ps_runtime.errors import ArgumentTypeError, InputError, UsageError
 
 
@@ -157,3 +162,42 @@ def test_other_columns_that_lack_one_get_none(tmp_path: Path) -> None:
     path.write_text("age,job\n1,2\n")
     with pytest.raises(InputError, match=r"a\.csv has no column 'y'; its columns are 'age', 'job'$"):
         Csv(path, label="y").read().learn("error", "the input")
+
+
+def wide_csv(folder: Path, num_columns: int) -> str:
+    names = [f"c{i}" for i in range(num_columns)]
+    (folder / "wide.csv").write_text("\n".join([",".join(names), *[",".join(["1"] * num_columns)] * 2]) + "\n")
+    return str(folder / "wide.csv")
+
+
+def wide_parquet(folder: Path, num_columns: int) -> str:
+    pq.write_table(pa.table({f"c{i}": [1, 1] for i in range(num_columns)}), folder / "wide.parquet")
+    return str(folder / "wide.parquet")
+
+
+def wide_arrow(folder: Path, num_columns: int) -> str:
+    feather.write_feather(pa.table({f"c{i}": [1, 1] for i in range(num_columns)}), folder / "wide.feather")
+    return str(folder / "wide.feather")
+
+
+def wide_json(folder: Path, num_columns: int) -> str:
+    (folder / "wide.jsonl").write_text(json.dumps({f"c{i}": 1 for i in range(num_columns)}) + "\n")
+    return str(folder / "wide.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("write", "kind"),
+    [(wide_csv, Csv), (wide_parquet, ParquetInput), (wide_arrow, ArrowInput), (wide_json, JsonLinesInput)],
+)
+def test_a_file_with_more_columns_than_allowed_is_refused_before_its_records_are_read(
+    tmp_path: Path, write: Callable[[Path, int], str], kind: type[RecordFiles]
+) -> None:
+    path = write(tmp_path, 6)
+    with pytest.raises(InputError, match=r"wide\.\w+: expected at most 5 columns, got 6; .* set max_columns: 6$"):
+        kind(path=path, label="c0", max_columns=5).read().learn("error", "train")
+    assert kind(path=path, label="c0", max_columns=6).read().learn("error", "train").num_records
+
+
+def test_by_default_ten_thousand_columns_are_allowed(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected at most 10,000 columns, got 10,001"):
+        Csv(path=wide_csv(tmp_path, 10_001), label="c0").read().learn("error", "train")
