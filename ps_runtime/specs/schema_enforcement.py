@@ -133,11 +133,12 @@ def missing_faults(where: str, noun: str, asked: Sequence[str], known: Sequence[
 
     A name that is asked for itself is not suggested for another one.
     """
-    missing = [name for name in dict.fromkeys(asked) if name not in known]
+    there, wanted = set(known), set(asked)  # there may be ten thousand
+    missing = [name for name in dict.fromkeys(asked) if name not in there]
     if len(missing) > MAX_FAULTS:
         some = ", ".join(map(repr, missing[:5])) + (", ..." if len(missing) > 5 else "")
         return [f"{where} lacks {len(missing)} of {len(asked)} {noun}s: {some}{listed_names(noun, known)}"]
-    free = [name for name in known if name not in asked]
+    free = [name for name in known if name not in wanted]
     return [
         f"{where} has no {noun} {name!r}{did_you_mean(name, free) or listed_names(noun, known)}" for name in missing
     ]
