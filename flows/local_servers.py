@@ -19,7 +19,7 @@ OPEN = (
 NAMED_BY = {"prefect": "PREFECT_API_URL, or the Prefect profile", "mlflow": "MLFLOW_TRACKING_URI"}
 
 
-def up(timeout_secs: float, *, with_password: bool = True) -> dict[str, Any]:
+def up(timeout_secs: float, *, with_password: bool = True, upgrade: bool = False) -> dict[str, Any]:
     """Start what is missing; return the addresses of Prefect and MLflow, the same ones when it is done again.
 
     Parameters
@@ -28,12 +28,16 @@ def up(timeout_secs: float, *, with_password: bool = True) -> dict[str, Any]:
         For the servers to answer.
     with_password : bool
         Whether they ask for a password. ``login`` is then the address that logs a browser in.
+    upgrade : bool
+        Whether databases of older versions are upgraded; ``copies`` are then the files as they were.
     """
-    endpoints = bring_up(timeout_secs, with_password=with_password)
+    endpoints = bring_up(timeout_secs, with_password=with_password, upgrade=upgrade)
     facts: dict[str, Any] = {
         "prefect": _facts("prefect", endpoints.prefect),
         "mlflow": _facts("mlflow", endpoints.mlflow),
     }
+    if endpoints.copies:
+        facts["copies"] = [str(copy) for copy in endpoints.copies]
     return facts if with_password else {**facts, "warning": OPEN}
 
 

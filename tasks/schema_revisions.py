@@ -6,8 +6,11 @@ Both packages move a database from one revision of its schema to the next by Ale
 from __future__ import annotations
 
 import functools
+import os
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import closing
 from importlib.metadata import version
@@ -18,7 +21,7 @@ from psflow.ps_runtime.config.environment import prefect_home
 from psflow.ps_runtime.errors import ConfigError
 from psflow.tasks.started_servers import Kind
 
-__all__ = ["check_prefect_database", "prefect_database_fault", "revision_fault", "schema_fault"]
+__all__ = ["check_prefect_database", "prefect_database_fault", "revision_fault", "schema_fault", "upgrade_schema"]
 
 MIGRATIONS: Mapping[Kind, str] = {
     "mlflow": "store/db_migrations/versions",
@@ -27,8 +30,8 @@ MIGRATIONS: Mapping[Kind, str] = {
 NAMES: Mapping[Kind, str] = {"mlflow": "the MLflow store", "prefect": "Prefect's database"}
 PACKAGES: Mapping[Kind, str] = {"mlflow": "MLflow", "prefect": "Prefect"}
 HOW_TO_UPGRADE: Mapping[Kind, str] = {
-    "mlflow": "run `mlflow db upgrade {}`",
-    "prefect": "run `prefect server database upgrade`",
+    "mlflow": "`mlflow db upgrade {}`",
+    "prefect": "`prefect server database upgrade`",
 }
 REVISION = re.compile(r"^revision\b[^=\n]*=\s*[\"'](\w+)[\"']", re.MULTILINE)
 EARLIER = re.compile(r"^down_revision\b[^=\n]*=(.*)", re.MULTILINE)
@@ -61,7 +64,36 @@ def revision_fault(kind: Kind, where: str, revision: str) -> str | None:
         return None
     what = f"{NAMES[kind]} {where} was made by an older {package}"
     expected = f"its schema is {revision}, and {package} {now} expects {', '.join(sorted(newest))}"
-    return f"{what}: {expected}; make a copy, then {HOW_TO_UPGRADE[kind].format(where)}"
+    how = f"run {HOW_TO_UPGRADE[kind].format(where)}, or `psflow up --upgrade`, which copies a file first"
+    return f"{what}: {expected}; {how}"
+
+
+def upgrade_schema(kind: Kind, path: Path) -> Path | None:
+    """Bring a database that an older package has made to the schema of the installed one, behind a copy of its file.
+
+    Returns
+    -------
+    Path or None
+        The copy, which nobody but its owner can read; None if there was nothing to upgrade.
+
+    Raises
+    ------
+    ConfigError
+        If there is a file in place of the copy already, or the package does not upgrade the database.
+    """
+    revision = _stored_revision(kind, path) if path.exists() else None
+    fault = None if revision is None else schema_fault(kind, path)
+    if fault is None or revision not in _earlier_revisions(kind):
+        return None
+    copy = path.with_name(f"{path.name}.{revision}.bak")
+    _copy(path, copy)
+    words = {"mlflow": ["db", "upgrade", f"sqlite:///{path}"], "prefect": ["server", "database", "upgrade", "--yes"]}
+    command = [sys.executable, "-P", "-m", kind, *words[kind]]
+    done = subprocess.run(command, cwd=path.parent, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode or schema_fault(kind, path) is not None:
+        last = (done.stderr or done.stdout).decode(errors="replace").strip().rpartition("\n")[2]
+        raise ConfigError((f"{NAMES[kind]} {path} was not upgraded: {last}; {copy} has what it was before",))
+    return copy
 
 
 def prefect_database_fault() -> str | None:
@@ -81,6 +113,16 @@ def check_prefect_database() -> None:
     """
     if (fault := prefect_database_fault()) is not None:
         raise ConfigError((fault,))
+
+
+def _copy(path: Path, copy: Path) -> None:
+    """Copy a database with what is in its journal."""
+    try:
+        os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        raise ConfigError((f"{copy} is there already, an earlier copy of {path.name}; move it away",)) from None
+    with closing(sqlite3.connect(path, timeout=LOCK_SECS)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
 
 
 def _is_used(path: Path) -> bool:

@@ -22,6 +22,13 @@ def up(
             "whoever can connect to Prefect can start a deployment with a module of his.",
         ),
     ] = False,
+    upgrade: Annotated[
+        bool,
+        typer.Option(
+            "--upgrade",
+            help="Upgrade databases that an older Prefect or MLflow has made, and name the copies that are made first.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> Answer:
     """Start a Prefect and an MLflow server on this machine in the background, unless there is one already.
@@ -33,4 +40,4 @@ def up(
     prepare_environment()
     from psflow.flows.local_servers import up
 
-    return Answer(up(timeout, with_password=not no_auth), has_password=True)
+    return Answer(up(timeout, with_password=not no_auth, upgrade=upgrade), has_password=True)

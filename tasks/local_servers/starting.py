@@ -23,9 +23,9 @@ from psflow.tasks.local_servers import mlflow_program
 from psflow.tasks.local_servers.stopping import end_servers
 from psflow.tasks.prefect_server import process as prefect_program
 from psflow.tasks.prefect_server.api import named_api_url
-from psflow.tasks.schema_revisions import check_prefect_database
+from psflow.tasks.schema_revisions import check_prefect_database, upgrade_schema
 from psflow.tasks.started_servers import Kind, StartedServer, read_started, record_lock, write_started
-from psflow.tasks.tracking.store import artifact_location, is_sqlite, prepare_store, store_uri
+from psflow.tasks.tracking.store import artifact_location, is_sqlite, prepare_store, sqlite_path, store_uri
 
 __all__ = ["Endpoints", "bring_up"]
 
@@ -49,14 +49,21 @@ class Endpoints:
         Started by ``psflow up``; or the address of the API that the environment or the Prefect profile names.
     mlflow : StartedServer or str
         The same, for the store.
+    copies : tuple of Path
+        Those of databases that were upgraded, as they were before.
     """
 
     prefect: StartedServer | str
     mlflow: StartedServer | str
+    copies: tuple[Path, ...] = ()
 
 
 def bring_up(
-    timeout_secs: float = 120.0, ports: Mapping[Kind, int] = PREFERRED_PORTS, *, with_password: bool = True
+    timeout_secs: float = 120.0,
+    ports: Mapping[Kind, int] = PREFERRED_PORTS,
+    *,
+    with_password: bool = True,
+    upgrade: bool = False,
 ) -> Endpoints:
     """Start the servers that are missing, wait until they answer, and return where they are.
 
@@ -71,6 +78,8 @@ def bring_up(
         Which port to take if it is free; another free one is taken if not.
     with_password : bool
         Whether the servers ask for a password: a new one for each, kept where every command finds it.
+    upgrade : bool
+        Whether databases that older versions have made are upgraded, each behind a copy.
 
     Raises
     ------
@@ -88,7 +97,7 @@ def bring_up(
     """
     prefect, store = named_api_url(), store_uri()
     with record_lock(timeout_secs) as home:
-        up = _Up(home, ports, with_password)
+        up = _Up(home, ports, with_password, upgrade)
         try:
             here: StartedServer | str = prefect or up.server("prefect", str(home))
             mlflow = up.server("mlflow", store) if is_sqlite(store) else store
@@ -99,16 +108,18 @@ def bring_up(
         except BaseException:
             up.undo()
             raise
-    return Endpoints(here, mlflow)
+    return Endpoints(here, mlflow, tuple(up.copies))
 
 
 class _Up:
     """What is up and what is being started; the lock is held."""
 
-    def __init__(self, home: Path, ports: Mapping[Kind, int], with_password: bool) -> None:
+    def __init__(self, home: Path, ports: Mapping[Kind, int], with_password: bool, upgrade: bool) -> None:
         self._home = home
         self._ports = ports
         self._with_password = with_password
+        self._upgrade = upgrade
+        self.copies: list[Path] = []
         self._before = [server for server in read_started() if server.process.is_alive() is not False]
         self._started: list[StartedServer] = []
 
@@ -121,6 +132,9 @@ class _Up:
         if temporary_home() is not None:
             what = f"there is no home directory that can be written, where later commands would find {NAMES[kind]}"
             raise ConfigError((f"{what}; {HOW_TO_SET_HOME}",))
+        path = Path(serves, "prefect.db") if kind == "prefect" else sqlite_path(serves)
+        if self._upgrade and path is not None and (copy := upgrade_schema(kind, path)) is not None:
+            self.copies.append(copy)
         if kind == "mlflow":
             prepare_store(serves)
         else:

@@ -21,9 +21,11 @@ from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, temporary_sett
 from psflow.ps_runtime.errors import ConfigError
 from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 from psflow.tasks.reaching import store_fault
-from psflow.tasks.schema_revisions import revision_fault, schema_fault
+from psflow.tasks.schema_revisions import revision_fault, schema_fault, upgrade_schema
 from psflow.tasks.tracking.store import prepare_store, unusable
 from tests.new_databases import copy_prefect_database, copy_store
+
+COPIES = "or `psflow up --upgrade`, which copies a file first"
 
 
 def heads(config: Config, folder: Path | None = None) -> tuple[str, str]:
@@ -53,6 +55,7 @@ def mlflow_database(tmp_path: Path) -> Path:
     return tmp_path / "mlflow.db"
 
 
+@pytest.mark.process
 def test_a_store_of_an_older_mlflow_is_refused_with_the_command_that_upgrades_it(mlflow_database: Path) -> None:
     uri = f"sqlite:///{mlflow_database}"
     assert store_fault(uri) is None
@@ -67,11 +70,17 @@ def test_a_store_of_an_older_mlflow_is_refused_with_the_command_that_upgrades_it
     said = store_fault(uri)
     assert said is not None
     assert said.startswith(f"the MLflow store {uri} was made by an older MLflow: its schema is {before}, and MLflow ")
-    assert said.endswith(f" expects {newest}; make a copy, then run `mlflow db upgrade {uri}`")
+    assert said.endswith(f" expects {newest}; run `mlflow db upgrade {uri}`, {COPIES}")
     with pytest.raises(ConfigError) as refused:
         prepare_store(uri)
     assert refused.value.faults == (said,)
     assert mlflow_database.read_bytes() == was
+    copy = upgrade_schema("mlflow", mlflow_database)
+    assert copy == mlflow_database.with_name(f"mlflow.db.{before}.bak")
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert "was made by an older MLflow" in str(schema_fault("mlflow", copy))
+    assert upgrade_schema("mlflow", mlflow_database) is None
+    assert prepare_store(uri) == uri
 
 
 def test_a_store_of_a_newer_mlflow_asks_for_a_newer_package(mlflow_database: Path) -> None:
@@ -104,6 +113,7 @@ def with_a_run(path: Path) -> None:
         database.execute("INSERT INTO flow_run (flow_id, name) SELECT id, 'run' FROM flow")
 
 
+@pytest.mark.process
 def test_runs_of_an_older_prefect_are_not_changed_by_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     newest, before = prefect_heads()
     path = tmp_path / "prefect.db"
@@ -114,11 +124,15 @@ def test_runs_of_an_older_prefect_are_not_changed_by_a_command(tmp_path: Path, m
         anyio.run(anyio.to_thread.run_sync, alembic_downgrade, before)  # its migrations ask for a loop
     said = schema_fault("prefect", path)
     assert f"{path} was made by an older Prefect: its schema is {before}, and Prefect " in str(said)
-    assert str(said).endswith(f" expects {newest}; make a copy, then run `prefect server database upgrade`")
+    assert str(said).endswith(f" expects {newest}; run `prefect server database upgrade`, {COPIES}")
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
     monkeypatch.setattr("psflow.tasks.schema_revisions._is_used", lambda _: True)  # the tests' own server is named
     with pytest.raises(ConfigError, match="was made by an older Prefect"):
         LocalPrefectServer()
+    copy = upgrade_schema("prefect", path)
+    assert copy == tmp_path / f"prefect.db.{before}.bak"
+    assert schema_fault("prefect", copy) is not None
+    assert schema_fault("prefect", path) is None
 
 
 def test_a_prefect_database_without_runs_is_left_to_prefect_which_may_be_creating_it(tmp_path: Path) -> None:
