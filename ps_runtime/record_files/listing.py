@@ -13,6 +13,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.record_files.files import COMPRESSED, DataFile, look_at, readable
+from psflow.ps_runtime.record_files.partitions import with_folders_apart
 from psflow.ps_runtime.redaction import secret_keys, shown_path
 
 __all__ = ["list_files"]
@@ -39,7 +40,8 @@ def list_files(
     Returns
     -------
     tuple of DataFile
-        In the order of `paths`. Links are files of their own.
+        In the order of `paths`. Links are files of their own. Their `folders` are those below the path, the fixed part
+        of the glob, or what all paths of a sequence share.
 
     Raises
     ------
@@ -63,7 +65,7 @@ def list_files(
             faults += error.faults
     if faults:
         raise InputError(tuple(faults))
-    return tuple(found.values())
+    return tuple(found.values() if len(given) == 1 else with_folders_apart(list(found.values())))
 
 
 def _files_of(given: str, suffixes: tuple[str, ...]) -> list[DataFile]:

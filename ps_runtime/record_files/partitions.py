@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -14,7 +15,7 @@ from psflow.ps_runtime.record_files.text_cells import inferred_type, parse_cells
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["open_records", "partition_cells", "with_folders_above"]
+__all__ = ["open_records", "partition_cells", "with_folders_above", "with_folders_apart"]
 
 BLANK = "__HIVE_DEFAULT_PARTITION__"
 """What writers of partitions call the folder of records without a value."""
@@ -34,9 +35,29 @@ def partition_cells(file: DataFile) -> dict[str, str | None]:
 
 def with_folders_above(file: DataFile, names: Collection[str]) -> DataFile:
     """Return a file with the columns `names` of the folders above what was given, as for one folder of many."""
-    above = file.url.partition("?")[0].split("/")[:-1]
-    named = [folder for folder in above if "=" in folder and unquote(folder.partition("=")[0]) in names]
+    named = [folder for folder in _all_folders(file) if _name(folder) in names]
     return replace(file, folders="/".join([*named, file.folders]))
+
+
+def with_folders_apart(files: Sequence[DataFile]) -> list[DataFile]:
+    """Return files of several paths with the columns of the folders that tell these apart, as for the folder of all.
+
+    They lie below the folder that all files share; a name that one of the files does not have there is no column.
+    """
+    folders = [_all_folders(file) for file in files]
+    num_shared = sum(1 for _ in takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False)))
+    names = set.intersection(*({name for folder in own[num_shared:] if (name := _name(folder))} for own in folders))
+    return [with_folders_above(file, names - partition_cells(file).keys()) for file in files]
+
+
+def _all_folders(file: DataFile) -> list[str]:
+    return file.url.partition("?")[0].split("/")[:-1]
+
+
+def _name(folder: str) -> str | None:
+    """Return the name of the column that a folder stands for."""
+    name, mark, _ = folder.partition("=")
+    return unquote(name) if name and mark else None
 
 
 def open_records(record_format: RecordFormat, file: DataFile, all_files: Sequence[DataFile] = ()) -> OpenRecords:

@@ -16,7 +16,9 @@ from psflow.ps_runtime.record_files.arrow_file import ArrowFile
 from psflow.ps_runtime.record_files.base import RecordFormat
 from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.json_lines import JsonLines
+from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.record_files.parquet import Parquet
+from psflow.ps_runtime.record_files.partitions import partition_cells
 from tests.ps_runtime.record_files.reading import index_of, read_all, table_of, types_of
 
 PARQUET = Parquet()
@@ -93,6 +95,29 @@ def test_types_are_those_of_all_folders(tmp_path: Path) -> None:
         {"x": 2.0, "a": None, "b": "3"},
     ]
     assert table_of(tmp_path, Parquet(types={"a": "string"}))["a"].to_pylist() == ["1", "2.5", None]
+
+
+@pytest.mark.parametrize(
+    "given", ["", "year=*", "year=*/*.parquet", ["year=1", "year=2"], ["year=1/*", "year=2/0.parquet"]]
+)
+def test_a_folder_a_glob_and_a_list_have_the_same_columns(given: str | list[str], tmp_path: Path) -> None:
+    for year in (1, 2):
+        write(tmp_path / f"year={year}" / "0.parquet", FRAME[["x"]][:2].reset_index(drop=True), PARQUET)
+    paths = [str(tmp_path / path) for path in ([given] if isinstance(given, str) else given)]
+    files = list_files(paths, PARQUET.suffixes)
+    assert [partition_cells(file) for file in files] == [{"year": "1"}, {"year": "2"}]
+
+
+def test_a_list_has_the_folders_that_tell_its_paths_apart(tmp_path: Path) -> None:
+    paths = [f"run=7/year={year}/{name}" for year in (1, 2) for name in ("month=1/0.parquet", "month=2/0.parquet")]
+    for path in [*paths, "0.parquet"]:
+        write(tmp_path / path, FRAME[["x"]][:2].reset_index(drop=True), PARQUET)
+    days, stray = [str(tmp_path / path) for path in paths], str(tmp_path / "0.parquet")
+    found = [partition_cells(file) for file in list_files(days, PARQUET.suffixes)]
+    assert found == [{"year": year, "month": month} for year in "12" for month in "12"]
+    of_one_year = [partition_cells(file) for file in list_files(days[:2], PARQUET.suffixes)]
+    assert of_one_year == [{"month": "1"}, {"month": "2"}]
+    assert not any(partition_cells(file) for file in list_files([days[0], stray], PARQUET.suffixes))
 
 
 def test_a_folder_without_the_name_lacks_the_column(tmp_path: Path) -> None:
