@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,10 +63,21 @@ def first_types(lines: Sequence[bytes]) -> dict[str, str]:
         given = [value for value in given if value is None or _kind(value) in kinds]
         if "[" in kind and not any(item is not None for value in given if value is not None for item in value):
             kind = LIST
-        if kind == "float64" and any(isinstance(value, int) and abs(value) > LARGEST_EXACT for value in given):
-            kind = "fractions and whole numbers beyond 2**53"
+        if kind.startswith("float64") and any(_is_long(item) for item in _items(given)):
+            kind = ("lists of " if "[" in kind else "") + "fractions and whole numbers beyond 2**53"
         types[name] = _type_of_strings(given) if kind == "string" else kind
     return types
+
+
+def _items(values: Sequence[Any]) -> Iterator[Any]:
+    """Yield values, and the items of lists in place of these."""
+    for value in values:
+        yield from value if isinstance(value, list) else (value,)
+
+
+def _is_long(value: Any) -> bool:
+    """Return whether a value is a whole number that a float64 may not hold."""
+    return isinstance(value, int) and abs(value) > LARGEST_EXACT
 
 
 def _kinds_of_most(kinds: Sequence[str]) -> set[str]:

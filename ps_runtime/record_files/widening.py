@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psflow.ps_runtime.columns.raw_types import wider_type
 from psflow.ps_runtime.record_files.base import LARGEST_EXACT, InvalidValues, RecordError
@@ -55,7 +55,7 @@ class WideningTypes:
         if name in self._large:
             what = f"{fault}; a number with a fraction beside {self._large[name]} would make that one lose digits"
             raise RecordError(what, fault.record, name)
-        if self.now[name] == "int64":
+        if _is_whole(self.now[name]):
             self._widened.add(name)
         self.now[name] = wider
 
@@ -67,16 +67,16 @@ class WideningTypes:
         Raises
         ------
         RecordError
-            If a number may have lost digits, because it is beyond 2**53 in a column that has widened; arrays are not
-            looked at, whose features are float32 anyway.
+            If a number may have lost digits, because it is beyond 2**53 in a column that has widened.
         """
         for name, raw in self.now.items():
             if name in self._widened:
                 self._check_widened(table, name)
-            elif raw == "int64" and name not in self._large:
-                row = _first_beyond(table, name, LARGEST_EXACT)
-                if row is not None:
-                    self._large[name] = f"{table[name][row].as_py()} in row {first_row + row} of {shown}"
+            elif _is_whole(raw) and name not in self._large:
+                found = _first_beyond(table, name, LARGEST_EXACT)
+                if found is not None:
+                    row, value = found
+                    self._large[name] = f"{value} in row {first_row + row} of {shown}"
 
         for values in invalid:
             for row, value in zip(values.rows.tolist(), values.shown, strict=True):
@@ -84,21 +84,36 @@ class WideningTypes:
                     self._large[values.column] = f"{value} in row {first_row + row} of {shown}"
 
     def _check_widened(self, table: pa.Table, name: str) -> None:
-        row = _first_beyond(table, name, LARGEST_EXACT - 1)  # 2**53 + 1 is read as 2**53
-        if row is not None:
-            got = f"column {name!r} has {table[name][row].as_py()!r} beside whole numbers and fractions"
-            advice = f"set columns.{name}.type: string if these are names, or float64 if its last digits do not count"
+        found = _first_beyond(table, name, LARGEST_EXACT - 1)  # 2**53 + 1 is read as 2**53
+        if found is not None:
+            row, value = found
+            got = f"column {name!r} has {value!r} beside whole numbers and fractions"
+            if "[" in self.now[name]:
+                advice = "write all numbers of its lists with a fraction, or leave the column out"
+            else:
+                advice = (
+                    f"set columns.{name}.type: string if these are names, or float64 if its last digits do not count"
+                )
             raise RecordError(f"{got}: it may have lost digits as a float64; {advice}", row, name)
 
 
-def _first_beyond(table: pa.Table, name: str, limit: int) -> int | None:
-    """Return the first row of a column with a number beyond a limit, or None."""
+def _is_whole(raw: str) -> bool:
+    """Return whether a type is that of whole numbers, or of lists of them."""
+    return raw.partition("[")[0] == "int64"
+
+
+def _first_beyond(table: pa.Table, name: str, limit: int) -> tuple[int, Any] | None:
+    """Return the first number of a column, or of its lists, that is beyond a limit, with its row; or None."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     column = table[name]
-    span = pc.min_max(column)
+    is_list = pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type)
+    numbers = pc.list_flatten(column) if is_list else column
+    span = pc.min_max(numbers)
     low, high = span["min"].as_py(), span["max"].as_py()
     if low is None or (low >= -limit and high <= limit):
         return None
-    rows = pc.indices_nonzero(pc.or_(pc.less(column, -limit), pc.greater(column, limit)))
-    return int(rows[0].as_py())
+    place = int(pc.indices_nonzero(pc.or_(pc.less(numbers, -limit), pc.greater(numbers, limit)))[0].as_py())
+    row = pc.list_parent_indices(column.combine_chunks())[place].as_py() if is_list else place
+    return int(row), numbers[place].as_py()

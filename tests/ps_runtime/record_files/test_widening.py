@@ -78,6 +78,27 @@ def test_a_large_integer_behind_a_fraction_is_refused(make: Any, large: int, tmp
     assert table_of(tmp_path, number, chunk_bytes=8)["id"].to_pylist() == [1, 2, 3, 0.5, 5, float(large)]
 
 
+@pytest.mark.parametrize(
+    ("ids", "fault"),
+    [
+        ([[1], [2], [3], [LARGE], [0.5]], r"row [45] .*'id' (has 9007199254740992.0|expects .* beside 90)"),
+        ([[1], [2], [3], None, [0.5], [-LARGE]], r"row 6 .*'id' has -9007199254740992.0 beside .*write all numbers"),
+        ([[1, 2], [3, 4], [5, 6], [0.5, LARGE]], r"row 4 .*'id' has 9007199254740992.0 beside"),
+        ([[0.5, LARGE]], r"'id' is lists of fractions and whole numbers beyond 2\*\*53"),
+        ([[0.5], [LARGE, 1]], r"'id' is lists of fractions and whole numbers beyond 2\*\*53"),
+    ],
+)
+@pytest.mark.parametrize("chunk_bytes", [8, 4096])
+def test_a_list_that_would_lose_digits_is_refused(ids: list[Any], fault: str, chunk_bytes: int, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"(?s){fault}"):
+        index_of(tmp_path, lines(tmp_path, ids), ["id"], chunk_bytes=chunk_bytes)
+
+
+def test_lists_of_large_integers_alone_stay_as_they_are(tmp_path: Path) -> None:
+    ids = [[1, LARGE], None, [LARGE, 3]]
+    assert table_of(tmp_path, lines(tmp_path, ids))["id"].to_pylist() == ids
+
+
 @pytest.mark.parametrize("make", [csv, lines, parquet])
 def test_integers_that_a_float64_holds_widen(make: Any, tmp_path: Path) -> None:
     kind = make(tmp_path, [1, None, 3, 2**53 - 1, -(2**53) + 1, 0.5] if make is lines else [1, 2, 3, 2**53 - 1, 0.5])
