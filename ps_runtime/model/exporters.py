@@ -67,6 +67,15 @@ class ExportResult:
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Evaluated:
+    """A checkpoint that was evaluated, what writes its export, and the checkpoints beside it."""
+
+    bundle: ExportBundle
+    writer: ModelWriter
+    store: CheckpointStore
+
+
 @dataclass(frozen=True)
 class Exporter(ABC):
     """Decides after every evaluation whether to export.
@@ -147,17 +156,11 @@ class Exporter(ABC):
         if self.is_final_only and not is_the_final_export:
             return None
         with ExportDirectory.of_exporter(files, self.name) as directory:
-            return self._export(directory, bundle, writer, CheckpointStore(model_dir))
+            return self._export(_Evaluated(bundle, writer, CheckpointStore(model_dir)), directory)
 
     @abstractmethod
-    def _export(
-        self,
-        directory: ExportDirectory,
-        bundle: ExportBundle,
-        writer: ModelWriter,
-        store: CheckpointStore,
-    ) -> ExportResult | None:
-        """Do what `export` says; `directory` is ours for the duration of the call, `store` has the checkpoints."""
+    def _export(self, evaluated: _Evaluated, directory: ExportDirectory) -> ExportResult | None:
+        """Do what `export` says; `directory` is ours for the duration of the call."""
 
     def _add(
         self,
@@ -180,14 +183,8 @@ class FinalExporter(Exporter):
 
     is_final_only: ClassVar[bool] = True
 
-    def _export(
-        self,
-        directory: ExportDirectory,
-        bundle: ExportBundle,
-        writer: ModelWriter,
-        store: CheckpointStore,
-    ) -> ExportResult | None:
-        return self._add(directory, bundle, writer)
+    def _export(self, evaluated: _Evaluated, directory: ExportDirectory) -> ExportResult | None:
+        return self._add(directory, evaluated.bundle, evaluated.writer)
 
 
 @dataclass(frozen=True)
@@ -208,14 +205,8 @@ class LatestExporter(Exporter):
         super().__post_init__()
         _check_exports_to_keep(self.exports_to_keep)
 
-    def _export(
-        self,
-        directory: ExportDirectory,
-        bundle: ExportBundle,
-        writer: ModelWriter,
-        store: CheckpointStore,
-    ) -> ExportResult | None:
-        result = self._add(directory, bundle, writer)
+    def _export(self, evaluated: _Evaluated, directory: ExportDirectory) -> ExportResult | None:
+        result = self._add(directory, evaluated.bundle, evaluated.writer)
         directory.keep(self.exports_to_keep)
         return result
 
@@ -254,18 +245,13 @@ class BestExporter(Exporter):
         """Return the record of the best export of `model_dir`; None before the first one."""
         return BestRecord.read(FileStore(model_dir).path(f"export/{self.name}"))
 
-    def _export(
-        self,
-        directory: ExportDirectory,
-        bundle: ExportBundle,
-        writer: ModelWriter,
-        store: CheckpointStore,
-    ) -> ExportResult | None:
+    def _export(self, evaluated: _Evaluated, directory: ExportDirectory) -> ExportResult | None:
+        bundle, writer = evaluated.bundle, evaluated.writer
         best = BestRecord.read(directory.path)
         if not is_better(self.compare_fn, best.metrics if best else None, bundle.metrics):
             if best is None or os.path.isdir(best.path):
                 return None
-            lost = self._lost(best, bundle, store)
+            lost = self._lost(best, bundle, evaluated.store)
             return None if lost is None else self._export_best(directory, lost, writer, best)
         if best is not None and (names := missing(self.compare_fn, best.metrics, bundle.metrics)):
             sentence = "exporter %r: the best so far, of step %d, was evaluated without %s; the best is chosen anew"
