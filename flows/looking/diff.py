@@ -41,7 +41,3 @@ def diff(first: str, second: str, *, shows_all: bool = False) -> Answer:
 
 def _facts(run: RunFacts) -> dict[str, str]:
     return {"run_id": run.run_id, "name": run.name, "status": run.status}
-
-
-def _shown(value: str | None) -> str:
-    return "not set" if value is None else value
