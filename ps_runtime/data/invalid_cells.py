@@ -128,7 +128,7 @@ class InvalidCells:
         columns = tuple(InvalidColumn(**column) for column in facts["columns"])
         return cls(source, int(facts["rows"]), columns, facts["policy"], bool(facts["has_words"]))
 
-    def faults(self, where: str, features: Collection[str] = ()) -> tuple[str, ...]:
+    def faults(self, where: str, features: Collection[str] = (), *, may_drop: bool = True) -> tuple[str, ...]:
         """Return `lines` as the faults of an input that is refused for them; none if it is not.
 
         Parameters
@@ -137,14 +137,16 @@ class InvalidCells:
             What errors call the input.
         features : collection of str
             Columns that the input need not read.
+        may_drop : bool
+            Whether it may leave out rows.
         """
-        if not self.num_rows or self.policy != "error":
+        if not self.num_rows or self.policy == "missing" or (self.policy == "drop" and may_drop):
             return ()
         *others, last = self.lines()
-        advice = (
-            f"correct the data; or set invalid of {where} to drop, which leaves such rows out, or to missing, which "
-            "makes such cells blank"
-        )
+        drop = "drop, which leaves such rows out, or to " if may_drop else ""
+        advice = f"correct the data; or set invalid of {where} to {drop}missing, which makes such cells blank"
+        if self.policy == "drop":
+            advice = f"invalid of {where} is drop, but a prediction has a row for each record; {advice}"
         headers = [column.first.endswith(NAME_OF_COLUMN) for column in self.columns]
         mixed = [column.name for column, is_header in zip(self.columns, headers, strict=True) if not is_header]
         if self.has_words and mixed:

@@ -115,13 +115,13 @@ class RecordDataset(KnownInput):
         self.invalid = scan.invalid
         self._window_records = min(self._order.num_records, window_records)
 
-    def judged(self, non_finite: NonFinite, where: str, features: Sequence[str] = ()) -> Self:
+    def judged(self, non_finite: NonFinite, where: str, features: Sequence[str] = (), *, may_drop: bool = True) -> Self:
         """Return the input itself; RefusedCellsError if it has cells that are refused.
 
-        `features` are columns that it need not read.
+        `features` are columns that it need not read; `may_drop` says whether it may leave out rows.
         """
         refused = self.non_finite if non_finite == "error" and self.non_finite.num_rows else ALL_FINITE
-        invalid = self.invalid.faults(where, features)
+        invalid = self.invalid.faults(where, features, may_drop=may_drop)
         if invalid or refused.columns:
             columns = {f"column {column.name!r}" for column in self.invalid.columns if invalid}
             columns.update(column.name for column in refused.columns)

@@ -179,6 +179,7 @@ class RecordInput:
         ------
         InputError
             If the files cannot be read, lack a column, or have one of another type; or for a refused cell.
+            Without labels it is a prediction, a row for each record: ``invalid="drop"`` refuses what it would drop.
         """
         preprocessing = schema.preprocessing
         assert preprocessing is not None, "files for a model that was trained on arrays are arrays"
@@ -213,7 +214,7 @@ class RecordInput:
             drops=non_finite == "drop",
             part=self.part,
         )
-        return RecordDataset(scanned, self.batching).judged(non_finite, where)
+        return RecordDataset(scanned, self.batching).judged(non_finite, where, may_drop=needs_labels)
 
     def asked(self, non_finite: NonFinite) -> Asked:
         """Return what is asked of the files, whatever they hold; how they are batched does not count."""

@@ -302,3 +302,18 @@ def test_a_header_that_is_repeated_is_invalid_in_every_column(tmp_path: Path) ->
     assert (data.num_records, data.distinct_labels().tolist()) == (120, [0, 1])  # type: ignore[union-attr]
     assert [feature.num_ids for feature in data.schema().features] == [3, 3]
     assert opened(written(tmp_path, "csv", words, "one"), features=["town"]).num_records == 40
+
+
+@pytest.mark.parametrize("invalid", ["error", "missing", "drop"])
+def test_a_prediction_has_a_row_for_each_record_or_is_refused(invalid: Any, tmp_path: Path) -> None:
+    path = written(tmp_path, "csv", with_total())
+    schema = opened(path, invalid="drop", columns={"x": ColumnOptions(impute="mean")}).schema()
+    given = Csv(path=str(path), invalid=invalid).read()
+    if invalid == "missing":
+        assert given.open(schema, "keep", "the predict input", needs_labels=False).num_records == ROWS
+        return
+    with pytest.raises(
+        InputError, match=r"row 32 .* is 'Total'; .*set invalid of the predict input to missing"
+    ) as caught:
+        given.open(schema, "keep", "the predict input", needs_labels=False)
+    assert ("is drop, but a prediction has a row for each record" in str(caught.value)) == (invalid == "drop")
