@@ -15,6 +15,7 @@ from psflow.flows.parameters.configuration import Conf, read_conf
 from psflow.flows.parameters.pipeline import PipelineParameters, pipeline_parameters
 from psflow.flows.parameters.resolved_config import resolve
 from psflow.flows.planning.schedules import schedule_of
+from psflow.flows.prefect_runs.overlap import overlap_tag
 from psflow.ps_runtime.config.files import is_override
 from psflow.ps_runtime.errors import ConfigError, UsageError
 from psflow.ps_runtime.redaction import secret_keys
@@ -73,14 +74,19 @@ def _of(conf: Conf) -> list[RunnerDeployment]:
         "pipeline": training | {"pipeline": parameters.pipeline.model_dump(mode="json")},
     }
     wanted = conf.sections.schedule
-    schedule = None if wanted is None else schedule_of(wanted, conf.settings.origins)
+    tags = [FLOW_RUN_TAG, parameters.experiment]
+    schedules: dict[str, Schedule] = {}
+    overlap: dict[str, list[str]] = {}
+    if wanted is not None:
+        schedules[wanted.flow] = schedule_of(wanted, conf.settings.origins)
+        overlap[wanted.flow] = [overlap_tag(wanted.overlap)]
     return [
         _deployment(
             name,
             parameters.experiment,
             {"parameters": told[name]},
-            [FLOW_RUN_TAG, parameters.experiment],
-            schedule if wanted is not None and wanted.flow == name else None,
+            [*tags, *overlap.get(name, ())],
+            schedules.get(name),
         )
         for name in OF_A_CONFIGURATION
     ]

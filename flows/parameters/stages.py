@@ -13,6 +13,7 @@ from psflow.flows.parameters.predict import PredictChoice
 
 __all__ = [
     "EvaluateStage",
+    "Overlap",
     "PredictStage",
     "ScheduleParameters",
     "Sections",
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 Stage = Literal["train", "evaluate", "export", "predict"]
+Overlap = Literal["skip", "queue"]
 Stages = Annotated[tuple[Stage, ...], Field(strict=False, min_length=1)]
 
 
@@ -84,6 +86,11 @@ class ScheduleParameters(FlowParameters):
     )
     interval_secs: float | None = Field(None, ge=1, le=MAX_INTERVAL_SECS, description="Seconds between two starts.")
     timezone: str = Field("UTC", min_length=1, description="Time zone of cron, such as Europe/Berlin.")
+    overlap: Overlap = Field(
+        "skip",
+        description="What a run does that is due while another one of its deployment runs on this host: skip, it ends "
+        "as Skipped; queue, it waits for the other one.",
+    )
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from prefect import Flow
+from prefect.client.schemas.objects import State
 
+from psflow.flows.prefect_runs.overlap import without_overlap
 from psflow.ps_runtime.redaction import public
 
 __all__ = ["public_flow"]
@@ -23,10 +25,14 @@ class PublicFlow(Flow[P, R]):
         return {name: public(value) for name, value in super().serialize_parameters(parameters).items()}
 
 
-def public_flow(name: str, flow_run_name: Callable[[], str] | str) -> Callable[[Callable[P, R]], PublicFlow[P, R]]:
+def public_flow(
+    name: str, flow_run_name: Callable[[], str] | str
+) -> Callable[[Callable[P, R]], PublicFlow[P, R | State[None]]]:
     """Return a decorator as ``prefect.flow``, for a flow that keeps no results."""
 
-    def decorate(function: Callable[P, R]) -> PublicFlow[P, R]:
-        return PublicFlow(function, name=name, flow_run_name=flow_run_name, persist_result=False)
+    def decorate(function: Callable[P, R]) -> PublicFlow[P, R | State[None]]:
+        flow = PublicFlow[P, R | State[None]](function, name=name, flow_run_name=flow_run_name, persist_result=False)
+        flow.fn = without_overlap(function)  # after Prefect has taken the version from the file of the flow
+        return flow
 
     return decorate

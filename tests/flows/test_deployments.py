@@ -66,7 +66,7 @@ def test_credentials_are_not_served() -> None:
 def test_a_configuration_is_served_with_its_parameters_and_schedule(tmp_path: Path) -> None:
     pipeline, train = configured([conf('pipeline: {predict: {input: "a.csv"}}\nschedule: {cron: "0 3 * * *"}')])
     assert (pipeline.full_name, train.full_name) == ("pipeline/t", "train/t")
-    assert (pipeline.tags, train.tags) == (["psflow", "t"], ["psflow", "t"])
+    assert (pipeline.tags, train.tags) == (["psflow", "t", "overlap:skip"], ["psflow", "t"])
     told = train.parameters["parameters"]
     assert told["input"]["train"]["path"] == f"{tmp_path}/t.csv"
     assert told["code_dir"] == str(tmp_path)
@@ -79,8 +79,9 @@ def test_a_configuration_is_served_with_its_parameters_and_schedule(tmp_path: Pa
 
 
 def test_an_interval_starts_what_it_names() -> None:
-    pipeline, train = configured([conf("schedule: {flow: train, interval_secs: 90}")])
+    pipeline, train = configured([conf("schedule: {flow: train, interval_secs: 90, overlap: queue}")])
     assert pipeline.schedules == []
+    assert (pipeline.tags, train.tags) == (["psflow", "t"], ["psflow", "t", "overlap:queue"])
     assert [each.schedule.interval for each in train.schedules or []] == [timedelta(seconds=90)]
 
 
@@ -92,6 +93,7 @@ def test_an_interval_starts_what_it_names() -> None:
         ("schedule: {interval_secs: 60, timezone: Mars/Olympus}", r"^t\.yaml:9: schedule\.timezone: .*Mars/Olympus"),
         ("schedule: {interval_secs: 1.0e+300}", r"^t\.yaml:9: schedule\.interval_secs: expected a number <= 31622400"),
         ("schedule: {cron: 3}", r"t\.yaml:9: schedule\.cron: expected a string, got 3"),
+        ("schedule: {interval_secs: 60, overlap: skips}", r"^t\.yaml:9: schedule\.overlap: expected .*skip.*"),
     ],
 )
 def test_a_wrong_schedule_is_told_with_its_file(text: str, words: str) -> None:
