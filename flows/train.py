@@ -33,6 +33,7 @@ from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.cluster.missing_workers import slots_needed
 from psflow.ps_runtime.config.files import Settings
+from psflow.ps_runtime.estimator.attempt import FLOW_RUNS
 from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.owners import JOB_ID, MODEL_DIR, TO_COMPLETE
 from psflow.tasks.roles.logs import RoleLogs
@@ -120,7 +121,8 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
         if not is_own:
             check_capacity(client, slots_needed(job.roles, cluster.min_workers))
         check()
-        links = current_links(client, attempt.model_dir, parameters)
+        links = current_links(client, attempt.model_dir, parameters, attempt.record.facts.get(FLOW_RUNS, {}))
+        attempt.note_flow_runs(links.flow_runs)
         tracker = stack.enter_context(_recorded(planned, parameters, links))
         watched = Watched(job, parameters, attempt.plan.datasets.get("eval"), links, partial(what_is_on_disk, attempt))
         with Watch(watched, tracker, get_run_logger()) as watch:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from distributed import Client
 from prefect.runtime import flow_run
@@ -15,6 +16,9 @@ from psflow.tasks.tracking.pages import link
 from psflow.tasks.tracking.run import NOTE
 
 __all__ = ["PageLinks", "current_links"]
+
+MAX_FLOW_RUNS = 50
+"""That are named: MLflow takes 8,000 characters in a tag, and a link has about 120."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class PageLinks:
         None where there is none.
     model_dir, registered_model : str
         Absolute path, and name in the MLflow registry.
+    earlier_flow_runs : mapping of str to str or None
+        Those of earlier attempts, oldest first: the page of each by its id.
     """
 
     prefect_flow_run: str | None
@@ -38,12 +44,22 @@ class PageLinks:
     dask_dashboard: str | None
     model_dir: str
     registered_model: str
+    earlier_flow_runs: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def flow_runs(self) -> dict[str, str | None]:
+        """The flow runs of the last `MAX_FLOW_RUNS` attempts, this one at the end."""
+        runs = {run_id: page for run_id, page in self.earlier_flow_runs.items() if run_id != self.prefect_flow_run}
+        if self.prefect_flow_run is not None:
+            runs[self.prefect_flow_run] = self.prefect_page
+        return dict(list(runs.items())[-MAX_FLOW_RUNS:])
 
     def tags(self) -> dict[str, str | None]:
         """Return tags of the MLflow run: the ids, and a description in markdown; None for what there is not."""
         return {
             "psflow.model_dir": without_secrets(self.model_dir),
             "psflow.prefect_flow_run": self.prefect_flow_run,
+            "psflow.prefect_flow_runs": ", ".join(self.flow_runs) or None,
             "psflow.prefect_page": self.prefect_page,
             "psflow.dask_dashboard": self.dask_dashboard,
             NOTE: self.note(),
@@ -54,12 +70,17 @@ class PageLinks:
         places = {"model_dir": f"`{without_secrets(self.model_dir)}`", "registered model": f"`{self.registered_model}`"}
         if self.prefect_flow_run is not None:
             places["Prefect flow run"] = link(self.prefect_flow_run, self.prefect_page)
+        earlier = [link(run_id, page) for run_id, page in self.flow_runs.items() if run_id != self.prefect_flow_run]
+        if earlier:
+            places["Prefect flow runs of earlier attempts"] = ", ".join(earlier)
         if self.dask_dashboard is not None:
             places["Dask dashboard, while it runs"] = link(self.dask_dashboard, self.dask_dashboard)
         return "\n".join(f"- {what}: {where}" for what, where in places.items())
 
 
-def current_links(client: Client, model_dir: str, parameters: TrainParameters) -> PageLinks:
+def current_links(
+    client: Client, model_dir: str, parameters: TrainParameters, earlier_flow_runs: Mapping[str, str | None]
+) -> PageLinks:
     """Return the places of the job that the current flow run trains on a cluster.
 
     Notes
@@ -74,6 +95,7 @@ def current_links(client: Client, model_dir: str, parameters: TrainParameters) -
         dask_dashboard=None if dashboard is None else without_secrets(dashboard),
         model_dir=model_dir,
         registered_model=parameters.registered_model,
+        earlier_flow_runs=earlier_flow_runs,
     )
 
 

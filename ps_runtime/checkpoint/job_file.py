@@ -55,6 +55,7 @@ class JobFacts(TypedDict, total=False):
     completed_step: int | None
     forked_from: ForkFacts
     code_digest: str | None
+    flow_runs: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -37,7 +37,7 @@ from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.worker_context import check_task
 from psflow.ps_runtime.transport.connecting import transport_named
 
-__all__ = ["CODE_DIGEST", "COMPLETED_STEP", "ENDED_STEP", "Attempt", "job_seed"]
+__all__ = ["CODE_DIGEST", "COMPLETED_STEP", "ENDED_STEP", "FLOW_RUNS", "Attempt", "job_seed"]
 
 ENDED_STEP = "ended_step"
 """What job.json calls the step at which all roles of the last attempt came to their end."""
@@ -45,6 +45,8 @@ COMPLETED_STEP = "completed_step"
 """What it calls that step once MLflow has all of it."""
 CODE_DIGEST = "code_digest"
 """What it calls the digest of the user's code in the last attempt."""
+FLOW_RUNS = "flow_runs"
+"""What it calls the Prefect flow runs of the attempts, oldest first: the page of each by its id."""
 
 logger = logging.getLogger(__name__)
 
@@ -206,6 +208,10 @@ class Attempt:
     def note_run(self, run_id: str) -> None:
         """Remember the MLflow run, so that a resumed job goes on with it."""
         self.record = self._file.update(run_id=run_id)
+
+    def note_flow_runs(self, flow_runs: Mapping[str, str | None]) -> None:
+        """Remember the Prefect flow runs of the attempts, and their pages, so that a resumed job names them."""
+        self.record = self._file.update(flow_runs=dict(flow_runs))
 
     def note_ended(self, step: int) -> None:
         """Remember that all roles came to their end at `step`."""

@@ -156,6 +156,8 @@ def test_a_killed_run_is_closed_and_its_retry_resumes_the_same_mlflow_run(served
     wait_for(lambda: served.state(again) == "COMPLETED", START_SECS, "the second run")
     [run] = runs()
     assert (run.info.status, run.data.tags["psflow.attempts"]) == ("FINISHED", "2")
+    assert run.data.tags["psflow.prefect_flow_runs"] == f"{run_id}, {again}"
+    assert f"earlier attempts: [{run_id}](http" in run.data.tags["mlflow.note.content"]
 
 
 def test_a_schedule_of_every_minute_trains_twice_each_its_own_run(served: Served) -> None:
