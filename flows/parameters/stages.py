@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from psflow.flows.parameters.base import FlowParameters, Strings
+from psflow.flows.parameters.base import FlowParameters, KeyFaultsError, Strings
 from psflow.flows.parameters.evaluate import EvaluateChoice
 from psflow.flows.parameters.export import ExportChoice
 from psflow.flows.parameters.predict import PredictChoice
@@ -96,6 +96,8 @@ class ScheduleParameters(FlowParameters):
     def _one_of_them(self) -> Self:
         if (self.cron is None) == (self.interval_secs is None):
             raise ValueError("expected cron or interval_secs, got both or none")
+        if self.interval_secs is not None and self.timezone != "UTC":
+            raise KeyFaultsError({"timezone": f"expected it with cron alone, got {self.timezone!r} with interval_secs"})
         return self
 
 

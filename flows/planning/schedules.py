@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from prefect._vendor.croniter.croniter import CroniterBadDateError, croniter  # as CronSchedule does
-from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
+from prefect.client.schemas.schedules import CronSchedule
 from prefect.schedules import Cron, Interval, Schedule
 from pydantic import ValidationError
 
@@ -29,23 +29,16 @@ def schedule_of(wanted: ScheduleParameters, origins: Mapping[str, Origin]) -> Sc
     Raises
     ------
     ConfigError
-        If Prefect refuses the cron expression, the interval or the time zone, or the expression names no day there is.
+        If Prefect refuses the cron expression or the time zone, or the expression names no day there is.
     """
+    if wanted.interval_secs is not None:
+        return Interval(timedelta(seconds=wanted.interval_secs), timezone=wanted.timezone)
     try:
-        if wanted.interval_secs is not None:
-            interval = timedelta(seconds=wanted.interval_secs)
-            IntervalSchedule(interval=interval, timezone=wanted.timezone)  # Interval itself does not look at it
-            return Interval(interval, timezone=wanted.timezone)
-        CronSchedule(cron=str(wanted.cron), timezone=wanted.timezone)  # nor does Cron look at the time zone
+        CronSchedule(cron=str(wanted.cron), timezone=wanted.timezone)  # Cron itself does not look at the time zone
         croniter(wanted.cron).get_next()  # and neither looks whether it ever comes
         return Cron(str(wanted.cron), timezone=wanted.timezone)
     except ValidationError as error:
-        faults = [(_key(fault["loc"]), str(fault["msg"])) for fault in error.errors()]
+        faults = [(f"schedule.{'.'.join(map(str, fault['loc']))}", str(fault["msg"])) for fault in error.errors()]
     except CroniterBadDateError:
         faults = [("schedule.cron", f"{wanted.cron!r} names a day that never comes")]
     raise ConfigError(tuple(f"{origins.get(key, origins['schedule'])}: {key}: {reason}" for key, reason in faults))
-
-
-def _key(place: tuple[int | str, ...]) -> str:
-    """Return the key of a fault; Prefect's schedule of intervals looks at its time zone only as a whole."""
-    return f"schedule.{'.'.join(map(str, place or ('timezone',)))}"
