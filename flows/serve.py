@@ -7,11 +7,12 @@ import contextvars
 import logging
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from types import FrameType
 from typing import Any, NoReturn, Self
+from uuid import UUID
 
 import httpx
 import psutil
@@ -19,9 +20,10 @@ from prefect.logging import get_logger
 from prefect.runner import Runner
 
 from psflow.flows.deployments import configured, general
+from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.deadline import stop_clock
 from psflow.ps_runtime.errors import UsageError
-from psflow.tasks.orphaned_runs import close_orphaned_runs
+from psflow.tasks.orphaned_runs import close_orphaned_runs, note_cancelling
 from psflow.tasks.prefect_server.api import check_named_api, named_api_url, prefect_api
 from psflow.tasks.started_servers import found
 from psflow.tasks.tracking.store import prepare_store, reason_of
@@ -33,8 +35,12 @@ CLOSE_SECS = 60.0
 """For the last look; a server that hangs may take that long to answer."""
 RUNS_SECS = 6.0
 """For runs to end well; what they do not record in time is recorded after that."""
+NOTE_SECS = 0.5
+"""For Prefect to take that they are to end, once all have ended."""
 RUN = "prefect.engine"
 """The module that is the program of a run that Prefect starts."""
+RUN_ID = "PREFECT__FLOW_RUN_ID"
+"""The variable that tells it which one it is."""
 
 _log = get_logger("psflow")
 
@@ -92,7 +98,7 @@ class _Ending:
         if self.received is None:
             self.received = signal.Signals(number)
             stop_clock.begin(self.received)
-            _end_runs()
+            _end_runs(self.received)
         raise KeyboardInterrupt
 
     @contextmanager
@@ -105,19 +111,36 @@ class _Ending:
             signal.signal(signal.SIGINT, previous)
 
 
-def _end_runs() -> None:
+def _end_runs(received: signal.Signals) -> None:
     """Terminate the runs that the runner has started, and kill what has not ended in time, with all that it started."""
-    runs = []
+    runs, owners = [], {}
     for child in psutil.Process().children():
         with suppress(psutil.Error):  # it has just ended
             if RUN in child.cmdline():
+                if (run_id := child.environ().get(RUN_ID)) is not None:
+                    owners[UUID(run_id)] = ProcessId.of(child.pid)
                 child.terminate()
                 runs.append(child)
+    noting = _noting(owners, f"ended by {received.name} to psflow serve")
     _, slow = psutil.wait_procs(runs, RUNS_SECS)
     for run in slow:
         with suppress(psutil.Error):
             for process in (*run.children(recursive=True), run):
                 process.kill()
+    noting.join(stop_clock.limited(NOTE_SECS))
+
+
+def _noting(runs: Mapping[UUID, ProcessId], why: str) -> threading.Thread:
+    """Begin to say of runs that they are to end, in a thread: they have their time, whether Prefect answers or not."""
+
+    def note() -> None:
+        with suppress(Exception):  # those of a server that does not answer are closed as killed ones later
+            if runs:
+                note_cancelling(runs, why)
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=[note], name="psflow-ending", daemon=True)
+    thread.start()
+    return thread
 
 
 class _Runner(Runner):

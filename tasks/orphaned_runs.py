@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
+from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.redaction import without_secrets
-from psflow.tasks.owners import OWNER, TO_COMPLETE, ended_step, is_orphaned
+from psflow.tasks.owners import OWNER, TO_COMPLETE, ended_step, is_orphaned, owner_text
 from psflow.tasks.tracking.running import unended_runs
 from psflow.tasks.tracking.store import mlflow_client, prepare_store
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.objects import FlowRun
+    from prefect.client.schemas.objects import FlowRun, State
 
-__all__ = ["FLOW_RUN_TAG", "NOT_RECORDED", "close_flow_runs", "close_mlflow_runs", "close_orphaned_runs"]
+__all__ = [
+    "FLOW_RUN_TAG",
+    "NOT_RECORDED",
+    "close_flow_runs",
+    "close_mlflow_runs",
+    "close_orphaned_runs",
+    "note_cancelling",
+]
 
 FLOW_RUN_TAG = "psflow"
 MAX_FLOW_RUNS = 200
@@ -50,7 +60,10 @@ def close_orphaned_runs() -> int:
 
 
 def close_flow_runs() -> int:
-    """Mark flow runs of psflow without a process, and their task runs, as crashed; return how many flow runs."""
+    """Mark flow runs of psflow without a process, and their task runs, as crashed; return how many flow runs.
+
+    Those that were to end are cancelled: how their process ended makes no difference then.
+    """
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter
 
@@ -61,20 +74,37 @@ def close_flow_runs() -> int:
             r for r in client.read_flow_runs(flow_run_filter=mine, limit=MAX_FLOW_RUNS) if is_orphaned(r.labels)
         ]
         for run in orphaned:
-            _crash(client, run)
+            _close(client, run)
     return len(orphaned)
 
 
-def _crash(client: SyncPrefectClient, run: FlowRun) -> None:
+def _close(client: SyncPrefectClient, run: FlowRun) -> None:
     from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
-    from prefect.states import Crashed
+    from prefect.states import Cancelled, Crashed
 
+    state: State[Any] = Crashed(message=MESSAGE)
+    if run.state is not None and run.state.is_cancelling():
+        state = Cancelled(message=run.state.message)
     of_this = FlowRunFilter.model_validate({"id": {"any_": [run.id]}})
     open_tasks = TaskRunFilter.model_validate({"state": {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED"]}}})
     for task_run in client.read_task_runs(flow_run_filter=of_this, task_run_filter=open_tasks, limit=MAX_FLOW_RUNS):
-        client.set_task_run_state(task_run.id, Crashed(message=MESSAGE), force=True)
-    client.set_flow_run_state(run.id, Crashed(message=MESSAGE), force=True)
-    _log.warning("flow run %r is marked as crashed: %s", run.name, MESSAGE)
+        client.set_task_run_state(task_run.id, state, force=True)
+    client.set_flow_run_state(run.id, state, force=True)
+    _log.warning("flow run %r is marked as %s: %s", run.name, str(state.name).lower(), state.message or MESSAGE)
+
+
+def note_cancelling(processes: Mapping[UUID, ProcessId], message: str) -> None:
+    """Say of flow runs that they are to end, and in which processes they run; of one that has ended nothing is said.
+
+    Whatever becomes of these processes, the runs are cancelled: by themselves, else by `close_flow_runs`.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.states import Cancelling
+
+    with get_client(sync_client=True) as client:
+        for run_id, process in processes.items():
+            client.update_flow_run_labels(run_id, {OWNER: owner_text(process)})
+            client.set_flow_run_state(run_id, Cancelling(message=message))
 
 
 def close_mlflow_runs() -> int:

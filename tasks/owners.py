@@ -37,9 +37,9 @@ TO_COMPLETE = (
 """What to do about an MLflow run that lacks something."""
 
 
-def owner_text() -> str:
-    """Return this process as text, for the tag or label `OWNER`."""
-    return json.dumps(asdict(ProcessId.current()))
+def owner_text(process: ProcessId | None = None) -> str:
+    """Return a process as text, for the tag or label `OWNER`; default: this one."""
+    return json.dumps(asdict(process or ProcessId.current()))
 
 
 def trains(notes: Mapping[str, object]) -> bool:

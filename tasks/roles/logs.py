@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 def leave_traces_out() -> None:
     """Keep Prefect from logging tracebacks of errors that say all there is to say, some of them thrice. Idempotent.
 
-    Nor is it an error of each task run if somebody has interrupted the flow run, which says so.
+    Nor is it an error of the flow run, or of each task run, if it was cancelled or skipped: its state says so.
     """
     for name in ("prefect.flow_runs", "prefect.task_runs", "prefect.engine"):
         logging.getLogger(name).addFilter(_without_trace)  # which takes a filter once, however often it is given
@@ -43,7 +43,9 @@ def leave_traces_out() -> None:
 
 
 def _without_trace(record: logging.LogRecord) -> bool:
-    if record.exc_info and isinstance(record.exc_info[1], PsflowError | CancelledRun | None):
+    if record.exc_info and isinstance(record.exc_info[1], CancelledRun):
+        return False
+    if record.exc_info and isinstance(record.exc_info[1], PsflowError | None):
         record.exc_info = record.exc_text = None
     return True
 

@@ -354,3 +354,27 @@ def test_a_cancellation_ends_every_role_in_time(place: Place, scene: str) -> Non
             secs_to_end(command, "SIGTERM")
         assert not alive, f"{secs:.1f} s"
         wait_for(lambda: client.read_flow_run(run.id).state_name == "Cancelled", 5.0, "the flow run")
+
+
+@pytest.mark.parametrize("moment", ["before it has begun", "while it trains"])
+def test_a_run_that_hangs_as_serving_ends_is_cancelled(place: Place, moment: str) -> None:
+    with servers_up(place) as (server, _), client_of(server) as client:
+        if moment == "while it trains":
+            command = begun_to_serve(place, server)
+        else:
+            command = place.start("serve", "digits.yaml")
+            wait_for(lambda: "serving train/small" in place.log.read_text(), READY_SECS, "psflow serve")
+            Served(place.project, client, place.mlflow.url, command).start("train/small")
+        run_process = wait_for(lambda: runs_below(command), READY_SECS, "the process of the run")[0]
+        run_process.suspend()
+        [run] = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=1)
+        _, all_secs = secs_to_end(command, "SIGTERM")
+        assert run.state is not None
+        assert run.state.is_running() if moment == "while it trains" else run.state.is_pending()
+        assert command.wait() == 128 + signal.SIGTERM
+        assert all_secs < STOP_SECS
+        wait_for(lambda: client.read_flow_run(run.id).state_name == "Cancelled", 5.0, "the flow run")
+
+
+def runs_below(command: psutil.Popen) -> list[psutil.Process]:
+    return [child for child in command.children() if "prefect.engine" in child.cmdline()]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import psutil
@@ -19,6 +20,7 @@ from prefect.flows import load_flow_from_entrypoint
 
 from psflow.flows.deployments import FLOWS, configured, general
 from psflow.flows.serve import _Ending, _Patient, serve
+from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.errors import ConfigError, UsageError
 from psflow.ps_runtime.estimator.canned import CANNED
 from psflow.tasks.started_servers import Servers
@@ -144,6 +146,31 @@ def test_a_run_that_has_just_ended_leaves_no_other_to_be_killed(monkeypatch: pyt
         signal.raise_signal(signal.SIGINT)
     assert run.wait(200) == -signal.SIGTERM
     assert ending.received is signal.SIGINT
+
+
+@pytest.mark.process
+def test_of_a_run_that_has_to_be_killed_as_serving_ends_prefect_knows_that_it_was_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run_id = uuid4()
+    program = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); input()"
+    run = psutil.Popen(
+        [sys.executable, "-c", program, "prefect.engine"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PREFECT__FLOW_RUN_ID": str(run_id)},
+    )
+    assert run.stdout.readline() == b"\n"
+    process = ProcessId.of(run.pid)
+    noted: list[Any] = []
+    monkeypatch.setattr("psflow.flows.serve.note_cancelling", lambda *facts: noted.append(facts))
+    monkeypatch.setattr("psflow.flows.serve.NOTE_SECS", 60.0)
+    monkeypatch.setattr("psflow.flows.serve.RUNS_SECS", 0.01)
+    monkeypatch.setattr(psutil.Process, "children", lambda self, recursive=False: [] if recursive else [run])
+    with pytest.raises(KeyboardInterrupt), _Ending().at_ctrl_c():
+        signal.raise_signal(signal.SIGINT)
+    assert run.wait(200) == -signal.SIGKILL
+    assert noted == [({run_id: process}, "ended by SIGINT to psflow serve")]
 
 
 def test_serving_outlives_an_api_that_answers_with_503_or_not_at_all(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,12 +15,18 @@ from prefect import flow, task
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Pending, Running
+from prefect.states import Completed, Pending, Running
 
 from psflow.ps_runtime.checkpoint.job_file import JobRecord
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.estimator.attempt import ENDED_STEP
-from psflow.tasks.orphaned_runs import FLOW_RUN_TAG, close_flow_runs, close_mlflow_runs, close_orphaned_runs
+from psflow.tasks.orphaned_runs import (
+    FLOW_RUN_TAG,
+    close_flow_runs,
+    close_mlflow_runs,
+    close_orphaned_runs,
+    note_cancelling,
+)
 from psflow.tasks.owners import JOB_ID, KIND, MODEL_DIR, OWNER, owner_text
 
 ME = ProcessId.current()
@@ -69,6 +75,22 @@ def test_only_flow_runs_of_psflow_without_a_process_are_closed(client: SyncPrefe
     assert str(client.read_flow_run(dead).state.message).startswith("its process is gone, killed or lost with its host")
     for run_id in (living, unknown, of_others):
         assert states(client, run_id) == ["RUNNING", "PENDING", "RUNNING"]
+
+
+@pytest.mark.cluster(shared=True)
+def test_a_run_that_was_to_end_is_cancelled_when_its_process_is_killed(client: SyncPrefectClient) -> None:
+    training, begins, ended = (flow_run(client, None, FLOW_RUN_TAG) for _ in range(3))
+    client.set_flow_run_state(begins, Pending(), force=True)
+    client.set_flow_run_state(ended, Completed())
+    dead = replace(ME, started=ME.started + 1)
+
+    note_cancelling(dict.fromkeys((training, begins, ended), dead), "psflow serve was ended by SIGTERM")
+
+    assert [states(client, run_id)[0] for run_id in (training, begins, ended)] == ["CANCELLING"] * 2 + ["COMPLETED"]
+    assert close_flow_runs() == 2
+    assert states(client, training) == ["CANCELLED"] * 3
+    assert states(client, begins)[0] == "CANCELLED"
+    assert client.read_flow_run(begins).state.message == "psflow serve was ended by SIGTERM"  # type: ignore[union-attr]
 
 
 def test_only_mlflow_runs_without_a_process_are_closed(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
