@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib.util
 import inspect
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -73,6 +74,13 @@ def source_of(model_fn: Callable[..., Any], what: str = "model_fn") -> ModelFnSo
         path = Path(getattr(module_of(owner), "__file__", None) or path)  # the method may be inherited
     if "<" in name:
         raise ModelFnError((f"{what} {name} cannot be exported: move it to the top level of its module",))
+    if path.is_absolute() and path.suffix == ".py" and not path.is_file():
+        raise ModelFnError(
+            (
+                f"{what} {name} comes from {path}, which does not exist on {socket.gethostname()}; an export copies "
+                "it: have it at the same path there, or install it as a package; move code of a notebook to a module",
+            )
+        )
     if not path.is_file():
         raise ModelFnError(
             (

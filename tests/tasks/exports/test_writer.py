@@ -491,3 +491,10 @@ def test_function_of_a_class_that_inherits_it(user_model: Any) -> None:
     with pytest.raises(ModelFnError, match=r"the function Centered.less_own is bound to a Ages, .* use a function"):
         source_of(parts.Ages().less_own, "the function")
     assert source_of(parts.Ages().less_own).qualname == "Ages.less_own"
+
+
+def test_a_function_whose_file_is_on_another_machine_is_refused_with_its_file(tmp_path: Path) -> None:
+    namespace: dict[str, Any] = {"__name__": "model"}
+    exec(compile("def model_fn(features): return features", str(tmp_path / "model.py"), "exec"), namespace)
+    with pytest.raises(ModelFnError, match=r"comes from .*model\.py, which does not exist on \S+; .* same path"):
+        source_of(namespace["model_fn"])
