@@ -6,13 +6,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import alembic.command
 import anyio.to_thread
 import prefect.server.database
 import pytest
-import sqlalchemy
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from mlflow.exceptions import MlflowException
 from mlflow.store.db.utils import _get_alembic_config
 from prefect.server.database.alembic_commands import alembic_config, alembic_downgrade
@@ -24,17 +20,9 @@ from psflow.tasks.reaching import store_fault
 from psflow.tasks.schema_revisions import revision_fault, schema_fault, upgrade_schema
 from psflow.tasks.tracking.store import prepare_store, unusable
 from tests.new_databases import copy_prefect_database, copy_store
+from tests.old_databases import downgrade_store, heads
 
 COPIES = "or `psflow up --upgrade`, which copies a file first"
-
-
-def heads(config: Config, folder: Path | None = None) -> tuple[str, str]:
-    """Return the newest revision, and the one before, as Alembic finds them."""
-    if folder is not None:
-        config.set_main_option("version_locations", str(folder))
-    script = ScriptDirectory.from_config(config)
-    newest = script.get_revision(str(script.get_current_head()))
-    return newest.revision, str(newest.down_revision)
 
 
 def prefect_heads() -> tuple[str, str]:
@@ -59,13 +47,7 @@ def mlflow_database(tmp_path: Path) -> Path:
 def test_a_store_of_an_older_mlflow_is_refused_with_the_command_that_upgrades_it(mlflow_database: Path) -> None:
     uri = f"sqlite:///{mlflow_database}"
     assert store_fault(uri) is None
-    newest, before = heads(_get_alembic_config(uri))
-    engine = sqlalchemy.create_engine(uri)
-    with engine.begin() as connection:
-        config = _get_alembic_config(uri)
-        config.attributes["connection"] = connection
-        alembic.command.downgrade(config, before)
-    engine.dispose()
+    newest, before = downgrade_store(mlflow_database)
     was = mlflow_database.read_bytes()
     said = store_fault(uri)
     assert said is not None
