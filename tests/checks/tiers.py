@@ -68,7 +68,11 @@ def _browser() -> list[Stage]:
     if not all(map(shutil.which, ("chromium", "chromedriver"))):
         print("Chromium is not installed: the tests of pages in a browser are left out")
         return []
-    return [Stage("browser", (_pytest("browser", "-m", "browser", "tests/browser", alone=" -m browser"),), 90)]
+    return [
+        Stage(
+            "browser", (_pytest("browser", "-m", "browser", "tests/browser", alone=" -m browser"),), 90, limit_secs=600
+        )
+    ]
 
 
 def piece(number: int) -> list[Stage]:
