@@ -185,7 +185,9 @@ class FileStore:
             yield
             return
         self._make_parent(name)
-        with locked(self.path(name)):
+        with contextlib.ExitStack() as stack:
+            with storing(self.path(name)):
+                stack.enter_context(locked(self.path(name)))
             yield
 
     def _make_parent(self, name: str) -> None:
