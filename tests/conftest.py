@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import os
+import platform
 import shutil
 import sys
 import tempfile
@@ -39,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     prepare_environment()
     for name in ("TF_CONFIG", "PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
         os.environ.pop(name, None)
+    platform.processor()  # asks a program, once: the first test that imports MLflow would
     shared_scratch()  # it is kept until the process ends: not in the directory of this run
     # where pytest's own directories stay, and those of the workers of pytest-xdist, which inherit it
     root = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())

@@ -254,7 +254,7 @@ def test_cells_that_are_no_numbers_are_told_per_column_and_input() -> None:
     [
         ("schedule.cron=whenever", "command line: schedule.cron: "),
         ("schedule.cron=0 3 31 2 *", "command line: schedule.cron: "),
-        ("schedule={interval_secs: 60, timezone: Mars/Olympus}", "command line: schedule.timezone: "),
+        ("schedule={cron: '0 3 * * *', timezone: Mars/Olympus}", "command line: schedule.timezone: "),
         ("pipeline.predict.input=no.csv", "there is no file "),
         ("pipeline.evaluate.overrides=['input.eval.label=z']", "has no column 'z'"),
     ],
