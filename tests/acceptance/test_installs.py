@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ TIMEOUT_SECS = 300
 pytestmark = [pytest.mark.piece(number=1), pytest.mark.timeout(1200)]
 
 MODEL_DIR = "runs/scene"
-PRINTED = {"dask", "distributed", "fastapi", "mlflow", "numpy", "pandas", "prefect", "protobuf", "pydantic", "pyarrow"}
 TABLE = "x1,x2,y\n" + "\n".join(f"{i % 7},{i % 5},{int(i % 7 > i % 5)}" for i in range(200)) + "\n"
 CONF = """
 experiment: scene
@@ -54,14 +52,11 @@ HELPERS = "def scaled(x):\n    return x / 7\n"
 class Installed:
     """A directory of a user's, and a ``psflow`` that was installed into an environment of its own."""
 
-    def __init__(self, path: Path, what: list[str], *, with_dependencies: bool = False) -> None:
+    def __init__(self, path: Path, what: list[str]) -> None:
         self.has_benchmarks = what[0] == "--editable"
         self.path = path / "project"
         self.environment = path / "venv"
-        if with_dependencies:
-            self._install_all(what)
-        else:
-            self._install(what)
+        self.install(what)
         for name in (*FILES_OF_A_USER, "conf/__init__.py"):
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
             (self.path / name).write_text(f"raise SystemExit('{name} of the user was imported')")
@@ -73,21 +68,13 @@ class Installed:
         }.items():
             (self.path / name).write_text(text)
 
-    def _install(self, what: list[str]) -> None:
+    def install(self, what: list[str]) -> None:
         """Install psflow alone; its dependencies are those that are installed here."""
         run([sys.executable, "-m", "venv", "--without-pip", self.environment])
         lib = self.environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
         (lib / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
         pip = [sys.executable, "-m", "pip", "--python", self.environment / "bin" / "python"]
         run([*pip, "install", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check", *what])
-
-    def _install_all(self, what: list[str]) -> None:
-        """Install psflow as a stranger does: with the newest of its dependencies, which takes a registry."""
-        run([sys.executable, "-m", "venv", self.environment])
-        pip = [self.environment / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
-        run([*pip, "install", "--quiet", *what], environment=without_constraints())
-        versions = dict(line.split("==") for line in run([*pip, "freeze"]).splitlines() if "==" in line)
-        print({name: version for name, version in versions.items() if name in PRINTED})
 
     def __call__(self, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
         """Run ``psflow`` in the project's directory, and return its answer."""
@@ -126,15 +113,11 @@ class Installed:
         return inherited | {"PREFECT_HOME": str(self.path / "prefect")}
 
 
-def run(command: list[Any], environment: Mapping[str, str] = os.environ) -> str:
+def run(command: list[Any], **variables: str) -> str:
+    environment = os.environ | variables
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECS)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-def without_constraints() -> dict[str, str]:
-    """Return an environment in which pip takes no version because of this one."""
-    return {name: value for name, value in os.environ.items() if name not in ("PIP_CONSTRAINT", "PYTHONPATH")}
 
 
 @pytest.fixture(scope="module")
@@ -214,25 +197,3 @@ def use_all(psflow: Installed, trained: dict[str, Any]) -> None:
     psflow("doctor")
     psflow("status")
     assert psflow.serve(conf, "serving train/scene") == 128 + signal.SIGINT
-
-
-class TestNewest:
-    """A class of its own, which pytest-xdist gives to another process: it takes as long as all the tests above."""
-
-    def test_with_the_newest_of_its_dependencies_it_trains_predicts_and_serves(
-        self, checkout: Path, tmp_path_factory: pytest.TempPathFactory
-    ) -> None:
-        psflow = Installed(tmp_path_factory.mktemp("newest"), [str(checkout)], with_dependencies=True)
-        conf = "conf/scene.yaml"
-        trained = psflow("train", conf, f"model_dir={MODEL_DIR}")
-        assert trained["final_step"] == 20
-        assert psflow("evaluate", "--model-dir", MODEL_DIR, "--checkpoints", "10", "--force")["num_evaluated"] == 1
-        predicted = psflow(
-            "predict", "--model", trained["best"]["model_uri"], "--input", "table.csv", "--output", "out"
-        )
-        assert predicted["rows"] == 200
-        psflow("up")
-        try:
-            assert psflow.serve(conf, "serving train/scene") == 128 + signal.SIGINT
-        finally:
-            psflow("down")

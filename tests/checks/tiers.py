@@ -12,7 +12,7 @@ from tests.checks.stage import RESULTS, Command, Stage, pytest_command
 
 __all__ = ["NUM_PIECES", "PIECE_SECS", "ci", "fast", "piece", "test"]
 
-NUM_PIECES = 8
+NUM_PIECES = 10
 PIECE_SECS = 600.0
 CHAOS_SEED, NUM_TRIALS = 96, 24
 BIN = Path(sys.executable).parent
