@@ -35,7 +35,7 @@ def collect(*items: Item) -> None:
     [
         (),
         (pytest.mark.piece(number=0),),
-        (pytest.mark.piece(number=9),),
+        (pytest.mark.piece(number=tiers.NUM_PIECES + 1),),
         (pytest.mark.piece(3),),
         (pytest.mark.piece(number=1), pytest.mark.piece(number=2)),
     ],
