@@ -59,9 +59,9 @@ def is_pem(text: str) -> bool:
     return "-----BEGIN " in key and "-----END CERTIFICATE-----" in certificate
 
 
-def is_own(certificate: bytes) -> bool:
-    """Return whether a certificate, as DER, is one of `new_pem`, of any cluster."""
-    return x509.load_der_x509_certificate(certificate).subject == NAME
+def is_own(certificate: str) -> bool:
+    """Return whether a certificate, as PEM, is one of `new_pem`, of any cluster."""
+    return x509.load_pem_x509_certificate(certificate.encode()).subject == NAME
 
 
 def security_of(pem: str) -> Security:
