@@ -11,11 +11,11 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from psflow.ps_runtime.shipping.code_names import global_names, imported_names
-from psflow.ps_runtime.shipping.own_modules import is_own
-from psflow.ps_runtime.shipping.values import is_of_engine, is_of_program, is_plain, value_facts
+from psflow.ps_runtime.shipping.own_modules import ENGINE, is_own
 
 __all__ = ["code_digest", "culprit"]
 
+Constant = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 Part = tuple[str, Any]
 
 
@@ -37,35 +37,23 @@ def culprit(value: object, can_travel: Callable[[object], bool]) -> tuple[str, o
 def code_digest(*values: object) -> str | None:
     """Return what tells two versions of the user's code apart that `values` reach; None if they reach none.
 
-    Counted are functions and classes of the program with what they read, and its partials and objects with what they
-    hold, as far as `value_facts` sees it; comments, places in files and settings of psflow are not. Python versions
-    with other byte code give other digests.
+    Counted are functions and classes of the program, with the numbers and texts that they read as globals; comments and
+    places in files are not. Python versions with other byte code give other digests.
     """
     found: set[str] = set()
     seen: dict[int, object] = {}
-    known: dict[int, str] = {}
-
-    def facts(value: object) -> str:
-        if id(value) not in known:
-            known[id(value)] = value_facts(value)
-        return known[id(value)]
-
     left: list[object] = [*values]
     while left:
         value = left.pop()
         if id(value) in seen:
             continue
         seen[id(value)] = value  # which keeps its id its own
-        if is_plain(value):
-            continue
-        is_code = isinstance(value, FunctionType | type | ModuleType) and is_of_program(value)
+        is_code = isinstance(value, FunctionType | type | ModuleType) and _is_of_program(value)
         if isinstance(value, FunctionType) and is_code:
             found.add(f"{value.__module__}.{value.__qualname__} = {_code_facts(value.__code__)}")
         parts = list(_parts(value))
         if is_code:
-            found |= {f"{place} = {facts(part)}" for place, part in parts}
-        elif is_of_program(value.func if isinstance(value, functools.partial) else type(value)):
-            found.add(facts(value))
+            found |= {f"{place} = {part!r}" for place, part in parts if _is_constant(part)}
         left += [part for _, part in parts]
     return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()[:16] if found else None
 
@@ -74,7 +62,7 @@ def _parts(value: object) -> Iterator[Part]:
     """Yield what `value` is made of, each part with words for where it is."""
     match value:
         case FunctionType():
-            yield from _parts_of_function(value) if is_of_program(value) else ()
+            yield from _parts_of_function(value) if _is_of_program(value) else ()
         case functools.partial():
             yield "its function", value.func
             yield from ((f"argument {i} of it", part) for i, part in enumerate(value.args))
@@ -85,7 +73,7 @@ def _parts(value: object) -> Iterator[Part]:
         case ModuleType():
             yield from _members(vars(value), f"global {{!r}} of {value.__name__}") if is_own(value) else ()
         case type():
-            if is_of_program(value):
+            if _is_of_program(value):
                 yield from _members(vars(value), f"attribute {{!r}} of {value.__qualname__}")
                 yield from ((f"the base {base.__qualname__}", base) for base in value.__bases__)
         case Mapping():
@@ -129,13 +117,24 @@ def _parts_of_function(function: FunctionType) -> Iterator[Part]:
 
 def _parts_of_instance(value: object) -> Iterator[Part]:
     kind = type(value)
-    if not is_of_engine(kind) and not is_of_program(kind):
+    if kind.__module__.partition(".")[0] != ENGINE and not _is_of_program(kind):
         return
     names = {**getattr(value, "__dict__", {})}
     if is_dataclass(value):
         names |= {field.name: getattr(value, field.name) for field in fields(value) if hasattr(value, field.name)}
     yield from ((f"{kind.__qualname__}.{name}", part) for name, part in names.items())
     yield f"the class {kind.__qualname__}", kind
+
+
+def _is_of_program(value: Any) -> bool:
+    module = sys.modules.get(str(getattr(value, "__module__", None) or getattr(value, "__name__", None)))
+    return module is None or is_own(module)
+
+
+def _is_constant(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_constant, value))
+    return isinstance(value, Constant)
 
 
 def _code_facts(code: CodeType) -> str:
