@@ -89,7 +89,8 @@ def upgrade_schema(kind: Kind, path: Path) -> Path | None:
     _copy(path, copy)
     words = {"mlflow": ["db", "upgrade", f"sqlite:///{path}"], "prefect": ["server", "database", "upgrade", "--yes"]}
     command = [sys.executable, "-P", "-m", kind, *words[kind]]
-    done = subprocess.run(command, cwd=path.parent, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    # where this process runs, as the home of Prefect may be relative to that
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode or schema_fault(kind, path) is not None:
         last = (done.stderr or done.stdout).decode(errors="replace").strip().rpartition("\n")[2]
         raise ConfigError((f"{NAMES[kind]} {path} was not upgraded: {last}; {copy} has what it was before",))

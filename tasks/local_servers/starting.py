@@ -23,7 +23,7 @@ from psflow.tasks.local_servers import mlflow_program
 from psflow.tasks.local_servers.stopping import end_servers
 from psflow.tasks.prefect_server import process as prefect_program
 from psflow.tasks.prefect_server.api import named_api_url
-from psflow.tasks.schema_revisions import check_prefect_database, upgrade_schema
+from psflow.tasks.schema_revisions import check_prefect_database, prefect_database_fault, upgrade_schema
 from psflow.tasks.started_servers import Kind, StartedServer, read_started, record_lock, write_started
 from psflow.tasks.tracking.store import artifact_location, is_sqlite, prepare_store, sqlite_path, store_uri
 
@@ -133,7 +133,8 @@ class _Up:
             what = f"there is no home directory that can be written, where later commands would find {NAMES[kind]}"
             raise ConfigError((f"{what}; {HOW_TO_SET_HOME}",))
         path = Path(serves, "prefect.db") if kind == "prefect" else sqlite_path(serves)
-        if self._upgrade and path is not None and (copy := upgrade_schema(kind, path)) is not None:
+        is_used = kind == "mlflow" or prefect_database_fault() is not None
+        if self._upgrade and path is not None and is_used and (copy := upgrade_schema(kind, path)) is not None:
             self.copies.append(copy)
         if kind == "mlflow":
             prepare_store(serves)
