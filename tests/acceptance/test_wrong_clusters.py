@@ -233,7 +233,7 @@ def a_taken_port_of_the_chief(some: Addresses) -> Processes:
     return processes(some.cluster(chief=[some.taken()]))
 
 
-@case(r"the chief at .* did not answer within 40 s: there is no certificate of it in .*/other/tls; ")
+@case(r"/other: the chief at .* is there, but worker-0 on .* finds no certificate of it in tls/; use a directory ")
 def another_model_dir_in_the_worker(some: Addresses) -> Processes:
     cluster = some.cluster()
     return processes(cluster, worker_0=Started(text(cluster, "worker"), "other"))
