@@ -117,8 +117,9 @@ def _end_runs(received: signal.Signals) -> None:
     for child in psutil.Process().children():
         with suppress(psutil.Error):  # it has just ended
             if RUN in child.cmdline():
-                if (run_id := child.environ().get(RUN_ID)) is not None:
-                    owners[UUID(run_id)] = ProcessId.of(child.pid)
+                with suppress(psutil.AccessDenied):  # as some systems say it of a child, too
+                    if (run_id := child.environ().get(RUN_ID)) is not None:
+                        owners[UUID(run_id)] = ProcessId.of(child.pid)
                 child.terminate()
                 runs.append(child)
     noting = _noting(owners, f"ended by {received.name} to psflow serve")
@@ -134,9 +135,11 @@ def _noting(runs: Mapping[UUID, ProcessId], why: str) -> threading.Thread:
     """Begin to say of runs that they are to end, in a thread: they have their time, whether Prefect answers or not."""
 
     def note() -> None:
-        with suppress(Exception):  # those of a server that does not answer are closed as killed ones later
+        try:
             if runs:
                 note_cancelling(runs, why)
+        except Exception as error:  # whatever the client raises: the runs end all the same
+            _log.warning("Prefect has not noted that its runs are to end, the next look does: %s", reason_of(error))
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=[note], name="psflow-ending", daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""Runs that take longer than the time between two starts, a run that is killed, and who is told of a failure."""
+"""Runs that take longer than the time between two starts, a run that is killed, and a message about a failure."""
 
 from __future__ import annotations
 
