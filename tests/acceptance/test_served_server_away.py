@@ -16,7 +16,7 @@ from tests.acceptance.test_overlap import MODEL, SLOW, START_SECS, due, trained
 pytestmark = [pytest.mark.piece(number=4), pytest.mark.timeout(1800)]
 
 AWAY_SECS = 360.0
-TRAINING_SECS = 480
+TRAINING_SECS = 420
 """More than the server is away, and long enough to be skipped for."""
 
 

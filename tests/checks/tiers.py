@@ -27,19 +27,19 @@ MEMORY, MIN_FREE_BYTES = Path("/dev/shm"), 2 << 30
 def fast() -> list[Stage]:
     """Return what starts no process, and the checks that take seconds."""
     selection = ("-n", str(NUM_PROCESSES), *SPREAD, "-m", "not browser and not process")
-    command = replace(_pytest("fast", *selection, *WITHOUT_LIMIT), variables=_in_memory())
-    return [_lint(), Stage("fast", (command,), 118)]
+    return [_lint(), Stage("fast", (_in_memory("fast", *selection, *WITHOUT_LIMIT),), 118)]
 
 
-def _in_memory() -> dict[str, str]:
-    """Return what has pytest keep its files in memory, where that has room: an eighth of the time they go to a disk."""
+def _in_memory(name: str, *arguments: str) -> Command:
+    """Return the command whose files are in memory, where that has room: an eighth of the time they go to a disk."""
     has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MIN_FREE_BYTES
-    return {"PYTEST_DEBUG_TEMPROOT": str(MEMORY)} if has_room else {}
+    variables = {"PYTEST_DEBUG_TEMPROOT": str(MEMORY)} if has_room else {}
+    return replace(_pytest(name, *arguments), variables=variables)
 
 
 def test() -> list[Stage]:
     """Return the test suite without what takes minutes; a third of its time it waits for processes."""
-    return [Stage("test", (_pytest("test", "-n", str(NUM_PROCESSES + 1), *SPREAD),), 300)]
+    return [Stage("test", (_in_memory("test", "-n", str(NUM_PROCESSES + 1), *SPREAD),), 300)]
 
 
 def ci() -> list[Stage]:
