@@ -10,12 +10,16 @@ from dataclasses import fields, is_dataclass
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
+
 from psflow.ps_runtime.shipping.code_names import global_names, imported_names
 from psflow.ps_runtime.shipping.own_modules import ENGINE, is_own
 
 __all__ = ["code_digest", "culprit"]
 
 Constant = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+MAX_BYTES, MAX_ITEMS, MAX_DEPTH = 1 << 26, 100_000, 20
+"""Of an array and a container that the digest of the code still counts."""
 Part = tuple[str, Any]
 
 
@@ -37,8 +41,9 @@ def culprit(value: object, can_travel: Callable[[object], bool]) -> tuple[str, o
 def code_digest(*values: object) -> str | None:
     """Return what tells two versions of the user's code apart that `values` reach; None if they reach none.
 
-    Counted are functions and classes of the program, with the numbers and texts that they read as globals; comments and
-    places in files are not. Python versions with other byte code give other digests.
+    Counted are functions and classes of the program, with the numbers and texts that they read as globals, alone or in
+    lists, dictionaries, sets and arrays of numpy; comments and places in files are not. Python versions with other byte
+    code give other digests.
     """
     found: set[str] = set()
     seen: dict[int, object] = {}
@@ -53,7 +58,8 @@ def code_digest(*values: object) -> str | None:
             found.add(f"{value.__module__}.{value.__qualname__} = {_code_facts(value.__code__)}")
         parts = list(_parts(value))
         if is_code:
-            found |= {f"{place} = {part!r}" for place, part in parts if _is_constant(part)}
+            facts = ((place, _plain_facts(part, iter(range(MAX_ITEMS)))) for place, part in parts)
+            found |= {f"{place} = {known}" for place, known in facts if known is not None}
         left += [part for _, part in parts]
     return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()[:16] if found else None
 
@@ -131,10 +137,23 @@ def _is_of_program(value: Any) -> bool:
     return module is None or is_own(module)
 
 
-def _is_constant(value: object) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_is_constant, value))
-    return isinstance(value, Constant)
+def _plain_facts(value: Any, left: Iterator[int], depth: int = 0) -> str | None:
+    """Return what tells numbers, texts and containers of nothing else apart; None for other values and large ones."""
+    kind = type(value)
+    if next(left, None) is None or depth > MAX_DEPTH:
+        return None
+    if kind in Constant or isinstance(value, np.generic):
+        return repr(value)
+    if kind is np.ndarray and not value.dtype.hasobject and value.nbytes <= MAX_BYTES:
+        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+    if kind not in (dict, list, tuple, set, frozenset):
+        return None
+    items: list[str] = []
+    for item in value.items() if kind is dict else value:
+        if (facts := _plain_facts(item, left, depth + 1)) is None:
+            return None
+        items.append(facts)
+    return f"{kind.__name__} {items if kind in (list, tuple) else sorted(items)}"
 
 
 def _code_facts(code: CodeType) -> str:

@@ -14,14 +14,21 @@ from tests.user_modules import Program
 
 MODEL = """
 from helpers_of_digest import RATES, double
+import os
+import numpy as np
 LIMIT = 3
+SETTINGS = {"units": [64, 32], "names": {"a", "b"}, "rate": np.float32(0.5)}
+WEIGHTS, DAYS = np.arange(3.0), np.array(["2026-01-01"], "datetime64[D]")
+ITSELF = []
+ITSELF.append(ITSELF)
 class Hook:
     every = 2
     def after(self):
         return {"b", "a"} <= {"a", "b", "c"}
 def model(features, scale=1.0):
     inner = lambda x: double(x) * LIMIT
-    return inner(features) * scale * RATES[0]
+    os.environ.get(str(SETTINGS), str(DAYS) + str(ITSELF))
+    return inner(features) * scale * RATES[0] * WEIGHTS[1]
 def unused():
     return 1
 """
@@ -51,6 +58,12 @@ def digest(program: Program, model: str = MODEL, helpers: str = HELPERS) -> str 
         ("double(x) * LIMIT", "double(x) * LIMIT * 1.5"),
         ('{"b", "a"}', '{"b", "c"}'),
         ("scale=1.0", "scale=2.0"),
+        ("[64, 32]", "[32, 64]"),
+        ('"units"', '"layers"'),
+        ('{"a", "b"}', '{"a", "c"}'),
+        ("np.float32(0.5)", "np.float32(0.25)"),
+        ("arange(3.0)", "arange(3.0)[::-1]"),
+        ("2026-01-01", "2026-01-02"),
     ],
 )
 def test_a_change_of_code_that_is_used_changes_it(program: Program, old: str, new: str) -> None:
@@ -65,6 +78,15 @@ def test_comments_places_and_other_code_do_not(program: Program, change: Callabl
     before = digest(program)
     assert before is not None
     assert digest(program, change(MODEL), change(HELPERS)) == before
+
+
+def test_neither_a_variable_of_the_environment_nor_a_large_table_does(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = MODEL.replace("np.arange(3.0)", "np.zeros(1 << 24)")
+    before = digest(program, large)
+    monkeypatch.setenv("PSFLOW_ANY", "other")
+    assert digest(program, large.replace("np.zeros", "np.ones")) == before
 
 
 def test_what_is_psflows_own_or_installed_has_none() -> None:
