@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import functools
-import importlib.metadata
+import importlib.machinery
 import itertools
 import os
 import site
 import sys
 import sysconfig
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
 
 __all__ = ["is_installed"]
 
 LIBRARY_FOLDERS = ("site-packages", "dist-packages")
+MODULES = tuple(importlib.machinery.all_suffixes())
 
 
 def is_installed(path: Path) -> bool:
@@ -40,9 +43,18 @@ def _roots(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _of_target(folder: Path) -> Iterator[str]:
-    """Yield what ``pip install --target`` has put into a folder, where files of the user may be as well."""
-    known = {one.name for one in folder.glob("*.dist-info")}  # an .egg-info is of a checkout
-    for distribution in importlib.metadata.distributions(path=[str(folder)]) if known else ():
-        names = {file.parts[0] for file in distribution.files or ()}
-        if names & known:
-            yield from (f"{folder / name}{os.sep}" for name in names - {"..", "bin"})
+    """Yield what ``pip install --target`` has put into a folder, where files of the user may be as well.
+
+    A package is yielded whole. Of a namespace, which anybody may add to, it is the modules that the record names.
+    """
+    for record in folder.glob("*.dist-info/RECORD"):  # an .egg-info is of a checkout
+        with suppress(OSError):
+            yield from (f"{folder / name}{os.sep}" for name in _of_record(record))
+
+
+def _of_record(record: Path) -> set[PurePosixPath]:
+    rows = csv.reader(record.read_text("utf-8", "surrogateescape").splitlines())
+    files = [PurePosixPath(row[0]) for row in rows if row]
+    modules = [file for file in files if file.name.endswith(MODULES) and ".." not in file.parts]
+    packages = {module.parent for module in modules if module.name.startswith("__init__.")}
+    return {next((one for one in module.parents[-2::-1] if one in packages), module) for module in modules}

@@ -35,7 +35,7 @@ def is_own(module: Any) -> bool:
     if isinstance(file, str):
         return not file.endswith(EXTENSIONS) and not is_installed(Path(file))
     folders = [Path(folder) for folder in vars(module).get("__path__", ())]  # of a package without __init__.py
-    return bool(folders) and not any(map(is_installed, folders))
+    return not all(map(is_installed, folders))
 
 
 class ByValue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 import importlib.util
 import os
 import secrets
@@ -103,9 +104,32 @@ class TravellingModules:
         package = (globals or {}).get("__package__") or ""
         absolute = importlib.util.resolve_name("." * level + name, package) if level and package else name
         wanted = absolute if fromlist else absolute.partition(".")[0]
-        if wanted in self._whole and absolute in self._whole:
-            return self._modules[wanted]
-        return builtins.__import__(name, globals, locals, fromlist or (), level)
+        if wanted not in self._whole:
+            return builtins.__import__(name, globals, locals, fromlist or (), level)
+        self._bind(absolute)
+        for one in fromlist or ():
+            if f"{absolute}.{one}" in self._whole or self._is_namespace(absolute):
+                self._bind(f"{absolute}.{one}", must_exist=False)
+        return self._modules[wanted]
+
+    def _bind(self, name: str, *, must_exist: bool = True) -> None:
+        """Have each package of the dotted `name` that has travelled hold the next module, as an import does."""
+        parts = name.split(".")
+        for length in range(1, len(parts)):
+            parent, whole = ".".join(parts[:length]), ".".join(parts[: length + 1])
+            if parent not in self._whole or parts[length] in vars(self._modules[parent]):
+                continue
+            try:
+                found = self._modules[whole] if whole in self._whole else importlib.import_module(whole)
+            except ModuleNotFoundError as error:
+                if must_exist or error.name != whole:
+                    raise
+            else:
+                setattr(self._modules[parent], parts[length], found)
+
+    def _is_namespace(self, name: str) -> bool:
+        """Return whether installed libraries may have modules in what has travelled."""
+        return {"__path__", "__file__"} & vars(self._modules[name]).keys() == {"__path__"}
 
 
 _opened: weakref.WeakValueDictionary[str, TravellingModules] = weakref.WeakValueDictionary()

@@ -26,6 +26,58 @@ pytestmark = pytest.mark.process
 
 Elsewhere = Callable[..., str]
 
+SHARED = """
+import shared_of_t.mine
+def f():
+    import shared_of_t.mine
+    import shared_of_t.lib
+    from shared_of_t import other
+    return shared_of_t.mine.f(), shared_of_t.lib.__name__, other.__name__, shared_of_t.mine.__name__
+def g():
+    return shared_of_t.mine.f()
+"""
+
+
+def test_a_module_in_a_namespace_that_it_shares_with_a_library_travels(
+    program: Program, elsewhere: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "site-packages"
+    (library / "shared_of_t").mkdir(parents=True)
+    for name in ("lib", "other"):
+        (library / "shared_of_t" / f"{name}.py").touch()
+    monkeypatch.syspath_prepend(str(library))
+    program({"shared_of_t/mine.py": LATE, "shares_of_t.py": SHARED})
+    elsewhere(f"__import__('sys').path.append({str(library)!r})")
+    data = pickled((sys.modules["shares_of_t"].f, sys.modules["shares_of_t"].g), "the job")
+    mine, lib, other = (f"shared_of_t.{name}" for name in ("mine", "lib", "other"))
+    assert elsewhere("opened[0][0](), opened[0][1]()", data) == repr(((mine, lib, other, mine), mine))
+
+
+USES_LATER = """
+import parts_of_t
+def size():
+    return parts_of_t.f()
+class Hook:
+    def begin(self):
+        import parts_of_t.late
+        from parts_of_t import deep
+        import parts_of_t.deep.later
+        return parts_of_t.late.f(), deep.later.f(), parts_of_t.deep is deep
+"""
+
+
+def test_a_submodule_that_is_imported_late_is_on_its_package(program: Program, elsewhere: Elsewhere) -> None:
+    names = ("__init__", "late", "deep/__init__", "deep/later")
+    program({f"parts_of_t/{name}.py": LATE for name in names})
+    for name in [name for name in sys.modules if name.partition(".")[0] == "parts_of_t"]:
+        del sys.modules[name]
+    module: Any = program({"uses_later_of_t.py": USES_LATER})
+    data = pickled([module.size, module.Hook()], "the job")
+    assert elsewhere("(opened[0][0](), opened[0][1].begin())", data) == repr(
+        ("parts_of_t", ("parts_of_t.late", "parts_of_t.deep.later", True))
+    )
+
+
 STATE = """
 REGISTRY = {}
 COUNT = 0
