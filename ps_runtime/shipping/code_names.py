@@ -6,6 +6,8 @@ import dis
 import functools
 import importlib
 import importlib.util
+import itertools
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +16,8 @@ from types import CodeType, FunctionType, ModuleType
 from psflow.ps_runtime.shipping.own_modules import is_own
 
 __all__ = ["global_names", "imported_names", "own_module"]
+
+IDENTIFIER = re.compile(r"(?<![\w.])[^\W\d]\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +80,14 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 @functools.lru_cache(maxsize=4096)
 def _names(code: CodeType) -> tuple[str, ...]:
-    read = (step.argval for one in _codes(code) for step in dis.get_instructions(one) if step.opname == "LOAD_GLOBAL")
-    return tuple(dict.fromkeys(read))
+    found: list[str] = []
+    for one in _codes(code):
+        steps = list(dis.get_instructions(one))
+        found += [step.argval for step in steps if step.opname == "LOAD_GLOBAL"]
+        for text, names in itertools.pairwise(steps):  # of a class; dataclasses read annotations that are text
+            if names.argval == "__annotations__" and isinstance(text.argval, str):
+                found += IDENTIFIER.findall(text.argval)
+    return tuple(dict.fromkeys(found))
 
 
 @functools.lru_cache(maxsize=4096)

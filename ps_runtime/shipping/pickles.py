@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar, final
 import cloudpickle
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.shipping.code_names import imported_names, own_module
+from psflow.ps_runtime.shipping.code_names import global_names, imported_names, own_module
 from psflow.ps_runtime.shipping.named import TYPING, enum_reduced, member_reduced, sentinel, typing_reduced
 from psflow.ps_runtime.shipping.own_modules import ByValue, is_own
 from psflow.ps_runtime.shipping.parts import culprit
@@ -215,7 +215,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         self._by_value.add(module)
         self.globals_ref.setdefault(id(names), _Globals(self._modules, module))
         _, arguments, state, *_, fill = super().reducer_override(function)
-        values = state[1].pop("__globals__")
+        values = state[1].pop("__globals__") | {name: names[name] for name in global_names(function)}
         state[1]["__globals__"] = {}
         imported = [found for name in imported_names(function) if (found := own_module(name)) is not None]
         return _make_function, arguments, (self._modules, values, imported, fill, state), None, None, _fill_function

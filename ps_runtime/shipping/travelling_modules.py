@@ -10,7 +10,7 @@ import secrets
 import sys
 import weakref
 from collections.abc import Mapping
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Self
 
 __all__ = ["TravellingModules", "module_of"]
@@ -38,7 +38,7 @@ class TravellingModules:
         self._modules: dict[str, ModuleType] = {}
         self._whole: set[str] = set()
         self._classes: dict[type, ModuleType] = {}
-        self._builtins = {**vars(builtins), "__import__": self._import}
+        self._builtins = {**vars(builtins), "__import__": self._import, "__build_class__": self._build_class}
 
     @classmethod
     def of_this_process(cls) -> Self:
@@ -127,9 +127,38 @@ class TravellingModules:
             else:
                 setattr(self._modules[parent], parts[length], found)
 
+    def _build_class(self, body: FunctionType, name: str, /, *bases: Any, **options: Any) -> Any:
+        """Make a class as a class statement does; one with annotations as text finds what they name, as at home.
+
+        Dataclasses look for it in ``sys.modules``, under the name that the class has for its module.
+        """
+        made = builtins.__build_class__(body, name, *bases, **options)
+        texts = vars(made).get("__annotations__", {}).values() if isinstance(made, type) else ()
+        module = self._modules.get(made.__module__) if any(isinstance(text, str) for text in texts) else None
+        if module is not None:
+            made.__module__ = place = f"{module.__name__}@{self._key}"
+            if place not in sys.modules:
+                sys.modules[place] = _Names(module)  # type: ignore[assignment]
+                weakref.finalize(module, sys.modules.pop, place, None)
+        return made
+
     def _is_namespace(self, name: str) -> bool:
         """Return whether installed libraries may have modules in what has travelled."""
         return {"__path__", "__file__"} & vars(self._modules[name]).keys() == {"__path__"}
+
+
+class _Names:
+    """Stands for a module that has travelled, and does not keep it."""
+
+    __slots__ = ("_module",)
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = weakref.ref(module)
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        module = self._module()
+        return {} if module is None else vars(module)
 
 
 _opened: weakref.WeakValueDictionary[str, TravellingModules] = weakref.WeakValueDictionary()

@@ -78,6 +78,47 @@ def test_a_submodule_that_is_imported_late_is_on_its_package(program: Program, e
     )
 
 
+RECORDS = """
+from __future__ import annotations
+import dataclasses
+import typing
+from dataclasses import KW_ONLY, InitVar
+from typing import ClassVar
+class Row:
+    pass
+def f():
+    @dataclasses.dataclass
+    class Record:
+        of_all: ClassVar[int] = 1
+        of_typing: typing.ClassVar[int] = 1
+        given: InitVar[int] = 1
+        row: Row = None
+        _: KW_ONLY
+        last: int = 2
+    hints = typing.get_type_hints(Record)
+    return [field.name for field in dataclasses.fields(Record)], hints["row"] is Row, Record.__qualname__
+def keyed():
+    class Kind(type):
+        def __new__(mcls, name, bases, names, **options):
+            return super().__new__(mcls, name, bases, {**names, **options})
+    class Keyed(metaclass=Kind, size=3):
+        def own(self):
+            return __class__ is Keyed
+    return Keyed.size, Keyed().own(), Keyed.__module__
+"""
+
+
+def test_a_dataclass_whose_annotations_are_text_may_be_made_in_a_function(
+    program: Program, elsewhere: Elsewhere
+) -> None:
+    module: Any = program({"records_of_t.py": RECORDS})
+    data = pickled((module.f, module.keyed), "the job")
+    assert module.f() == (["row", "last"], True, "f.<locals>.Record")
+    assert elsewhere("opened[0][0](), opened[0][1]()", data) == repr((module.f(), module.keyed()))
+    left = "[name for name in __import__('sys').modules if 'records_of_t' in name]"
+    assert elsewhere(f"(__import__('gc').collect(), {left})[1]") == "[]"
+
+
 STATE = """
 REGISTRY = {}
 COUNT = 0
