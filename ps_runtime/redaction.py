@@ -47,12 +47,17 @@ _NAMED = re.compile(rf"(?<![\w-])(?P<name>{_KEY})(?P<mark>=|['\"]\s*[:=]\s*)(?:{
 _USER_IN_TEXT = re.compile(r"(?<=://)(?:(?:(?!://)[^\s/?#])*|[^\s/?#@:]*:(?:(?!://)\S)*)@")
 _USER_OF_URL = re.compile(r"(?<=://)(?:[^/?#]*|[^/?#@:]*:.*)@", re.DOTALL)
 _PASSWORD = re.compile(r"://[^/?#@]*:.*@|https?://[^/?#@]+@", re.DOTALL)
-_QUERY_IN_TEXT = re.compile(rf"(/[^\s?]*)\?\S*?(?={CLOSERS}(?:\s|$))")
-_QUERY_OF_URL = re.compile(r"\?.*", re.DOTALL)
+_QUERY_IN_TEXT = re.compile(rf"(?P<place>/[^\s?]*)\?(?P<query>\S*?)(?={CLOSERS}(?:\s|$))")
+_QUERY_OF_URL = re.compile(r"(?P<place>[^?]*)\?(?P<query>.*)", re.DOTALL)
+# Of a page of MLflow, which stands behind the #: a browser keeps that for itself, no storage reads credentials there
+_PAGE = re.compile(r"/#/[\w/.~%-]*$")
+_VIEW = re.compile(r"[\w.-]+=[\w.+%-]*(?:&[\w.-]+=[\w.+%-]*)*")
 
 
 def without_secrets(text: str) -> str:
     """Return `text` with every URL in it, and every path of one, without user, password and query.
+
+    Of the query of a page, behind ``/#/``, credentials alone are left out: it says what the page shows.
 
     Examples
     --------
@@ -62,9 +67,19 @@ def without_secrets(text: str) -> str:
     's3://bucket/a.csv'
     >>> without_secrets("BlobEndpoint=x;sig=secret")
     'BlobEndpoint=x;sig=***'
+    >>> without_secrets("http://bob:secret@host/#/experiments/3?workflowType=machine_learning&token=1")
+    'http://host/#/experiments/3?workflowType=machine_learning'
     """
-    text = _QUERY_IN_TEXT.sub(r"\1", _USER_IN_TEXT.sub("", text))
+    text = _QUERY_IN_TEXT.sub(_without_query, _USER_IN_TEXT.sub("", text))
     return _NAMED.sub(rf"\g<name>\g<mark>{HIDDEN}", text)
+
+
+def _without_query(url: re.Match[str]) -> str:
+    place, query = url["place"], url["query"]
+    if not (_PAGE.search(place) and _VIEW.fullmatch(query)):
+        return place
+    pairs = (pair for pair in query.split("&") if not _IS_SECRET_KEY.fullmatch(pair.partition("=")[0]))
+    return "?".join(filter(None, (place, "&".join(pairs))))
 
 
 def public(value: Any, key: str = "") -> Any:
@@ -91,7 +106,7 @@ def public(value: Any, key: str = "") -> Any:
     if not isinstance(value, str):
         return value
     if _IS_URL.match(value):  # it ends where the value ends, whatever characters are in it
-        value = _QUERY_OF_URL.sub("", _USER_OF_URL.sub("", value, count=1))
+        value = _QUERY_OF_URL.sub(_without_query, _USER_OF_URL.sub("", value, count=1))
     return without_secrets(value)
 
 

@@ -6,7 +6,10 @@ from urllib.parse import quote
 
 from psflow.ps_runtime.redaction import without_secrets
 
-__all__ = ["checkpoint_page", "link", "run_page", "version_page"]
+__all__ = ["VIEW", "checkpoint_page", "link", "run_page", "version_page"]
+
+VIEW = "workflowType=machine_learning"
+"""Opens a page in the view of runs and curves; a browser that has chosen no view shows that of GenAI."""
 
 
 def run_page(uri: str, experiment_id: str, run_id: str) -> str | None:
@@ -15,7 +18,7 @@ def run_page(uri: str, experiment_id: str, run_id: str) -> str | None:
     Examples
     --------
     >>> run_page("http://bob:secret@host:5000/", "3", "f00")
-    'http://host:5000/#/experiments/3/runs/f00'
+    'http://host:5000/#/experiments/3/runs/f00?workflowType=machine_learning'
     """
     return _page(uri, f"experiments/{experiment_id}/runs/{run_id}")
 
@@ -44,4 +47,4 @@ def link(text: str, page: str | None) -> str:
 def _page(uri: str, place: str) -> str | None:
     if not uri.startswith(("http://", "https://")):
         return None
-    return f"{without_secrets(uri).rstrip('/')}/#/{place}"
+    return f"{without_secrets(uri).rstrip('/')}/#/{place}?{VIEW}"

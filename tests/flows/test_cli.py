@@ -32,7 +32,7 @@ SUMMARY = {
     "non_finite": {"train": {"rows": 2, "dropped": True}},
     "invalid": {"train": {"rows": 1, "policy": "drop"}, "eval": {"rows": 3, "policy": "missing"}},
     "mlflow": {"complete": True, "lost": 0},
-    "pages": {"mlflow": "http://127.0.0.1:5000/#/runs/a1b2", "prefect": None},
+    "pages": {"mlflow": "http://127.0.0.1:5000/#/runs/a1b2?view=a", "prefect": None},
     "wall_secs": {"total": 12.34, "to_first_step": 4.56},
 }
 PREDICTED = {
@@ -85,7 +85,7 @@ def test_train_hands_files_and_overrides_to_the_flow(flow, capsys):
         "not finite   train: 2 rows left out",
         "invalid      train: 1 rows left out; eval: 3 rows with blank cells",
         "model_dir    runs/digits",
-        "MLflow run   http://127.0.0.1:5000/#/runs/a1b2",
+        "MLflow run   http://127.0.0.1:5000/#/runs/a1b2?view=a",
     ]
 
 

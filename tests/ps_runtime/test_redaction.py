@@ -27,6 +27,11 @@ PASSWORDS = ("s3cret", "s3'cr\"et", "s3/cr/et", "s3@cr@et", "s3%2Fcret", "s3?cr#
         ("{'password': 'p q', 'a': 1}", "{'password': ***, 'a': 1}"),
         ("sqlite:////a@b/mlflow.db: WHERE x = ?", "sqlite:////a@b/mlflow.db: WHERE x = ?"),
         ("http://h:80/#/experiments/1/runs/2", "http://h:80/#/experiments/1/runs/2"),
+        ("at http://h:80/#/runs/2?view=a_b&x=W10%3D.", "at http://h:80/#/runs/2?view=a_b&x=W10%3D."),
+        ("(http://u:p@h/#/runs/2?view=a&token=p)", "(http://h/#/runs/2?view=a)"),
+        ("http://h/#/a?view='p'q, http://h/#/a?p, http://h/#/a?sig=p", "http://h/#/a, http://h/#/a, http://h/#/a"),
+        ("http://h/a?k=p#/runs/2?view=a", "http://h/a"),
+        ("['http://h/#/a','s3://b/c?k=p']", "['http://h/#/a','s3://b/c']"),
         ("models:/m@best of tcp://h:1 at https://h/x@main", "models:/m@best of tcp://h:1 at https://h/x@main"),
         ("num_tokens=5 tickets=3 what is it?", "num_tokens=5 tickets=3 what is it?"),
         (
@@ -59,6 +64,7 @@ def test_values_of_a_configuration_are_taken_whole_and_by_their_names() -> None:
             "password": 17,
         },
         "paths": ["s3://k:p@b/1", "/a/1"],
+        "pages": ["http://u:p@h/#/a?view=b", "http://h/#/a?view=b&sig=p", "http://h/#/a?view=b&sig=p q"],
         "token": None,
     }
     assert public(values) == {
@@ -72,6 +78,7 @@ def test_values_of_a_configuration_are_taken_whole_and_by_their_names() -> None:
             "password": "***",
         },
         "paths": ["s3://b/1", "/a/1"],
+        "pages": ["http://h/#/a?view=b", "http://h/#/a?view=b", "http://h/#/a"],
         "token": None,
     }
 

@@ -10,6 +10,7 @@ from mlflow import MlflowClient
 
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics
 from psflow.tasks.tracking import Tracker, prepare_store
+from psflow.tasks.tracking.pages import VIEW
 from tests.mlflow_server import MlflowServer
 from tests.new_databases import copy_store
 from tests.tasks.waiting import wait_until
@@ -49,7 +50,7 @@ def test_run_of_a_job(server: MlflowServer, exported: Path, capfd: pytest.Captur
     assert len(client.search_logged_models([run.info.experiment_id])) == 2
     assert [v.version for v in client.search_model_versions("name = 'psflow-e'")] == ["1"]
     assert again.best == first.best is not None
-    assert first.page == f"{server.url}/#/experiments/{run.info.experiment_id}/runs/{first.run_id}"
+    assert first.page == f"{server.url}/#/experiments/{run.info.experiment_id}/runs/{first.run_id}?{VIEW}"
     assert first.page in client.get_model_version("psflow-e", "1").description
     assert capfd.readouterr() == ("", "")
 
