@@ -400,12 +400,14 @@ def test_the_chief_stops_all_replicas(roles, estimator):  # noqa: F811
         (
             None,
             [],
-            "evaluations of {dir}/eval, but this training makes none: give train_and_evaluate an EvalSpec",
+            "{dir}/eval, but this training makes none: give train_and_evaluate an EvalSpec without a name\n",
         ),
         (
             "test",
             ["", "dev"],
-            "{dir}/eval_test, but this training makes only those of an EvalSpec without a name, 'dev'",
+            "{dir}/eval_test, but this training makes only those of an EvalSpec without a name, 'dev': give "
+            "train_and_evaluate an EvalSpec named 'test', or pass eval_dir=estimator.eval_dir(name) of one that "
+            "is made\n",
         ),
         ("test", ["test"], ""),
         (None, [""], ""),

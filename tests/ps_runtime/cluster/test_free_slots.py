@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from psflow.ps_runtime.cluster import admission
-from psflow.ps_runtime.cluster.admission import await_taken, free_slots, silent
+from psflow.ps_runtime.cluster.admission import await_taken, free_now, free_slots, silent
 
 
 def worker(num_threads: int = 1, **resources: float) -> dict[str, Any]:
@@ -96,6 +97,25 @@ def test_what_was_chosen_is_looked_for_until_the_scheduler_knows_all_of_it(
     monkeypatch.setattr(admission, "look", lambda client, check: (workers, {"a": ["x"] * next(num_taken)}))
     await_taken(None, ["a", "b", "a"], chosen, never_stop)  # type: ignore[arg-type]
     assert next(num_taken, None) is None
+
+
+def test_what_others_take_meanwhile_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([({"a": worker(2), "b": worker()}, {"a": ["x", "theirs"], "b": ["theirs"]})])
+    monkeypatch.setattr(admission, "look", lambda client, check: next(looks))
+    await_taken(None, ["a", "b", "a"], ["a"], never_stop)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("host", "given"), [("h2", ["tls://h2:1", "tls://h2:2"]), ("h1", ["tls://h1:1"]), ("h0", []), ("h4", [])]
+)
+def test_a_role_that_needs_a_host_gets_slots_of_that_host_alone(
+    monkeypatch: pytest.MonkeyPatch, host: str, given: list[str]
+) -> None:
+    workers = {f"tls://{place}": worker() for place in ("h1:1", "h2:1", "h2:2", "h3:1")}
+    monkeypatch.setattr(admission, "look", lambda client, check: (workers, {}))
+    monkeypatch.setattr(admission, "Turn", lambda client, name: nullcontext())
+    with free_now(None, never_stop, host, has_turn=True) as slots:  # type: ignore[arg-type]
+        assert slots == given
 
 
 def test_nothing_is_looked_for_where_nothing_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -362,8 +362,9 @@ def test_a_record_without_the_metric_is_no_best(tmp_path: Any, writer: Writer, c
     assert "the best so far, of step 1, was evaluated without auc; the best is chosen anew" in caplog.text
     assert run(exporter, tmp_path, writer, 3, loss=0.9, auc=0.4) is None
     assert run(exporter, tmp_path, writer, 4, loss=0.9, auc=0.6).is_best
-    results = [{"loss": 0.1}, {"loss": 0.9, "auc": 0.5}, {"loss": 0.9, "auc": 0.4}]
-    assert best_of(results, compare_fn) == 1
+    old, new = [{"loss": 0.1}, {"loss": 0.2}], [{"loss": 0.9, "auc": 0.5}, {"loss": 0.9, "auc": 0.4}]
+    assert best_of([*old, *new], compare_fn) == 2
+    assert best_of(new[:1], compare_fn) == 0
 
 
 @pytest.mark.parametrize(("found", "words"), [(None, "None, .*lack a return"), (1, "1, expected"), ("yes", "'yes'")])
