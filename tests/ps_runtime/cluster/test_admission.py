@@ -195,11 +195,12 @@ def test_while_a_job_starts_no_other_one_chooses(client: Client) -> None:
     assert len(free) == 2
 
 
+@pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize(("most", "num_slots"), [(None, 1), (2, 2), (3, 2)])
 def test_of_more_free_slots_than_roles_a_job_gets_as_many_as_it_takes_at_most(
-    client: Client, most: int | None, num_slots: int
+    client: Client, most: int | None, num_slots: int, waits: bool
 ) -> None:
-    with admission(client, 1, AdmissionPolicy(1), never_stop, most) as slots:
+    with admission(client, 1, AdmissionPolicy(1, waits_for_slots=waits), never_stop, most) as slots:
         assert len(set(slots)) == len(slots) == num_slots
 
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from psflow.ps_runtime.cluster import admission
-from psflow.ps_runtime.cluster.admission import await_taken, free_now, free_slots, silent
+from psflow.ps_runtime.cluster.admission import (
+    AdmissionPolicy,
+    admission_lock,
+    await_taken,
+    free_now,
+    free_slots,
+    silent,
+)
 
 
 def worker(num_threads: int = 1, **resources: float) -> dict[str, Any]:
@@ -116,6 +124,17 @@ def test_a_role_that_needs_a_host_gets_slots_of_that_host_alone(
     monkeypatch.setattr(admission, "Turn", lambda client, name: nullcontext())
     with free_now(None, never_stop, host, has_turn=True) as slots:  # type: ignore[arg-type]
         assert slots == given
+
+
+def test_that_another_job_is_waited_for_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, said = iter([False, False, False, True, True]), list[str]()
+    turn = SimpleNamespace(take=lambda check: next(answers))
+    monkeypatch.setattr(admission, "Turn", lambda client, name: nullcontext(turn))
+    monkeypatch.setattr(admission, "POLL_SECS", 0.0)
+    monkeypatch.setattr(admission, "SAY_SECS", 0.0)
+    client: Any = SimpleNamespace(scheduler=SimpleNamespace(address="tls://s:1"))
+    with admission_lock(client, AdmissionPolicy(60, say=said.append), never_stop):
+        assert said == ["waiting up to 60 s for another job to start on the Dask cluster at tls://s:1"]
 
 
 def test_nothing_is_looked_for_where_nothing_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
