@@ -64,7 +64,7 @@ class Served:
         found = self.client.read_deployment_by_name(deployment)
         told = {**found.parameters.get("parameters", {}), **parameters}
         run = self.client.create_flow_run_from_deployment(
-            found.id, parameters={"parameters": told}, idempotency_key=idempotency_key
+            found.id, parameters={"parameters": _as_sent(told)}, idempotency_key=idempotency_key
         )
         return run.id
 
@@ -78,6 +78,15 @@ class Served:
         client = MlflowClient(self.store)
         found = client.get_experiment_by_name(experiment)
         return [] if found is None else list(client.search_runs([found.experiment_id]))
+
+
+def _as_sent(value: Any) -> Any:
+    """Return `value` as a browser sends it, in which 60.0 is 60."""
+    if isinstance(value, dict):
+        return {name: _as_sent(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_as_sent(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 @pytest.fixture(scope="module")

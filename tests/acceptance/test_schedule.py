@@ -13,8 +13,10 @@ from uuid import UUID
 
 import psutil
 import pytest
+import yaml
 from prefect.client.schemas.objects import FlowRun, State
 
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from tests.acceptance.conftest import Served, wait_for
 from tests.flows.conftest import DIGITS_CONF
 
@@ -88,6 +90,24 @@ def test_the_same_idempotency_key_trains_once(served: Served) -> None:
     wait_for(lambda: served.state(ids[0]) == "COMPLETED", START_SECS, "the training")
     runs = [run for run in served.mlflow_runs("by_hand") if run.data.tags["psflow.model_dir"] == model_dir]
     assert [(run.info.status, run.data.tags["psflow.attempts"]) for run in runs] == [("FINISHED", "1")]
+
+
+def test_a_form_trains_what_the_command_trains_and_with_one_number_changed_that(served: Served) -> None:
+    """What a form sends if nobody changes anything, and if somebody changes a number, is in tests/browser."""
+    runs = served.project.path / "runs"
+
+    def config(name: str) -> dict[str, Any]:
+        return yaml.safe_load((runs / name / "config.yaml").read_text()) | {"model_dir": None}
+
+    shown = served.client.read_deployment_by_name("train/by_hand").parameters["parameters"]
+    served.project.run("train", f"{shown['code_dir']}/by_hand.yaml", "model_dir=runs/commanded")
+    expected = config("commanded")
+    for max_steps in (shown["train"]["max_steps"], 90):
+        run_id = served.start("train/by_hand", train=shown["train"] | {"max_steps": max_steps})
+        wait_for(lambda run_id=run_id: served.state(run_id) == "COMPLETED", START_SECS, "the training")  # type: ignore[misc]
+        expected["train"]["max_steps"] = max_steps
+        assert config("by_hand") == expected
+        assert CheckpointStore(str(runs / "by_hand")).steps()[-1] == max_steps
 
 
 def test_two_runs_never_train_in_one_model_dir_at_a_time(served: Served) -> None:

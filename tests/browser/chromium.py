@@ -15,6 +15,7 @@ from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -99,6 +100,26 @@ class Browser:
         element = self.wait_for(f"{selector} with {text!r}", clickable)
         assert element is not None
         element.click()
+
+    def fill(self, selector: str, shown: str, text: str) -> None:
+        """Wait for the only field of a CSS selector that shows `shown`, and type `text` in its place."""
+
+        def found() -> list[WebElement]:
+            return [element for element in self.shown(selector) if element.get_attribute("value") == shown]
+
+        (element,) = self.wait_for(f"{selector} with {shown!r}", found)
+        element.send_keys(Keys.CONTROL + "a")
+        element.send_keys(text)
+
+    @contextmanager
+    def without(self, kept: str) -> Iterator[None]:
+        """Have the browser not know, for a while, what it has kept for the site that is open."""
+        value = self._driver.execute_script("return localStorage.getItem(arguments[0])", kept)
+        self._driver.execute_script("localStorage.removeItem(arguments[0])", kept)
+        try:
+            yield
+        finally:
+            self._driver.execute_script("localStorage.setItem(arguments[0], arguments[1])", kept, value)
 
     def num_colours(self, element: WebElement) -> int:
         """Return how many colours there are in what is drawn of an element."""

@@ -51,6 +51,23 @@ class Place:
     configured_id: str
     run: dict[str, Any]
 
+    def configured_parameters(self) -> dict[str, Any]:
+        """Return what a run of ``train/digits`` is given if nobody changes anything."""
+        parameters: dict[str, Any] = self._ask(f"deployments/{self.configured_id}")["parameters"]
+        return parameters
+
+    def scheduled_run(self) -> dict[str, Any] | None:
+        """Return the run of ``train/digits`` that somebody has asked for, and nobody has cancelled."""
+        of_form = {"deployment_id": {"any_": [self.configured_id]}, "state": {"type": {"not_any_": ["CANCELLED"]}}}
+        return next(iter(self._ask("flow_runs/filter", {"flow_runs": of_form})), None)
+
+    def cancel(self, run: Mapping[str, Any]) -> None:
+        """Have a run not begin."""
+        self._ask(f"flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
+
+    def _ask(self, path: str, body: Any = None) -> Any:
+        return _answer(self.logins[0], f"/api/{path}", body)
+
 
 @contextmanager
 def set_up(folder: Path) -> Iterator[Place]:
@@ -97,8 +114,10 @@ def _deployment_id(prefect: str, name: str) -> str:
     return str(deployment["id"])
 
 
-def _answer(login: str, path: str) -> Any:
+def _answer(login: str, path: str, body: Any = None) -> Any:
+    """Return what a server answers to GET, or to POST with a `body`."""
     auth_string, _, host = urlsplit(login).netloc.rpartition("@")
+    headers = {"Authorization": authorization(auth_string), "Content-Type": "application/json"}
     with closing(http.client.HTTPConnection(host, timeout=30)) as connection:
-        connection.request("GET", path, headers={"Authorization": authorization(auth_string)})
+        connection.request("GET" if body is None else "POST", path, body and json.dumps(body), headers)
         return json.load(connection.getresponse())

@@ -10,6 +10,7 @@ from tests.browser.place import STEPS, Place
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 CLOSE_ASSISTANT = "[data-component-id='mlflow.assistant.chat_panel.close']"
+CHOSEN_VIEW = "mlflow.workflowType_v1"
 CURVE = "svg.main-svg .scatterlayer path.js-line"
 POINT = "svg.main-svg .scatterlayer path.point"
 
@@ -44,11 +45,17 @@ def test_a_run_shows_its_metrics_against_steps(run_page: str, browser: Browser) 
     browser.picture("mlflow-metrics")
 
 
-def test_a_run_shows_how_it_ended_and_its_models(run_page: str, browser: Browser, place: Place) -> None:
-    browser.open(run_page)
+@pytest.mark.usefixtures("mlflow")
+def test_the_link_of_psflow_shows_how_a_run_ended_and_its_models_in_the_view_of_runs(
+    browser: Browser, place: Place
+) -> None:
     checkpoints = [f"checkpoint-{step}" for step in STEPS]
-    browser.wait_for_texts("Finished", "psflow-digits", f"best-{place.run['best']['step']}", *checkpoints)
-    browser.picture("mlflow-run")
+    with browser.without(CHOSEN_VIEW):
+        browser.open(place.run["pages"]["mlflow"])
+        models = ("psflow-digits", f"best-{place.run['best']['step']}", *checkpoints)
+        shown = browser.wait_for_texts("Finished", *models)
+        browser.picture("mlflow-run")
+    assert "Judges" not in shown  # which the view of GenAI has beside it
 
 
 def test_a_run_shows_what_was_drawn_of_it(run_page: str, browser: Browser) -> None:

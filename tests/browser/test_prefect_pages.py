@@ -22,12 +22,23 @@ def test_the_form_of_a_training_asks_for_its_parameters_and_describes_them(place
     browser.picture("prefect-form")
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
-def test_the_form_of_a_configuration_shows_what_that_says(version: str, place: Place, browser: Browser) -> None:
+@pytest.mark.parametrize(("version", "changed_to"), [("v1", None), ("v2", 40)])
+def test_the_form_of_a_configuration_shows_what_that_says_and_asks_for_what_it_shows(
+    version: str, changed_to: int | None, place: Place, browser: Browser
+) -> None:
     pages = place.prefect if version == "v1" else f"{place.prefect}/v2"
     browser.open(f"{pages}/deployments/deployment/{place.configured_id}/run")
     browser.wait_for_texts("Hidden Units", "Chooses Adam.", "Beta1")  # keys of the alternatives that are chosen
     browser.picture(f"prefect-form-digits-{version}")
+    expected = place.configured_parameters()
+    if changed_to is not None:
+        train = expected["parameters"]["train"]
+        browser.fill("input[type=number]", str(train["max_steps"]), str(changed_to))
+        train["max_steps"] = changed_to
+    browser.click("button", "Submit")
+    run = browser.wait_for("flow run of the form", place.scheduled_run)
+    place.cancel(run)
+    assert run["parameters"] == expected
 
 
 def test_a_run_shows_a_task_run_for_each_role(place: Place, browser: Browser) -> None:
