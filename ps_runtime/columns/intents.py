@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from psflow.ps_runtime.columns.options import ColumnOptions, as_word, word_list_faults
@@ -121,7 +121,8 @@ def intend(columns: Sequence[RawColumn], options: Mapping[str, ColumnOptions]) -
     UsageError
         With all that is wrong: options of no column, and options that the type of a column does not allow.
     """
-    names = [column.name for column in columns]
+    names = dict.fromkeys(column.name for column in columns)
+    plain = ColumnOptions()
     faults = [
         f"columns has options for {name!r}, which is no column of the features{did_you_mean(name, names)}"
         for name in options
@@ -139,7 +140,7 @@ def intend(columns: Sequence[RawColumn], options: Mapping[str, ColumnOptions]) -
             if column.name in weighed:
                 intents.append(_weights_intent(column, weighed[column.name]))
             else:
-                intents.append(_intent(column, options.get(column.name, ColumnOptions())))
+                intents.append(_intent(column, options.get(column.name, plain)))
         except UsageError as error:
             faults += [f"column {column.name!r} ({column.type}): {fault}" for fault in error.faults]
     if faults:
@@ -147,7 +148,7 @@ def intend(columns: Sequence[RawColumn], options: Mapping[str, ColumnOptions]) -
     return tuple(intents)
 
 
-def _weights_fault(own: ColumnOptions, names: Sequence[str], options: Mapping[str, ColumnOptions]) -> str | None:
+def _weights_fault(own: ColumnOptions, names: Collection[str], options: Mapping[str, ColumnOptions]) -> str | None:
     """Say why a column cannot be the weights of another's values; None: it can."""
     if own.weights not in names:
         return did_you_mean(str(own.weights), names)

@@ -31,7 +31,7 @@ from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.libsvm import LibSvmText
 from psflow.ps_runtime.record_files.listing import list_files
-from psflow.ps_runtime.record_files.scan import MAX_COLUMNS, Scan
+from psflow.ps_runtime.record_files.scan import MAX_COLUMNS, Scan, column_names
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 from psflow.ps_runtime.specs.text_reading import LibSvmReading, TextReading
@@ -294,7 +294,8 @@ class RecordInput:
         if self.invalid != "error" and not isinstance(self.record_format, JsonLines):
             numbers = [name for name, own in self.columns.items() if own.type == NUMBER and name in names]
             types |= {name: "float64" for name in numbers if known[name] == "string"}  # however few of them are numbers
-        scan = Scan(files, replace(self.record_format, types=types), names, lists=lists, allows_invalid=True)
+        as_asked = replace(self.record_format, types=types)
+        scan = Scan(files, as_asked, names, lists=lists, known=known, allows_invalid=True)
         return scan, known
 
     def known_columns(self, schema: InputSchema, *, needs_labels: bool) -> tuple[str, ...]:
@@ -308,10 +309,7 @@ class RecordInput:
         assert schema.preprocessing is not None
         columns = schema.preprocessing.raw_columns
         read = self._as_in_training(schema, columns, needs_labels=needs_labels)
-        lists = {column.name: column.type for column in columns if "[" in column.type}
-        most = self.max_columns + len(columns)
-        look = Scan(self.files(schema), replace(read, types={}), lists=lists, max_columns=most)
-        return (*(column.name for column in look.columns), *look.unreadable)
+        return column_names(self.files(schema), replace(read, types={}), self.max_columns + len(columns))
 
     def _as_in_training(self, schema: InputSchema, columns: Sequence[RawColumn], *, needs_labels: bool) -> RecordFormat:
         """Return how some columns of the files are read, where training and its text say more than this input."""

@@ -30,7 +30,7 @@ from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MAX_COLUMNS", "Scan", "ScannedChunk"]
+__all__ = ["MAX_COLUMNS", "Scan", "ScannedChunk", "column_names"]
 
 MAX_COLUMNS = 10_000
 """A table is seldom wider, and each column takes time and memory before the first record is read."""
@@ -69,6 +69,8 @@ class Scan:
         What is read; default: all columns whose types can be.
     lists : mapping of str to str
         The types of columns of lists and arrays in another input: those of lists without a value; see `as_list`.
+    known : mapping of str to str, optional
+        The types of the columns in these files, as an earlier scan has found them; default: they are looked for.
     max_columns : int
         How many columns there may be where all of them are read.
     allows_invalid : bool
@@ -114,13 +116,14 @@ class Scan:
         columns: Sequence[str] | None = None,
         *,
         lists: Mapping[str, str] = MappingProxyType({}),
+        known: Mapping[str, str] | None = None,
         max_columns: int = MAX_COLUMNS,
         allows_invalid: bool = False,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         self._files, self._format, self._chunk_bytes = tuple(files), record_format, chunk_bytes
         self._num_bytes = sum(file.size for file in self._files)
-        self._lists, self._max_columns = lists, max_columns
+        self._lists, self._known, self._max_columns = lists, known, max_columns
         self._allows_invalid = allows_invalid
         self._first_types, self._unreadable, self._first_file = self._look(columns)
         self._types = WideningTypes(self._first_types, record_format.types)
@@ -157,7 +160,7 @@ class Scan:
                 yield replace(chunk, done_bytes=bytes_before + chunk.done_bytes)
             bytes_before += file.size
         if not chunks:
-            raise self._no_records()
+            raise _no_records(self._files)
         self._index = RecordIndex(
             files=self._files,
             record_format=self._format,
@@ -171,24 +174,20 @@ class Scan:
 
     def _look(self, columns: Sequence[str] | None) -> tuple[dict[str, str], dict[str, str], DataFile]:
         """Return the types of the columns that are read, those of others that cannot be, and the file that says so."""
-        for file in self._files:
-            with unchanged(file), self._opened(file, self._files) as records:
-                if next(records.places(CHUNK_BYTES), None) is not None:
-                    return *self._types_in(records, file, columns), file
-        raise self._no_records()
+        with _first_records(self._files, self._format) as (file, records):
+            return *self._types_in(records, file, columns), file
 
     def _types_in(
         self, records: OpenRecords, file: DataFile, columns: Sequence[str] | None
     ) -> tuple[dict[str, str], dict[str, str]]:
         names = records.names
-        if columns is None and len(names) > self._max_columns:
-            what = f"{file.shown}: expected at most {self._max_columns:,} columns, got {len(names):,}"
-            how = f"check the delimiter, and that a row is a record; to read it as it is, set max_columns: {len(names)}"
-            raise InputError((f"{what}; {how}",))
+        if columns is None:
+            _check_number(file, names, self._max_columns)
         asked = list(self._format.types if columns is None else [*columns, *self._format.types])
         if faults := missing_faults(file.shown, "column", asked, names):
             raise InputError(tuple(faults))
-        found = records.types([name for name in (names if columns is None else columns) if name])
+        read = [name for name in (names if columns is None else columns) if name]
+        found = records.types(read) if self._known is None else {name: self._known[name] for name in read}
         found |= {name: as_list(found[name], raw) for name, raw in self._lists.items() if name in found}
         types = {name: self._format.types.get(name, raw) for name, raw in found.items()}
         if not types:
@@ -201,7 +200,7 @@ class Scan:
     def _chunks_of(self, file: DataFile) -> Iterator[tuple[Place, bool, ScannedChunk]]:
         """Yield the chunks of a file that have records, each with its place and whether it starts a run."""
         num_records = 0
-        with self._opened(file) as records:
+        with _opened(self._format, file) as records:
             with unchanged(file):
                 for name in records.lacking(tuple(self._types.now)):
                     fault = f"{file.shown} has no column {name!r}, which {self._first_file.shown} has"
@@ -232,18 +231,54 @@ class Scan:
             except RecordError as fault:
                 self._types.widen(fault)
 
-    @contextmanager
-    def _opened(self, file: DataFile, all_files: Sequence[DataFile] = ()) -> Iterator[OpenRecords]:
-        try:
-            with open_records(self._format, file, all_files) as records:
-                yield records
-        except RecordError as fault:
-            raise self._format.error(file, 0, fault) from None
 
-    def _no_records(self) -> InputError:
-        shown = self._files[0].shown if self._files else "an input without files"
-        more = f" and {len(self._files) - 1} more files" if len(self._files) > 1 else ""
-        return InputError((f"{shown}{more}: expected records, found none",))
+def column_names(
+    files: Sequence[DataFile], record_format: RecordFormat, max_columns: int = MAX_COLUMNS
+) -> tuple[str, ...]:
+    """Return the names of all columns that a scan would read or call unreadable, at the price of none of their types.
+
+    Raises
+    ------
+    InputError
+        If the first file cannot be read, or has more than `max_columns`.
+    """
+    with _first_records(files, record_format) as (file, records):
+        _check_number(file, records.names, max_columns)
+        return tuple(name for name in records.names if name)
+
+
+def _check_number(file: DataFile, names: Sequence[str], most: int) -> None:
+    """Raise InputError if a file has more columns than that."""
+    if len(names) > most:
+        what = f"{file.shown}: expected at most {most:,} columns, got {len(names):,}"
+        how = f"check the delimiter, and that a row is a record; to read it as it is, set max_columns: {len(names)}"
+        raise InputError((f"{what}; {how}",))
+
+
+@contextmanager
+def _first_records(files: Sequence[DataFile], record_format: RecordFormat) -> Iterator[tuple[DataFile, OpenRecords]]:
+    """Give the first file that has records, and that file, open."""
+    for file in files:
+        with unchanged(file), _opened(record_format, file, files) as records:
+            if next(records.places(CHUNK_BYTES), None) is not None:
+                yield file, records
+                return
+    raise _no_records(files)
+
+
+@contextmanager
+def _opened(record_format: RecordFormat, file: DataFile, all_files: Sequence[DataFile] = ()) -> Iterator[OpenRecords]:
+    try:
+        with open_records(record_format, file, all_files) as records:
+            yield records
+    except RecordError as fault:
+        raise record_format.error(file, 0, fault) from None
+
+
+def _no_records(files: Sequence[DataFile]) -> InputError:
+    shown = files[0].shown if files else "an input without files"
+    more = f" and {len(files) - 1} more files" if len(files) > 1 else ""
+    return InputError((f"{shown}{more}: expected records, found none",))
 
 
 def unreadable_fault(shown: str, name: str, kind: str) -> str:

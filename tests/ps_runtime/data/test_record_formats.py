@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from psflow.ps_runtime.columns.options import ColumnOptions
 from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, LibSvm, ParquetInput, RecordFiles
 from psflow.ps_runtime.errors import ArgumentTypeError, InputError, UsageError
+from psflow.ps_runtime.record_files.delimited_file import OpenDelimited
+from psflow.ps_runtime.specs.schema import InputSchema
 
 
 def test_every_format_of_record_files_is_a_public_name() -> None:
@@ -201,3 +203,20 @@ def test_a_file_with_more_columns_than_allowed_is_refused_before_its_records_are
 def test_by_default_ten_thousand_columns_are_allowed(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected at most 10,000 columns, got 10,001"):
         Csv(path=wide_csv(tmp_path, 10_001), label="c0").read().learn("error", "train")
+
+
+def test_types_of_text_are_looked_for_once_in_each_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+    look = OpenDelimited.types
+
+    def types(records: OpenDelimited, names: Sequence[str]) -> dict[str, str]:
+        asked.append(tuple(names))
+        return look(records, names)
+
+    monkeypatch.setattr(OpenDelimited, "types", types)
+    path = wide_csv(tmp_path, 3)
+    given = Csv(path=path, label="c0").read()
+    schema = InputSchema((), preprocessing=given.learn("error", "train").scanned.preprocessing)
+    assert given.known_columns(schema, needs_labels=True) == ("c0", "c1", "c2")
+    given.open(schema, "error", "eval", needs_labels=True)
+    assert asked == [("c0", "c1", "c2")] * 2
