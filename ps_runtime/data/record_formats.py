@@ -24,7 +24,7 @@ from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.libsvm import LibSvmText
 from psflow.ps_runtime.record_files.libsvm_lines import FEATURES, LABEL
-from psflow.ps_runtime.record_files.parquet import Parquet
+from psflow.ps_runtime.record_files.parquet import MAX_COMPRESSION_RATIO, Parquet
 from psflow.ps_runtime.record_files.scan import MAX_COLUMNS
 
 TEXT_OPTIONS = ("delimiter", "column_names", "na_values", "encoding")
@@ -221,9 +221,14 @@ class ParquetInput(RecordFiles):
 
     suffixes: ClassVar[tuple[str, ...]] = Parquet.suffixes
 
+    max_compression_ratio: Annotated[
+        int,
+        Key("How many times the size of a file its values may take in memory, beyond 1 GB; more is refused.", ge=1),
+    ] = MAX_COMPRESSION_RATIO
+
     def record_format(self) -> RecordFormat:
         """Return how the files are read."""
-        return Parquet(types=self.types)
+        return Parquet(types=self.types, max_compression_ratio=self.max_compression_ratio)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -216,6 +216,10 @@ class OpenRecords(ABC):
             does not have the type of its column.
         """
 
+    def size_fault(self, names: Sequence[str]) -> str | None:
+        """Say why these columns take more memory than those of a file of this size may; None: they do not."""
+        return None
+
     @abstractmethod
     def count(self, place: Place) -> int:
         """Return how many records a chunk has, those that cannot be read among them; no value is looked at.

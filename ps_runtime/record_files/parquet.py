@@ -16,7 +16,7 @@ from psflow.ps_runtime.record_files.stored_columns import as_raw_columns, check_
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Parquet"]
+__all__ = ["MAX_COMPRESSION_RATIO", "Parquet"]
 
 MAX_ROW_GROUP_BYTES = 64 * 1024**2
 """A row group that holds more is read in slices."""
@@ -25,13 +25,28 @@ VALUE_BYTES = 8
 """What a value takes in memory at least, however it is compressed."""
 BUFFER_BYTES = 1024**2
 
+MAX_COMPRESSION_RATIO = 1000
+"""Records are seldom stored in less; where they are, 8 MB may be 8 GB to read, as in a column of one value."""
+SMALL_BYTES = 1024**3
+"""Records that take no more in memory are read however they are compressed."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parquet(RecordFormat):
-    """Records in Parquet files, whose columns have types; `types` reads some of them as another one."""
+    """Records in Parquet files, whose columns have types; `types` reads some of them as another one.
+
+    Parameters
+    ----------
+    types : mapping of str to str
+        See `RecordFormat`.
+    max_compression_ratio : int
+        How many times the size of a file its records may take in memory where all of them are scanned.
+    """
 
     name: ClassVar[str] = "parquet"
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
+
+    max_compression_ratio: int = MAX_COMPRESSION_RATIO
 
     @property
     def first_row(self) -> int:
@@ -45,16 +60,16 @@ class Parquet(RecordFormat):
 
     def open(self, file: DataFile) -> OpenRecords:
         """Return a file, open; see `RecordFormat.open`."""
-        return OpenParquet(file, self.types)
+        return OpenParquet(file, self.types, self.max_compression_ratio)
 
 
 class OpenParquet(OpenRecords):
     """An open Parquet file. Slices of a row group are read in order without decoding what lies before."""
 
-    def __init__(self, file: DataFile, set_types: Mapping[str, str]) -> None:
+    def __init__(self, file: DataFile, set_types: Mapping[str, str], max_ratio: int) -> None:
         import pyarrow.parquet as pq
 
-        self.file, self._set_types = file, set_types
+        self.file, self._set_types, self._max_ratio = file, set_types, max_ratio
         self._opened = open_file(file)
         try:
             with whole_file("Parquet"):
@@ -101,6 +116,19 @@ class OpenParquet(OpenRecords):
             table = pa.Table.from_batches(self._batches(place, tuple(types)))
             table.validate(full=True)  # pyarrow does not check that strings are UTF-8
         return as_raw_columns(table, types, self._set_types, on_invalid)
+
+    def size_fault(self, names: Sequence[str]) -> str | None:
+        """Hold what values take at least against the size of the file; see `OpenRecords.size_fault`."""
+        num_rows = int(self._bounds[-1])
+        num_bytes = num_rows * len(names) * VALUE_BYTES
+        if num_bytes <= max(SMALL_BYTES, self._max_ratio * self.file.size):
+            return None
+        ratio = -(-num_bytes // self.file.size)
+        return (
+            f"its {self.file.size:,} bytes hold {num_rows:,} records, {num_bytes:,} bytes of values: expected at most "
+            f"{self._max_ratio:,} times the size of the file, got {ratio:,} times; check what has written it, or name "
+            f"fewer features; to read it as it is, set max_compression_ratio: {ratio}"
+        )
 
     def count(self, place: Place) -> int:
         """Return how many records a chunk has; see `OpenRecords.count`."""

@@ -117,6 +117,9 @@ class _OpenPartition(OpenRecords):
             columns[name] = parse_cells(cells, types[name], name, on_invalid)
         return pa.table({name: columns[name] for name in types})
 
+    def size_fault(self, names: Sequence[str]) -> str | None:
+        return self._records.size_fault([name for name in names if name not in self._cells])
+
     def count(self, place: Place) -> int:
         return self._records.count(place)
 

@@ -20,6 +20,7 @@ from psflow.ps_runtime.columns.options import ColumnOptions
 from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, LibSvm, ParquetInput, RecordFiles
 from psflow.ps_runtime.errors import ArgumentTypeError, InputError, UsageError
+from psflow.ps_runtime.record_files import parquet
 from psflow.ps_runtime.record_files.delimited_file import OpenDelimited
 from psflow.ps_runtime.specs.schema import InputSchema
 
@@ -220,3 +221,20 @@ def test_types_of_text_are_looked_for_once_in_each_input(tmp_path: Path, monkeyp
     assert given.known_columns(schema, needs_labels=True) == ("c0", "c1", "c2")
     given.open(schema, "error", "eval", needs_labels=True)
     assert asked == [("c0", "c1", "c2")] * 2
+
+
+def test_a_small_parquet_file_of_very_many_records_is_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "constant.parquet"
+    pq.write_table(pa.table({"x": np.zeros(10**5), "y": np.zeros(10**5, np.int64)}), path, compression="zstd")
+    size, given = path.stat().st_size, ParquetInput(path=path, label="y")
+    ratio = -(-1_600_000 // size)
+    assert ratio > 1000
+    assert given.read().learn("error", "train").num_records == 10**5  # 1.6 MB are no matter
+    monkeypatch.setattr(parquet, "SMALL_BYTES", 10**6)
+    found = f"{size:,} bytes hold 100,000 records, 1,600,000 bytes of values: .* 1,000 times .*, got {ratio:,} times"
+    with pytest.raises(InputError, match=rf"constant\.parquet: its {found}; .*set max_compression_ratio: {ratio}$"):
+        given.read().learn("error", "train")
+    assert replace(given, max_compression_ratio=ratio).read().learn("error", "train").num_records == 10**5
+    assert replace(given, label=None, features=["x"]).read().learn("error", "train").num_records == 10**5
