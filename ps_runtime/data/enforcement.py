@@ -262,8 +262,8 @@ def _as_in_training(features: Mapping[str, Any], schema: InputSchema) -> dict[st
 
 
 def _unread(features: Columns, schema: InputSchema) -> tuple[str, ...]:
-    is_named = isinstance(features, dict) and schema.names
-    return tuple(name for name in features if name not in schema.names) if is_named else ()
+    names = frozenset(schema.names)
+    return tuple(name for name in features if name not in names) if isinstance(features, dict) and names else ()
 
 
 def _selected_features(features: Columns, schema: InputSchema, where: str) -> tuple[Columns, tuple[str, ...]]:
@@ -273,7 +273,8 @@ def _selected_features(features: Columns, schema: InputSchema, where: str) -> tu
         return features, ()
     if faults := missing_faults(where, "feature", schema.names, list(features)):
         raise InputError(tuple(faults))
-    return {name: array for name, array in features.items() if name not in unread}, unread
+    others = frozenset(unread)
+    return {name: array for name, array in features.items() if name not in others}, unread
 
 
 def _selected_columns(dataset: Dataset, schema: InputSchema, where: str) -> Dataset:

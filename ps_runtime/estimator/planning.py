@@ -110,7 +110,8 @@ def plan_job(
     whole = replace(whole, feature_columns=built.feature_columns)
     schema = whole.narrowed(built.reads) if built.reads else whole
     check_repeatable(schema, training.where)
-    training.unused += [name for name in whole.names if name not in schema.names]
+    read = frozenset(schema.names)
+    training.unused += [name for name in whole.names if name not in read]
     caller = caller.reading(schema)
     evaluated = _eval_inputs(caller, eval_specs, schema, kept)
     _check_labels(evaluated.values(), check_labels, schema)

@@ -93,7 +93,8 @@ class ModeReads:
         faults: dict[str, str],
     ) -> set[str]:
         """Return the features that are read in a mode; add a sentence for each that is missing to `faults`."""
-        trained = {name: array for name, array in features.items() if name in schema.names}
+        names = frozenset(schema.names)
+        trained = {name: array for name, array in features.items() if name in names}
         others = {name: array for name, array in features.items() if name not in trained}
         stand_ins = dict(_zeros(schema, num_rows(features)))
         while True:
@@ -107,8 +108,8 @@ class ModeReads:
                     if name in stand_ins:  # go on, as others may be missing, too
                         others[name] = stand_ins.pop(name)
                         continue
-                return {*schema.names, *watched.read}
-            return {*watched.read, *(schema.names if watched.is_walked else ())}
+                return {*names, *watched.read}
+            return {*watched.read, *(names if watched.is_walked else ())}
 
     def _call(self, features: Any, labels: Columns | None, mode: ModeKeys) -> None:
         with np.errstate(all="ignore"):

@@ -179,7 +179,8 @@ class OpenRecords(ABC):
 
     def lacking(self, names: Sequence[str]) -> list[str]:
         """Return which of these columns it does not have."""
-        return [name for name in names if name not in self.names]
+        there = frozenset(self.names)
+        return [name for name in names if name not in there]
 
     @abstractmethod
     def types(self, names: Sequence[str]) -> dict[str, str]:

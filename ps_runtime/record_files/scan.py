@@ -205,8 +205,8 @@ class Scan:
                 for name in records.lacking(tuple(self._types.now)):
                     fault = f"{file.shown} has no column {name!r}, which {self._first_file.shown} has"
                     raise InputError((f"{fault}: expected the same columns in all files",))
-                if (fault := records.size_fault(tuple(self._types.now))) is not None:
-                    raise InputError((f"{file.shown}: {fault}",))
+                if (too_much := records.size_fault(tuple(self._types.now))) is not None:
+                    raise InputError((f"{file.shown}: {too_much}",))
             places = records.places(self._chunk_bytes)
             while True:
                 try:
