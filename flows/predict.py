@@ -101,7 +101,9 @@ def prepared(parameters: PredictParameters) -> Iterator[Prepared]:
         Whatever is wrong with any of these.
     """
     source, output = found_input(parameters), _absolute(parameters.output)  # before a model is downloaded for nothing
-    options = PredictionOptions(parameters.output_format, parameters.predict_keys, parameters.on_error)
+    options = PredictionOptions(
+        parameters.output_format, parameters.predict_keys, parameters.on_error, parameters.escape_formulas
+    )
     PredictionFolder(output).claim().check_free()
     with found_model(parameters.model) as model:
         if parameters.new_files_only:

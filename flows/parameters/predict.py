@@ -23,6 +23,10 @@ NEW_FILES_ONLY = (
     "... below it. A file that was predicted and has changed since is refused."
 )
 OUTPUT_FORMAT = "Format of the parts; parquet or csv. In csv a prediction of several numbers has a column for each."
+ESCAPE_FORMULAS = (
+    "Whether texts in csv that begin with =, +, -, @, a tab or a line end have an apostrophe before them, so that no "
+    "spreadsheet takes them for a formula; numbers stay as they are."
+)
 PREDICT_KEYS = "Predictions to write, such as [class_ids]; null: all but all_class_ids and all_classes."
 
 __all__ = ["PredictChoice", "PredictParameters", "parse_predict_parameters"]
@@ -38,6 +42,7 @@ class PredictChoice(FlowParameters):
     on_error: OnError = Field("stop", description=ON_ERROR)
     new_files_only: bool = Field(False, description=NEW_FILES_ONLY)
     output_format: OutputFormat = Field("parquet", description=OUTPUT_FORMAT)
+    escape_formulas: bool = Field(False, description=ESCAPE_FORMULAS)
     predict_keys: Strings | None = Field(None, min_length=1, description=PREDICT_KEYS)
 
 

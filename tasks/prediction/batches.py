@@ -110,7 +110,12 @@ def _interrupted(
         preprocessing = model.schema.preprocessing
         if preprocessing is None or model.uuid != job["model"]:
             raise UsageError((f"{folder.shown} was begun with another model than {model.uri}: empty the folder",))
-        own = replace(options, output_format=job["output_format"], predict_keys=tuple(job["predict_keys"]))
+        own = replace(
+            options,
+            output_format=job["output_format"],
+            predict_keys=tuple(job["predict_keys"]),
+            escape_formulas=job["escape_formulas"],
+        )
         own_source = replace(source, non_finite=job["non_finite"])
         plan = PredictionPlan(model, own_source, RecordRows(index, preprocessing), own, folder)
         folder.check(plan.job)

@@ -18,10 +18,13 @@ from psflow.tasks.prediction.options import OutputFormat
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["OutputColumns", "Prediction", "chosen_predictions"]
+__all__ = ["OutputColumns", "Prediction", "chosen_predictions", "escaped"]
 
 TEXT = "str"
 """What a signature calls the dtype of texts of any length."""
+FORMULA = r"^[=+\-@\t\r\n]"
+"""How texts begin that spreadsheets take for formulas."""
+SIGNED_NUMBER = r"^[+-](?:[0-9]+\.?[0-9]*|\.[0-9]+)(?i:e[+-]?[0-9]+)?$"
 SAME_FOR_ALL = ("all_class_ids", "all_classes")
 """Predictions of a classifier that are the same in each row: written only if somebody asks for them."""
 
@@ -97,6 +100,8 @@ class OutputColumns:
         Those that are written.
     output_format : {"parquet", "csv"}
         In Parquet an array of k > 1 numbers for each row is a column of lists of k; in CSV it is k columns.
+    escape_formulas : bool
+        Whether texts, and names of columns, that begin as formulas do have an apostrophe before them.
 
     Raises
     ------
@@ -109,6 +114,7 @@ class OutputColumns:
     keys: tuple[RawColumn, ...]
     predictions: tuple[Prediction, ...]
     output_format: OutputFormat
+    escape_formulas: bool = False
 
     def __post_init__(self) -> None:
         names = [key.name for key in self.keys]
@@ -135,6 +141,8 @@ class OutputColumns:
             if self.output_format == "parquet" and not prediction.is_column:
                 value = pa.list_(value, prediction.row_size)
             fields += [(name, value) for name in self._names(prediction)]
+        if self.escape_formulas:
+            fields = [(escaped(pa.array([name]))[0].as_py(), kind) for name, kind in fields]
         return pa.schema(fields)
 
     def described(self) -> dict[str, str]:
@@ -173,12 +181,33 @@ class OutputColumns:
                     columns += [pa.array(np.ascontiguousarray(flat[:, i])) for i in range(flat.shape[1])]
                 case _:
                     assert_never(self.output_format)
+        if self.escape_formulas:
+            columns = [escaped(column) if pa.types.is_string(column.type) else column for column in columns]
         return pa.Table.from_arrays(columns, schema=schema)
 
     def _names(self, prediction: Prediction) -> list[str]:
         if self.output_format == "parquet" or prediction.is_column:
             return [prediction.name]
         return [f"{prediction.name}_{index}" for index in range(prediction.row_size)]
+
+
+def escaped(texts: pa.Array | pa.ChunkedArray) -> Any:
+    """Return texts that a spreadsheet shows as they are: an apostrophe stands before those that begin as formulas do.
+
+    A number with its sign, such as ``-3.2``, is none. Nulls stay.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> escaped(pa.array(["=1+1", "-3.2", "-x", None, "a=b"])).to_pylist()
+    ["'=1+1", '-3.2', "'-x", None, 'a=b']
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    begins = pc.match_substring_regex(texts, FORMULA)
+    is_formula = pc.and_(begins, pc.invert(pc.match_substring_regex(texts, SIGNED_NUMBER)))
+    return pc.if_else(is_formula, pc.binary_join_element_wise("'", texts, pa.scalar("")), texts)
 
 
 def _value_type(prediction: Prediction) -> pa.DataType:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from psflow.ps_runtime.errors import UsageError
+
 __all__ = ["OnError", "OutputFormat", "PredictionOptions"]
 
 OutputFormat = Literal["parquet", "csv"]
@@ -25,8 +27,22 @@ class PredictionOptions:
         each row, ``all_class_ids`` and ``all_classes``.
     on_error : {"stop", "reject"}
         What becomes of a row that cannot be read or predicted.
+    escape_formulas : bool
+        Whether texts that a spreadsheet would take for a formula have an apostrophe before them; of CSV alone.
+
+    Raises
+    ------
+    UsageError
+        If formulas are to be escaped in another format.
     """
 
     output_format: OutputFormat = "parquet"
     predict_keys: tuple[str, ...] | None = None
     on_error: OnError = "stop"
+    escape_formulas: bool = False
+
+    def __post_init__(self) -> None:
+        if self.escape_formulas and self.output_format != "csv":
+            got = f"escape_formulas is true, but output_format is {self.output_format}"
+            why = "expected csv, which spreadsheets search for formulas"
+            raise UsageError((f"{got}: {why}; set output_format: csv, or leave it out",))

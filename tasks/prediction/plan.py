@@ -64,7 +64,7 @@ class PredictionPlan:
     ) -> None:
         self.model, self.source, self.rows, self.folder = model, source, rows, folder
         predictions = chosen_predictions(model.predictions, options.predict_keys)
-        self.columns = OutputColumns(rows.keys, predictions, options.output_format)
+        self.columns = OutputColumns(rows.keys, predictions, options.output_format, options.escape_formulas)
         self.columns.schema()  # a type that has no column is refused before anything is computed
         self.parts: list[Partition] = list(rows.partitions())
         self._options = options
@@ -81,6 +81,7 @@ class PredictionPlan:
             "key_columns": [key.name for key in self.rows.keys],
             "predict_keys": [prediction.name for prediction in self.columns.predictions],
             "output_format": self.columns.output_format,
+            "escape_formulas": self.columns.escape_formulas,
             "partition_bytes": PARTITION_BYTES,
         }
 

@@ -12,6 +12,7 @@ from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.model.canned.multi_label_head import MultiLabelHead
 from psflow.tasks.prediction.columns import OutputColumns, Prediction, chosen_predictions
+from psflow.tasks.prediction.options import PredictionOptions
 from tests.tasks.prediction.scoring import BOTH, SUM, columns
 
 KEYS = pa.table({"id": ["x", "y"]})
@@ -118,3 +119,31 @@ def test_predictions_that_are_not_those_of_the_signature(values: Any, got: str) 
     words = rf"for 2 rows model_fn predicted {got} as 'sum': expected float32\[2\], as exported"
     with pytest.raises(ModelFnError, match=words):
         table_of(columns("parquet", SUM), values)
+
+
+def test_texts_that_spreadsheets_take_for_formulas_are_escaped_and_numbers_stay() -> None:
+    chosen = (Prediction("score", "float32", ()), Prediction("@word", "str", ()))
+    keys = pa.table({"id": ["=1+1", "-3.2", "+49-30", "a=b", None, "\t=1"], "number": [-1, -2, -3, -4, -5, -6]})
+    raw = (RawColumn("id", "string"), RawColumn("number", "int64"))
+    values = {"score": np.float32([-3.25, -1, 0, 1, -2e10, 3]), "@word": np.array(["=x", "-", "", "+5e3", "@a", "b"])}
+
+    def written(*, escape_formulas: bool) -> list[str]:
+        found, buffer = OutputColumns(raw, chosen, "csv", escape_formulas), io.BytesIO()
+        csv.write_csv(found.table(keys, values, 6, found.schema()), buffer)
+        return buffer.getvalue().decode().splitlines()
+
+    assert written(escape_formulas=True) == [
+        '"id","number","score","\'@word"',
+        '"\'=1+1",-1,-3.25,"\'=x"',
+        '"-3.2",-2,-1,"\'-"',
+        '"\'+49-30",-3,0,""',
+        '"a=b",-4,1,"+5e3"',
+        ',-5,-2e+10,"\'@a"',
+        '"\'\t=1",-6,3,"b"',
+    ]
+    assert "'" not in "".join(written(escape_formulas=False))
+
+
+def test_formulas_are_escaped_in_csv_alone() -> None:
+    with pytest.raises(UsageError, match=r"but output_format is parquet: .* set output_format: csv"):
+        PredictionOptions(escape_formulas=True)
