@@ -20,6 +20,7 @@ import typer
 from psflow.flows.answering.answer import Answer
 from psflow.flows.answering.exit_codes import ExitCode, exit_codes_text, signalled
 from psflow.flows.commands.bench import bench
+from psflow.flows.commands.clean import clean
 from psflow.flows.commands.config import config
 from psflow.flows.commands.diff import diff
 from psflow.flows.commands.doctor import doctor
@@ -67,6 +68,7 @@ for command in (
     config,
     diff,
     doctor,
+    clean,
     bench,
 ):
     app.command(epilog=EPILOG)(command)

@@ -19,6 +19,8 @@ from psflow.ps_runtime.checkpoint.files import replacing, storing
 from psflow.ps_runtime.config.environment import prefect_home
 from psflow.ps_runtime.errors import StorageError
 from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
+from psflow.tasks.cleaning import held
+from psflow.tasks.tracking.store import store_uri
 
 __all__ = ["directory_finding", "machine_findings", "server_findings"]
 
@@ -34,6 +36,8 @@ def machine_findings() -> Iterator[Finding]:
     yield Finding(Level.OK, "versions", f"Python {platform.python_version()}, {versions}")
     for path in dict.fromkeys((Path.cwd(), prefect_home(), Path(tempfile.gettempdir()))):
         yield directory_finding(path)
+    if sizes := held(store_uri()):
+        yield Finding(Level.OK, "sizes", f"{', '.join(map(str, sizes))}; psflow clean says what of it may go")
     reason = why_no_shared_memory()
     if reason:
         yield Finding(Level.WARNING, "memory", f"cannot be shared: {reason}; roles use sockets, which is slower")

@@ -33,6 +33,7 @@ from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.model_dir import lost_job
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
+from psflow.tasks.cleaning import size_text
 
 __all__ = ["plan"]
 
@@ -130,7 +131,7 @@ def _tell_model(seen: _Plan, asked: TrainParameters, attempt: Attempt) -> None:
     tables = [table.name for table in model.tables]
     seen.tell(
         "model",
-        f"{asked.model.name}: {len(model.variables)} variables, {_size(model.nbytes)}"
+        f"{asked.model.name}: {len(model.variables)} variables, {size_text(model.nbytes)}"
         + (f"; tables {', '.join(tables)}" if tables else ""),
         {"name": asked.model.name, "variables": len(model.variables), "bytes": model.nbytes, "tables": tables},
     )
@@ -260,7 +261,7 @@ def _shown(roles: Sequence[RoleId], sizes: Mapping[str, int]) -> Iterator[str]:
     """Yield the roles with the sizes of their shards; of many the first and the last of each kind."""
     for _, alike in groupby(roles, lambda role: str(role) if len(roles) <= MAX_NAMED else role.role):
         names = [str(role) for role in alike]
-        size = _size(sum(sizes.get(name, 0) for name in names))
+        size = size_text(sum(sizes.get(name, 0) for name in names))
         shown, total = (names[0], size) if len(names) == 1 else (f"{names[0]} to {names[-1]}", f"{size} in all")
         yield f"{shown} ({total})" if names[0] in sizes else shown
 
@@ -307,11 +308,3 @@ def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int, num_neede
 def _slots(client: Client) -> tuple[int, int]:
     workers, tasks = look(client)
     return sum(worker["nthreads"] for worker in workers.values()), len(free_slots(workers, tasks))
-
-
-def _size(num_bytes: float) -> str:
-    for unit in ("bytes", "KB", "MB", "GB"):
-        if num_bytes < 1000 or unit == "GB":
-            break
-        num_bytes /= 1000
-    return f"{num_bytes:.3g} {unit}"

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from psflow.flows.answering.answer import Answer
@@ -16,14 +15,14 @@ from psflow.flows.watching.role_figures import RoleFigures, role_figures, stragg
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import CheckpointError
+from psflow.tasks.cleaning import MODEL_DIRS, held
 from psflow.tasks.orphaned_runs import NOT_RECORDED
 from psflow.tasks.owners import ended_step, is_orphaned
 from psflow.tasks.tracking.running import RunningRun
+from psflow.tasks.tracking.store import store_uri
 
 __all__ = ["status"]
 
-MODEL_DIRS = Path("runs")
-"""Where jobs are looked for that have no run in MLflow yet, or whose run MLflow does not tell."""
 COLUMNS: Mapping[str, tuple[str, float]] = {
     "steps/s": ("steps_per_sec", 1),
     "staleness": ("staleness", 1),
@@ -46,7 +45,7 @@ class RunningJob:
 
 
 def status() -> Answer:
-    """Return which servers are used and how the jobs of the MLflow store fare; asks no role, changes nothing.
+    """Return which servers are used, what takes room, and how the jobs of the MLflow store fare; changes nothing.
 
     If MLflow does not say what runs, the model_dirs of this place say what they can.
     """
@@ -58,7 +57,9 @@ def status() -> Answer:
     unlisted, damaged = _owned({run.tags["psflow.model_dir"] for run in runs})
     starting, owned = (unlisted, []) if mlflow.fault is None else ([], unlisted)
     checkpoints = {model_dir: _last_checkpoint(model_dir, damaged) for model_dir in owned}
+    sizes = held(store_uri())
     lines = [f"{name:<9} {endpoint.fault or endpoint}" for name, endpoint in servers.items()]
+    lines += [f"disk      {', '.join(map(str, sizes))}"] * bool(sizes)
     for job in jobs:
         lines += ["", *_lines(job, now)]
     lines += [line for model_dir in starting for line in ("", f"train     in {model_dir}, starting")]
@@ -77,6 +78,7 @@ def status() -> Answer:
             "starting": starting,
             "owned": [{"model_dir": model_dir, "last_checkpoint": step} for model_dir, step in checkpoints.items()],
             "damaged": damaged,
+            "disk": {one.path: one.num_bytes for one in sizes},
         },
         lines,
     )

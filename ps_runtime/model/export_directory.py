@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.files import fsync_directory, fsync_tree, locked, make_directory, storing
@@ -84,7 +84,11 @@ class ExportDirectory:
         """Remove all versions but the newest `num_versions`; None keeps all."""
         if num_versions is None:
             return
-        for version in self.versions()[:-num_versions]:
+        self.remove(self.versions()[:-num_versions])
+
+    def remove(self, versions: Iterable[int]) -> None:
+        """Remove some versions."""
+        for version in versions:
             with self._temporary() as path:
                 os.rename(self.version_path(version), path)
 

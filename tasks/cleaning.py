@@ -1,0 +1,296 @@
+"""What trainings have left on this disk, how large it is, and what of it may go."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from psflow.ps_runtime.checkpoint.files import storing
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.config.environment import child_environment
+from psflow.ps_runtime.errors import CheckpointError, ConfigError, PsflowError
+from psflow.ps_runtime.model.best import BestRecord
+from psflow.ps_runtime.model.export_directory import ExportDirectory
+from psflow.ps_runtime.redaction import without_secrets
+from psflow.tasks.tracking.models import PATH
+from psflow.tasks.tracking.store import artifact_location, mlflow_client, reason_of, sqlite_path
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+    from mlflow.entities.model_registry import ModelVersion
+
+__all__ = [
+    "MODEL_DIRS",
+    "DeletedRuns",
+    "Held",
+    "ModelDir",
+    "Recorded",
+    "held",
+    "model_dirs",
+    "recorded",
+    "remove_deleted_runs",
+    "size_text",
+]
+
+MODEL_DIRS = Path("runs")
+"""Where a configuration puts model_dirs that names no other place."""
+PER_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A file or folder, and how many bytes it takes with all that it holds."""
+
+    path: str
+    num_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.path}: {size_text(self.num_bytes)}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRuns:
+    """Runs that somebody has deleted in MLflow, which keeps them until `remove`.
+
+    Parameters
+    ----------
+    run_ids : tuple of str
+        Which.
+    num_bytes : int
+        What those of their artifacts take that lie on this disk.
+    needed : str or None
+        Why they must stay; None: they may go.
+    """
+
+    run_ids: tuple[str, ...] = ()
+    num_bytes: int = 0
+    needed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What an MLflow store needs of this disk, and what it does not.
+
+    Parameters
+    ----------
+    exports : mapping of str to str
+        The folders of the exports that an alias names, each with the name of that.
+    deleted : DeletedRuns
+        Those that are only kept to be restored.
+    """
+
+    exports: Mapping[str, str]
+    deleted: DeletedRuns
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDir:
+    """A model_dir, and which of its exports may go.
+
+    Parameters
+    ----------
+    path : str
+        Of the directory.
+    parts : tuple of Held
+        ``checkpoints``, ``export`` and the whole of it.
+    old_exports : tuple of Held
+        Exports that are neither the newest nor the best of their exporter, and that no alias names.
+    stays : tuple of str
+        Why others stay of which this is not known.
+    """
+
+    path: str
+    parts: tuple[Held, ...]
+    old_exports: tuple[Held, ...]
+    stays: tuple[str, ...]
+
+    def remove_old(self) -> list[str]:
+        """Remove the old exports; return why some of them stay.
+
+        The job is this process's meanwhile, as if it trained, so that no training begins.
+        """
+        job = JobFile(self.path)
+        try:
+            job.claim()
+        except PsflowError as error:
+            return [str(error)]
+        try:
+            for exporter in dict.fromkeys(os.path.dirname(export.path) for export in self.old_exports):
+                of_it = [export.path for export in self.old_exports if os.path.dirname(export.path) == exporter]
+                with storing(exporter), ExportDirectory.opened(exporter, self.path) as directory:
+                    directory.remove([int(os.path.basename(path)) for path in of_it])
+        except PsflowError as error:
+            return [str(error)]
+        finally:
+            job.release()
+        return []
+
+
+def size_text(num_bytes: float) -> str:
+    """Return a number of bytes as people read it.
+
+    Examples
+    --------
+    >>> size_text(812), size_text(3_100_000_000)
+    ('812 bytes', '3.1 GB')
+    """
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if num_bytes < 1000 or unit == "GB":
+            break
+        num_bytes /= 1000
+    return f"{num_bytes:.3g} {unit}"
+
+
+def held(store: str) -> list[Held]:
+    """Return what there is of the model_dirs, the MLflow store and its artifacts, with their sizes; opens no store."""
+    paths = [MODEL_DIRS]
+    database = sqlite_path(store)
+    if database is not None:
+        paths += [database, Path(_local(artifact_location(store) or "") or "")]
+    return [Held(_shown(path), _size_of(str(path))) for path in paths if path.exists()]
+
+
+def model_dirs(named: Mapping[str, str]) -> list[ModelDir]:
+    """Return the directories below `MODEL_DIRS` that hold a job; `named` are the exports that an alias names."""
+    return [_model_dir(str(path.parent), named) for path in sorted(MODEL_DIRS.glob("*/job.json"))]
+
+
+def recorded(uri: str) -> Recorded:
+    """Return what the MLflow store `uri` needs, and what it keeps without need.
+
+    Raises
+    ------
+    ConfigError
+        If the store does not answer.
+    """
+    try:
+        client = mlflow_client(uri)
+        versions = list(_named_versions(client))
+        deleted = list(_deleted_runs(client))
+        needed = _why_needed(client, versions, {run.info.run_id for run in deleted})
+    except CheckpointError:  # a damaged job
+        raise
+    except Exception as error:  # each kind of store has errors of its own
+        raise ConfigError((f"cannot tell what the MLflow store needs: {reason_of(error)}",)) from None
+    exports = {os.path.realpath(v.tags[PATH]): alias for alias, v in versions if PATH in v.tags}
+    sizes = sum(_size_of(path) for run in deleted if (path := _local(run.info.artifact_uri)) is not None)
+    return Recorded(exports, DeletedRuns(tuple(run.info.run_id for run in deleted), sizes, needed))
+
+
+def remove_deleted_runs(uri: str, database: str) -> None:
+    """Have ``mlflow gc`` remove what is deleted in the store `uri`, which keeps it in a `database` here, an address.
+
+    Raises
+    ------
+    ConfigError
+        If it does not.
+    """
+    command = [sys.executable, "-m", "mlflow", "gc", "--backend-store-uri", database]
+    settings = child_environment({"MLFLOW_TRACKING_URI": uri})  # not an argument: everybody sees those
+    done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip() or done.stdout.strip()).rpartition("\n")[2]
+        raise ConfigError((f"mlflow gc ended with {done.returncode}: {without_secrets(reason)}",))
+
+
+def _model_dir(path: str, named: Mapping[str, str]) -> ModelDir:
+    parts = [Held(os.path.join(path, name), _size_of(os.path.join(path, name))) for name in ("checkpoints", "export")]
+    parts.append(Held(path, _size_of(path)))
+    old: list[Held] = []
+    stays: list[str] = []
+    try:
+        in_use = JobFile(path).refusal()
+    except (CheckpointError, OSError) as error:
+        in_use = str(error)
+    for exporter in sorted(Path(path, "export").glob("*/")):
+        try:
+            old += _old_exports(exporter, named)
+        except (CheckpointError, OSError) as error:
+            stays.append(str(error))
+    if old and in_use is not None:
+        old, stays = [], [in_use]
+    return ModelDir(path, tuple(parts), tuple(old), tuple(stays))
+
+
+def _old_exports(exporter: Path, named: Mapping[str, str]) -> list[Held]:
+    """Return the exports of an exporter but the newest, the best, and those that an alias names."""
+    versions = sorted(int(entry.name) for entry in exporter.iterdir() if entry.name.isdigit() and entry.is_dir())
+    best = BestRecord.read(str(exporter))
+    kept = {*versions[-1:], *([] if best is None else [best.version])}
+    paths = [str(exporter / str(version)) for version in versions if version not in kept]
+    return [Held(path, _size_of(path)) for path in paths if os.path.realpath(path) not in named]
+
+
+def _named_versions(client: MlflowClient) -> Iterator[tuple[str, ModelVersion]]:
+    """Yield the versions of models that an alias names, each with the address of that."""
+    for model in _pages(lambda token: client.search_registered_models(max_results=PER_PAGE, page_token=token)):
+        for alias, version in model.aliases.items():
+            yield f"models:/{model.name}@{alias}", client.get_model_version(model.name, str(version))
+
+
+def _deleted_runs(client: MlflowClient) -> Iterator[Run]:
+    from mlflow.entities import ViewType
+
+    def experiments(token: str | None) -> Any:
+        return client.search_experiments(view_type=ViewType.ALL, max_results=PER_PAGE, page_token=token)
+
+    ids = [experiment.experiment_id for experiment in _pages(experiments)]
+    yield from _pages(lambda token: client.search_runs(ids, "", ViewType.DELETED_ONLY, PER_PAGE, page_token=token))
+
+
+def _why_needed(client: MlflowClient, versions: Sequence[tuple[str, ModelVersion]], deleted: set[str]) -> str | None:
+    """Return why ``mlflow gc``, which asks neither aliases nor trainings, must not remove it; None: it may."""
+    from mlflow.exceptions import MlflowException
+
+    for alias, version in versions:
+        if version.run_id in deleted:
+            return f"{alias} comes from run {version.run_id}, which is deleted: restore it, or remove the alias"
+        try:
+            if version.model_id:
+                client.get_logged_model(version.model_id)
+        except MlflowException:
+            return f"{alias} comes from model {version.model_id}, which is deleted: restore it, or remove the alias"
+    for path in sorted(MODEL_DIRS.glob("*/job.json")):
+        job = JobFile(str(path.parent))
+        record = job.read()
+        if record is not None and record.run_id in deleted and (in_use := job.refusal()) is not None:
+            return f"run {record.run_id} is deleted, but {in_use}"
+    return None
+
+
+def _pages(ask: Callable[[str | None], Any]) -> Iterator[Any]:
+    """Yield what all pages of a search hold."""
+    token: str | None = None
+    while True:
+        page = ask(token)
+        yield from page
+        if not (token := page.token):
+            return
+
+
+def _local(uri: str) -> str | None:
+    """Return the path of the address of a file here; None of any other."""
+    parts = urlsplit(uri)
+    return unquote(parts.path) if parts.scheme in ("", "file") else None
+
+
+def _shown(path: Path) -> str:
+    """Return a path as people here call it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _size_of(path: str) -> int:
+    """Return how many bytes a file has, or all files below a folder; what vanishes meanwhile counts as nothing."""
+    try:
+        if not os.path.isdir(path) or os.path.islink(path):
+            return os.lstat(path).st_size
+        return sum(_size_of(os.path.join(path, name)) for name in os.listdir(path))
+    except OSError:
+        return 0
