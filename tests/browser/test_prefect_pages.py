@@ -35,7 +35,7 @@ def test_the_form_of_a_configuration_shows_what_that_says_and_asks_for_what_it_s
         train = expected["parameters"]["train"]
         browser.fill("input[type=number]", str(train["max_steps"]), str(changed_to))
         train["max_steps"] = changed_to
-    browser.click("button", "Submit")
+    browser.click("button[type=submit]", "Submit")
     run = browser.wait_for("flow run of the form", place.scheduled_run)
     place.cancel(run)
     assert run["parameters"] == expected
