@@ -30,10 +30,15 @@ class Trace:
     @classmethod
     @contextmanager
     def opened(cls) -> Iterator[Trace]:
-        """Give a trace for the time of a computation."""
+        """Give a trace for the time of a computation; ModelFnError if a function in it has no gradient."""
         _guard_traced_arrays()
         with trace_stack.new_trace() as number:
-            yield cls(number)
+            try:
+                yield cls(number)
+            except NotImplementedError as error:
+                if not str(error).startswith("VJP of "):
+                    raise
+                raise _without_gradient(error) from error
 
     def follow(self, key: Hashable, value: Any) -> Any:
         """Return `value` such that autograd follows it; `key` is its name in `gradients`."""
@@ -65,6 +70,15 @@ def left_the_trace(what: str) -> ModelFnError:
         (
             f"{what}: a value that autograd traces went through plain numpy; with minimize(loss), compute the loss "
             "with `import autograd.numpy as np`, and do not call float() or .item() on it",
+        )
+    )
+
+
+def _without_gradient(error: NotImplementedError) -> ModelFnError:
+    return ModelFnError(
+        (
+            f"a function has no gradient ({error}); call defvjp in model_fn, or install the module that does: what "
+            "your own modules do when they are imported, they do in the caller's process alone",
         )
     )
 

@@ -8,6 +8,7 @@ import time
 import autograd.numpy as anp
 import numpy as np
 import pytest
+from autograd.extend import primitive
 
 from psflow import metrics
 from psflow.ps_runtime.errors import ModelFnError
@@ -112,6 +113,19 @@ def test_plain_numpy_functions_that_autograd_sees_keep_the_trace():
         return EstimatorSpec(mode, loss=loss, train_op=SGD.minimize(loss))
 
     assert step(model_fn).gradients.keys() == {"w", "b"}
+
+
+def test_a_function_without_a_gradient_here_is_named_with_what_helps():
+    @primitive
+    def cube(x):
+        return x**3
+
+    def model_fn(features, mode):
+        loss = anp.sum(cube(get_variable("w", (3,))))
+        return EstimatorSpec(mode, loss=loss, train_op=SGD.minimize(loss))
+
+    with pytest.raises(ModelFnError, match=r"no gradient \(VJP of cube .*\); call defvjp in model_fn, or install"):
+        step(model_fn, {"w": VALUES["w"]})
 
 
 def test_a_loss_without_any_variable_is_refused():
