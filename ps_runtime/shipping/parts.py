@@ -50,7 +50,7 @@ def code_digest(*values: object) -> str | None:
     left: list[object] = [*values]
     while left:
         value = left.pop()
-        if id(value) in seen:
+        if id(value) in seen or _has_no_code(value):
             continue
         seen[id(value)] = value  # which keeps its id its own
         is_code = isinstance(value, FunctionType | type | ModuleType) and _is_of_program(value)
@@ -135,6 +135,12 @@ def _parts_of_instance(value: object) -> Iterator[Part]:
 def _is_of_program(value: Any) -> bool:
     module = sys.modules.get(str(getattr(value, "__module__", None) or getattr(value, "__name__", None)))
     return module is None or is_own(module)
+
+
+def _has_no_code(value: Any) -> bool:
+    """Return whether a container, of millions of items maybe, has numbers and texts alone."""
+    items = value.values() if type(value) is dict else value
+    return type(value) in (dict, list, tuple, set, frozenset) and {*map(type, items)} <= {*Constant}
 
 
 def _plain_facts(value: Any, left: Iterator[int], depth: int = 0) -> str | None:

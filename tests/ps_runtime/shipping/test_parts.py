@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from psflow import EvalSpec, TrainSpec
+from psflow.ps_runtime.shipping import parts
 from psflow.ps_runtime.shipping.parts import code_digest
 from tests.user_modules import Program
 
@@ -87,6 +88,17 @@ def test_neither_a_variable_of_the_environment_nor_a_large_table_does(
     before = digest(program, large)
     monkeypatch.setenv("PSFLOW_ANY", "other")
     assert digest(program, large.replace("np.zeros", "np.ones")) == before
+
+
+def test_a_container_of_numbers_alone_is_not_walked(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    walked, walk = [], parts._parts
+    monkeypatch.setattr(parts, "_parts", lambda value: (walked.append(value), walk(value))[1])
+    text = "ROWS, NAMES, HOOKS = [0.5] * 9, {1: 'a'}, [print, 1]\ndef f():\n    return ROWS, NAMES, HOOKS\n"
+    module: Any = program({"tables_of_digest.py": text})
+    assert code_digest(module.f) is not None
+    assert module.HOOKS in walked
+    assert module.ROWS not in walked
+    assert module.NAMES not in walked
 
 
 def test_what_is_psflows_own_or_installed_has_none() -> None:
