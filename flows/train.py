@@ -27,7 +27,6 @@ from psflow.flows.watching.recording import open_tracker, put_config, what_is_on
 from psflow.flows.watching.run_end import closed_on_error
 from psflow.flows.watching.summary import Outcome, summarize
 from psflow.flows.watching.watch import Watch, Watched
-from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, check_capacity
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
@@ -136,8 +135,8 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
             )
             reports = _run_roles(run, policy, check, watch.logs)
         attempt.note_ended(reports["chief-0"]["statistics"]["job"]["global_step"])
-        if (finished := read_finished(attempt.model_dir)) is not None:
-            tracker.put_tags({"psflow.stop_reason": finished.reason})
+        if (reason := attempt.end_reason()) is not None:
+            tracker.put_tags({"psflow.stop_reason": reason})
         if tracker.close("FINISHED"):
             attempt.note_completed()
     pages = tracker.page, links.prefect_page

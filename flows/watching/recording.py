@@ -21,6 +21,7 @@ from psflow.ps_runtime.estimator.fork import FORKED_FROM
 from psflow.ps_runtime.model.best import better
 from psflow.ps_runtime.redaction import public, shown_path, without_secrets
 from psflow.ps_runtime.roles.events import Checkpoint, Export, RecordedEvent
+from psflow.tasks.exports.exported import BEST, CHOSEN, Exported, exports_of
 from psflow.tasks.tracking.code_version import code_version
 from psflow.tasks.tracking.points import evaluation_event
 from psflow.tasks.tracking.run import DatasetInfo
@@ -86,9 +87,23 @@ def what_is_on_disk(attempt: Attempt) -> list[RecordedEvent]:
     events: list[RecordedEvent] = [Checkpoint(step, store.path(step)) for step in store.steps()]
     events += [evaluation_event(evaluation) for evaluation in EvaluationLog(model_dir).read()]
     best = best_record(model_dir)
+    made = [export for export in exports_of(model_dir) if export.exporter != CHOSEN]  # by a person, who registers it
+    events += [
+        Export(export.exporter, export.step, export.version, export.path, False, _measured_for(export, model_dir))
+        for export in made
+        if best is None or (export.exporter, export.version) != (BEST, best.version)
+    ]
     if best is not None:
-        events.append(Export("best", best.step, best.version, best.path, True, measured(best.metrics)))
+        events.append(Export(BEST, best.step, best.version, best.path, True, measured(best.metrics)))
     return events
+
+
+def _measured_for(export: Exported, model_dir: str) -> dict[str, float]:
+    """Return what the evaluation of the checkpoint of an export has measured, of several the one without a name."""
+    made_of = export.step, export.saved_at
+    log = EvaluationLog(model_dir).read()
+    found = [one for one in log if (one.global_step, one.checkpoint_saved_at) == made_of]
+    return measured(min(found, key=lambda one: one.name).metrics) if found else {}
 
 
 def _source(parameters: TrainParameters) -> Path:

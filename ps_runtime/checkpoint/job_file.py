@@ -51,6 +51,7 @@ class JobFacts(TypedDict, total=False):
     attempts: int
     seed: int
     finished_step: int
+    finished_reason: str
     ended_step: int | None
     completed_step: int | None
     forked_from: ForkFacts

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord
-from psflow.ps_runtime.checkpoint.records import clear_finished, read_finished
+from psflow.ps_runtime.checkpoint.records import FinishedMarker, clear_finished, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import LostDirectoryError, ModelDirError, PsflowError, UsageError
 from psflow.ps_runtime.estimator.fork import FORKED_FROM, Fork
@@ -217,6 +217,11 @@ class Attempt:
         """Remember that all roles came to their end at `step`."""
         self.record = self._file.update(ended_step=step)
 
+    def end_reason(self) -> str | None:
+        """Return why the attempt that trained last has ended; None as long as no end is marked."""
+        finished = read_finished(self.model_dir)
+        return None if finished is None else self._reason(self.record, finished)
+
     def note_completed(self) -> None:
         """Remember that everything of the end that was noted is written down."""
         self.record = self._file.update(completed_step=self.record.facts[ENDED_STEP])
@@ -296,12 +301,18 @@ class Attempt:
         facts[CODE_DIGEST] = self._code_digest()
         finished = read_finished(self.model_dir)
         if finished is not None:
-            facts["finished_step"] = finished.final_step
+            facts |= {"finished_step": finished.final_step, "finished_reason": self._reason(record, finished)}
         self.record = self._file.update(**facts)
         clear_finished(self.model_dir)
         self._kept.write(self.plan.datasets)
         if self._fork is not None:
             self._fork.copy(self.record.facts[FORKED_FROM]["step"])
+
+    @staticmethod
+    def _reason(record: JobRecord, finished: FinishedMarker) -> str:
+        """Return why the training of a marker ended: an attempt that trained no step since leaves it as it was."""
+        trained_none = record.facts.get("finished_step") == finished.final_step
+        return str(record.facts.get("finished_reason", finished.reason)) if trained_none else finished.reason
 
     def _code_digest(self) -> str | None:
         caller = self._estimator.caller

@@ -227,6 +227,20 @@ def test_a_ps_that_begins_again_after_the_end_was_saved_trains_no_further(make):
         assert parts.handler.job_requests.job.stop_reason == "a hook asked to stop"
 
 
+def test_an_attempt_that_trains_no_step_leaves_the_reason_of_the_end_as_it_was(make):
+    def reason(max_steps):
+        with Attempt(estimator, TrainSpec(shuffled, max_steps=max_steps), None) as attempt:
+            attempt.run_here(lambda event: None)
+            return attempt.end_reason()
+
+    estimator = make()
+    assert [reason(5), reason(5), reason(5)] == ["all steps are done"] * 3
+    with Attempt(estimator, TrainSpec(shuffled, max_steps=9), None) as attempt:
+        assert attempt.end_reason() is None
+        write_finished(estimator.model_dir, 7, "a hook asked to stop")
+        assert attempt.end_reason() == "a hook asked to stop"
+
+
 def test_job_json_tells_versions_of_the_code_apart(make):
     digests = []
     for model_dir, hook in (("one", BatchRows()), ("one", BatchRows()), ("other", FailAt(7))):
