@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from psflow.ps_runtime.checkpoint import owner_mark
+from psflow.ps_runtime.columns.options import ColumnOptions
 from psflow.ps_runtime.data.npz_arrays import Npz
+from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import InputError, LostDirectoryError, ModelFnError
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 from psflow.tasks.prediction import partition as module
@@ -289,3 +291,24 @@ def test_a_host_that_does_not_see_the_output_is_refused(
     assert str(told.value).startswith(
         f"{tmp_path}/out: process {os.getpid()} on {host} works there, but a Dask worker on {host} finds {words}; use a"
     )
+
+
+@pytest.mark.parametrize("invalid", ["missing", "drop"])
+def test_a_model_that_was_trained_without_invalid_cells_still_says_of_each_row_what_became_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, invalid: Any
+) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("id,a,b,y\nx,1.5,2.5,0\ny,3,4,1\nz,no,4,1\n")
+    learned = Csv(
+        path=str(path), label="y", key_columns=["id"], invalid=invalid, columns={"a": ColumnOptions(type="number")}
+    )
+    schema = learned.read().learn("drop", "the train input").schema()
+    monkeypatch.setattr("tests.tasks.prediction.test_partition.trained", lambda tmp_path: schema)
+    made = plan(tmp_path, "id,a,b\nu,1,2\nv,no,4\nw,5,6\n", monkeypatch, on_error="reject")
+    facts = predict_partition(made.work, made.parts[0])
+    assert (facts.rows, facts.rejects, facts.num_records) == (2, 1, 3)
+    assert [(line["row"], line["text"]) for line in rejects(tmp_path)] == [(3, "v,no,4\n")]
+    module._rows.cache_clear()
+    stopped = replace(made.work, on_error="stop")
+    with pytest.raises(InputError, match=r"in\.csv, row 3 .*: column 'a' expects a number, got 'no'"):
+        predict_partition(stopped, made.parts[0])
