@@ -73,3 +73,17 @@ def test_a_limit_of_open_files_is_raised_as_far_as_that_goes(soft: int, hard: in
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith(printed), done.stderr
     assert done.stderr == ""
+
+
+def test_a_scheduler_without_tls_is_warned_of_once_and_one_with_it_never(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_warned", set())
+    for address in ["tcp://127.0.0.1:1", "tcp://127.0.0.1:1", "tls://127.0.0.1:2", "inproc://3", "tcp://127.0.0.1:4"]:
+        client: Any = SimpleNamespace(scheduler=SimpleNamespace(address=address))
+        module.warn_of_tls(client)
+    assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
+        f"the Dask scheduler at tcp://127.0.0.1:{port} has no TLS: whoever can connect to it can run code as the owner "
+        "of its workers, and read what travels"
+        for port in (1, 4)
+    ]
