@@ -29,6 +29,7 @@ __all__ = [
 FLOW_RUN_TAG = "psflow"
 MAX_FLOW_RUNS = 200
 """Looked at in one go, as many as Prefect gives; more are closed the next time."""
+OPEN = {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED", "CANCELLING"]}}
 MESSAGE = (
     "its process is gone, killed or lost with its host; the command that started it resumes from the last checkpoint"
 )
@@ -60,7 +61,7 @@ def close_orphaned_runs() -> int:
 
 
 def close_flow_runs() -> int:
-    """Mark flow runs of psflow without a process, and their task runs, as crashed; return how many flow runs.
+    """Mark flow runs of psflow without a process as crashed, with what is below them; return how many flow runs.
 
     Those that were to end are cancelled: how their process ended makes no difference then.
     """
@@ -69,28 +70,40 @@ def close_flow_runs() -> int:
 
     running = {"type": {"any_": ["RUNNING", "CANCELLING"]}}
     mine = FlowRunFilter.model_validate({"tags": {"all_": [FLOW_RUN_TAG]}, "state": running})
+    closed: set[UUID] = set()
     with get_client(sync_client=True) as client:
-        orphaned = [
-            r for r in client.read_flow_runs(flow_run_filter=mine, limit=MAX_FLOW_RUNS) if is_orphaned(r.labels)
-        ]
-        for run in orphaned:
-            _close(client, run)
-    return len(orphaned)
+        runs = client.read_flow_runs(flow_run_filter=mine, limit=MAX_FLOW_RUNS)
+        # a stage, which comes after its pipeline, ends as that does
+        for run in sorted(runs, key=lambda run: run.parent_task_run_id is not None):
+            if run.id not in closed and is_orphaned(run.labels):
+                closed |= _close(client, run, _last_state(run))
+    return len(closed)
 
 
-def _close(client: SyncPrefectClient, run: FlowRun) -> None:
-    from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
+def _last_state(run: FlowRun) -> State[Any]:
     from prefect.states import Cancelled, Crashed
 
-    state: State[Any] = Crashed(message=MESSAGE)
     if run.state is not None and run.state.is_cancelling():
-        state = Cancelled(message=run.state.message)
+        return Cancelled(message=run.state.message)
+    return Crashed(message=MESSAGE)
+
+
+def _close(client: SyncPrefectClient, run: FlowRun, state: State[Any]) -> set[UUID]:
+    """Give a run its last state, and all that is open below it; return the flow runs among these."""
+    from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
+
     of_this = FlowRunFilter.model_validate({"id": {"any_": [run.id]}})
-    open_tasks = TaskRunFilter.model_validate({"state": {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED"]}}})
+    below = FlowRunFilter.model_validate({"parent_flow_run_id": {"any_": [run.id]}, "state": OPEN})
+    open_tasks = TaskRunFilter.model_validate({"state": OPEN})
+    closed = {run.id}
+    for stage in client.read_flow_runs(flow_run_filter=below, limit=MAX_FLOW_RUNS):
+        if OWNER not in stage.labels or is_orphaned(stage.labels):
+            closed |= _close(client, stage, state)
     for task_run in client.read_task_runs(flow_run_filter=of_this, task_run_filter=open_tasks, limit=MAX_FLOW_RUNS):
         client.set_task_run_state(task_run.id, state, force=True)
     client.set_flow_run_state(run.id, state, force=True)
     _log.warning("flow run %r is marked as %s: %s", run.name, str(state.name).lower(), state.message or MESSAGE)
+    return closed
 
 
 def note_cancelling(processes: Mapping[UUID, ProcessId], message: str) -> None:

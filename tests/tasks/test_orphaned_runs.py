@@ -77,6 +77,35 @@ def test_only_flow_runs_of_psflow_without_a_process_are_closed(client: SyncPrefe
         assert states(client, run_id) == ["RUNNING", "PENDING", "RUNNING"]
 
 
+@flow
+def pipeline() -> None:
+    train()
+
+
+@pytest.mark.cluster(shared=True)
+@pytest.mark.parametrize("is_ending", [False, True])
+def test_the_stages_of_a_pipeline_end_with_it_tagged_or_not(client: SyncPrefectClient, is_ending: bool) -> None:
+    parent = client.create_flow_run(pipeline, tags=[FLOW_RUN_TAG], state=Running())
+    client.update_flow_run_labels(parent.id, {OWNER: DEAD})
+    stages = []
+    for tags in ((), (FLOW_RUN_TAG,)):  # Prefect gives the tags of a command to stages, but not those of a deployment
+        stage_task = client.create_task_run(role, parent.id, dynamic_key=str(tags), state=Running())
+        stage = client.create_flow_run(train, parent_task_run_id=stage_task.id, tags=tags, state=Running())
+        client.update_flow_run_labels(stage.id, {OWNER: DEAD})
+        client.create_task_run(role, stage.id, dynamic_key="ps-0", state=Running())
+        stages.append(stage.id)
+    if is_ending:
+        note_cancelling({parent.id: replace(ME, started=ME.started + 1)}, "psflow serve was ended by SIGTERM")
+
+    assert close_flow_runs() == 3
+
+    state = "CANCELLED" if is_ending else "CRASHED"
+    assert states(client, parent.id) == [state] * 3
+    assert [states(client, stage) for stage in stages] == [[state] * 2] * 2
+    if is_ending:
+        assert client.read_flow_run(stages[1]).state.message == "psflow serve was ended by SIGTERM"  # type: ignore[union-attr]
+
+
 @pytest.mark.cluster(shared=True)
 def test_a_run_that_was_to_end_is_cancelled_when_its_process_is_killed(client: SyncPrefectClient) -> None:
     training, begins, ended = (flow_run(client, None, FLOW_RUN_TAG) for _ in range(3))
