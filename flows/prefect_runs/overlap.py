@@ -12,14 +12,14 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import wraps
 from typing import ParamSpec, TypeVar, assert_never, get_args
 
 from prefect import get_run_logger
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.context import FlowRunContext
 from prefect.states import Cancelled
 
@@ -34,6 +34,7 @@ __all__ = ["Lease", "overlap_tag", "without_overlap"]
 
 FOLDER = "psflow-leases"
 POLL_SECS = 0.5
+TIME = "%Y-%m-%d %H:%M:%S UTC"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,15 +42,19 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a lease."""
+    """Who has a lease, or had it last; times are in seconds since 1970."""
 
     run_id: str
     name: str
-    since: str
+    since: float
     process: ProcessId
+    until: float | None = None
 
     def __str__(self) -> str:
-        return f"run {self.name!r} ({self.run_id}) has been running since {self.since}"
+        who, since = f"run {self.name!r} ({self.run_id})", _text(self.since)
+        if self.until is None:
+            return f"{who} has been running since {since}"
+        return f"{who} ran from {since} until {_text(self.until)}, after this one was due"
 
 
 class Lease:
@@ -74,47 +79,60 @@ class Lease:
     def __init__(self, deployment_id: str, run_id: str, name: str) -> None:
         self._path = prefect_home() / FOLDER / deployment_id
         self._run_id, self._name = run_id, name
-        self._is_held = False
+        self._mine: Holder | None = None
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise self._fault(error) from None
 
-    def take(self) -> bool:
-        """Become its holder, unless another process is; return whether this one is. Does not block."""
+    def take(self, due: float | None = None) -> str | None:
+        """Become its holder; return who else is, or still was when this run was `due`, or None. Does not block."""
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            return False
+            return self._holder()
         except OSError as error:
             raise self._fault(error) from None
-        self._is_held = True
-        since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        me = Holder(self._run_id, self._name, since, ProcessId.current())
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps(asdict(me)).encode(), 0)
-        return True
-
-    def holder(self) -> str:
-        """Return who has it, and since when."""
+        last = self._read()
+        if due is not None and last is not None and last.until is not None and due < last.until:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+            return str(last)
+        self._mine = Holder(self._run_id, self._name, time.time(), ProcessId.current())
         try:
-            facts = json.loads(os.pread(self._descriptor, 1 << 16, 0))
-            holder = Holder(**{**facts, "process": ProcessId(**facts["process"])})
-        except (KeyError, TypeError, ValueError):
-            holder = None
-        if holder is None or holder.process.is_alive() is False:  # that of an earlier one, which was killed
-            return "another run of the deployment has just begun"
-        return str(holder)
+            self._write(self._mine)
+        except OSError as error:
+            raise self._fault(error) from None
+        return None
 
     def close(self) -> None:
         """Leave it to the next one."""
-        if self._is_held:
-            os.ftruncate(self._descriptor, 0)
+        if self._mine is not None:
+            with suppress(OSError):  # what is written then is of a process that has ended
+                self._write(replace(self._mine, until=time.time()))
         os.close(self._descriptor)
 
+    def _holder(self) -> str:
+        """Return who has it, and since when."""
+        holder = self._read()
+        if holder is None or holder.until is not None or holder.process.is_alive() is False:  # that of an earlier one
+            return "another run of the deployment has just begun"
+        return str(holder)
+
+    def _read(self) -> Holder | None:
+        try:
+            facts = json.loads(os.pread(self._descriptor, 1 << 16, 0))
+            return Holder(**{**facts, "process": ProcessId(**facts["process"])})
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def _write(self, holder: Holder) -> None:
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, json.dumps(asdict(holder)).encode(), 0)
+
     def _fault(self, error: OSError) -> ConfigError:
-        return ConfigError((f"{self._path} cannot be locked: {error.strerror}; {HOW_TO_SET_HOME}",))
+        what = f"{self._path} cannot be locked: {error.strerror}"
+        return ConfigError((f"{what}; {HOW_TO_SET_HOME}, on a file system that has locks",))
 
 
 def without_overlap(function: Callable[P, R]) -> Callable[P, R | State[None]]:
@@ -129,7 +147,7 @@ def without_overlap(function: Callable[P, R]) -> Callable[P, R | State[None]]:
             return function(*args, **kwargs)
         label_flow_run()
         with closing(Lease(str(flow_run.deployment_id), str(flow_run.id), flow_run.name)) as lease:
-            refusal = _refusal(lease, policy)
+            refusal = _refusal(lease, policy, flow_run)
             return function(*args, **kwargs) if refusal is None else refusal
 
     run.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined] # names are not known here
@@ -146,11 +164,20 @@ def _policy(tags: Sequence[str]) -> Overlap | None:
     return next((policy for policy in policies if overlap_tag(policy) in tags), None)
 
 
-def _refusal(lease: Lease, policy: Overlap) -> State[None] | None:
-    """Take the lease, waiting for it if that is the policy; return the state of a run that is not to begin."""
-    if lease.take():
+def _refusal(lease: Lease, policy: Overlap, run: FlowRun) -> State[None] | None:
+    """Take the lease, waiting for it if that is the policy; return the state of a run that is not to begin.
+
+    A run that is tried again waits: one that was due between its attempts may have the lease.
+    """
+    is_retry = run.run_count > 1
+    due = run.expected_start_time
+    who = lease.take(due.timestamp() if policy == "skip" and not is_retry and due is not None else None)
+    if who is None:
         return None
-    why = f"{lease.holder()}; schedule.overlap is {policy}"
+    if is_retry:
+        get_run_logger().warning("waiting: %s; a run that is tried again waits for its turn", who)
+        return _waited(lease)
+    why = f"{who}; schedule.overlap is {policy}"
     match policy:
         case "skip":
             get_run_logger().warning("skipped: %s", why)
@@ -166,9 +193,13 @@ def _waited(lease: Lease) -> State[None] | None:
     """Take the lease once it is free; return the state of a run that is to end before that."""
     with Interrupts() as interrupts:
         try:
-            while not lease.take():
+            while lease.take() is not None:
                 interrupts.check()
                 time.sleep(POLL_SECS)
         except INTERRUPTIONS as interrupted:
             return Cancelled(message=f"{interrupted}; it had not begun")
     return None
+
+
+def _text(secs: float) -> str:
+    return datetime.fromtimestamp(secs, UTC).strftime(TIME)

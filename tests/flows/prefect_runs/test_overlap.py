@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import re
 import signal
 import stat
@@ -9,16 +11,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
+from prefect import Flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.flow_engine import run_flow
+from prefect.states import Scheduled
 
 from psflow.flows.parameters.base import FlowParameters
 from psflow.flows.prefect_runs.overlap import Lease
@@ -32,7 +36,7 @@ import sys
 from pathlib import Path
 from psflow.flows.prefect_runs.overlap import Lease
 lease = Lease(sys.argv[1], "5f0c", "train digits to 60")
-assert lease.take()
+assert lease.take() is None
 print(flush=True)
 input()
 """
@@ -48,6 +52,14 @@ class Named(FlowParameters):
 @public_flow(name="overlapping", flow_run_name="overlapping")
 def overlapping(parameters: Named) -> str:
     ran.append(parameters.name)
+    return "trained"
+
+
+@public_flow(name="failing", flow_run_name="failing")
+def failing(parameters: Named) -> str:
+    ran.append(parameters.name)
+    if len(ran) % 2:
+        raise ValueError("the first attempt fails")
     return "trained"
 
 
@@ -77,19 +89,30 @@ def another(deployment: UUID | None) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def run_of_a_deployment(client: SyncPrefectClient, name: str, *tags: str) -> FlowRun:
-    deployment = client.create_deployment(client.create_flow(overlapping), name=name, tags=list(tags))
+def run_of_a_deployment(
+    client: SyncPrefectClient, name: str, *tags: str, flow: Flow[Any, Any] = overlapping
+) -> FlowRun:
+    deployment = client.create_deployment(client.create_flow(flow), name=name, tags=list(tags))
     return client.create_flow_run_from_deployment(deployment, parameters=PARAMETERS, tags=list(tags))
 
 
-def outcome(run: FlowRun) -> State[Any]:
-    found = run_flow(overlapping, flow_run=run, return_type="state")
+def outcome(run: FlowRun, flow: Flow[Any, Any] = overlapping) -> State[Any]:
+    found = run_flow(flow, flow_run=run, return_type="state")
     assert isinstance(found, State)
     return found
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "prefect.flow_runs"]
+
+
+def kill_once_waited_for(holder: subprocess.Popen[bytes], caplog: pytest.LogCaptureFixture) -> None:
+    def kill_it() -> None:
+        while not any(line.startswith("waiting") for line in logged(caplog)):
+            threading.Event().wait(0.01)
+        holder.kill()
+
+    threading.Thread(target=kill_it, daemon=True).start()
 
 
 def test_a_run_that_is_due_while_another_one_runs_is_skipped_and_says_whose_turn_it_is(
@@ -122,17 +145,59 @@ def test_a_run_that_queues_begins_when_the_other_one_has_ended(
     monkeypatch.setattr("psflow.flows.prefect_runs.overlap.POLL_SECS", 0.01)
     run = run_of_a_deployment(client, "queues", "overlap:queue")
     with another(run.deployment_id) as holder:
-
-        def end_it() -> None:
-            while not any(line.startswith("waiting") for line in logged(caplog)):
-                threading.Event().wait(0.01)
-            holder.kill()
-
-        threading.Thread(target=end_it, daemon=True).start()
+        kill_once_waited_for(holder, caplog)
         assert outcome(run).is_completed()
     assert ran == ["one"]
     [line] = [line for line in logged(caplog) if line.startswith("waiting")]
     assert re.fullmatch(f"waiting: {HELD}; schedule.overlap is queue", line)
+
+
+@pytest.mark.parametrize("retries", [1, 0], ids=["by the flow", "by somebody in the Prefect UI"])
+def test_a_run_that_is_tried_again_waits_for_the_one_that_began_between_its_attempts(
+    client: SyncPrefectClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, retries: int
+) -> None:
+    monkeypatch.setattr("psflow.flows.prefect_runs.overlap.POLL_SECS", 0.01)
+    flow = failing.with_options(retries=retries)
+    run = run_of_a_deployment(client, f"tried again {retries}", "overlap:skip", flow=flow)
+    close = Lease.close
+    with ExitStack() as stack:
+
+        def begin_another(lease: Lease) -> None:
+            close(lease)
+            monkeypatch.setattr(Lease, "close", close)
+            kill_once_waited_for(stack.enter_context(another(run.deployment_id)), caplog)
+
+        monkeypatch.setattr(Lease, "close", begin_another)
+        state = outcome(run, flow)
+        if not retries:
+            assert state.is_failed()
+            client.set_flow_run_state(run.id, Scheduled(name="AwaitingRetry"))
+            state = outcome(client.read_flow_run(run.id), flow)
+    assert state.is_completed(), state
+    assert ran == ["one", "one"]
+    [line] = [line for line in logged(caplog) if line.startswith("waiting")]
+    assert re.fullmatch(f"waiting: {HELD}; a run that is tried again waits for its turn", line)
+
+
+def test_a_run_that_finds_no_seat_until_the_other_one_has_ended_is_skipped_all_the_same(
+    client: SyncPrefectClient,
+) -> None:
+    first, late, later = (run_of_a_deployment(client, "no seat", "overlap:skip") for _ in range(3))
+    assert outcome(first).is_completed()
+    in_time = run_of_a_deployment(client, "no seat", "overlap:skip")
+    for run in (late, later):
+        outcome(run)
+        state = client.read_flow_run(run.id).state
+        assert state is not None
+        assert (state.name, ran) == ("Skipped", ["one"])
+        said = rf"skipped: run '[\w-]+' \({first.id}\) ran from .* UTC until .* UTC, after this one was due; schedule.*"
+        assert re.fullmatch(said, str(state.message))
+    assert outcome(in_time).is_completed()
+
+
+def test_of_runs_that_queue_each_has_its_turn_however_late(client: SyncPrefectClient) -> None:
+    runs = [run_of_a_deployment(client, "in turn", "overlap:queue") for _ in range(2)]
+    assert all(outcome(run).is_completed() for run in runs)
 
 
 def test_a_signal_ends_the_wait_of_a_run_that_queues(
@@ -156,12 +221,24 @@ def test_without_a_policy_and_without_a_deployment_no_lease_is_taken(client: Syn
 
 def test_nobody_else_reads_a_lease_and_one_that_cannot_be_written_is_told(home: Path) -> None:
     lease = Lease("d1", "r1", "one")
-    assert lease.take()
+    assert lease.take() is None
     [file] = (home / "psflow-leases").iterdir()
     assert [stat.S_IMODE(path.stat().st_mode) for path in (file.parent, file)] == [0o700, 0o600]
     lease.close()
-    assert file.read_text() == ""
     file.unlink()
     file.mkdir()
     with pytest.raises(ConfigError, match=r"psflow-leases/d1 cannot be locked: .*; set PREFECT_HOME to a directory"):
         Lease("d1", "r1", "one")
+
+
+def test_a_file_system_without_locks_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lockf(descriptor: int, command: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    lease = Lease("d1", "r1", "one")
+    monkeypatch.setattr(fcntl, "lockf", lockf)
+    with pytest.raises(
+        ConfigError, match=r"psflow-leases/d1 cannot be locked: No locks available; set PREFECT_HOME to "
+    ):
+        lease.take()
+    lease.close()
