@@ -34,7 +34,9 @@ HOW_TO_UPGRADE: Mapping[Kind, str] = {
     "prefect": "`prefect server database upgrade`",
 }
 REVISION = re.compile(r"^revision\b[^=\n]*=\s*[\"'](\w+)[\"']", re.MULTILINE)
-EARLIER = re.compile(r"^down_revision\b[^=\n]*=(.*)", re.MULTILINE)
+EARLIER = re.compile(r"^down_revision\b[^=\n]*=\s*(\([^)]*\)|.*)", re.MULTILINE)
+HOLDS: Mapping[Kind, str] = {"mlflow": "experiments", "prefect": "flow_run"}
+"""A table that has a row in each database that is complete and in use."""
 LOCK_SECS = 5.0
 """How long another process may keep the database locked."""
 
@@ -44,8 +46,9 @@ def schema_fault(kind: Kind, path: Path) -> str | None:
 
     Notes
     -----
-    Changes nothing. Of a file that cannot be read nothing is said: whoever uses it says it. A database of Prefect
-    without flow runs has nothing to lose, and may be one that a server is creating: Prefect completes it.
+    Changes nothing. Of a file that cannot be read nothing is said: whoever uses it says it. A store without
+    experiments, or a database of Prefect without flow runs, has nothing to lose, and may be one that somebody is
+    creating just now: it passes through all earlier revisions.
     """
     revision = _stored_revision(kind, path) if path.exists() else None
     where = f"sqlite:///{path}" if kind == "mlflow" else str(path)
@@ -57,15 +60,17 @@ def revision_fault(kind: Kind, where: str, revision: str) -> str | None:
     earlier = _earlier_revisions(kind)
     package, now = PACKAGES[kind], version(kind)
     if revision not in earlier:
-        what = f"{NAMES[kind]} {where} was made by a newer {package}"
-        return f"{what}: {package} {now} does not know its schema, {revision}; upgrade the package {kind}"
+        what = f"{NAMES[kind]} {where} was made by a newer {package}, or by another program"
+        known = f"{package} {now} does not know its schema, {revision}"
+        return f"{what}: {known}; upgrade the package {kind}, or name another database"
     newest = set(earlier) - {name for names in earlier.values() for name in names}
     if revision in newest:
         return None
     what = f"{NAMES[kind]} {where} was made by an older {package}"
     expected = f"its schema is {revision}, and {package} {now} expects {', '.join(sorted(newest))}"
-    how = f"run {HOW_TO_UPGRADE[kind].format(where)}, or `psflow up --upgrade`, which copies a file first"
-    return f"{what}: {expected}; {how}"
+    is_file = kind == "prefect" or where.startswith("sqlite:")
+    copies = ", or `psflow up --upgrade`, which copies it first" if is_file else ""
+    return f"{what}: {expected}; run {HOW_TO_UPGRADE[kind].format(where)}{copies}"
 
 
 def upgrade_schema(kind: Kind, path: Path) -> Path | None:
@@ -79,7 +84,8 @@ def upgrade_schema(kind: Kind, path: Path) -> Path | None:
     Raises
     ------
     ConfigError
-        If there is a file in place of the copy already, or the package does not upgrade the database.
+        If there is a file in place of the copy already, the database cannot be copied, or the package does not upgrade
+        it.
     """
     revision = _stored_revision(kind, path) if path.exists() else None
     fault = None if revision is None else schema_fault(kind, path)
@@ -122,23 +128,34 @@ def _copy(path: Path, copy: Path) -> None:
         os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
         raise ConfigError((f"{copy} is there already, an earlier copy of {path.name}; move it away",)) from None
-    with closing(sqlite3.connect(path, timeout=LOCK_SECS)) as source, closing(sqlite3.connect(copy)) as target:
-        source.backup(target)
+    try:
+        with closing(sqlite3.connect(path, timeout=LOCK_SECS)) as source, closing(sqlite3.connect(copy)) as target:
+            source.execute("SELECT 1 FROM sqlite_master LIMIT 1")  # waits for a lock; the copy alone does not end then
+            source.backup(target)
+    except sqlite3.Error as error:
+        copy.unlink()
+        raise ConfigError((f"{path} cannot be copied: {error}; end what uses it, and try again",)) from None
 
 
 def _is_used(path: Path) -> bool:
     """Return whether a Prefect server that is started here would use the database in the file `path`."""
     from prefect.settings import get_current_settings  # takes a second, so it is asked for a database with a fault
+    from sqlalchemy import make_url
 
     settings = get_current_settings()
     address = settings.server.database.connection_url
-    return settings.api.url is None and (address is None or str(path) in address.get_secret_value())
+    if settings.api.url is not None or address is None:
+        return settings.api.url is None
+    url = make_url(address.get_secret_value())
+    return url.get_backend_name() == "sqlite" and Path(url.database or "").resolve() == path.resolve()
 
 
 def _stored_revision(kind: Kind, path: Path) -> str | None:
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=LOCK_SECS)) as database:
-            if kind == "prefect" and database.execute("SELECT 1 FROM flow_run LIMIT 1").fetchone() is None:
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            held = HOLDS[kind]
+            if held in tables and database.execute(f"SELECT 1 FROM {held} LIMIT 1").fetchone() is None:
                 return None
             row = database.execute("SELECT version_num FROM alembic_version").fetchone()
     except sqlite3.Error:

@@ -45,8 +45,8 @@ PAUSE_SECS = 1.0
 FAULTS_OF_THE_REQUEST = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"}
 """With these codes MLflow refuses a request for what it says: it would do so again."""
 
-OUT_OF_DATE = re.compile(r"out-of-date database schema \(found version (\w+),")
-"""MLflow says so of a database that does not have its schema, be it an older or a newer one."""
+OUT_OF_DATE = re.compile(r"out-of-date database schema \(found version (?!None,)(\w+),")
+"""MLflow says so of a database with the schema of another version; None is one with tables of another program."""
 
 T = TypeVar("T")
 

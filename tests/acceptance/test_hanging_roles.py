@@ -151,11 +151,18 @@ def test_a_ps_without_a_nanny_that_goes_on_later_finds_its_life_over(tmp_path: P
                 resumed_at.append(time.time())
             if not resumed_at or not scene.has_saved_since(resumed_at[0]):
                 return False
-            return not psutil.pid_exists(stopped[0]) or psutil.Process(stopped[0]).status() == psutil.STATUS_ZOMBIE
+            return has_ended(stopped[0])
 
         job = scene.joined(run, look)
     assert [loss.role for loss in scene.losses] == ["ps-0"]
     scene.check_counts(job)
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def resume(stopped: list[int]) -> None:

@@ -12,9 +12,10 @@ import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.store.db.utils import _get_alembic_config
 from prefect.server.database.alembic_commands import alembic_config, alembic_downgrade
-from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, temporary_settings
+from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, PREFECT_API_URL, temporary_settings
 
 from psflow.ps_runtime.errors import ConfigError
+from psflow.tasks import schema_revisions
 from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 from psflow.tasks.reaching import store_fault
 from psflow.tasks.schema_revisions import revision_fault, schema_fault, upgrade_schema
@@ -22,7 +23,7 @@ from psflow.tasks.tracking.store import prepare_store, unusable
 from tests.new_databases import copy_prefect_database, copy_store
 from tests.old_databases import downgrade_store, heads
 
-COPIES = "or `psflow up --upgrade`, which copies a file first"
+COPIES = "or `psflow up --upgrade`, which copies it first"
 
 
 def prefect_heads() -> tuple[str, str]:
@@ -68,8 +69,8 @@ def test_a_store_of_an_older_mlflow_is_refused_with_the_command_that_upgrades_it
 def test_a_store_of_a_newer_mlflow_asks_for_a_newer_package(mlflow_database: Path) -> None:
     stamp(mlflow_database, "ffffffffffff")
     said = str(store_fault(f"sqlite:///{mlflow_database}"))
-    assert "was made by a newer MLflow: MLflow " in said
-    assert said.endswith("does not know its schema, ffffffffffff; upgrade the package mlflow")
+    assert "was made by a newer MLflow, or by another program: MLflow " in said
+    assert said.endswith("not know its schema, ffffffffffff; upgrade the package mlflow, or name another database")
 
 
 def test_a_database_server_with_another_schema_is_told_by_what_mlflow_says() -> None:
@@ -77,8 +78,66 @@ def test_a_database_server_with_another_schema_is_told_by_what_mlflow_says() -> 
     error = MlflowException(f"Detected out-of-date database schema (found version {before}, but expected x). Take")
     said = unusable("postgresql://me:secret@host/db", error, "start it")
     assert "was made by an older MLflow" in said
-    assert "run `mlflow db upgrade postgresql://" in said
+    assert said.endswith("run `mlflow db upgrade postgresql://host/db`")  # psflow up --upgrade has files alone
     assert "secret" not in said
+
+
+def test_a_database_server_of_another_program_is_told_by_what_mlflow_says() -> None:
+    error = MlflowException("Detected out-of-date database schema (found version None, but expected x). Take")
+    said = unusable("postgresql://host/db", error, "start it")
+    assert said.startswith("the MLflow store postgresql://host/db cannot be used: Detected out-of-date")
+
+
+def test_a_store_that_another_process_is_creating_is_not_refused(mlflow_database: Path) -> None:
+    _, before = heads(_get_alembic_config(""))
+    stamp(mlflow_database, before)
+    assert "was made by an older MLflow" in str(schema_fault("mlflow", mlflow_database))
+    with closing(sqlite3.connect(mlflow_database)) as database, database:
+        database.execute("DELETE FROM experiments")  # its first one comes when all tables are there
+    assert schema_fault("mlflow", mlflow_database) is None
+
+
+def test_a_database_of_another_program_is_not_called_a_store(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "airflow.db")) as database, database:
+        database.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
+        database.execute("INSERT INTO alembic_version VALUES ('aaaa')")
+    assert "or by another program" in str(schema_fault("mlflow", tmp_path / "airflow.db"))
+
+
+def test_a_database_that_is_locked_is_not_upgraded_and_leaves_no_copy(
+    mlflow_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stamp(mlflow_database, heads(_get_alembic_config(""))[1])
+    monkeypatch.setattr(schema_revisions, "LOCK_SECS", 0.01)
+    revision = schema_revisions._stored_revision("mlflow", mlflow_database)
+    monkeypatch.setattr(schema_revisions, "_stored_revision", lambda *_: revision)  # a lock may come after it is read
+    with closing(sqlite3.connect(mlflow_database, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(ConfigError, match=r"mlflow\.db cannot be copied: database is locked; end what uses it"):
+            upgrade_schema("mlflow", mlflow_database)
+    assert [path.name for path in mlflow_database.parent.glob("*.bak")] == []
+
+
+@pytest.mark.parametrize(
+    ("url", "is_used"),
+    [
+        ("sqlite+aiosqlite:///{}/prefect.db", True),
+        ("sqlite+aiosqlite:///home/../home/prefect.db", True),
+        ("sqlite+aiosqlite:///{}/other.db", False),
+        ("sqlite+aiosqlite:///{}/prefect.db.old", False),
+        ("postgresql+asyncpg://host{}/prefect.db", False),
+    ],
+)
+def test_a_database_is_used_where_the_address_leads_to_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, is_used: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "home"
+    home.mkdir()
+    with temporary_settings(
+        {PREFECT_API_DATABASE_CONNECTION_URL: url.format(home)}, restore_defaults=[PREFECT_API_URL]
+    ):
+        assert schema_revisions._is_used(home / "prefect.db") is is_used
 
 
 @pytest.mark.parametrize("content", [b"", b"no database at all"])

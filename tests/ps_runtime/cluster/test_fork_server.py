@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -181,11 +181,19 @@ def test_all_of_them_end_when_their_owner_is_killed_and_leave_no_file(
     pids = [int(number) for number in numbers]
     assert len(pids) == 3
     assert Path(scratch).parent == (Path("/tmp") if is_long else directory)
-    left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    assert psutil.wait_procs(left, timeout=200)[1] == []
+    assert psutil.wait_procs(running(pids), timeout=200)[1] == []
     assert not Path(scratch).exists()
     assert semaphores(Path(scratch)) == []
     assert list(directory.iterdir()) == []
+
+
+def running(pids: Iterable[int]) -> list[psutil.Process]:
+    """Return those of the processes that run; each of them may be about to end."""
+    found = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(pid))
+    return found
 
 
 def semaphores(scratch: Path) -> list[Path]:
@@ -204,7 +212,7 @@ def test_what_they_leave_when_all_of_them_are_killed_is_removed_by_the_next_one(
         start_new_session=True,
     )
     scratch, *pids = owner.stdout.split()
-    psutil.wait_procs([psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))], timeout=HANG_SECS)
+    psutil.wait_procs(running(map(int, pids)), timeout=HANG_SECS)
     assert Path(scratch).is_dir()
     assert semaphores(Path(scratch)) != []
     with monkeypatch.context() as elsewhere:
