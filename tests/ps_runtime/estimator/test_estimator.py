@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import threading
@@ -361,6 +362,7 @@ def test_keeps_so_many_checkpoints(make):
 
 
 def held():
+    gc.collect()  # else files of earlier tests may be closed between two looks
     return (
         [thread.name for thread in threading.enumerate()],
         sorted(os.listdir("/proc/self/fd")),
