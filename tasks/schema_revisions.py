@@ -144,8 +144,10 @@ def _is_used(path: Path) -> bool:
 
     settings = get_current_settings()
     address = settings.server.database.connection_url
-    if settings.api.url is not None or address is None:
-        return settings.api.url is None
+    if settings.api.url is not None:
+        return False
+    if address is None:
+        return True
     url = make_url(address.get_secret_value())
     return url.get_backend_name() == "sqlite" and Path(url.database or "").resolve() == path.resolve()
 

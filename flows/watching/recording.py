@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from psflow.flows.parameters.resolved_config import CONFIG
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.watching.page_links import PageLinks
 from psflow.flows.watching.summary import best_record
-from psflow.ps_runtime.checkpoint.records import EvaluationLog, measured
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord, measured
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.files import dump
 from psflow.ps_runtime.config.keys import flat
@@ -85,11 +85,12 @@ def what_is_on_disk(attempt: Attempt) -> list[RecordedEvent]:
     model_dir = attempt.model_dir
     store = CheckpointStore(model_dir)
     events: list[RecordedEvent] = [Checkpoint(step, store.path(step)) for step in store.steps()]
-    events += [evaluation_event(evaluation) for evaluation in EvaluationLog(model_dir).read()]
+    evaluations = EvaluationLog(model_dir).read()
+    events += [evaluation_event(evaluation) for evaluation in evaluations]
     best = best_record(model_dir)
     made = [export for export in exports_of(model_dir) if export.exporter != CHOSEN]  # by a person, who registers it
     events += [
-        Export(export.exporter, export.step, export.version, export.path, False, _measured_for(export, model_dir))
+        Export(export.exporter, export.step, export.version, export.path, False, _measured_for(export, evaluations))
         for export in made
         if best is None or (export.exporter, export.version) != (BEST, best.version)
     ]
@@ -98,11 +99,10 @@ def what_is_on_disk(attempt: Attempt) -> list[RecordedEvent]:
     return events
 
 
-def _measured_for(export: Exported, model_dir: str) -> dict[str, float]:
+def _measured_for(export: Exported, evaluations: Sequence[EvaluationRecord]) -> dict[str, float]:
     """Return what the evaluation of the checkpoint of an export has measured, of several the one without a name."""
     made_of = export.step, export.saved_at
-    log = EvaluationLog(model_dir).read()
-    found = [one for one in log if (one.global_step, one.checkpoint_saved_at) == made_of]
+    found = [one for one in evaluations if (one.global_step, one.checkpoint_saved_at) == made_of]
     return measured(min(found, key=lambda one: one.name).metrics) if found else {}
 
 

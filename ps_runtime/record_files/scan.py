@@ -187,7 +187,8 @@ class Scan:
         if faults := missing_faults(file.shown, "column", asked, names):
             raise InputError(tuple(faults))
         read = [name for name in (names if columns is None else columns) if name]
-        found = records.types(read) if self._known is None else {name: self._known[name] for name in read}
+        known = self._known or {}
+        found = {name: known[name] for name in read} if known.keys() >= set(read) else records.types(read)
         found |= {name: as_list(found[name], raw) for name, raw in self._lists.items() if name in found}
         types = {name: self._format.types.get(name, raw) for name, raw in found.items()}
         if not types:
