@@ -343,3 +343,9 @@ def test_a_header_is_no_record_where_the_columns_have_been_given_its_names(tmp_p
     assert (
         table_of(tmp_path, DelimitedText(column_names=["b", "a"], types={"a": "string", "b": "string"})).num_rows == 3
     )
+
+
+def test_a_column_that_came_after_an_earlier_look_has_its_type_looked_for(tmp_path: Path) -> None:
+    files = list_files(write(tmp_path / "late.csv", "a,b\n1,x\n"), [".csv"])
+    scan = Scan(files, DelimitedText(), known={"a": "int64"})
+    assert [(column.name, column.type) for column in scan.columns] == [("a", "int64"), ("b", "string")]
