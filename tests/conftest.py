@@ -28,6 +28,7 @@ from tests.started_processes import all_ended, count_starts, mark_processes, num
 # where a run decides over a change it takes the same examples each time; elsewhere new ones are tried
 settings.register_profile("psflow", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("psflow")
+settings.register_profile("fast", settings(), max_examples=settings().max_examples // 5)
 
 SECONDS = Path(__file__).with_name("seconds.json")
 """How long the modules took that take long, written by ``make seconds``."""
@@ -80,9 +81,10 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
 
 
 def pytest_collection_finish() -> None:
-    """Have the garbage collector leave the tests and their libraries alone: a search of them takes 0.4 s each time."""
+    """Have the garbage collector leave the tests and their libraries alone, and look seldom: it took 7 % of a run."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 

@@ -25,8 +25,8 @@ MEMORY, MIN_FREE_BYTES = Path("/dev/shm"), 2 << 30
 
 
 def fast() -> list[Stage]:
-    """Return what starts no process, and the checks that take seconds."""
-    selection = ("-n", str(NUM_PROCESSES), *SPREAD, "-m", "not browser and not process")
+    """Return what starts no process, with a fifth of the examples that ``make test`` draws, and what takes seconds."""
+    selection = ("-n", str(NUM_PROCESSES), *SPREAD, "-m", "not browser and not process", "--hypothesis-profile=fast")
     return [_lint(), Stage("fast", (_in_memory("fast", *selection, *WITHOUT_LIMIT),), 118)]
 
 

@@ -176,6 +176,7 @@ def test_runs_of_an_older_prefect_are_not_changed_by_a_command(tmp_path: Path, m
     assert schema_fault("prefect", path) is None
 
 
+@pytest.mark.process(shared=True)
 def test_a_prefect_database_without_runs_is_left_to_prefect_which_may_be_creating_it(tmp_path: Path) -> None:
     copy_prefect_database(tmp_path)
     stamp(tmp_path / "prefect.db", prefect_heads()[1])

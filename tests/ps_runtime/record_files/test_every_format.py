@@ -103,7 +103,6 @@ def test_chunks_are_the_table_and_ranges_its_slices(
 CELLS = st.text(alphabet='",\n\r ax', max_size=4)
 
 
-@settings(max_examples=100)
 @given(rows=st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=10), chunk_bytes=st.integers(1, 40))
 def test_text_is_what_pyarrow_reads_of_the_whole(rows: list[tuple[str, str]], chunk_bytes: int) -> None:
     file = io.StringIO()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -180,6 +181,7 @@ def test_checkpoints_by_seconds_go_on_while_the_chief_waits_for_the_others(roles
         yield records().read(0, 0, 4)
         while input_context.input_pipeline_id and len(steps_of(estimator.model_dir)) < 4 and not deadline.has_passed:
             yield records().read(0, 0, 4)
+            time.sleep(0.005)
 
     reports = train(roles, estimator, until_saved, None, each_worker_reads_all=True, num_workers=1)
     assert not deadline.has_passed, "the first checkpoint, one after the step of the chief, and two while it waits"

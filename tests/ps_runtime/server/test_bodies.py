@@ -81,7 +81,7 @@ NUMBERS = st.sampled_from([0, 1, 2, 5, 6, 2**31, 2**32 - 1])
 BIG = st.sampled_from([0, 1, 2, 3, 2**63 - 1])
 
 
-@settings(max_examples=200)
+@settings(max_examples=settings().max_examples * 2)
 @given(data=st.data())
 def test_garbage_ends_a_peer_and_nothing_else(servers_of, data):
     """Each message is answered, held or refused; a refusal changes nothing, and no other error comes out."""

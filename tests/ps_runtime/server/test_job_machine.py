@@ -392,5 +392,7 @@ class JobMachine(RuleBasedStateMachine):
                 assert self.job.input.epochs_completed == self.spec.num_epochs
 
 
-JobMachine.TestCase.settings = settings(max_examples=250, stateful_step_count=40, report_multiple_bugs=False)
+JobMachine.TestCase.settings = settings(
+    max_examples=settings().max_examples * 5 // 2, stateful_step_count=40, report_multiple_bugs=False
+)
 TestJobMachine = JobMachine.TestCase

@@ -312,5 +312,5 @@ class TornPushes(RuleBasedStateMachine):
 def test_every_shard_holds_exactly_the_committed_pushes_of_a_cut(servers_of, saved_as):
     run_state_machine_as_test(
         lambda: TornPushes(servers_of, saved_as),
-        settings=settings(max_examples=200, stateful_step_count=20, report_multiple_bugs=False),
+        settings=settings(max_examples=settings().max_examples * 2, stateful_step_count=20, report_multiple_bugs=False),
     )

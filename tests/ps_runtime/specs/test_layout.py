@@ -40,7 +40,7 @@ def model_of(*variables: tuple[Any, ...]) -> ModelSpec:
     return ModelSpec(tuple(VariableSpec(f"v{i}", *facts) for i, facts in enumerate(variables)), OPTIMIZERS)
 
 
-@settings(max_examples=150)
+@settings(max_examples=settings().max_examples * 3 // 2)
 @given(VARIABLES, st.integers(1, 5), st.sampled_from([16, 256, 64 * 1024]))
 def test_every_row_has_one_place_and_arenas_are_sound(variables, num_ps, min_piece_bytes):
     model = model_of(*variables)
