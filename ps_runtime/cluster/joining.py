@@ -148,14 +148,16 @@ class _Joining:
         try:
             await self._join(on_event, scratch)
         except UsageError as refusal:
-            await self._tell(refusal)
+            if differences := await self._tell(refusal):
+                raise ConfigError(differences) from None
             raise
 
     async def _join(self, on_event: Callable[[Event], None], scratch: str) -> None:
         address = self.cluster.address_of(self.role)
         host, port = (None, 0) if address is None else check_can_listen(str(self.role), address)
         security, description = await self._meet()
-        self._compare(description)
+        if differences := self._differences(description):
+            raise ConfigError(differences)
         chief_host, chief_port = resolved(self.cluster.chief)
         worker = RoleWorker(
             dask_address(self.cluster.chief),
@@ -189,12 +191,19 @@ class _Joining:
                 watch.look()
                 await asyncio.wait({finished}, timeout=POLL_SECS)
 
-    async def _tell(self, refusal: UsageError) -> None:
-        """Tell the chief that this process does not join, until it answers; else it would wait for hours."""
+    async def _tell(self, refusal: UsageError) -> tuple[str, ...]:
+        """Tell the chief that this process does not join, until it answers; else it would wait for hours.
+
+        Returns what differs from the chief: if its cluster does, the process at this address is in its right place.
+        """
         logger.error("%s; telling %s", refusal, self._chief)
-        faults = list(refusal.faults)
+        differences: tuple[str, ...] = ()
         with contextlib.suppress(UsageError, WaitTimeoutError, OSError):  # it may not be there
+            _, description = await self._meet()
+            differences = self._differences(description)
+            faults = list(differences or refusal.faults)
             await self._ask(lambda chief: chief.note_refusal(name=str(self.role), faults=faults))
+        return differences
 
     async def _meet(self) -> tuple[Security, dict[str, str]]:
         """Wait until the chief answers; return what to connect with, and how it describes the cluster."""
@@ -255,19 +264,17 @@ class _Joining:
         timeout_secs = min(CONNECT_TIMEOUT_SECS, max(1.0, self.deadline.remaining_secs))
         return rpc(dask_address(self.cluster.chief), timeout=timeout_secs, connection_args=connection_args)
 
-    def _compare(self, of_chief: dict[str, str]) -> None:
+    def _differences(self, of_chief: dict[str, str]) -> tuple[str, ...]:
         facts = self.own.facts
         own = describe(self.cluster, self.model_dir, {} if facts is None else facts)
         if facts is None:
             of_chief = {name: value for name, value in of_chief.items() if is_of_cluster(name)}
-        faults = [
+        return tuple(
             f"{name} is {_shown(own.get(name))}, but {_shown(of_chief.get(name))} for {self._chief}; "
             "give all processes the same"
             for name in {**own, **of_chief}
             if own.get(name) != of_chief.get(name)
-        ]
-        if faults:
-            raise ConfigError(tuple(faults))
+        )
 
     def _refusal(self, cause: BaseException) -> Exception:
         if "name taken" in str(cause):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +43,23 @@ def test_a_refusal_that_does_not_reach_the_chief_is_told_again(tmp_path: Path, m
         with pytest.raises(UsageError, match=r"^ps-0 does not join: max_steps is 41, but 40"):
             led.await_processes(HANG_SECS, never_stop)
     assert attempts == ["ps-0"] * 3
+
+
+@pytest.mark.cluster
+def test_who_would_listen_in_the_place_of_another_hears_that_its_cluster_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(role_worker, "REFUSAL_SECS", 0.0)
+    first, second, ps = free_address(), free_address(), free_address()
+    cluster, role = ClusterAddresses(free_address(), (first, second), (ps,)), RoleId.parse("worker-1")
+    swapped = ClusterAddresses(cluster.chief, (second, first), cluster.ps)
+    host, port = first.rsplit(":", 1)
+    with (
+        lead(cluster, str(tmp_path), {}, evaluator=False, on_event=lambda event: None) as led,
+        socket.create_server((host, int(port))),
+    ):
+        words = r"cluster\.worker is .* but .* for the chief at .*; give all processes the same"
+        with pytest.raises(ConfigError, match=f"^{words}$"):
+            join(swapped, role, str(tmp_path), OwnProgram({}), lambda event: None, HANG_SECS)
+        with pytest.raises(UsageError, match=f"^worker-1 does not join: {words}$"):
+            led.await_processes(HANG_SECS, never_stop)
