@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from psflow.ps_runtime.checkpoint.files import storing
-from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.checkpoint.job_file import NAME, JobFile
 from psflow.ps_runtime.config.environment import child_environment
 from psflow.ps_runtime.errors import CheckpointError, ConfigError, PsflowError
 from psflow.ps_runtime.model.best import BestRecord
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
 __all__ = [
-    "MODEL_DIRS",
     "DeletedRuns",
     "Held",
     "ModelDir",
     "Recorded",
+    "found_model_dirs",
     "held",
     "model_dirs",
     "recorded",
@@ -41,6 +41,9 @@ __all__ = [
 
 MODEL_DIRS = Path("runs")
 """Where a configuration puts model_dirs that names no other place."""
+MAX_DEPTH = 3
+"""Levels below it at which they are looked for: two are ``runs/digits/{scheduled_time}``, and a folder of a team's own
+may be above that."""
 PER_PAGE = 200
 
 
@@ -157,9 +160,19 @@ def held(store: str) -> list[Held]:
     return [Held(_shown(path), _size_of(str(path))) for path in paths if path.exists()]
 
 
+def found_model_dirs() -> list[str]:
+    """Return the directories at most `MAX_DEPTH` levels below `MODEL_DIRS` that hold a job; no link is followed.
+
+    Notes
+    -----
+    None is looked for in one that is found: checkpoints and exports are most of the files there are.
+    """
+    return list(_with_job(str(MODEL_DIRS), MAX_DEPTH))
+
+
 def model_dirs(named: Mapping[str, str]) -> list[ModelDir]:
-    """Return the directories below `MODEL_DIRS` that hold a job; `named` are the exports that an alias names."""
-    return [_model_dir(str(path.parent), named) for path in sorted(MODEL_DIRS.glob("*/job.json"))]
+    """Return the model_dirs of this place; `named` are the exports that an alias names."""
+    return [_model_dir(path, named) for path in found_model_dirs()]
 
 
 def recorded(uri: str) -> Recorded:
@@ -198,6 +211,19 @@ def remove_deleted_runs(uri: str, database: str) -> None:
     if done.returncode:
         reason = (done.stderr.strip() or done.stdout.strip()).rpartition("\n")[2]
         raise ConfigError((f"mlflow gc ended with {done.returncode}: {without_secrets(reason)}",))
+
+
+def _with_job(folder: str, depth: int) -> Iterator[str]:
+    try:
+        with os.scandir(folder) as entries:
+            folders = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return  # there is none, or it is somebody else's
+    for path in folders:
+        if os.path.isfile(os.path.join(path, NAME)):
+            yield path
+        elif depth > 1:
+            yield from _with_job(path, depth - 1)
 
 
 def _model_dir(path: str, named: Mapping[str, str]) -> ModelDir:
@@ -257,8 +283,8 @@ def _why_needed(client: MlflowClient, versions: Sequence[tuple[str, ModelVersion
                 client.get_logged_model(version.model_id)
         except MlflowException:
             return f"{alias} comes from model {version.model_id}, which is deleted: restore it, or remove the alias"
-    for path in sorted(MODEL_DIRS.glob("*/job.json")):
-        job = JobFile(str(path.parent))
+    for path in found_model_dirs():
+        job = JobFile(path)
         record = job.read()
         if record is not None and record.run_id in deleted and (in_use := job.refusal()) is not None:
             return f"run {record.run_id} is deleted, but {in_use}"

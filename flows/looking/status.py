@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,10 @@ from psflow.flows.watching.role_figures import RoleFigures, role_figures, stragg
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import CheckpointError
-from psflow.tasks.cleaning import MODEL_DIRS, held
+from psflow.tasks.cleaning import found_model_dirs
 from psflow.tasks.orphaned_runs import NOT_RECORDED
 from psflow.tasks.owners import ended_step, is_orphaned
 from psflow.tasks.tracking.running import RunningRun
-from psflow.tasks.tracking.store import store_uri
 
 __all__ = ["status"]
 
@@ -45,7 +45,7 @@ class RunningJob:
 
 
 def status() -> Answer:
-    """Return which servers are used, what takes room, and how the jobs of the MLflow store fare; changes nothing.
+    """Return which servers are used, and how the jobs of the MLflow store fare; changes nothing.
 
     If MLflow does not say what runs, the model_dirs of this place say what they can.
     """
@@ -57,9 +57,7 @@ def status() -> Answer:
     unlisted, damaged = _owned({run.tags["psflow.model_dir"] for run in runs})
     starting, owned = (unlisted, []) if mlflow.fault is None else ([], unlisted)
     checkpoints = {model_dir: _last_checkpoint(model_dir, damaged) for model_dir in owned}
-    sizes = held(store_uri())
     lines = [f"{name:<9} {endpoint.fault or endpoint}" for name, endpoint in servers.items()]
-    lines += [f"disk      {', '.join(map(str, sizes))}"] * bool(sizes)
     for job in jobs:
         lines += ["", *_lines(job, now)]
     lines += [line for model_dir in starting for line in ("", f"train     in {model_dir}, starting")]
@@ -78,7 +76,6 @@ def status() -> Answer:
             "starting": starting,
             "owned": [{"model_dir": model_dir, "last_checkpoint": step} for model_dir, step in checkpoints.items()],
             "damaged": damaged,
-            "disk": {one.path: one.num_bytes for one in sizes},
         },
         lines,
     )
@@ -94,10 +91,9 @@ def _job(run: RunningRun, now: float) -> RunningJob:
 
 
 def _owned(known: set[str]) -> tuple[list[str], list[str]]:
-    """Return the directories below `MODEL_DIRS` whose job somebody owns and is not `known`; and what is damaged."""
+    """Return the model_dirs of this place whose job somebody owns and is not `known`; and what is damaged."""
     owned, damaged = [], []
-    for path in sorted(MODEL_DIRS.glob("*/job.json")):
-        directory = str(path.parent.absolute())
+    for directory in map(os.path.abspath, found_model_dirs()):
         try:
             if JobFile(directory).refusal() is not None and directory not in known:
                 owned.append(directory)

@@ -12,7 +12,15 @@ from mlflow import MlflowClient
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.model.best import BestRecord
-from psflow.tasks.cleaning import Held, held, model_dirs, recorded, remove_deleted_runs, size_text
+from psflow.tasks.cleaning import (
+    Held,
+    found_model_dirs,
+    held,
+    model_dirs,
+    recorded,
+    remove_deleted_runs,
+    size_text,
+)
 from psflow.tasks.tracking.models import PATH
 from tests.new_databases import copy_store
 
@@ -66,6 +74,33 @@ def test_sizes_are_those_of_all_files(job: JobFile, directory: Path) -> None:
     assert sizes["runs"] == found.parts[2].num_bytes
     assert str(found.parts[0]) == "runs/digits/checkpoints: 500 bytes"
     assert size_text(3_100_000) == "3.1 MB"
+
+
+def test_model_dirs_are_found_where_schedules_and_teams_put_them(job: JobFile, directory: Path) -> None:
+    wanted = ["runs/digits", "runs/nightly/20261121T020000Z", "runs/nightly/20261122T020000Z", "runs/team/digits/1"]
+    others = ["runs/a/b/c/d", "runs/digits/export/best/4", "elsewhere/digits", "runs/nightly/folder/job.json"]
+    for path in (*wanted, *others):
+        Path(path).mkdir(parents=True, exist_ok=True)
+        if not path.endswith("job.json"):
+            Path(path, "job.json").write_text("{}")
+    (directory / "runs/link").symlink_to(directory / "elsewhere")
+    (directory / "runs/nightly/link").symlink_to(directory / "elsewhere/digits")
+    (directory / "runs/nightly/round").symlink_to(directory / "runs")
+    assert found_model_dirs() == wanted
+
+
+def test_where_nothing_was_trained_no_model_dir_is_found() -> None:
+    assert found_model_dirs() == []
+
+
+def test_old_exports_of_a_schedule_may_go(job: JobFile, directory: Path) -> None:
+    (directory / "runs/nightly").mkdir()
+    (directory / "runs/digits").rename(directory / "runs/nightly/20261121T020000Z")
+    (found,) = model_dirs({})
+    exporter = "runs/nightly/20261121T020000Z/export/best"
+    assert [export.path for export in found.old_exports] == [f"{exporter}/{n}" for n in (1, 3)]
+    assert found.remove_old() == []
+    assert sorted(name for name in os.listdir(exporter) if name[0] != ".") == ["2", "4", "best.json"]
 
 
 def test_the_best_and_the_newest_export_stay(job: JobFile) -> None:
@@ -129,11 +164,12 @@ def test_a_deleted_run_that_an_alias_names_stays(directory: Path) -> None:
     assert needed == f"models:/digits@champion comes from run {run}, which is deleted: restore it, or remove the alias"
 
 
-def test_a_deleted_run_of_a_model_dir_in_use_stays(directory: Path) -> None:
+@pytest.mark.parametrize("model_dir", ["runs/digits", "runs/nightly/20261121T020000Z"])
+def test_a_deleted_run_of_a_model_dir_in_use_stays(directory: Path, model_dir: str) -> None:
     client = MlflowClient(copy_store(directory))
     run = client.create_run("0").info.run_id
     client.delete_run(run)
-    owner = JobFile("runs/digits")
+    owner = JobFile(model_dir)
     owner.claim()
     owner.update(run_id=run)
     needed = recorded(client.tracking_uri).deleted.needed

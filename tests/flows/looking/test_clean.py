@@ -9,6 +9,7 @@ import pytest
 
 from psflow.flows import cli
 from psflow.flows.looking import clean as clean_module
+from psflow.flows.looking.doctor_machine import machine_findings
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.tasks.tracking.store import mlflow_client
 from tests.new_databases import copy_store
@@ -105,9 +106,8 @@ def test_dry_run_and_yes_contradict_each_other(exporter: Path, capsys: pytest.Ca
     assert exports(exporter) == ["1", "2", "3"]
 
 
-def test_status_shows_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_shows_sizes() -> None:
     copy_store(Path.cwd())
-    assert cli.run(["status"]) == 0
-    line = capsys.readouterr().out.splitlines()[2]
-    assert line.startswith("disk      runs: 3.")
-    assert ", mlflow.db: " in line
+    (sizes,) = (finding for finding in machine_findings() if finding.topic == "sizes")
+    assert sizes.text.startswith("runs: 3.")
+    assert ", mlflow.db: " in sizes.text

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow.entities import Metric
@@ -142,6 +143,34 @@ def test_a_job_that_has_no_run_yet_is_starting_and_a_damaged_one_is_told(
     assert fault in answer.lines
 
 
+def test_a_job_of_a_schedule_is_starting_where_its_model_dir_lies(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_elsewhere(monkeypatch, "nightly/20261121T020000Z")
+    answer = status()
+    assert answer.facts["starting"] == [f"{directory}/runs/nightly/20261121T020000Z"]
+
+
+def test_no_folder_of_a_model_dir_is_read(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    JobFile("runs/nightly/20261121T020000Z").claim()
+    save(CheckpointStore("runs/nightly/20261121T020000Z"), 100)
+    listed: list[str] = []
+
+    def noting(name: str) -> None:
+        ask = getattr(os, name)
+
+        def look(path: str = ".") -> Any:
+            listed.append(str(path))
+            return ask(path)
+
+        monkeypatch.setattr(os, name, look)
+
+    noting("scandir")
+    noting("listdir")
+    status()
+    assert sorted(path for path in listed if "runs" in path) == ["runs", "runs/nightly"]
+
+
 def test_a_server_that_is_away_is_told_and_is_no_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -165,8 +194,7 @@ def test_while_mlflow_is_silent_a_job_is_told_by_its_checkpoints(
     assert answer.exit_code == 0
     assert answer.lines is not None
     assert "did not answer within 0.5 s: it hangs, or another process keeps its database locked" in answer.lines[1]
-    assert answer.lines[2].startswith("disk      runs: ")
-    assert [line for line in answer.lines[3:] if line][:3] == [
+    assert [line for line in answer.lines[2:] if line][:3] == [
         f"train     in {directory}/runs/damaged, running; MLflow does not say how far",
         f"train     in {directory}/runs/far, running; its last checkpoint is of step 4300",
         f"train     in {directory}/runs/new, running; MLflow does not say how far",
