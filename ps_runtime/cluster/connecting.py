@@ -25,7 +25,7 @@ from psflow.ps_runtime.cluster.worker_keeping import KEEPS_NANNIES, keep_workers
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import ClusterError, UsageError
 
-__all__ = ["kill_local_workers", "open_cluster", "warn_of_tls"]
+__all__ = ["is_own_cluster", "kill_local_workers", "open_cluster", "warn_of_tls"]
 
 LOCAL_CLUSTER = {
     **QUIET,
@@ -207,6 +207,11 @@ def _close_abandoned(loop: Any) -> None:
     """Close what a closed loop still holds: both ends of a connection that was given up between TCP and TLS."""
     for connection, _ in loop.handlers.values():
         loop.close_fd(connection)
+
+
+def is_own_cluster(client: Client) -> bool:
+    """Return whether the cluster of `client` is one that this process has started by `open_cluster`."""
+    return client.cluster in _open
 
 
 def kill_local_workers() -> None:

@@ -125,7 +125,7 @@ class ClusterJob:
 
     def __enter__(self) -> Self:
         self._client.subscribe_topic(self._futures.topic, self._take_event)
-        self._client.subscribe_topic("all", self._take_cluster_event)
+        self._lookout.open()
         return self
 
     def __exit__(
@@ -142,7 +142,6 @@ class ClusterJob:
             self._lookout.close()
             self._losses.close()
             self._client.unsubscribe_topic(self._futures.topic)
-            self._client.unsubscribe_topic("all")
             self._returning.close()
 
     def start(self, policy: AdmissionPolicy, check: Callable[[], None] = never_stop) -> None:
@@ -353,13 +352,6 @@ class ClusterJob:
             case _:
                 assert_never(event)
         return is_current
-
-    def _take_cluster_event(self, stamped: tuple[float, Any]) -> None:
-        event = stamped[1]
-        if isinstance(event, Mapping) and event.get("action") == "remove-worker":
-            with self._changed:
-                self._supervisor.lose_slots({event["worker"]}, in_order=event["expected"])
-                self._changed.notify_all()
 
     def _await(self, missing: Callable[[], list[RoleId]], action: str, check: Callable[[], None]) -> None:
         """Wait until `missing` returns no role that still has to do `action`; raise the failure of one that ends."""

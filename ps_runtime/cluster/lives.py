@@ -56,6 +56,12 @@ class RoleLife:
     """How it hangs, if its Dask worker is ended for that."""
     recalled_at: float | None = None
 
+    def loss_reason(self, known: str | None) -> str:
+        """Return why it is lost whose Dask worker is gone, where a reason is `known` or not."""
+        if self.is_leaving:
+            return self.hang or f"its Dask worker {self.slot} was closed"
+        return self.hang or known or f"its Dask worker {self.slot} was lost"
+
 
 @dataclass(slots=True)
 class RoleState:

@@ -1,13 +1,15 @@
-"""What no event tells of the lives of roles: who is late, whose Dask worker is gone, and who hangs."""
+"""What roles do not tell of their lives themselves: who is late, whose Dask worker is gone, and who hangs."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from distributed import Client
 
+from psflow.ps_runtime.cluster.memory_kills import MemoryKills
 from psflow.ps_runtime.cluster.presence import LOOK_SECS, Presence
 from psflow.ps_runtime.cluster.probe import LOOKS, Probe
 from psflow.ps_runtime.cluster.silence import RunningLife
@@ -32,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Lookout:
-    """Looks at the cluster now and then, and takes note of what became of its roles.
+    """Hears of Dask workers that are lost, looks at the cluster now and then, and takes note of what became of roles.
 
     Parameters
     ----------
@@ -56,10 +58,17 @@ class Lookout:
         changed: threading.Condition,
         probe_timeout_secs: float,
     ) -> None:
+        self._client = client
         self._supervisor = supervisor
         self._changed = changed
+        self._memory_kills = MemoryKills(client)
         self._presence = Presence(client, look_secs=min(LOOK_SECS, probe_timeout_secs / LOOKS))
         self._probe = Probe(client, topic, probe_timeout_secs, self._note_hang)
+
+    def open(self) -> None:
+        """Begin to hear of Dask workers, in a thread of the Dask client."""
+        self._memory_kills.open()
+        self._client.subscribe_topic("all", self._take_event)
 
     def look(self) -> None:
         """Take note of what is new. Does not block.
@@ -88,15 +97,27 @@ class Lookout:
                 END_TIMEOUT_SECS,
             )
         missing = self._presence.missing(slots)
-        with self._changed:
-            self._supervisor.lose_slots(missing)
-            self._changed.notify_all()
+        self._lose(missing)
         self._probe.look(lives, self._presence.workers)
 
     def close(self) -> None:
-        """Wait for no answer any more. Idempotent."""
+        """Hear of nothing more, and wait for no answer."""
         self._presence.close()
         self._probe.close()
+        self._client.unsubscribe_topic("all")
+        self._memory_kills.close()
+
+    def _take_event(self, stamped: tuple[float, Any]) -> None:
+        event = stamped[1]
+        if isinstance(event, Mapping) and event.get("action") == "remove-worker":
+            self._lose({event["worker"]}, in_order=event["expected"])
+
+    def _lose(self, addresses: set[str], *, in_order: bool = False) -> None:
+        """Take note that Dask workers are gone, and why, as far as their nannies have said so."""
+        with self._changed:
+            why = self._memory_kills.reasons(self._supervisor.slots(), self._presence.workers)
+            self._supervisor.lose_slots(addresses, why, in_order=in_order)
+            self._changed.notify_all()
 
     def _probed(self) -> list[RunningLife]:
         """Return the lives of which a hang matters: once training is over nobody goes on without a worker."""

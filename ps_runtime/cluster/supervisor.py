@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, assert_never
 
 from psflow.ps_runtime.cluster.lateness import SAVING, Lateness
@@ -200,8 +200,8 @@ class Supervisor:
         else:
             state.error = error
 
-    def lose_slots(self, addresses: Collection[str], *, in_order: bool = False) -> None:
-        """Take note that Dask workers are gone, and the lives on them; `in_order` if somebody has retired them."""
+    def lose_slots(self, addresses: Collection[str], why: Mapping[RoleId, str] = {}, *, in_order: bool = False) -> None:
+        """Take note that Dask workers are gone, and the lives on them: why, and `in_order` if somebody retired them."""
         for role, state in self._states.items():
             life = state.life
             if life is not None and life.slot in addresses and state.has_ended:
@@ -209,8 +209,7 @@ class Supervisor:
                 state.life = None if state.is_recalled else life
             elif life is not None and life.slot in addresses:
                 life.is_leaving |= in_order
-                what = f"its Dask worker {life.slot} was {'closed' if life.is_leaving else 'lost'}"
-                self._lose(role, life.hang or what)
+                self._lose(role, life.loss_reason(why.get(role)))
 
     def lose_late(self, timeout_secs: float) -> None:
         """Take note of the time: a later life that has not started so long after it was placed is lost."""

@@ -97,7 +97,7 @@ class Nodes:
         self.closed.append(topic)
 
     def part(self, name: str) -> Any:
-        return SimpleNamespace(close=lambda: self.closed.append(name))
+        return SimpleNamespace(open=lambda: None, close=lambda: self.closed.append(name))
 
 
 def test_who_does_not_wait_for_the_end_hears_of_the_cluster_no_more(run: ClusterJob) -> None:
@@ -108,7 +108,7 @@ def test_who_does_not_wait_for_the_end_hears_of_the_cluster_no_more(run: Cluster
     run._futures._futures[PS] = SimpleNamespace()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt), run:
         pass
-    assert sorted(nodes.closed) == sorted(["all", "losses", "lookout", "returning", run._futures.topic])
+    assert sorted(nodes.closed) == sorted(["losses", "lookout", "returning", run._futures.topic])
 
 
 def test_events_are_handed_on_in_their_order(run: ClusterJob, seen: list[Event]) -> None:

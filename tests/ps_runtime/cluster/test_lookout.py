@@ -37,7 +37,7 @@ class Scene:
         self.lookout = self.new(30.0)
 
     def new(self, probe_timeout_secs: float) -> Lookout:
-        client: Any = None
+        client: Any = SimpleNamespace(cluster=None)
         return Lookout(client, "topic", self.supervisor, threading.Condition(), probe_timeout_secs)
 
     def presence(self, client: Any, look_secs: float) -> Any:
