@@ -61,8 +61,8 @@ class Lookout:
         self._client = client
         self._supervisor = supervisor
         self._changed = changed
-        self._memory_kills = MemoryKills(client)
         self._presence = Presence(client, look_secs=min(LOOK_SECS, probe_timeout_secs / LOOKS))
+        self._memory_kills = MemoryKills(client, self._presence)
         self._probe = Probe(client, topic, probe_timeout_secs, self._note_hang)
 
     def open(self) -> None:
@@ -115,7 +115,7 @@ class Lookout:
     def _lose(self, addresses: set[str], *, in_order: bool = False) -> None:
         """Take note that Dask workers are gone, and why, as far as their nannies have said so."""
         with self._changed:
-            why = self._memory_kills.reasons(self._supervisor.slots(), self._presence.workers)
+            why = self._memory_kills.reasons(self._supervisor.slots())
             self._supervisor.lose_slots(addresses, why, in_order=in_order)
             self._changed.notify_all()
 

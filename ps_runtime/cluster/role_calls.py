@@ -27,6 +27,7 @@ from psflow.ps_runtime.cluster.called_task import Surroundings, call_role
 from psflow.ps_runtime.cluster.event_barrier import arrivals
 from psflow.ps_runtime.cluster.failures import root_cause, scheduler_loss
 from psflow.ps_runtime.cluster.host_addresses import is_of_this_machine, resolved
+from psflow.ps_runtime.cluster.memory_kills import MemoryKills
 from psflow.ps_runtime.cluster.presence import Presence
 from psflow.ps_runtime.deadline import ROLES_SECS, Deadline, stop_clock
 from psflow.ps_runtime.errors import RoleLostError, StoppedError, UsageError, WaitTimeoutError
@@ -112,12 +113,14 @@ class RoleCalls:
         self._returned: set[RoleId] = set()
         """Of these Dask loses what it knows with their processes."""
         self._presence = Presence(client)
+        self._memory_kills = MemoryKills(client, self._presence)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             with admission_lock(self._client, AdmissionPolicy(ADMISSION_TIMEOUT_SECS), never_stop):
                 self._slots = self._find_slots()
                 stack.callback(self._leave)  # somebody may not want to wait
+                self._memory_kills.open()
                 self._event(OPEN).set()
                 for call in self._calls:
                     self._submit(call)
@@ -139,6 +142,7 @@ class RoleCalls:
                 self._await_end()
         finally:
             self._presence.close()
+            self._memory_kills.close()
 
     def join(self) -> None:
         """Wait until all have ended that do not only serve. Blocks.
@@ -212,8 +216,9 @@ class RoleCalls:
         self._lost |= away - self._returned
         if self._lost:
             role = min(self._lost, key=str)
+            why = self._memory_kills.reasons(self._slots).get(role)
             raise RoleLostError(
-                str(role), f"its Dask worker {self._slots[role]} is gone; see its log, then start again"
+                str(role), why or f"its Dask worker {self._slots[role]} is gone; see its log, then start again"
             )
 
     def _await_start(self) -> None:

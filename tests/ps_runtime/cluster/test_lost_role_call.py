@@ -10,9 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from psflow.ps_runtime.cluster import presence, role_calls
+from psflow.ps_runtime.cluster import connecting, presence, role_calls
 from psflow.ps_runtime.cluster.called_task import Surroundings
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls
@@ -21,6 +22,7 @@ from psflow.ps_runtime.specs.roles import RoleId
 
 CHIEF, WORKER, PS = (RoleId.parse(name) for name in ("chief-0", "worker-0", "ps-0"))
 GONE = "tls://127.0.0.1:2"
+LIMIT_BYTES = 512 * 2**20
 
 
 class FutureStub:
@@ -119,3 +121,24 @@ def test_the_role_of_a_process_that_is_gone_is_named(
     ):
         running.join()
     assert [record.getMessage() for record in caplog.records if record.name.startswith("psflow")] == []
+
+
+@pytest.mark.cluster
+def test_a_process_that_takes_too_much_memory_is_gone_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take_all(surroundings: Surroundings) -> None:
+        held = np.ones(LIMIT_BYTES, np.uint8)
+        while held.any():
+            surroundings.check()
+
+    monkeypatch.setattr(presence, "LOOK_SECS", 0.1)
+    monkeypatch.setattr(connecting, "parse_memory_limit", lambda *given, **options: LIMIT_BYTES)
+    words = (
+        r"^chief-0 failed: the nanny of its Dask worker tls://127\.0\.0\.1:\d+ killed it at \S+ MiB of its limit of "
+        r"512\.00 MiB; the processes share the memory of this machine equally: start fewer workers, or make "
+    )
+    with (
+        open_cluster(None, 1, 300) as client,
+        pytest.raises(RoleLostError, match=words),
+        RoleCalls(client, [RoleCall(CHIEF, "localhost:1", take_all)]) as running,
+    ):
+        running.join()

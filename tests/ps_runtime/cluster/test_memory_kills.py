@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -61,29 +62,33 @@ def told(slot: str, advice: str, limit: str = " of its limit of 2.00 GiB") -> st
 
 
 def test_a_kill_is_told_with_its_peak_its_limit_and_what_to_do(scheduler: Any) -> None:
-    kills = MemoryKills(scheduler)
+    presence: Any = SimpleNamespace(workers=WORKERS)
+    kills = MemoryKills(scheduler, presence)
     kills.open()
     for role in (PS, WORKER, EVALUATOR):
         scheduler.kill(SLOTS[role])
-    assert kills.reasons(SLOTS, WORKERS) == {
+    presence.workers = {}
+    assert kills.reasons(SLOTS) == {
         PS: told("tcp://h:1", "raise memory_limit, or start more ps"),
         WORKER: told("tcp://h:3", SMALLER),
         EVALUATOR: told("tcp://h:4", SMALLER),
     }
-    assert kills.reasons({WORKER: "tcp://h:3"}, {}) == {WORKER: told("tcp://h:3", SMALLER, limit="")}
+    scheduler.kill("tcp://h:3")
+    assert kills.reasons({WORKER: "tcp://h:3"}) == {WORKER: told("tcp://h:3", SMALLER, limit="")}
     kills.close()
     assert scheduler.handlers == {}
 
 
 def test_what_ends_a_process_long_after_is_something_else(scheduler: Any) -> None:
     now = 0.0
-    kills = MemoryKills(scheduler, lambda: now)
+    presence: Any = SimpleNamespace(workers=WORKERS)
+    kills = MemoryKills(scheduler, presence, lambda: now)
     kills.open()
     scheduler.kill(SLOTS[WORKER])
     now = END_SECS
-    assert list(kills.reasons(SLOTS, WORKERS)) == [WORKER]
+    assert list(kills.reasons(SLOTS)) == [WORKER]
     now += 1
-    assert kills.reasons(SLOTS, WORKERS) == {}
+    assert kills.reasons(SLOTS) == {}
 
 
 def test_only_who_is_lost_without_a_word_was_killed(scheduler: Any) -> None:
