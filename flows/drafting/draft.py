@@ -108,11 +108,12 @@ def draft(sample: Sample, label: str, model: str | None, experiment: str) -> Dra
     guess = guess_label(column_facts(raw.pop(label), label_column), label_column, sample)
     _check_parts(sample, label_column)
     chosen, reason = _model(guess, model, sample)
+    taken = frozenset(names)
     columns = [
         _typed(
             guess_column(
                 column_facts(column, sample.table.column(column.name)),
-                can_flag=f"{column.name}_is_blank" not in names,
+                can_flag=f"{column.name}_is_blank" not in taken,
                 is_deep=chosen.startswith("DNN"),
                 max_words=MAX_WORDS if sample.is_all else MAX_WORDS // 2,
                 seen=sample.seen,

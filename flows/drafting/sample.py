@@ -24,7 +24,7 @@ from psflow.ps_runtime.record_files.base import NAME_OF_COLUMN, RecordFormat
 from psflow.ps_runtime.record_files.delimited import NA_VALUES, DelimitedText, likely_delimiter
 from psflow.ps_runtime.record_files.files import DataFile
 from psflow.ps_runtime.record_files.listing import list_files
-from psflow.ps_runtime.record_files.scan import Scan
+from psflow.ps_runtime.record_files.scan import Scan, column_names
 from psflow.ps_runtime.redaction import shown_path
 
 if TYPE_CHECKING:
@@ -144,8 +144,7 @@ def read_sample(path: str, format_name: str | None, label: str, stated: Settings
         return replace(_read(path, name, files, record_format, most), reading=reading, set_types=set_types)
     if "delimiter" not in reading and (delimiter := _delimiter(files, record_format, most)) is not None:
         record_format, reading = replace(record_format, delimiter=delimiter), {"delimiter": delimiter, **reading}
-    look = Scan(files, replace(record_format, types={}), max_columns=most)
-    names = [column.name for column in look.columns]
+    names = column_names(files, replace(record_format, types={}), most)
     if record_format.column_names is None:
         _check_header(files[0], names, label)
     written = _read(path, name, files, replace(record_format, types=dict.fromkeys(names, "string"), na_values=()), most)
@@ -267,8 +266,7 @@ def _place(record: int, num_files: int, record_format: RecordFormat) -> str:
 
 def _delimiter(files: Sequence[DataFile], record_format: DelimitedText, max_columns: int) -> str | None:
     """Return what separates cells, if the usual delimiter does not; None if it does."""
-    names = [column.name for column in Scan(files, record_format, max_columns=max_columns).columns]
-    return likely_delimiter(names, record_format.delimiter)
+    return likely_delimiter(column_names(files, record_format, max_columns), record_format.delimiter)
 
 
 def _check_header(file: DataFile, names: Sequence[str], label: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -72,7 +73,7 @@ def _training_input(made: Draft) -> Iterator[str]:
     comments = [_comment(f"{guess.name}: {guess.comment}", 4) for guess in features]
     types = sample.set_types
     items = [f"{inline(label.column)}: {inline({'type': types[label.column]})}"] if label.column in types else []
-    items += [f"{inline(guess.name)}: {inline(guess.options)}" for guess in features if guess.options]
+    items += [f"{inline(guess.name)}: {_options(tuple(guess.options.items()))}" for guess in features if guess.options]
     if items:
         parts.append([*comments, *_wrapped("columns: {", items, "}")])
     else:
@@ -107,6 +108,12 @@ def _tail(made: Draft) -> Iterator[str]:
     )
     interval = made.max_steps // NUM_CHECKPOINTS[made.is_deep]
     yield f"train: {inline({'max_steps': made.max_steps, 'save_checkpoints_steps': interval})}"
+
+
+@functools.cache
+def _options(options: tuple[tuple[str, Any], ...]) -> str:
+    """Return the options of a column on one line, once for all columns that have the same."""
+    return inline(dict(options))
 
 
 def _item(key: str, value: Any) -> str:

@@ -91,7 +91,8 @@ KEYS_ELSEWHERE = {
 """Parameters of estimators that no configuration of a model has."""
 
 
-def keys_of(kind: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+@functools.cache
+def keys_of(kind: Callable[..., Any]) -> Mapping[str, tuple[Any, Any]]:
     """Return type and default, MISSING if there is none, of each parameter that the constructor of `kind` has.
 
     ``model_dir``, ``config`` and ``warm_start_from`` of an estimator are not among them: a training has keys of its own

@@ -73,6 +73,8 @@ def keep_plain_fields(described: Any) -> None:
     hints = _hints(type(described))  # type: ignore[arg-type] # mypy takes the instances' __hash__ for that of a class
     for field in fields(described):
         given = getattr(described, field.name)
+        if given is field.default:
+            continue  # plain as it is
         if given is None:
             given = _empty_default(field)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -56,6 +57,7 @@ def _element_of(text: str) -> str:
     return text.partition("[")[0]
 
 
+@functools.cache
 def arrow_type(raw: str) -> pa.DataType:
     """Return the type of pyarrow that a raw column arrives in."""
     import pyarrow as pa

@@ -147,8 +147,17 @@ def inline(value: Any) -> str:
     >>> print(inline({"impute": "median", "words": ["no", "a b"]}))
     {impute: median, words: ['no', a b]}
     """
+    if isinstance(value, str) and _is_plain(value):
+        return value  # without the machinery of YAML, for many names of columns
     text = _on_one_line(value, None)
     return _on_one_line(value, '"') if "\n" in text else text  # double quotes escape the line ends of a string
+
+
+def _is_plain(text: str) -> bool:
+    """Return whether a text is a word that YAML 1.1 and 1.2 take for a string without quotes."""
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) is None:
+        return False
+    return not any(pattern.match(text) for _, pattern in _Dumper.yaml_implicit_resolvers.get(text[0], []))
 
 
 def _on_one_line(value: Any, style: str | None) -> str:

@@ -115,6 +115,8 @@ class OpenDelimited(OpenText):
 
     def read(self, place: Place, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
+        import pyarrow as pa
+
         text = self._utf8(self.text_of(place))
         if re.search(HEX.encode(), text):  # pyarrow's parser would take a whole number for what it is not
             self._as_text |= {name for name, raw in types.items() if raw == "int64"}
@@ -125,11 +127,11 @@ class OpenDelimited(OpenText):
             except _BadValueError as error:
                 self._as_text.add(error.column)
         found: list[InvalidValues] = []
-        as_written = table
-        for i, (name, raw) in enumerate(types.items()):
+        as_written, columns = table, dict(zip(table.column_names, table.columns, strict=True))
+        for name, raw in types.items():
             if self._is_text(name, raw):
-                values = self._values(table[name], raw, name, None if on_invalid is None else found.append)
-                table = table.set_column(i, name, values)
+                columns[name] = self._values(columns[name], raw, name, None if on_invalid is None else found.append)
+        table = pa.table(columns)  # once: a table with one other column takes as long as it is wide
         if on_invalid is None:
             return table
         headers = _repeated_headers(as_written, types, found) if self._has_header else np.empty(0, np.int64)
@@ -371,8 +373,9 @@ def _without_headers(
 
     is_header = np.zeros(table.num_rows, np.bool_)
     is_header[headers] = True
-    for i, (name, raw) in enumerate(types.items()):
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    for name, raw in types.items():
         if raw == "string":
             on_invalid(InvalidValues(name, headers, (repr(name) + NAME_OF_COLUMN,) * len(headers)))
-            table = table.set_column(i, name, pc.if_else(pa.array(is_header), None, table[name]))
-    return table
+            columns[name] = pc.if_else(pa.array(is_header), None, columns[name])
+    return pa.table(columns)

@@ -187,12 +187,12 @@ class Scan:
         if faults := missing_faults(file.shown, "column", asked, names):
             raise InputError(tuple(faults))
         read = [name for name in (names if columns is None else columns) if name]
-        known = self._known or {}
-        found = {name: known[name] for name in read} if known.keys() >= set(read) else records.types(read)
-        found |= {name: as_list(found[name], raw) for name, raw in self._lists.items() if name in found}
-        types = {name: self._format.types.get(name, raw) for name, raw in found.items()}
-        if not types:
+        if not read:
             raise InputError((f"{file.shown}: expected at least one column to read, got none",))
+        unset, known = [name for name in read if name not in self._format.types], self._known or {}
+        found = known if known.keys() >= set(unset) else records.types(unset)
+        types = {name: self._format.types.get(name) or found[name] for name in read}
+        types |= {name: as_list(found[name], raw) for name, raw in self._lists.items() if name in unset}
         unreadable = {name: raw for name, raw in types.items() if not is_raw_type(raw)}
         if unreadable and (columns is not None or len(unreadable) == len(types)):
             raise InputError(tuple(unreadable_fault(file.shown, *column) for column in unreadable.items()))

@@ -12,6 +12,8 @@ from pyarrow import parquet
 
 from psflow.flows.drafting.init import init
 from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.record_files import delimited_file
+from psflow.ps_runtime.record_files.text_cells import inferred_type
 from tests.flows.drafting.drafts import csv, draft, people, planned
 
 
@@ -142,3 +144,19 @@ def test_a_word_that_is_no_number_as_stated_is_left_out_and_named(num_files: int
     assert f"# x: {column['num_values'] - num_files} of {column['num_values']} are whole numbers; {place} is 'a'" in (
         Path(made.facts["output"]).read_text()
     )
+
+
+def test_the_type_of_a_column_is_inferred_once_and_not_at_all_where_it_is_stated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[pa.ChunkedArray] = []
+
+    def counted(cells: pa.ChunkedArray) -> str:
+        looks.append(cells)
+        return inferred_type(cells)
+
+    monkeypatch.setattr(delimited_file, "inferred_type", counted)
+    path = csv(people(z="row + 0.25", zip="10000 + row % 4"))
+    facts = draft(path, "y", overrides=["columns.zip.type=string"])
+    assert facts["columns"]["zip"]["options"]["type"] == "string"
+    assert len(looks) == len(["x", "y", "z"])

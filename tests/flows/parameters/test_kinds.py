@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import pytest
 from pydantic import ValidationError
 
 from psflow import DNNLinearCombinedClassifier, LinearClassifier
+from psflow.flows.parameters import kinds
 from psflow.flows.parameters.kinds import CheckedParameters, keys_of, parameters_of
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.keys import Key
@@ -78,3 +79,18 @@ def test_a_configuration_names_features_and_has_no_columns_of_python() -> None:
     keys = keys_of(LinearClassifier).keys() | keys_of(DNNLinearCombinedClassifier).keys()
     assert keys >= {"n_classes", "linear_feature_columns", "dnn_feature_columns"}
     assert not keys & {"feature_columns", "sparse_combiner", "linear_sparse_combiner", "model_dir"}
+
+
+def test_a_dataclass_is_looked_at_once_however_many_columns_a_configuration_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[Any] = []
+
+    def counted(kind: Any, **options: Any) -> dict[str, Any]:
+        looks.append(kind)
+        return get_type_hints(kind, **options)
+
+    monkeypatch.setattr(kinds, "get_type_hints", counted)
+    columns = {f"c{i}": {"impute": i} for i in range(30)}
+    assert len(TABLE.model_validate({"format": "table", "path": "a", "columns": columns}).build().columns) == 30
+    assert len(looks) <= len([Table, Column])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psflow.ps_runtime.config.files import COMMAND_LINE, MAX_FILE_BYTES, Origin, load
+from psflow.ps_runtime.config.files import COMMAND_LINE, MAX_FILE_BYTES, Origin, inline, load
 from psflow.ps_runtime.errors import ConfigError
 
 
@@ -157,3 +157,11 @@ def test_a_malformed_value_is_an_error_that_shows_it():
 def test_any_text_is_read_or_refused(text):
     with contextlib.suppress(ConfigError):
         assert load([], [f"key={text}"]).values.keys() == {"key"}
+
+
+@pytest.mark.parametrize(
+    "word", ["age", "_1", "x0", "e3", "y", "no", "On", "null", "true", "inf", "nan", "0x1", "a-b", ""]
+)
+def test_a_word_has_quotes_alone_where_it_has_them_in_a_list(word: str) -> None:
+    assert f"[{inline(word)}, {inline(word)}]" == inline([word, word])
+    assert load([], [f"a=[{inline(word)}]"]).values == {"a": [word]}
