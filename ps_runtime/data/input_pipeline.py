@@ -138,7 +138,7 @@ def open_input(
     if isinstance(opened, RecordInput):
         if enforcement.schema is None or enforcement.schema.preprocessing is not None:
             return enforcement.records(opened, non_finite, kept)
-        opened = whole_dataset(opened, enforcement.schema, needs_labels=enforcement.needs_labels)
+        opened = whole_dataset(opened, enforcement.schema, enforcement.where, needs_labels=enforcement.needs_labels)
     # Cells that the model does not read do not count. Rows are left out before values are cast: a blank among integers
     # is NaN, which a schema of integers does not take.
     if isinstance(opened, LazyDataset):

@@ -23,7 +23,16 @@ from psflow.ps_runtime.record_files.scan import Scan
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["InputScan", "faulty_rows", "kept_of_part", "kept_rows", "located", "scan_input", "source_of"]
+__all__ = [
+    "InputScan",
+    "faulty_rows",
+    "invalid_cells",
+    "kept_of_part",
+    "kept_rows",
+    "located",
+    "scan_input",
+    "source_of",
+]
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_LABELS = 10_000
@@ -197,17 +206,19 @@ def scan_input(
         tell(chunk.done_bytes, chunk.num_bytes)
     index = scan.index()
     found = cells.found(index, is_dropped=non_finite == "drop")
-    invalid_cells = _invalid_cells(counted, index, invalid)
+    of_no_type = invalid_cells(counted, index, invalid)
     if learning is not None and learning.error is not None:
         refused = found.faults() if found.num_rows and non_finite == "error" else ()
         of_learning = located(learning.error, index, learning.error.row).faults
-        raise InputError((*invalid_cells.faults(where), *refused, *of_learning))
+        raise InputError((*of_no_type.faults(where), *refused, *of_learning))
     if not sum(kept):
-        raise InputError(_faults_of_nothing(invalid_cells, found, f"{where}: part {part} has none", num_records, where))
-    return InputScan(index, np.array(kept, np.int64), found, invalid_cells, labels.values, labels.records)
+        raise InputError(_faults_of_nothing(of_no_type, found, f"{where}: part {part} has none", num_records, where))
+    return InputScan(index, np.array(kept, np.int64), found, of_no_type, labels.values, labels.records)
 
 
-def _invalid_cells(counted: CountedCells, index: RecordIndex, policy: Invalid) -> InvalidCells:
+def invalid_cells(counted: CountedCells, index: RecordIndex, policy: Invalid) -> InvalidCells:
+    """Return the invalid cells that a scan has counted, with their places."""
+
     def where(record: int) -> str:
         file, row = index.place(record)
         return f"row {row}{f' of {file}' if len(index.files) > 1 else ''} ({index.record_format.row_note})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,17 @@ from psflow.ps_runtime.columns.reading import NUMBERS
 from psflow.ps_runtime.columns.values import numbers_of
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.files import MAX_FILE_BYTES
-from psflow.ps_runtime.data.input_scan import source_of
+from psflow.ps_runtime.data.input_scan import invalid_cells, source_of
+from psflow.ps_runtime.data.invalid_cells import CountedCells
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.record_files.scan import Scan
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema
 
 __all__ = ["whole_dataset"]
 
 
-def whole_dataset(given: RecordInput, schema: InputSchema, *, needs_labels: bool) -> Dataset:
+def whole_dataset(given: RecordInput, schema: InputSchema, where: str, *, needs_labels: bool) -> Dataset:
     """Return all records of some files.
 
     Parameters
@@ -29,6 +32,8 @@ def whole_dataset(given: RecordInput, schema: InputSchema, *, needs_labels: bool
         The files; what is said of their columns does not count.
     schema : InputSchema
         Of a training input that was no record files.
+    where : str
+        What errors call the input.
     needs_labels : bool
         Whether labels are read, if there were some in training.
 
@@ -41,10 +46,13 @@ def whole_dataset(given: RecordInput, schema: InputSchema, *, needs_labels: bool
     ------
     InputError
         If a file cannot be read, lacks a column, has words where numbers are wanted, if all are too large, or a part of
-        them is asked for.
+        them is asked for; for an invalid cell that ``invalid`` does not make blank.
     """
     if given.part is not None:
         raise InputError((f"part {given.part} is for models that were trained on record files; leave it out",))
+    if given.invalid == "drop":
+        what = f"invalid of {where} is drop, which is for models that were trained on record files"
+        raise InputError((f"{what}; set it to missing, and non_finite to drop, which leaves out rows with a blank",))
     own = None if given.label is None else given.label.column
     label = (own or schema.label) if needs_labels else None
 
@@ -60,8 +68,11 @@ def whole_dataset(given: RecordInput, schema: InputSchema, *, needs_labels: bool
         raise InputError((f"the files {fault}",))
     if words := [column for column in scan.columns if column.type not in NUMBERS]:
         raise InputError(tuple(f"column {column.name!r} is {column.type}: expected numbers" for column in words))
-    columns = _columns(scan)
+    columns, counted = _columns(scan)
     labels = None if label is None else columns.pop(label)
+    cells = replace(invalid_cells(counted, scan.index(), given.invalid), has_words=False)  # such a model reads none
+    if faults := cells.faults(where, may_drop=False):
+        raise InputError(faults)
     source = source_of(scan.index(), None if labels is None else _label_dtype(schema))
     unused = tuple(name for name in known if name not in (*columns, label, *given.key_columns))
     if schema.table_columns and not schema.columns:
@@ -72,12 +83,14 @@ def whole_dataset(given: RecordInput, schema: InputSchema, *, needs_labels: bool
     return given.batching.applied_to(dataset)
 
 
-def _columns(scan: Any) -> dict[str, NDArray[Any]]:
+def _columns(scan: Scan) -> tuple[dict[str, NDArray[Any]], CountedCells]:
     parts: dict[str, list[NDArray[Any]]] = {column.name: [] for column in scan.columns}
+    counted = CountedCells()
     for chunk in scan:
+        counted.add(chunk.table, chunk.invalid)
         for name, found in parts.items():
             found.append(numbers_of(chunk.table.column(name).combine_chunks()))
-    return {name: np.concatenate(found) for name, found in parts.items()}
+    return {name: np.concatenate(found) for name, found in parts.items()}, counted
 
 
 def _label_dtype(schema: InputSchema) -> str | None:

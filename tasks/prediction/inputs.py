@@ -128,7 +128,7 @@ def open_rows(
             data = replace(data, paths=[file.url for file in files])
         if schema.preprocessing is not None:
             return RecordRows.counted(data, schema, on_progress)
-        data = whole_dataset(data, schema, needs_labels=False)
+        data = whole_dataset(data, schema, "the predict input", needs_labels=False)
     elif schema.preprocessing is not None:
         raise InputError((f"{source} has arrays: expected columns by name, as in CSV or Parquet, as in training",))
     dataset = dataset_with_policy(data, source.non_finite, str(source))

@@ -14,6 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from psflow.ps_runtime.columns.options import ColumnOptions
+from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.formats import FORMATS, open_dataset
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.record_dataset import RecordDataset
@@ -21,6 +22,7 @@ from psflow.ps_runtime.data.record_formats import Csv, JsonLinesInput
 from psflow.ps_runtime.data.scanned_input import ScannedInput
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.record_files.scan import Scan
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
 ROWS = 60
 KINDS = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl"}
@@ -317,3 +319,25 @@ def test_a_prediction_has_a_row_for_each_record_or_is_refused(invalid: Any, tmp_
     ) as caught:
         given.open(schema, "keep", "the predict input", needs_labels=False)
     assert ("is drop, but a prediction has a row for each record" in str(caught.value)) == (invalid == "drop")
+
+
+@pytest.mark.parametrize("needs_labels", [True, False])
+def test_a_model_that_was_trained_on_arrays_is_not_given_invalid_cells_as_blanks(
+    needs_labels: bool, tmp_path: Path
+) -> None:
+    path = written(tmp_path, "csv", with_total())
+    features = tuple(ArraySpec(name, "float32", ()) for name in "xz")
+    enforcement = Enforcement(InputSchema(features, (ArraySpec("", "int64", ()),)), "input.eval", needs_labels)
+
+    def given(invalid: Any, non_finite: Any) -> Any:
+        data = Csv(path=str(path), label="y", invalid=invalid).read()
+        return open_input(lambda: data, enforcement=enforcement, non_finite=non_finite)
+
+    with pytest.raises(InputError, match=r"column 'x': 59 of 60 are numbers; row 32 .* is 'Total'") as caught:
+        given("error", "keep")
+    assert str(caught.value).endswith("; or set invalid of input.eval to missing, which makes such cells blank")
+    with pytest.raises(InputError, match=r"input\.eval is drop, .*; set it to missing, and non_finite to drop"):
+        given("drop", "drop")
+    with pytest.raises(InputError, match=r"features\['x'\] has 1 cell that is blank.* in row 32"):
+        given("missing", "error")
+    assert given("missing", "drop").num_records == ROWS - 1
