@@ -28,7 +28,7 @@ from psflow.tasks.prediction.inputs import PredictionInput, input_shown, predict
 from psflow.tasks.prediction.model import ModelInfo, found_model
 from psflow.tasks.prediction.options import PredictionOptions
 from psflow.tasks.prediction.owner import OutputClaim
-from psflow.tasks.prediction.part_facts import PartFacts, all_not_finite
+from psflow.tasks.prediction.part_facts import PartFacts, all_invalid, all_not_finite
 from psflow.tasks.prediction.partitions import Partition
 from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
 from psflow.tasks.prediction.report import report
@@ -44,9 +44,10 @@ def predict(parameters: PredictParameters) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``rows, rejects, non_finite, parts, output, folders, model_uri, model_version, global_step, wall_secs``;
-        ``non_finite`` has the number of predicted ``rows`` with a blank, NaN or infinite cell, and the ``columns`` that
-        have one; ``folders`` are those that this run has completed, with ``new_files_only`` none if no file is new.
+        ``rows, rejects, non_finite, invalid, parts, output, folders, model_uri, model_version, global_step`` and
+        ``wall_secs``; ``non_finite`` has the number of predicted ``rows`` with a blank, NaN or infinite cell, and the
+        ``columns`` that have one, and ``invalid`` the same of cells that were made blank; ``folders`` are those that
+        this run has completed, with ``new_files_only`` none if no file is new.
 
     Raises
     ------
@@ -215,11 +216,12 @@ def _predict(
 def _answered(found: Prepared, parts: Sequence[PartFacts]) -> dict[str, Any]:
     """Return the facts of what is complete; warn of what is not as it should be."""
     logger = get_run_logger()
-    non_finite, rejects = all_not_finite(parts), sum(part.rejects for part in parts)
-    for column, cells_of in non_finite["columns"].items():
-        where = f"the first in row {cells_of['first_row']} of {cells_of['file']} ({found.plans[0].rows.row_note})"
-        cells = f"{cells_of['cells']:,} cell{'' if cells_of['cells'] == 1 else 's'}"
-        logger.warning("%s: %s blank, NaN or infinite, %s", column, cells, where)
+    non_finite, invalid, rejects = all_not_finite(parts), all_invalid(parts), sum(part.rejects for part in parts)
+    for kind, counted in (("blank, NaN or infinite", non_finite), ("invalid, which were made blank", invalid)):
+        for column, cells_of in counted["columns"].items():
+            where = f"the first in row {cells_of['first_row']} of {cells_of['file']} ({found.plans[0].rows.row_note})"
+            cells = f"{cells_of['cells']:,} cell{'' if cells_of['cells'] == 1 else 's'}"
+            logger.warning("%s: %s %s, %s", column, cells, kind, where)
     if rejects:
         folders = ", ".join(plan.folder.shown for plan in found.plans)
         logger.warning("%s rows could not be read or predicted: see _rejects in %s", f"{rejects:,}", folders)
@@ -227,6 +229,7 @@ def _answered(found: Prepared, parts: Sequence[PartFacts]) -> dict[str, Any]:
         "rows": sum(part.rows for part in parts),
         "rejects": rejects,
         "non_finite": non_finite,
+        "invalid": invalid,
         "parts": len(parts),
         "output": found.output,
         "folders": [plan.folder.url for plan in found.plans],
@@ -246,9 +249,9 @@ def found_input(parameters: PredictParameters) -> PredictionInput:
     """
     look_in(parameters.code_dir)
     if parameters.format is None:
-        return prediction_input(parameters.input, non_finite=parameters.non_finite)
+        return prediction_input(parameters.input, None, parameters.non_finite, parameters.invalid)
     kind = format_named(parameters.format)
-    return prediction_input(parameters.input, kind, parameters.non_finite)
+    return prediction_input(parameters.input, kind, parameters.non_finite, parameters.invalid)
 
 
 def _absolute(path: str) -> str:

@@ -18,6 +18,7 @@ from psflow.ps_runtime.errors import UsageError, did_you_mean
 
 __all__ = [
     "MODELS",
+    "PREDICT_INVALID",
     "PREDICT_NON_FINITE",
     "DataInput",
     "FormatName",
@@ -102,6 +103,11 @@ FormatName = Annotated[str, AfterValidator(_known_format)]
 
 PredictNonFinite = Literal["error", "keep"]
 """There is no ``drop``: the predictions have a row for each row of the input."""
+PREDICT_INVALID = (
+    "Cells of record files that are not of the type of their column in training, whatever invalid was there, such as a "
+    "word in a column of numbers; error: their rows cannot be predicted, see on_error; missing: make them blank, and "
+    "report how many they are."
+)
 
 PREDICT_NON_FINITE = (
     "Rows with a blank, NaN or infinite cell; keep: predict them, blanks as NaN, and report how many they are, while "

@@ -9,10 +9,10 @@ from pydantic import Field
 
 from psflow.flows.parameters.base import FlowParameters, Strings
 from psflow.flows.parameters.cluster import PredictClusterParameters
-from psflow.flows.parameters.input import PREDICT_NON_FINITE, FormatName, PredictNonFinite
+from psflow.flows.parameters.input import PREDICT_INVALID, PREDICT_NON_FINITE, FormatName, PredictNonFinite
 from psflow.flows.parameters.parsing import parse_as
 from psflow.ps_runtime.config.files import Origin
-from psflow.tasks.prediction.options import OnError, OutputFormat
+from psflow.tasks.prediction.options import OnError, OutputFormat, PredictInvalid
 
 ON_ERROR = (
     "What becomes of a row that cannot be read or predicted; stop: the prediction stops there, and the same command "
@@ -39,6 +39,7 @@ class PredictChoice(FlowParameters):
         None, description="Its format, as input.train.format names one; null: that of its suffix."
     )
     non_finite: PredictNonFinite = Field("keep", description=PREDICT_NON_FINITE)
+    invalid: PredictInvalid = Field("error", description=PREDICT_INVALID)
     on_error: OnError = Field("stop", description=ON_ERROR)
     new_files_only: bool = Field(False, description=NEW_FILES_ONLY)
     output_format: OutputFormat = Field("parquet", description=OUTPUT_FORMAT)

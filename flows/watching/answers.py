@@ -46,7 +46,7 @@ def gone(passed_over: Sequence[int]) -> str:
 
 def shown_predictions(facts: Facts) -> list[str]:
     """Return the lines of ``psflow predict``."""
-    version, non_finite = facts["model_version"], facts["non_finite"]
+    version, non_finite, invalid = facts["model_version"], facts["non_finite"], facts["invalid"]
     return _named(
         {
             "predicted": f"{facts['rows']} rows in {facts['parts']} part{'' if facts['parts'] == 1 else 's'}"
@@ -58,6 +58,10 @@ def shown_predictions(facts: Facts) -> list[str]:
             "not finite": f"{non_finite['rows']} of these rows have a blank, NaN or infinite cell, in "
             f"{', '.join(non_finite['columns'])}"
             if non_finite["rows"]
+            else None,
+            "invalid": f"{invalid['rows']} of these rows have an invalid cell, which was made blank, in "
+            f"{', '.join(invalid['columns'])}"
+            if invalid["rows"]
             else None,
             "model": f"{facts['model_uri']}{'' if version is None else f', version {version}'}, "
             f"of step {facts['global_step']}",
@@ -79,6 +83,9 @@ def shown_dry_run(facts: Facts) -> list[str]:
                 "output": one["output"],
                 "columns": ", ".join(f"{name}: {kind}" for name, kind in one["columns"].items()),
                 "ignored": ", ".join(one["unused"]) or None,
+                "invalid": "cells that are not of the type of their column are made blank"
+                if one["invalid"] == "missing"
+                else None,
             }
         )
     return lines or ["no files have arrived since the last run"]

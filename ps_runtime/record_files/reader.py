@@ -89,7 +89,9 @@ class RecordReader:
         """Return the values of a chunk that are null as they are not of the type of their column; see `read_chunk`."""
         return self._chunk(number)[1]
 
-    def readable(self, number: int, on_unreadable: Callable[[int, str, str], object]) -> Iterator[tuple[int, pa.Table]]:
+    def readable(
+        self, number: int, on_unreadable: Callable[[int, str, str], object]
+    ) -> Iterator[tuple[int, pa.Table, tuple[InvalidValues, ...]]]:
         """Yield the records of a chunk that can be read.
 
         Parameters
@@ -101,8 +103,8 @@ class RecordReader:
 
         Yields
         ------
-        first record, table
-            Records in a row, in order.
+        first record, table, invalid
+            Records in a row, in order, and their values that are null as they are not of the type of their column.
 
         Raises
         ------
@@ -162,26 +164,28 @@ class RecordReader:
 
     def _read(self, number: int) -> tuple[pa.Table, tuple[InvalidValues, ...]]:
         index = self.index
-        file = index.file_of(number)
-        invalid: list[InvalidValues] = []
-        on_invalid = invalid.append if self._allows_invalid else None
         try:
-            with unchanged(file):
-                table = self._opened(number).read(index.place_of(number), self._types, on_invalid)
+            table, invalid = self._records_at(number, index.place_of(number))
         except RecordError as fault:
             raise self._located(number, fault) from None
         if table.num_rows != int(index.first_records[number + 1] - index.first_records[number]):
             raise self._changed(number, table.num_rows)
-        return table, tuple(invalid)
+        return table, invalid
+
+    def _records_at(self, number: int, place: Place) -> tuple[pa.Table, tuple[InvalidValues, ...]]:
+        """Return what lies at a place of the file of a chunk."""
+        invalid: list[InvalidValues] = []
+        with unchanged(self.index.file_of(number)):
+            on_invalid = invalid.append if self._allows_invalid else None
+            return self._opened(number).read(place, self._types, on_invalid), tuple(invalid)
 
     def _runs(
         self, number: int, place: Place, first: int, on_unreadable: Callable[[int, str, str], object]
-    ) -> Iterator[tuple[int, pa.Table]]:
+    ) -> Iterator[tuple[int, pa.Table, tuple[InvalidValues, ...]]]:
         """Yield a part of a chunk, or parts of that, until all records that cannot be read are alone."""
         opened = self._opened(number)
         try:
-            with unchanged(self.index.file_of(number)):
-                table = opened.read(place, self._types)
+            table, invalid = self._records_at(number, place)
         except RecordError as fault:
             parts = opened.parts(place)
             if parts and fault.record is not None:
@@ -194,7 +198,7 @@ class RecordReader:
                 raise self._located(number, fault) from None
             return
         if table.num_rows:
-            yield first, table
+            yield first, table, invalid
 
     def _located(self, number: int, fault: RecordError) -> InputError:
         return self.index.record_format.error(self.index.file_of(number), self.index.first_in_file(number), fault)

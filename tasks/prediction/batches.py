@@ -116,7 +116,7 @@ def _interrupted(
             predict_keys=tuple(job["predict_keys"]),
             escape_formulas=job["escape_formulas"],
         )
-        own_source = replace(source, non_finite=job["non_finite"])
-        plan = PredictionPlan(model, own_source, RecordRows(index, preprocessing), own, folder)
+        own_source = replace(source, non_finite=job["non_finite"], invalid=job["invalid"])
+        plan = PredictionPlan(model, own_source, RecordRows(index, preprocessing, own_source.invalid), own, folder)
         folder.check(plan.job)
         yield plan

@@ -21,6 +21,7 @@ from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.tasks.prediction.array_rows import ArrayRows
+from psflow.tasks.prediction.options import PredictInvalid
 from psflow.tasks.prediction.record_rows import RecordRows
 from psflow.tasks.prediction.rows import Rows
 
@@ -44,11 +45,14 @@ class PredictionInput:
         A path or URL, or another location that the format understands.
     non_finite : {"error", "keep"}
         What becomes of rows with a blank, NaN or infinite cell.
+    invalid : {"error", "missing"}
+        What becomes of cells that are not of the type of their column.
     """
 
     kind: type[Format]
     location: str
     non_finite: NonFinite = "keep"
+    invalid: PredictInvalid = "error"
 
     def __str__(self) -> str:
         """Return how people may read it: without credentials."""
@@ -61,7 +65,12 @@ def input_shown(text: str) -> str:
     return text if _registered(text) else shown_path(text)
 
 
-def prediction_input(text: str, kind: type[Format] | None = None, non_finite: NonFinite = "keep") -> PredictionInput:
+def prediction_input(
+    text: str,
+    kind: type[Format] | None = None,
+    non_finite: NonFinite = "keep",
+    invalid: PredictInvalid = "error",
+) -> PredictionInput:
     """Return the input that `text` names; look whether it is there, but do not read all of it.
 
     Parameters
@@ -73,11 +82,14 @@ def prediction_input(text: str, kind: type[Format] | None = None, non_finite: No
         Its format; else the one that it names, or that has its suffix.
     non_finite : {"error", "keep"}
         What becomes of rows with a blank, NaN or infinite cell.
+    invalid : {"error", "missing"}
+        What becomes of cells that are not of the type of their column.
 
     Raises
     ------
     InputError
-        If there is no such file, or its suffix is that of no format; a folder has none.
+        If there is no such file, or its suffix is that of no format; a folder has none; if invalid cells become blank
+        in a format that has none.
     """
     location, named = text, _registered(text)
     if named is not None and kind in (None, named):
@@ -88,13 +100,16 @@ def prediction_input(text: str, kind: type[Format] | None = None, non_finite: No
     if kind is None:
         known = ", ".join(suffix for format_ in FORMATS.values() for suffix in format_.suffixes)
         raise InputError((f"{shown_path(text)}: expected a file that ends in {known}; or say which format it has",))
+    if invalid == "missing" and not issubclass(kind, RecordFiles):
+        why = "has no cells that are of another type than their column"
+        raise InputError((f"invalid is missing, but {shown_path(text)} {why}: it is for record files; leave it out",))
     if kind.reads_a_file():
         location = location if "://" in location else os.path.abspath(location)  # of workers, too
         if issubclass(kind, RecordFiles):
             list_files(location, kind.suffixes)
         else:
             check_file(location)
-    return PredictionInput(kind, location, non_finite)
+    return PredictionInput(kind, location, non_finite, invalid)
 
 
 def open_rows(
@@ -120,15 +135,15 @@ def open_rows(
     ------
     InputError
         If it cannot be read, lacks a column or array, or has arrays of another shape, dtype or scaling; or for a cell
-        of an array that ``non_finite`` refuses.
+        of an array that ``non_finite`` or ``invalid`` refuses.
     """
     data = source.kind.for_prediction(source.location, schema.table_columns, schema.names).read()
     if isinstance(data, RecordInput):
         if files is not None:
             data = replace(data, paths=[file.url for file in files])
         if schema.preprocessing is not None:
-            return RecordRows.counted(data, schema, on_progress)
-        data = whole_dataset(data, schema, "the predict input", needs_labels=False)
+            return RecordRows.counted(data, schema, source.invalid, on_progress)
+        data = whole_dataset(replace(data, invalid=source.invalid), schema, "the predict input", needs_labels=False)
     elif schema.preprocessing is not None:
         raise InputError((f"{source} has arrays: expected columns by name, as in CSV or Parquet, as in training",))
     dataset = dataset_with_policy(data, source.non_finite, str(source))

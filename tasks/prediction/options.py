@@ -7,11 +7,13 @@ from typing import Literal
 
 from psflow.ps_runtime.errors import UsageError
 
-__all__ = ["OnError", "OutputFormat", "PredictionOptions"]
+__all__ = ["OnError", "OutputFormat", "PredictInvalid", "PredictionOptions"]
 
 OutputFormat = Literal["parquet", "csv"]
 OnError = Literal["stop", "reject"]
 """What becomes of a row that cannot be read or predicted: the prediction stops, or goes on without it."""
+PredictInvalid = Literal["error", "missing"]
+"""What becomes of a cell that is not of the type of its column: its row cannot be predicted, or the cell is blank."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from typing import Any
 
 from psflow.ps_runtime.checkpoint.typed_json import as_kind, from_json
 
-__all__ = ["CellCount", "PartFacts", "all_not_finite"]
+__all__ = ["CellCount", "PartFacts", "all_invalid", "all_not_finite"]
 
 
 @dataclass(frozen=True, slots=True)
 class CellCount:
-    """How many cells of a column are blank, NaN or infinite, and the first of them: its file, and its row there."""
+    """How many cells of a column are of some kind, and the first of them: its file, and its row there."""
 
     cells: int
     file: str
@@ -47,6 +47,10 @@ class PartFacts:
         Predicted rows, none of them a reject, with a blank, NaN or infinite cell.
     not_finite : mapping of str to CellCount
         Such cells by column.
+    invalid_rows : int
+        Predicted rows with a cell that is not of the type of its column, and was made blank.
+    invalid : mapping of str to CellCount
+        Such cells by column.
     """
 
     name: str
@@ -59,6 +63,8 @@ class PartFacts:
     sha256: str
     not_finite_rows: int
     not_finite: Mapping[str, CellCount]
+    invalid_rows: int
+    invalid: Mapping[str, CellCount]
 
     @property
     def num_records(self) -> int:
@@ -77,11 +83,20 @@ class PartFacts:
 
 def all_not_finite(parts: Iterable[PartFacts]) -> dict[str, Any]:
     """Return how many rows of some parts, in order, have such cells, and of each column how many, and the first."""
+    return _all((part.not_finite_rows, part.not_finite) for part in parts)
+
+
+def all_invalid(parts: Iterable[PartFacts]) -> dict[str, Any]:
+    """Return as `all_not_finite` what there is of invalid cells that were made blank."""
+    return _all((part.invalid_rows, part.invalid) for part in parts)
+
+
+def _all(counted: Iterable[tuple[int, Mapping[str, CellCount]]]) -> dict[str, Any]:
     rows = 0
     columns: dict[str, dict[str, Any]] = {}
-    for part in parts:
-        rows += part.not_finite_rows
-        for name, count in part.not_finite.items():
+    for num_rows, counts in counted:
+        rows += num_rows
+        for name, count in counts.items():
             found = columns.setdefault(name, {"cells": 0, "first_row": count.first_row, "file": count.file})
             found["cells"] += count.cells
     return {"rows": rows, "columns": columns}

@@ -33,8 +33,8 @@ from psflow.tasks.prediction.rows import Block, Fault, OnFault, Rows
 
 __all__ = ["PredictionWork", "predict_partition"]
 
-NotFinite = Mapping[str, NDArray[np.bool_]]
-"""Which rows of a block have a cell that is not finite, by column."""
+CellsByColumn = Mapping[str, NDArray[np.bool_]]
+"""Which rows of a block have such a cell, by column; no column has none."""
 NOT_FINITE = "a blank, NaN or infinite cell in {}, which non_finite refuses"
 
 
@@ -95,8 +95,8 @@ def predict_partition(work: PredictionWork, part: Partition) -> PartFacts:
     folder = PredictionFolder(work.output)
     name = f"{part.name}.{work.columns.output_format}"
     with one_thread(), _rejecting(folder, part, rows, work.on_error) as rejects, folder.writing(name) as stream:
-        found = _Found()
-        num_rows = _write(work, model, rows, part, stream, rejects, found)
+        not_finite, invalid = _Found(), _Found()
+        num_rows = _write(work, model, rows, part, stream, rejects, not_finite, invalid)
     facts = PartFacts(
         name=name,
         rows=num_rows,
@@ -106,8 +106,10 @@ def predict_partition(work: PredictionWork, part: Partition) -> PartFacts:
         first_in_file=part.first_in_file,
         num_bytes=stream.num_bytes,
         sha256=stream.sha256,
-        not_finite_rows=found.num_rows,
-        not_finite=found.columns,
+        not_finite_rows=not_finite.num_rows,
+        not_finite=not_finite.columns,
+        invalid_rows=invalid.num_rows,
+        invalid=invalid.columns,
     )
     if facts.num_records != part.num_records:
         raise OutputError(f"{folder.shown}/{name}", f"{facts.num_records} records, expected {part.num_records}")
@@ -122,7 +124,8 @@ def _write(
     part: Partition,
     stream: HashedStream,
     rejects: _Rejects | None,
-    found: _Found,
+    not_finite: _Found,
+    invalid: _Found,
 ) -> int:
     """Predict the blocks of a partition into a stream; return how many predictions there are."""
     schema = work.columns.schema()
@@ -136,13 +139,13 @@ def _write(
                 writer.write(work.columns.table(batch.keys, predictions, len(batch), schema))
                 predicted.append(batch.records)
                 del batch, predictions
-            if columns:
-                found.count(rows, block.records, columns, predicted)
+            not_finite.count(rows, block.records, columns, predicted)
+            invalid.count(rows, block.records, block.invalid, predicted)
             del block, judged  # before another one is in memory
     return writer.num_rows
 
 
-def _without_refused(block: Block, columns: NotFinite, rows: Rows, on_fault: OnFault | None) -> Block:
+def _without_refused(block: Block, columns: CellsByColumn, rows: Rows, on_fault: OnFault | None) -> Block:
     """Return a block without the rows that have a cell that is not finite."""
     faulty = np.logical_or.reduce(list(columns.values()))
     for row in np.flatnonzero(faulty).tolist():
@@ -156,15 +159,17 @@ def _without_refused(block: Block, columns: NotFinite, rows: Rows, on_fault: OnF
 
 @dataclass
 class _Found:
-    """Counts rows that were predicted though they have cells that are not finite, and these cells."""
+    """Counts rows that were predicted though they have cells of some kind, and these cells."""
 
     num_rows: int = 0
     columns: dict[str, CellCount] = field(default_factory=dict)
 
     def count(
-        self, rows: Rows, records: NDArray[np.int64], columns: NotFinite, predicted: Sequence[NDArray[np.int64]]
+        self, rows: Rows, records: NDArray[np.int64], columns: CellsByColumn, predicted: Sequence[NDArray[np.int64]]
     ) -> None:
         """Count those of some records that are among the `predicted` ones."""
+        if not columns:
+            return
         is_predicted = np.isin(records, np.concatenate([records[:0], *predicted]))
         self.num_rows += int((np.logical_or.reduce(list(columns.values())) & is_predicted).sum())
         for name, faulty in columns.items():
@@ -234,7 +239,7 @@ def _rows(work: PredictionWork) -> Rows:
     index = folder.index()
     if index is not None:
         assert schema.preprocessing is not None, "it was counted for a model that preprocesses"
-        rows: Rows = RecordRows(index, schema.preprocessing)
+        rows: Rows = RecordRows(index, schema.preprocessing, work.source.invalid)
     else:
         rows = open_rows(replace(work.source, non_finite="keep"), schema)  # `_without_refused` sees to the others
     if rows.digest() != work.digest:

@@ -78,6 +78,7 @@ class PredictionPlan:
             "input": self.rows.digest(),
             "records": self.rows.num_records,
             "non_finite": self.source.non_finite,
+            "invalid": self.source.invalid,
             "key_columns": [key.name for key in self.rows.keys],
             "predict_keys": [prediction.name for prediction in self.columns.predictions],
             "output_format": self.columns.output_format,
@@ -117,6 +118,7 @@ class PredictionPlan:
             "finished_parts": len(self.parts) - len(self.left()),
             "columns": self.columns.described(),
             "unused": list(self.rows.unused),
+            "invalid": self.source.invalid,
         }
 
     def begin(self) -> None:
@@ -222,7 +224,7 @@ def _known_rows(folder: PredictionFolder, model: ModelInfo, source: PredictionIn
     if changed:
         what = f"{_listed(changed)} changed since {folder.shown} was begun"
         raise InputError((f"{what}: restore what was there, or predict into another folder",))
-    return RecordRows(index, schema.preprocessing)
+    return RecordRows(index, schema.preprocessing, source.invalid)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.data.input_scan import faulty_rows
+from psflow.ps_runtime.data.invalid_cells import rows_with_invalid
 from psflow.ps_runtime.data.record_input import RecordInput
+from psflow.ps_runtime.record_files.base import InvalidValues
 from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.reader import RecordReader
 from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.tasks.prediction.options import PredictInvalid
 from psflow.tasks.prediction.partitions import Partition, cut_records
 from psflow.tasks.prediction.rows import Block, Fault, OnFault, Rows
 
@@ -34,12 +37,17 @@ class RecordRows(Rows):
         Of the columns that the model reads, and of the key columns.
     preprocessing : Preprocessing
         Of the model.
+    invalid : {"error", "missing"}
+        What becomes of cells that are not of the type of their column.
     unused : tuple of str
         Columns that are not read.
     """
 
-    def __init__(self, index: RecordIndex, preprocessing: Preprocessing, unused: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, index: RecordIndex, preprocessing: Preprocessing, invalid: PredictInvalid, unused: tuple[str, ...] = ()
+    ) -> None:
         self.index, self.unused = index, unused
+        self._allows_invalid = invalid == "missing"
         self._filled = preprocessing.filled_columns
         self._names = [column.name for column in preprocessing.raw_columns]
         types = {column.name: column for column in index.columns}
@@ -50,13 +58,14 @@ class RecordRows(Rows):
         cls,
         given: RecordInput,
         schema: InputSchema,
+        invalid: PredictInvalid,
         on_progress: Callable[[int, int], object] = lambda done, size: None,
     ) -> RecordRows:
         """Count the records of files; see `RecordInput.index`."""
         assert schema.preprocessing is not None
         found = given.index(schema, on_progress)
         unused = tuple(name for name in found.unused if name != schema.label)
-        return cls(found.index, schema.preprocessing, unused)
+        return cls(found.index, schema.preprocessing, invalid, unused)
 
     @property
     def num_records(self) -> int:
@@ -74,11 +83,14 @@ class RecordRows(Rows):
     def blocks(self, part: Partition, on_fault: OnFault | None) -> Iterator[Block]:
         """Yield a block for each chunk, or for what of it can be read; see `Rows.blocks`."""
         chunks = range(self.index.chunk_of(part.start), self.index.chunk_of(part.stop - 1) + 1)
-        with RecordReader(self.index) as reader:
+        keys = [key.name for key in self.keys]
+        with RecordReader(self.index, allows_invalid=self._allows_invalid) as reader:
             for chunk in chunks:
-                for first, table in self._tables(reader, chunk, on_fault):
+                for first, table, invalid in self._tables(reader, chunk, on_fault):
                     numbers = np.arange(first, first + table.num_rows)
-                    yield Block(numbers, table.select(self._names), table.select([key.name for key in self.keys]))
+                    yield Block(
+                        numbers, table.select(self._names), table.select(keys), _by_column(invalid, len(numbers))
+                    )
                     del table  # before another one is in memory
 
     def place(self, record: int) -> tuple[str, int]:
@@ -99,10 +111,14 @@ class RecordRows(Rows):
 
     def _tables(
         self, reader: RecordReader, chunk: int, on_fault: OnFault | None
-    ) -> Iterator[tuple[int, pa.Table]] | Sequence[tuple[int, pa.Table]]:
+    ) -> Iterable[tuple[int, pa.Table, Sequence[InvalidValues]]]:
         if on_fault is None:
-            return [(int(self.index.first_records[chunk]), reader.read_chunk(chunk))]
+            return [(int(self.index.first_records[chunk]), reader.read_chunk(chunk), reader.invalid(chunk))]
         return reader.readable(chunk, lambda record, why, text: on_fault(Fault(record, why, text)))
+
+
+def _by_column(invalid: Sequence[InvalidValues], num_rows: int) -> dict[str, NDArray[np.bool_]]:
+    return {f"column {values.column!r}": rows_with_invalid([values], num_rows) for values in invalid}
 
 
 def _is_finite(column: pa.ChunkedArray) -> bool:

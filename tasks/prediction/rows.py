@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,11 +53,14 @@ class Block:
         What the model takes.
     keys : pyarrow.Table
         The key columns.
+    invalid : mapping of str to (rows,) array of bool
+        Which rows have a cell that is blank as it is not of the type of its column, by what people call that.
     """
 
     records: NDArray[np.int64]
     rows: Any
     keys: pa.Table
+    invalid: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -69,12 +72,19 @@ class Block:
             records=self.records[start:stop],
             rows=_sliced(self.rows, start, stop),
             keys=self.keys.slice(start, stop - start),
+            invalid={name: which[start:stop] for name, which in self.invalid.items()},
         )
 
     def without(self, faulty: NDArray[np.bool_]) -> Block:
         """Return the block without some rows."""
         kept = np.flatnonzero(~faulty)
-        return replace(self, records=self.records[kept], rows=_taken(self.rows, kept), keys=self.keys.take(kept))
+        return replace(
+            self,
+            records=self.records[kept],
+            rows=_taken(self.rows, kept),
+            keys=self.keys.take(kept),
+            invalid={name: which[kept] for name, which in self.invalid.items()},
+        )
 
 
 class Rows(ABC):

@@ -39,6 +39,7 @@ PREDICTED = {
     "rows": 3,
     "rejects": 0,
     "non_finite": {"rows": 0, "columns": {}},
+    "invalid": {"rows": 0, "columns": {}},
     "parts": 1,
     "output": "out",
     "folders": ["out"],

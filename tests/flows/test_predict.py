@@ -125,6 +125,7 @@ def test_registered_model_predicts_on_a_cluster(model: Any, table: str, tmp_path
         "rows": 360,
         "rejects": 0,
         "non_finite": {"rows": 0, "columns": {}},
+        "invalid": {"rows": 0, "columns": {}},
         "parts": 1,
         "output": str(tmp_path / "out"),
         "folders": [str(tmp_path / "out")],
@@ -138,13 +139,14 @@ def test_registered_model_predicts_on_a_cluster(model: Any, table: str, tmp_path
 def test_a_dry_run_tells_what_would_be_done_and_writes_nothing(model: Any, table: str, tmp_path: Path) -> None:
     asked = {"model": model.path, "input": table, "output": str(tmp_path / "out"), "predict_keys": ["class_ids"]}
     [facts] = dry_run(PredictParameters.model_validate(asked))["predictions"]
-    told = {name: facts[name] for name in ("rows", "parts", "finished_parts", "columns", "unused")}
+    told = {name: facts[name] for name in ("rows", "parts", "finished_parts", "columns", "unused", "invalid")}
     assert told == {
         "rows": 360,
         "parts": 1,
         "finished_parts": 0,
         "columns": {"class_ids": "int64"},
         "unused": ["label"],
+        "invalid": "error",
     }
     assert not (tmp_path / "out").exists()
     words = "predict_keys names 'class_id': the model predicts .*; did you mean 'class_ids'"

@@ -34,6 +34,7 @@ PREDICTED: dict[str, Any] = {
     "rows": 360,
     "rejects": 0,
     "non_finite": {"rows": 0, "columns": {}},
+    "invalid": {"rows": 0, "columns": {}},
     "parts": 2,
     "output": "out",
     "folders": ["out"],
@@ -81,6 +82,12 @@ def test_rows_that_were_predicted_from_what_is_no_number_are_told() -> None:
     assert line == "not finite   2 of these rows have a blank, NaN or infinite cell, in column 'b'"
 
 
+def test_cells_that_were_made_blank_are_told() -> None:
+    found = {"rows": 1, "columns": {"column 'a'": {"cells": 1, "first_row": 3}}}
+    [line] = [line for line in shown_predictions({**PREDICTED, "invalid": found}) if line.startswith("invalid")]
+    assert line == "invalid      1 of these rows have an invalid cell, which was made blank, in column 'a'"
+
+
 def test_a_dry_run_shows_what_would_be_done() -> None:
     one = {
         "output": "out",
@@ -92,6 +99,7 @@ def test_a_dry_run_shows_what_would_be_done() -> None:
         "finished_parts": 1,
         "columns": {"id": "string", "logits": "float[2]"},
         "unused": [],
+        "invalid": "error",
     }
     assert shown_dry_run({"predictions": [one]}) == [
         "input        1,234 rows of 2 files, 3.0 MiB",
@@ -100,6 +108,9 @@ def test_a_dry_run_shows_what_would_be_done() -> None:
         "output       out",
         "columns      id: string, logits: float[2]",
     ]
+    assert shown_dry_run({"predictions": [{**one, "invalid": "missing"}]})[-1] == (
+        "invalid      cells that are not of the type of their column are made blank"
+    )
     assert shown_dry_run({"predictions": []}) == ["no files have arrived since the last run"]
 
 

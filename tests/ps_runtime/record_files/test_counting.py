@@ -42,7 +42,7 @@ def readable(index: RecordIndex) -> tuple[dict[int, Any], list[Unreadable]]:
     found = {}
     with RecordReader(index) as reader:
         for chunk in range(index.num_chunks):
-            for first, table in reader.readable(chunk, lambda *other: others.append(other)):
+            for first, table, _ in reader.readable(chunk, lambda *other: others.append(other)):
                 found |= dict(enumerate(table.to_pylist(), first))
     return found, others
 

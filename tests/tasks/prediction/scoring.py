@@ -68,6 +68,8 @@ def facts(of: Partition, num_bytes: int = 3, **changes: Any) -> PartFacts:
         "sha256": "0" * 64,
         "not_finite_rows": 0,
         "not_finite": {},
+        "invalid_rows": 0,
+        "invalid": {},
     }
     return PartFacts(**known | changes)
 

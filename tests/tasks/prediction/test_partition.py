@@ -18,11 +18,12 @@ from psflow.ps_runtime.checkpoint import owner_mark
 from psflow.ps_runtime.columns.options import ColumnOptions
 from psflow.ps_runtime.data.npz_arrays import Npz
 from psflow.ps_runtime.data.record_formats import Csv
-from psflow.ps_runtime.errors import InputError, LostDirectoryError, ModelFnError
+from psflow.ps_runtime.errors import InputError, LostDirectoryError, ModelFnError, UsageError
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 from psflow.tasks.prediction import partition as module
 from psflow.tasks.prediction.inputs import prediction_input
 from psflow.tasks.prediction.options import PredictionOptions
+from psflow.tasks.prediction.part_facts import all_invalid
 from psflow.tasks.prediction.partition import predict_partition
 from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
 from psflow.tasks.prediction.predictor import batch_rows, predicted_batches
@@ -42,10 +43,10 @@ def plan(tmp_path: Path, text: str | bytes, monkeypatch: pytest.MonkeyPatch, **o
     """Return the plan of a prediction by `Sums` of some CSV."""
     schema = trained(tmp_path)
     (tmp_path / "in.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
-    non_finite = options.pop("non_finite", "keep")
+    how = {key: options.pop(key) for key in ("non_finite", "invalid") if key in options}
     model = module._Model(info(schema), options.pop("loaded", Sums()), 3)
     monkeypatch.setattr(module, "_model", lambda path, uri: model)
-    source = prediction_input(str(tmp_path / "in.csv"), non_finite=non_finite)
+    source = prediction_input(str(tmp_path / "in.csv"), **how)
     made = plan_prediction(model.info, source, PredictionOptions(**options), str(tmp_path / "out"))
     made.begin()
     return made
@@ -312,3 +313,48 @@ def test_a_model_that_was_trained_without_invalid_cells_still_says_of_each_row_w
     stopped = replace(made.work, on_error="stop")
     with pytest.raises(InputError, match=r"in\.csv, row 3 .*: column 'a' expects a number, got 'no'"):
         predict_partition(stopped, made.parts[0])
+
+
+@pytest.mark.parametrize("on_error", ["stop", "reject"])
+def test_invalid_cells_are_made_blank_counted_and_filled_as_in_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_error: Any
+) -> None:
+    text = "id,a,b\nu,1,2\nv,no,4\nw,,6\nx,7,n/a?\n"
+    made = plan(tmp_path, text, monkeypatch, invalid="missing", on_error=on_error, loaded=FilledSums())
+    facts = predict_partition(made.work, made.parts[0])
+    assert (facts.rows, facts.rejects) == (4, 0)
+    assert pq.read_table(tmp_path / "out").to_pydict()["sum"] == [3, 4, 6, 7]
+    assert facts.invalid_rows == 2
+    counts = {name: (count.cells, count.first_row) for name, count in facts.invalid.items()}
+    assert counts == {"column 'a'": (1, 3), "column 'b'": (1, 5)}
+    assert facts.not_finite_rows == 3  # blank they are, too
+    assert all_invalid([facts, facts])["columns"]["column 'a'"] == {
+        "cells": 2,
+        "first_row": 3,
+        "file": str(tmp_path / "in.csv"),
+    }
+    refusing = replace(made.source, invalid="error")
+    with pytest.raises(UsageError, match='invalid is "missing" there, here "error"'):
+        plan_prediction(made.model, refusing, PredictionOptions(on_error=on_error), str(tmp_path / "out"))
+
+
+def test_a_row_with_an_invalid_cell_that_is_rejected_for_another_reason_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "id,a,b\nu,1,2\nv,no,4\nshort,1\nw,no,13\nx,5,6\n"
+    made = plan(tmp_path, text, monkeypatch, invalid="missing", on_error="reject", loaded=FilledSums())
+    facts = predict_partition(made.work, made.parts[0])
+    assert (facts.rows, facts.rejects, facts.num_records) == (3, 2, 5)
+    assert [line["row"] for line in rejects(tmp_path)] == [4, 5]
+    assert (facts.invalid_rows, facts.invalid["column 'a'"].cells) == (1, 1)
+    module._rows.cache_clear()
+    refused = replace(made.work, source=replace(made.source, non_finite="error"))
+    facts = predict_partition(refused, made.parts[0])
+    assert (facts.rows, facts.rejects, facts.invalid_rows) == (2, 3, 0)
+    assert rejects(tmp_path)[0]["reason"] == "a blank, NaN or infinite cell in column 'a', which non_finite refuses"
+
+
+def test_invalid_is_for_record_files(tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", a=np.zeros(2))
+    with pytest.raises(InputError, match=r"invalid is missing, but .*in\.npz has no cells .* leave it out"):
+        prediction_input(str(tmp_path / "in.npz"), invalid="missing")

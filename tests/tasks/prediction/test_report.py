@@ -63,5 +63,6 @@ def test_what_is_going_to_be_done_is_plain_data(tmp_path: Path) -> None:
         "finished_parts": 0,
         "columns": {"id": "string", "sum": "float", "both": "float[2]"},
         "unused": ["more"],
+        "invalid": "error",
     }
     assert not (tmp_path / "out").exists()
