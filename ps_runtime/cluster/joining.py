@@ -248,7 +248,8 @@ class _Joining:
 
     def _not_shared(self, found: str) -> LostDirectoryError:
         what = f"{self._chief} is there, but {self.role} on {socket.gethostname()} finds {found} of it in {FOLDER}/"
-        return LostDirectoryError(shown_path(self.model_dir), f"{what}; {SHARED}")
+        other = "if all see this one, the chief of another job listens there: choose another port"
+        return LostDirectoryError(shown_path(self.model_dir), f"{what}; {SHARED}; {other}")
 
     def _no_answer(self, last: Exception | None) -> Exception:
         """Return what to raise if the chief does not answer: the last attempt found no certificate, or had an error."""
