@@ -232,6 +232,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         facts = _facts(module) if module is not None and is_own(module) else {}
         if issubclass(kind, Enum):
             make, arguments, state, fill = enum_reduced(reduced, kind)
+        elif _is_of_program(type(kind)):
+            of_library = next(one for one in type(kind).__mro__ if not _is_of_program(one))
+            make, arguments = _make_plain, (make, arguments, of_library)
         state[0]["__qualname__"] = kind.__qualname__  # cloudpickle forgets it
         if lookers := _lookers(kind.__mro__[1:]):
             make, arguments = _make_unseen, (make, arguments, lookers)
@@ -276,7 +279,7 @@ def _cached(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
 
 def _make_unseen(make: Callable[..., type], arguments: tuple[Any, ...], lookers: Iterable[type]) -> type:
     """Make a class that is yet to be filled; its bases, which would look at it, have seen it at home."""
-    own = {base: vars(base)["__init_subclass__"] for base in lookers}
+    own = {base: hook for base in lookers if (hook := vars(base).get("__init_subclass__"))}  # or it is yet to be filled
     for base in own:
         base.__init_subclass__ = classmethod(lambda cls, **options: None)  # type: ignore[method-assign, assignment]
     try:
@@ -284,6 +287,18 @@ def _make_unseen(make: Callable[..., type], arguments: tuple[Any, ...], lookers:
     finally:
         for base, hook in own.items():
             base.__init_subclass__ = hook  # type: ignore[method-assign]
+
+
+def _make_plain(make: Callable[..., type], arguments: tuple[Any, ...], of_library: type[type]) -> type:
+    """Make a class that is yet to be filled; its metaclass, which would look at it, has seen it at home."""
+    kind, *others = arguments
+
+    def plain(name: str, bases: tuple[type, ...], names: dict[str, Any]) -> type:
+        made: type = of_library.__new__(kind, name, bases, names)
+        of_library.__init__(made, name, bases, names)
+        return made
+
+    return make(plain, *others)
 
 
 def _held(module: str, name: str) -> Any:

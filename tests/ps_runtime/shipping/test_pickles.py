@@ -369,6 +369,57 @@ def test_a_base_that_looks_at_its_subclasses_is_shown_none_that_is_empty(
     assert repr(unpickled(data)()) == words
 
 
+PLUGINS = """
+class Plugin:
+    kinds = []
+    def __init_subclass__(cls):
+        Plugin.kinds.append(cls)
+class Shelf(Plugin):
+    pass
+def f():
+    class Local(Plugin):
+        pass
+    return [kind.__name__ for kind in Plugin.kinds], Plugin.kinds[0] is Shelf
+"""
+KINDS = """
+import abc
+KINDS = {}
+class Kind(abc.ABCMeta):
+    kinds = {}
+    def __new__(mcls, name, bases, names):
+        return super().__new__(mcls, name, bases, {**names, "shown": sorted(names)})
+    def __init__(cls, name, bases, names):
+        super().__init__(name, bases, names)
+        if name in KINDS:
+            raise TypeError(f"{name} is there")
+        KINDS[name] = Kind.kinds[name] = cls
+class Base(metaclass=Kind):
+    @abc.abstractmethod
+    def size(self): ...
+class Shelf(Base):
+    def size(self):
+        return 3
+def f():
+    class Local(Shelf):
+        pass
+    kinds = KINDS.pop("Local"), *KINDS.values()
+    return Kind.kinds["Shelf"] is KINDS["Shelf"] is Shelf, Shelf().size(), sorted(Base.__abstractmethods__), [
+        (kind.__name__, "size" in kind.shown, type(kind) is Kind) for kind in kinds
+    ]
+"""
+
+
+@pytest.mark.parametrize("text", [PLUGINS, KINDS])
+def test_a_base_or_metaclass_that_keeps_its_classes_has_them_once(
+    text: str, program: Program, elsewhere: Elsewhere
+) -> None:
+    module: Any = program({f"kinds_{text is KINDS}_of_t.py": text})
+    data = pickled(module.f, "the job")
+    words = elsewhere("opened[0]()", data)
+    unpickled(data)  # where they are, none is made
+    assert words == repr(module.f())
+
+
 NAMES = """
 from typing import NewType
 Price = NewType("Price", int)
