@@ -124,16 +124,17 @@ class ModelDir:
             job.claim()
         except PsflowError as error:
             return [str(error)]
+        left: list[str] = []
         try:
             for exporter in dict.fromkeys(os.path.dirname(export.path) for export in self.old_exports):
                 of_it = [export.path for export in self.old_exports if os.path.dirname(export.path) == exporter]
                 with storing(exporter), ExportDirectory.opened(exporter, self.path) as directory:
-                    directory.remove([int(os.path.basename(path)) for path in of_it])
+                    left += directory.remove([int(os.path.basename(path)) for path in of_it])
         except PsflowError as error:
-            return [str(error)]
+            return [*map(_not_removed, left), str(error)]
         finally:
             job.release()
-        return []
+        return [*map(_not_removed, left)]
 
 
 def size_text(num_bytes: float) -> str:
@@ -157,7 +158,7 @@ def held(store: str) -> list[Held]:
     database = sqlite_path(store)
     if database is not None:
         paths += [database, Path(_local(artifact_location(store) or "") or "")]
-    return [Held(_shown(path), _size_of(str(path))) for path in paths if path.exists()]
+    return [Held(_shown(path), _size_at(str(path))) for path in paths if path.exists()]
 
 
 def found_model_dirs() -> list[str]:
@@ -227,8 +228,8 @@ def _with_job(folder: str, depth: int) -> Iterator[str]:
 
 
 def _model_dir(path: str, named: Mapping[str, str]) -> ModelDir:
-    parts = [Held(os.path.join(path, name), _size_of(os.path.join(path, name))) for name in ("checkpoints", "export")]
-    parts.append(Held(path, _size_of(path)))
+    parts = [Held(os.path.join(path, name), _size_at(os.path.join(path, name))) for name in ("checkpoints", "export")]
+    parts.append(Held(path, _size_at(path)))
     old: list[Held] = []
     stays: list[str] = []
     try:
@@ -237,7 +238,7 @@ def _model_dir(path: str, named: Mapping[str, str]) -> ModelDir:
         in_use = str(error)
     for exporter in sorted(Path(path, "export").glob("*/")):
         try:
-            old += _old_exports(exporter, named)
+            old += _old_exports(ExportDirectory(str(exporter), path), named)
         except (CheckpointError, OSError) as error:
             stays.append(str(error))
     if old and in_use is not None:
@@ -245,13 +246,16 @@ def _model_dir(path: str, named: Mapping[str, str]) -> ModelDir:
     return ModelDir(path, tuple(parts), tuple(old), tuple(stays))
 
 
-def _old_exports(exporter: Path, named: Mapping[str, str]) -> list[Held]:
-    """Return the exports of an exporter but the newest, the best, and those that an alias names."""
-    versions = sorted(int(entry.name) for entry in exporter.iterdir() if entry.name.isdigit() and entry.is_dir())
-    best = BestRecord.read(str(exporter))
-    kept = {*versions[-1:], *([] if best is None else [best.version])}
-    paths = [str(exporter / str(version)) for version in versions if version not in kept]
-    return [Held(path, _size_of(path)) for path in paths if os.path.realpath(path) not in named]
+def _old_exports(exporter: ExportDirectory, named: Mapping[str, str]) -> list[Held]:
+    """Return the exports of an exporter but the newest, the best, and those that a link or an alias names."""
+    best = BestRecord.read(exporter.path)
+    paths = {version: exporter.version_path(version) for version in exporter.versions()}
+    links = [path for path in paths.values() if os.path.islink(path)]
+    own = {version: path for version, path in paths.items() if os.path.isdir(path) and path not in links}
+    kept = {*[*own][-1:], *([] if best is None else [best.version])}
+    needed = {*named, *map(os.path.realpath, links)}
+    old = [path for version, path in own.items() if version not in kept and os.path.realpath(path) not in needed]
+    return [Held(path, _size_of(path)) for path in old]
 
 
 def _named_versions(client: MlflowClient) -> Iterator[tuple[str, ModelVersion]]:
@@ -310,6 +314,15 @@ def _local(uri: str) -> str | None:
 def _shown(path: Path) -> str:
     """Return a path as people here call it."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _not_removed(path: str) -> str:
+    return f"{path}, an old export, cannot be removed: correct the permissions of its files, then remove it"
+
+
+def _size_at(path: str) -> int:
+    """Return what `_size_of` does; of a link, as somebody makes to another disk, that of what it leads to."""
+    return _size_of(os.path.realpath(path))
 
 
 def _size_of(path: str) -> int:

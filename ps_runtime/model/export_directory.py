@@ -38,7 +38,7 @@ class ExportDirectory:
                 stack.enter_context(locked(os.path.join(path, _LOCK)))
             for name in os.listdir(path):
                 if name.startswith(_TEMPORARY):  # nobody else is writing: its writer is dead
-                    shutil.rmtree(os.path.join(path, name))
+                    _remove(os.path.join(path, name))
             yield cls(path, path if root is None else root)
 
     @classmethod
@@ -86,11 +86,14 @@ class ExportDirectory:
             return
         self.remove(self.versions()[:-num_versions])
 
-    def remove(self, versions: Iterable[int]) -> None:
-        """Remove some versions."""
+    def remove(self, versions: Iterable[int]) -> list[str]:
+        """Remove some versions; return where files of them stay that cannot be removed."""
+        paths: list[str] = []
         for version in versions:
             with self._temporary() as path:
                 os.rename(self.version_path(version), path)
+                paths.append(path)
+        return [path for path in paths if os.path.lexists(path)]
 
     @contextlib.contextmanager
     def _temporary(self) -> Iterator[str]:
@@ -98,7 +101,7 @@ class ExportDirectory:
         try:
             yield path
         finally:
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
             self._remove_made_anew()
 
     def _remove_made_anew(self) -> None:
@@ -109,3 +112,12 @@ class ExportDirectory:
             while directory != self._root:
                 directory = os.path.dirname(directory)
                 os.rmdir(directory)
+
+
+def _remove(path: str) -> None:
+    """Remove a directory, or a file or link that somebody has put in its place, as far as that is possible."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            os.remove(path)

@@ -112,6 +112,40 @@ def test_the_best_and_the_newest_export_stay(job: JobFile) -> None:
     assert job.refusal() is None
 
 
+def test_only_versions_are_exports_and_what_links_name_stays(job: JobFile, directory: Path) -> None:
+    exporter = directory / "runs/digits/export/best"
+    for name in ("007", "0", "\u00b2", "\u0663"):  # the last two are digits of other scripts
+        (exporter / name).mkdir()
+    (exporter / "5").symlink_to("3")
+    (exporter / "6").write_text("a note")
+    (directory / "runs/digits/export/notes").write_text("another")
+    assert old() == ["runs/digits/export/best/1"]
+
+
+def test_a_link_is_as_large_as_what_it_leads_to(job: JobFile, directory: Path) -> None:
+    (before,) = model_dirs({})
+    (directory / "runs/digits").rename(directory / "disk")
+    (directory / "runs/digits").symlink_to(directory / "disk")
+    (there,) = model_dirs({})
+    assert there == before
+    (directory / "runs").rename(directory / "all")
+    (directory / "runs").symlink_to("all")
+    (runs,) = held("http://host")
+    assert runs.num_bytes > 0
+    (directory / "all/digits").unlink()
+    (directory / "disk").rename(directory / "all/digits")
+    assert held("http://host") == [Held("runs", before.parts[2].num_bytes)]
+
+
+def test_files_that_cannot_be_removed_are_a_fault(job: JobFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = model_dirs({})
+    monkeypatch.setattr("shutil.rmtree", lambda path, ignore_errors: None)  # of root, who may remove all but few
+    first, second = found.remove_old()
+    assert "runs/digits/export/best/.psflow-tmp-" in first
+    assert "cannot be removed" in first
+    assert first != second
+
+
 def test_an_export_that_an_alias_names_stays(job: JobFile, directory: Path) -> None:
     client = MlflowClient(copy_store(directory))
     run = client.create_run("0").info.run_id

@@ -240,6 +240,16 @@ def test_what_a_killed_life_left_is_removed(tmp_path: Any, writer: Writer) -> No
     assert exported(tmp_path, "latest") == {1: 1}
 
 
+def test_what_is_put_in_place_of_a_version_goes_with_it(tmp_path: Path, writer: Writer) -> None:
+    exporter = LatestExporter("latest", exports_to_keep=1)
+    run(exporter, tmp_path, writer, 10)
+    for name, make in (("2", Path.touch), ("3", lambda path: path.symlink_to(tmp_path))):
+        make(tmp_path / "export/latest" / name)
+    run(exporter, tmp_path, writer, 20)
+    run(exporter, tmp_path, writer, 30)
+    assert exported(tmp_path, "latest") == {5: 30}
+
+
 class FencedWriter(Writer):
     """Finds after it has written that the model_dir is another one by now."""
 
