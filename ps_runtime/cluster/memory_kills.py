@@ -52,7 +52,8 @@ class MemoryKills:
 
     def close(self) -> None:
         """Hear of them no more."""
-        self._client.unsubscribe_topic(TOPIC)
+        if self._client.status == "running":  # else there is no scheduler that would tell
+            self._client.unsubscribe_topic(TOPIC)
 
     def reasons(self, slots: Mapping[RoleId, str]) -> dict[RoleId, str]:
         """Return why roles are lost if their Dask workers go now, and what to do: those that are killed so.

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from dask.utils import parse_bytes
 from distributed import Worker
+from distributed.client import ClosedClientError
 
 from psflow import TrainSpec
 from psflow.ps_runtime.cluster import connecting
@@ -38,11 +39,16 @@ class Scheduler:
     """Of whose events a client hears."""
 
     cluster = None
+    status = "running"
 
     def __init__(self) -> None:
         self.handlers: dict[str, Callable[[Any], None]] = {}
         self.subscribe_topic = self.handlers.__setitem__
-        self.unsubscribe_topic = self.handlers.pop
+
+    def unsubscribe_topic(self, topic: str) -> None:
+        if self.status == "closed":
+            raise ClosedClientError("Client is closed. Can't send unsubscribe-topic message.")
+        del self.handlers[topic]
 
     def kill(self, slot: str, rss_bytes: int = 2_072_821_761) -> None:
         event = {"worker": slot, "pid": 1, "rss": rss_bytes}
@@ -91,6 +97,14 @@ def test_what_ends_a_process_long_after_is_something_else(scheduler: Any) -> Non
     assert kills.reasons(SLOTS) == {}
 
 
+def test_a_client_that_is_closed_by_now_hears_of_nothing_more(scheduler: Any) -> None:
+    presence: Any = SimpleNamespace(workers={})
+    kills = MemoryKills(scheduler, presence)
+    kills.open()
+    scheduler.status = "closed"
+    kills.close()
+
+
 def test_only_who_is_lost_without_a_word_was_killed(scheduler: Any) -> None:
     """A process that ignores SIGTERM lives on if it takes less memory soon, and may leave in order."""
     supervisor = Supervisor(SLOTS, 1, 3)
@@ -117,6 +131,10 @@ def test_only_who_is_lost_without_a_word_was_killed(scheduler: Any) -> None:
     assert isinstance(supervisor.error(CHIEF), ValueError)
 
 
+class BothLostError(Exception):
+    """The test has seen what it waits for."""
+
+
 async def take_all(dask_worker: Worker) -> None:
     """Take all memory that a Dask worker may have."""
     dask_worker.held = np.ones(LIMIT_BYTES, np.uint8)  # type: ignore[attr-defined]
@@ -139,13 +157,13 @@ def test_a_worker_and_a_ps_that_take_too_much_memory_are_lost_for_that(
             losses = sum(isinstance(event, RoleLost) for event in events)
             trains = {event.role for event in events if isinstance(event, FirstStep)} == {"chief-0", "worker-0"}
             if losses == 2:
-                raise StopIteration
+                raise BothLostError
             if trains and losses + len(hungry) == 2:
                 slot = run._supervisor.slots()[RoleId.parse(hungry.pop())]
                 client.run(take_all, workers=[slot], wait=False)
 
         run.start(AdmissionPolicy(10))
-        with pytest.raises(StopIteration):
+        with pytest.raises(BothLostError):
             run.join(check)
     losses = [event for event in events if isinstance(event, RoleLost)]
     assert [event.role for event in losses] == ["worker-0", "ps-0"]
