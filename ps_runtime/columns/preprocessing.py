@@ -115,7 +115,8 @@ class Preprocessing:
 
     def computable(self, columns: Collection[str]) -> set[str]:
         """Return which of `names` these columns are enough for."""
-        found = {feature.name for feature in self.features if all(one.column in columns for one in singles([feature]))}
+        there = frozenset(columns)
+        found = {feature.name for feature in self.features if all(one.column in there for one in singles([feature]))}
         found |= {cross.name for cross in self.crosses if found.issuperset(cross.members)}
         return found if self.weight is None or self.weight.name not in columns else found | {self.weight.name}
 

@@ -103,7 +103,8 @@ class Enforcement:
             return self
         read = self.reads(_as_in_training(features, schema), labels, schema, self.where)
         names = {*read.names, *(name for name in schema.names if name in features)}
-        others = [spec for spec in read.features if spec.name not in schema.whole.names]
+        whole = frozenset(schema.whole.names)
+        others = [spec for spec in read.features if spec.name not in whole]
         return replace(self, schema=schema.narrowed(names, others), reads=None)
 
     def for_dataset(self, dataset: Dataset) -> Self:
@@ -287,8 +288,10 @@ def _selected_columns(dataset: Dataset, schema: InputSchema, where: str) -> Data
     unread = tuple(name for name in _unread(given, schema) if name != MATRIX)
     features = {name: array for name, array in given.items() if name not in unread}
     if wanted != dataset.columns:
-        features[MATRIX] = given[MATRIX][:, [dataset.columns.index(name) for name in wanted]]
-    unused = (*dataset.unused, *(name for name in dataset.columns if name not in wanted), *unread)
+        places = {name: place for place, name in enumerate(dataset.columns)}
+        features[MATRIX] = given[MATRIX][:, [places[name] for name in wanted]]
+    read = frozenset(wanted)
+    unused = (*dataset.unused, *(name for name in dataset.columns if name not in read), *unread)
     return dataset.with_features(features, columns=wanted, unused=unused)
 
 

@@ -264,9 +264,10 @@ class RecordInput:
             read = replace(read, types={**read.types, **as_numbers})
         given = replace(self, record_format=read)
         scan, known = given.scan(lambda known: [*names, *_there(keys, names, known)], schema)
+        asked = frozenset([*names, *keys])
         index = count_records(
             self.files(schema),
-            replace(read, types={name: raw for name, raw in read.types.items() if name in names or name in keys}),
+            replace(read, types={name: raw for name, raw in read.types.items() if name in asked}),
             {column.name: column.type for column in scan.columns},
             on_progress=lambda done: on_progress(done, scan.num_bytes),
         )
@@ -290,9 +291,10 @@ class RecordInput:
         names = chosen(list(known))
         if faults := missing_faults(files[0].shown, "column", names, list(known)):
             raise InputError(tuple(faults + _header_hints(self.record_format, list(known))))
-        types = {name: raw for name, raw in self.record_format.types.items() if name in names}
+        asked = frozenset(names)
+        types = {name: raw for name, raw in self.record_format.types.items() if name in asked}
         if self.invalid != "error" and not isinstance(self.record_format, JsonLines):
-            numbers = [name for name, own in self.columns.items() if own.type == NUMBER and name in names]
+            numbers = [name for name, own in self.columns.items() if own.type == NUMBER and name in asked]
             types |= {name: "float64" for name in numbers if known[name] == "string"}  # however few of them are numbers
         as_asked = replace(self.record_format, types=types)
         scan = Scan(files, as_asked, names, lists=lists, known=known, allows_invalid=True)

@@ -57,7 +57,8 @@ def whole_dataset(given: RecordInput, schema: InputSchema, where: str, *, needs_
     label = (own or schema.label) if needs_labels else None
 
     def chosen(known: Sequence[str]) -> list[str]:
-        others = [name for name in schema.whole.table_columns if name in known]  # a mode may read them
+        there = frozenset(known)
+        others = [name for name in schema.whole.table_columns if name in there]  # a mode may read them
         every = [name for name in known if name not in (own, label, *given.key_columns)]
         names = list(dict.fromkeys([*schema.table_columns, *others]) if schema.table_columns else every)
         return names if label is None else [*names, label]
@@ -74,7 +75,8 @@ def whole_dataset(given: RecordInput, schema: InputSchema, where: str, *, needs_
     if faults := cells.faults(where, may_drop=False):
         raise InputError(faults)
     source = source_of(scan.index(), None if labels is None else _label_dtype(schema))
-    unused = tuple(name for name in known if name not in (*columns, label, *given.key_columns))
+    used = {*columns, label, *given.key_columns}
+    unused = tuple(name for name in known if name not in used)
     if schema.table_columns and not schema.columns:
         dataset = Dataset(columns, labels, label=label, unused=unused, source=source)
     else:

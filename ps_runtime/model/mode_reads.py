@@ -80,7 +80,8 @@ class ModeReads:
         if faults:
             raise InputError(tuple(faults.values()))
         self.caller.left_out |= features.keys() - names
-        own = {name: features[name] for name in features if name in names and name not in schema.whole.names}
+        known = frozenset(schema.whole.names)
+        own = {name: features[name] for name in features if name in names and name not in known}
         return schema.narrowed(names, array_specs(own)) if names else schema
 
     def _names(

@@ -263,3 +263,22 @@ def test_a_number_that_is_no_id_is_refused(learn: Learn, value: float) -> None:
     with pytest.raises(CellError, match=r"expected a whole number from 0 to 2, got .*; raise num_ids") as caught:
         learned.apply(pa.table({"town": [0.0, value]}))
     assert (caught.value.column, caught.value.row) == ("town", 1)
+
+
+class _Name(str):
+    """A name that counts how often names are compared."""
+
+    num_compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        _Name.num_compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_what_some_columns_are_enough_for_takes_one_look_at_each(learn: Learn) -> None:
+    names = [f"c{i}" for i in range(200)]
+    learned = learn(pa.table({name: [1.0, 2.0] for name in names}))
+    assert learned.computable([_Name(name) for name in names]) == set(names)
+    assert _Name.num_compared <= 2 * len(names)
