@@ -217,7 +217,7 @@ def _answered(found: Prepared, parts: Sequence[PartFacts]) -> dict[str, Any]:
     """Return the facts of what is complete; warn of what is not as it should be."""
     logger = get_run_logger()
     non_finite, invalid, rejects = all_not_finite(parts), all_invalid(parts), sum(part.rejects for part in parts)
-    for kind, counted in (("blank, NaN or infinite", non_finite), ("invalid, which were made blank", invalid)):
+    for kind, counted in (("blank, NaN or infinite", non_finite), ("invalid, made blank", invalid)):
         for column, cells_of in counted["columns"].items():
             where = f"the first in row {cells_of['first_row']} of {cells_of['file']} ({found.plans[0].rows.row_note})"
             cells = f"{cells_of['cells']:,} cell{'' if cells_of['cells'] == 1 else 's'}"
