@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from distributed import Scheduler, Worker
+from distributed import Nanny, Scheduler, Worker
 
 from psflow.ps_runtime.held_setting import HeldSetting
 
-__all__ = ["QUIET", "ClosedScheduler", "ClosedWorker", "quiet_logs", "shown_warnings"]
+__all__ = ["QUIET", "ClosedNanny", "ClosedScheduler", "ClosedWorker", "quiet_logs", "shown_warnings"]
 
 QUIET = {
     "distributed.worker.profile.enabled": False,
@@ -38,6 +38,19 @@ class ClosedWorker(Worker):
 
     def start_http_server(self, *args: Any, **options: Any) -> None:
         """Start none."""
+
+
+class ClosedNanny(Nanny):
+    """A nanny whose process ends with it, also one that Dask lost sight of as it started; it would hold up our exit."""
+
+    async def close(self, *args: Any, **options: Any) -> Any:
+        """Close the nanny, as Dask does."""
+        process = None if self.process is None else self.process.process
+        try:
+            return await super().close(*args, **options)
+        finally:
+            if process is not None and (left := process._process) is not None and left.pid is not None:  # no public way
+                left.kill()
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from typing import Any
 
 import dask
 import distributed.utils
-from distributed import Client, Nanny, SpecCluster
+from distributed import Client, SpecCluster
 from distributed.worker_memory import parse_memory_limit
 
-from psflow.ps_runtime.cluster.closed_nodes import QUIET, ClosedScheduler, ClosedWorker, quiet_logs
+from psflow.ps_runtime.cluster.closed_nodes import QUIET, ClosedNanny, ClosedScheduler, ClosedWorker, quiet_logs
 from psflow.ps_runtime.cluster.failures import with_causes
 from psflow.ps_runtime.cluster.fork_server import shared_scratch, start_fork_server
 from psflow.ps_runtime.cluster.own_security import own_security
@@ -168,7 +168,7 @@ def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Itera
     try:
         cluster = SpecCluster(
             scheduler={"cls": ClosedScheduler, "options": {**common, "port": 0, "dashboard": False}},
-            workers={i: {"cls": Nanny, "options": nanny} for i in range(num_workers)},
+            workers={i: {"cls": ClosedNanny, "options": nanny} for i in range(num_workers)},
             security=security,
             silence_logs=logging.CRITICAL,
         )
@@ -176,6 +176,7 @@ def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Itera
         why = f"a worker process ended before it was ready ({with_causes(error)})"
         if deadline.has_passed:
             why = f"a worker process was not ready after {timeout_secs:g} s"
+        logging.getLogger("distributed.process").setLevel(logging.WARNING)  # at exit it tells which ones it still ends
         raise ClusterError(num_workers, why) from None
     _open.append(cluster)
     keep_workers(cluster)

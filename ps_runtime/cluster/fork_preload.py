@@ -45,6 +45,7 @@ def _prepare() -> None:
             importlib.import_module(name)
     os.register_at_fork(after_in_child=np.random.seed)  # else all copies draw the same numbers
     _leave_main_program_out()
+    _let_go_of_copies()
     if (scratch := inherited_scratch()) is not None:
         hold_scratch(scratch)  # copies hold it, too: they have the descriptor
         atexit.register(_remove_scratch, scratch, os.getpid())
@@ -65,6 +66,21 @@ def _leave_main_program_out() -> None:
 
 def _leave_out(main: str) -> None:
     """Import nothing."""
+
+
+def _let_go_of_copies() -> None:
+    """Have a copy end without a traceback that its owner has given up before it began: its semaphores are gone."""
+    module: Any = spawn
+    begin = module._main  # there is no public way
+
+    def _begin(pipe: int, parent_sentinel: int) -> int:
+        try:
+            code: int = begin(pipe, parent_sentinel)  # says itself what the copy fails of once it has begun
+        except (FileNotFoundError, EOFError):
+            return 1
+        return code
+
+    module._main = _begin
 
 
 def _remove_scratch(directory: str, pid: int) -> None:

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import asyncio
 import logging
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from distributed import Nanny
 
-from psflow.ps_runtime.cluster.closed_nodes import quiet_logs
+from psflow.ps_runtime.cluster.closed_nodes import ClosedNanny, quiet_logs
 
 
 def test_the_level_comes_back_with_the_last_of_overlapping_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +38,23 @@ def test_the_level_comes_back_with_the_last_of_overlapping_blocks(monkeypatch: p
         ("INFO", "CRITICAL"),
         ("INFO", "INFO"),
     ]
+
+
+@pytest.mark.process
+def test_a_process_that_dask_cannot_end_as_it_lost_sight_of_it_ends_with_its_nanny(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(nanny: Any) -> None:
+        nanny.process = None
+        raise AssertionError("Status.starting")
+
+    monkeypatch.setattr(Nanny, "close", fail)
+    nanny: Any = ClosedNanny.__new__(ClosedNanny)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        try:
+            nanny.process = SimpleNamespace(process=SimpleNamespace(_process=process))
+            with pytest.raises(AssertionError, match=r"^Status\.starting$"):
+                asyncio.run(nanny.close())
+        finally:
+            process.communicate()  # one that was not killed reads the end of its input
+    assert process.returncode == -signal.SIGKILL

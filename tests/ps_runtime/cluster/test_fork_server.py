@@ -187,6 +187,50 @@ def test_all_of_them_end_when_their_owner_is_killed_and_leave_no_file(
     assert list(directory.iterdir()) == []
 
 
+UNREADY = """
+import multiprocessing, os, signal, sys, threading
+from multiprocessing import forkserver
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.cluster.fork_server import start_fork_server
+from psflow.ps_runtime.errors import ClusterError
+
+def pass_the_queue():
+    process = multiprocessing.get_context("forkserver").Process(target=str)
+    process.start()
+    process.join()
+
+def start(thread, start=threading.Thread.start):
+    if "watch process join" in thread.name:
+        raise RuntimeError("can't start new thread")
+    start(thread)
+
+start_fork_server()
+pid = forkserver._forkserver._forkserver_pid
+if sys.argv[1:] == ["stopped"]:
+    os.kill(pid, signal.SIGSTOP)
+else:
+    pass_the_queue()
+    threading.Thread.start = start
+try:
+    with open_cluster(None, 2, 1.0):
+        print("there")
+except ClusterError as error:
+    print(error)
+os.kill(pid, signal.SIGCONT)
+pass_the_queue()
+"""
+
+
+@pytest.mark.parametrize("cause", ["stopped", "without threads"])
+def test_a_cluster_that_does_not_start_leaves_a_sentence_and_no_process(cause: str) -> None:
+    """Copies may begin after their owner has given them up, and Dask may lose sight of one that it has started."""
+    command = [sys.executable, "-c", UNREADY, cause]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_SECS)
+    assert done.stderr == ""
+    assert done.stdout.startswith("a Dask cluster of 2 workers did not start on this machine: a worker process ")
+    assert done.stdout.count("\n") == 1
+
+
 def running(pids: Iterable[int]) -> list[psutil.Process]:
     """Return those of the processes that run; each of them may be about to end."""
     found = []
