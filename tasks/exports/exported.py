@@ -87,7 +87,7 @@ class Registration:
         self._name = registered_model
 
     def register(self, exported: Exported, metrics: Mapping[str, float]) -> BestModel:
-        """Make `exported` a version of the registered model, or find the one that it is. Blocks.
+        """Make `exported` a version of the registered model, also if it was deleted, or find the one it is. Blocks.
 
         Raises
         ------
@@ -96,7 +96,7 @@ class Registration:
         """
         with self._told():
             experiment_id = self._client.get_run(self._run_id).info.experiment_id
-            models = RecordedModels(self._client, experiment_id, self._run_id, self._name)
+            models = RecordedModels(self._client, experiment_id, self._run_id, self._name, revives=True)
             models.read()
             return models.record_export(
                 Export(

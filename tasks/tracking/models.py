@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +25,8 @@ __all__ = ["BestModel", "RecordedModels"]
 
 KIND, STEP, PATH, EXPORTER, VERSION = "psflow.kind", "psflow.step", "psflow.path", "psflow.exporter", "psflow.version"
 CHECKPOINT, CHECKPOINT_MODEL = "psflow.checkpoint", "psflow.checkpoint_model"
+
+_log = logging.getLogger(__name__)
 
 Identity = tuple[str, ...]
 """Kind, then what tells two of a kind apart: the step of a checkpoint; exporter and version of an export."""
@@ -50,6 +54,8 @@ class RecordedModels:
         The name under which exports are registered; None: they are not.
     better : Better, optional
         How the best one is compared with that of another run; see `BestAlias`.
+    revives : bool
+        Whether a version that somebody deleted is registered again.
     """
 
     def __init__(
@@ -59,6 +65,8 @@ class RecordedModels:
         run_id: str,
         registered_model: str | None,
         better: Better | None = None,
+        *,
+        revives: bool = False,
     ) -> None:
         self._client = client
         self._experiment_id = experiment_id
@@ -68,6 +76,8 @@ class RecordedModels:
         self._models: dict[Identity, LoggedModel] = {}
         self._versions: dict[Identity, str] = {}
         self._registered_now: set[Identity] = set()
+        self._revives = revives
+        self._has_told_deleted = False
         self._is_in_doubt = False
         self.best: BestModel | None = None
 
@@ -169,9 +179,15 @@ class RecordedModels:
         outputs = self._client.get_run(self._run_id).outputs
         return outputs is not None and any(output.model_id == model.model_id for output in outputs.model_outputs)
 
-    def _register(self, name: str, model: LoggedModel, tags: dict[str, str], metrics: Mapping[str, float]) -> str:
+    def _register(
+        self, name: str, model: LoggedModel, tags: dict[str, str], metrics: Mapping[str, float]
+    ) -> str | None:
+        """Return the version that a model is, registered now if it was not; None if somebody deleted it."""
         identity = _identity(tags)
         if identity not in self._versions:
+            if _versions_noted(model, name) and not self._revives:
+                self._tell_deleted(name)
+                return None
             self._registered_now.add(identity)
             self._create_registered_model(name)
             version = self._client.create_model_version(
@@ -183,7 +199,36 @@ class RecordedModels:
                 description=self._description(tags),
             )
             self._versions[identity] = str(version.version)
+        self._note_version(model, name, self._versions[identity])
         return self._versions[identity]
+
+    def _note_version(self, model: LoggedModel, name: str, version: str) -> None:
+        """Have `model` say which version it is, as MLflow's server does: it still does when that is deleted."""
+        from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
+
+        if version in _versions_noted(model, name):
+            return
+        noted = [*_noted(model), {"name": name, "version": version}]
+        self._client.set_logged_model_tags(model.model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(noted)})
+        model.tags[MLFLOW_MODEL_VERSIONS] = json.dumps(noted)
+
+    def _tell_deleted(self, name: str) -> None:
+        """Log once which versions somebody deleted."""
+        if self._has_told_deleted:
+            return
+        self._has_told_deleted = True
+        gone = [
+            v for key, model in self._models.items() if key not in self._versions for v in _versions_noted(model, name)
+        ]
+        which, are = ("version", ("was", "is")) if len(gone) == 1 else ("versions", ("were", "are"))
+        _log.warning(
+            "%s %s of %s %s deleted in MLflow and %s not registered again; "
+            "psflow export --model-dir DIR --checkpoint STEP does that",
+            which,
+            ", ".join(sorted(gone, key=int)),
+            name,
+            *are,
+        )
 
     def _made_of(self, step: int) -> dict[str, str]:
         """Return tags that lead from an export back to its checkpoint, if that is recorded."""
@@ -219,3 +264,15 @@ def _identity(tags: Mapping[str, str]) -> Identity:
     if tags[KIND] == "checkpoint":
         return "checkpoint", tags[STEP]
     return "export", tags[EXPORTER], tags[VERSION]
+
+
+def _noted(model: LoggedModel) -> list[dict[str, str]]:
+    """Return which versions of which registered models `model` says it is, or was."""
+    from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
+
+    noted: list[dict[str, str]] = json.loads(model.tags.get(MLFLOW_MODEL_VERSIONS, "[]"))
+    return noted
+
+
+def _versions_noted(model: LoggedModel, name: str) -> list[str]:
+    return [str(one["version"]) for one in _noted(model) if one["name"] == name]

@@ -14,6 +14,7 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
+from psflow.tasks.exports.exported import Exported, Registration
 from psflow.tasks.owners import OWNER
 from psflow.tasks.tracking import Tracker
 from psflow.tasks.tracking import tracker as tracker_module
@@ -203,6 +204,60 @@ def test_export_told_again_after_a_resume_is_recorded_once(
     assert len(client.search_logged_models([client.get_run(first.run_id).info.experiment_id])) == 2
     assert client.get_model_version_by_alias("psflow-digits", "best").version == 2
     assert again.best == first.best
+
+
+def test_a_version_that_somebody_deleted_stays_deleted_after_a_resume(
+    store: str, open_tracker: OpenTracker, exported: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = open_tracker()
+    told = [export(exported, 100, 1), export(exported, 200, 2), export(exported, 300, 3)]
+    tell(first, *told, status="KILLED")
+    client = MlflowClient(store, store)
+    for version in ("1", "3"):
+        client.delete_model_version("psflow-digits", version)
+    again = open_tracker(run_id=first.run_id)
+    tell(again, *told, export(exported, 400, 4, best=False))
+    assert {v.version: v.tags["psflow.step"] for v in client.search_model_versions("name = 'psflow-digits'")} == {
+        2: "200",
+        4: "400",
+    }
+    assert again.best is not None
+    assert again.best.version is None
+    assert again.best.model_uri.startswith("models:/m-")
+    assert [text for text in caplog.messages if "deleted" in text] == [
+        "versions 1, 3 of psflow-digits were deleted in MLflow and are not registered again; "
+        "psflow export --model-dir DIR --checkpoint STEP does that"
+    ]
+
+
+def test_a_version_deleted_before_it_was_noted_or_under_another_name_is_registered(
+    store: str, open_tracker: OpenTracker, exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = open_tracker()
+    with monkeypatch.context() as killed:
+        killed.setattr(MlflowClient, "set_logged_model_tags", lambda *given: None)  # by then its process was gone
+        tell(first, export(exported, 100, 1), status="KILLED")
+    tell(open_tracker(run_id=first.run_id), export(exported, 100, 1), status="KILLED")
+    client = MlflowClient(store, store)
+    client.delete_model_version("psflow-digits", "1")
+    tell(open_tracker(run_id=first.run_id), export(exported, 100, 1))
+    assert len(client.search_model_versions("name = 'psflow-digits'")) == 0
+    tell(open_tracker(run_id=first.run_id, registered_model="other"), export(exported, 100, 1))
+    assert len(client.search_model_versions("name = 'other'")) == 1
+
+
+def test_who_asks_for_an_export_has_its_deleted_version_registered_again(
+    store: str, open_tracker: OpenTracker, exported: Path
+) -> None:
+    tracker = open_tracker()
+    tell(tracker, export(exported, 100, 1))
+    client = MlflowClient(store, store)
+    client.delete_model_version("psflow-digits", "1")
+    asked = Exported("best", 1, str(exported), 100, 0.0)
+    for _ in range(2):
+        assert Registration(store, tracker.run_id, "psflow-digits").register(asked, {}).version == "2"
+    tell(open_tracker(run_id=tracker.run_id), export(exported, 100, 1))
+    assert [v.version for v in client.search_model_versions("name = 'psflow-digits'")] == [2]
 
 
 def test_an_alias_left_behind_by_a_kill_is_set_right_by_the_next_attempt(
