@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from prefect import flow, get_run_logger
@@ -17,9 +18,12 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.client.schemas.objects import State
 from prefect.logging.handlers import APILogWorker
+from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+from prefect.states import Cancelled
 
 from psflow.flows.parameters.train import parse_parameters
+from psflow.flows.prefect_runs.public_flow import public_flow
 from psflow.flows.prefect_runs.task_runs import TaskRuns
 from psflow.flows.starting.invocation import Invocation
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, AbortedRunError, Interrupts
@@ -27,9 +31,11 @@ from psflow.flows.watching import plotting
 from psflow.flows.watching import watch as watching
 from psflow.flows.watching.page_links import PageLinks
 from psflow.flows.watching.watch import Watch, Watched
+from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError
 from psflow.ps_runtime.roles.events import Export
 from psflow.ps_runtime.specs.roles import Role, RoleId
+from psflow.tasks.orphaned_runs import note_cancelling
 from psflow.tasks.roles.logs import RoleLogs
 from psflow.tasks.roles.task import run_role
 from tests.flows.watching.test_watch import CONF, EVALUATION, METRICS
@@ -199,3 +205,25 @@ def test_a_second_signal_cancels_the_flow_run_and_its_task_runs(server: SyncPref
     state = aborted(return_state=True)
     assert (state.name, state.message) == ("Cancelled", "aborted by a second SIGINT; the same command resumes")
     assert [future.state.name for future in task_runs._futures] == ["Cancelled"]
+
+
+@pytest.mark.parametrize(("end", "said"), [("well", "COMPLETED"), ("badly", "FAILED"), ("cancelled", "CANCELLED")])
+def test_a_run_that_comes_to_its_end_while_it_is_being_cancelled_says_how(
+    server: SyncPrefectClient, end: str, said: str
+) -> None:
+    ids: list[UUID] = []
+
+    @public_flow(name="train", flow_run_name="train")
+    def ending() -> dict[str, int] | State[Any]:
+        ids.append(UUID(flow_run.id))
+        note_cancelling({ids[0]: ProcessId.current()}, "ended by SIGTERM to psflow serve")
+        if end == "badly":
+            raise ValueError("no luck")
+        return {"step": 3} if end == "well" else Cancelled(message="ended by SIGTERM")
+
+    told: State[Any] = ending(return_state=True)
+    state = server.read_flow_run(ids[0]).state
+    assert state is not None
+    assert (state.type.value, told.type.value) == (said, said)
+    if end == "badly":
+        assert str(state.message).endswith("ValueError: no luck")
