@@ -16,7 +16,7 @@ from psflow.ps_runtime.config.files import Settings
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import job_seed
 from psflow.ps_runtime.estimator.fork import Fork
-from psflow.ps_runtime.estimator.model_dir import check_local
+from psflow.ps_runtime.estimator.model_dir import check_local, shortened
 
 __all__ = ["Beginning", "begin", "placed", "tell"]
 
@@ -88,7 +88,7 @@ def begin(parameters: TrainParameters, settings: Settings | None = None) -> Begi
     is_free = resume.allow_changes or (fork is not None and not fork.is_begun)
     refused = [change for change in found if change.alters_the_job and not is_free]
     if refused:
-        raise UsageError((_refusal(model_dir), *(f"  {change}" for change in refused)))
+        raise UsageError((_refusal(model_dir), *(f"  {line}" for line in shortened([str(one) for one in refused]))))
     return Beginning(asked, tuple(found), fork, _lost_config(model_dir))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 
 from fsspec.utils import get_protocol
 
@@ -20,7 +21,10 @@ from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.specs.directories import absolute, is_local
 from psflow.ps_runtime.specs.variables import ModelSpec
 
-__all__ = ["check_local", "check_model_dir", "lost_job"]
+__all__ = ["check_local", "check_model_dir", "lost_job", "shortened"]
+
+MAX_DIFFERENCES, NUM_SHOWN = 8, 4
+"""As many differences are a change, and all are shown; more are another training."""
 
 
 def check_local(model_dir: str) -> None:
@@ -73,9 +77,22 @@ def check_model_dir(model_dir: str, model: ModelSpec) -> None:
             (
                 f"{model_dir} holds checkpoints of another model (the latest is of step {latest}); "
                 "choose another model_dir, or restore the model:",
-                *differences,
+                *shortened(differences),
             )
         )
+
+
+def shortened(differences: Sequence[str]) -> list[str]:
+    """Return lines that say how a training differs from that of its model_dir: of many, as of another one, the first.
+
+    Examples
+    --------
+    >>> shortened(["a", "b"]), shortened([str(n) for n in range(33)])
+    (['a', 'b'], ['0', '1', '2', '3', 'and 29 more'])
+    """
+    if len(differences) <= MAX_DIFFERENCES:
+        return list(differences)
+    return [*differences[:NUM_SHOWN], f"and {len(differences) - NUM_SHOWN} more"]
 
 
 def lost_job(model_dir: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,22 @@ def test_another_optimizer_and_seed_are_refused_unless_allowed() -> None:
     beginning = begin(parsed(*other, "resume.allow_changes=true"))
     assert len(beginning.changes) >= 3
     assert not beginning.parameters.resume.allow_changes, "the next start is asked again"
+
+
+def test_another_training_is_refused_in_a_few_lines() -> None:
+    trained("seed=3")
+    other = (
+        "seed=4",
+        "pipeline_depth=1",
+        "train.each_worker_reads_all=true",
+        "warm_start.checkpoint=x",
+        "model.params.optimizer={name: Adam}",
+    )
+    with pytest.raises(UsageError) as caught:
+        begin(parsed(*other))
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 6, lines
+    assert re.fullmatch(r"  and \d+ more", lines[-1])
 
 
 def test_before_the_first_checkpoint_everything_may_change() -> None:
