@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,9 @@ from psflow.ps_runtime.errors import CheckpointError, ConfigError, PsflowError
 from psflow.ps_runtime.model.best import BestRecord
 from psflow.ps_runtime.model.export_directory import ExportDirectory
 from psflow.ps_runtime.redaction import without_secrets
+from psflow.tasks.reaching import run_fault
 from psflow.tasks.tracking.models import PATH
+from psflow.tasks.tracking.run import missing_run
 from psflow.tasks.tracking.store import artifact_location, mlflow_client, reason_of, sqlite_path
 
 if TYPE_CHECKING:
@@ -87,10 +90,13 @@ class Recorded:
         The folders of the exports that an alias names, each with the name of that.
     deleted : DeletedRuns
         Those that are only kept to be restored.
+    lacking : mapping of str to str
+        The model_dirs here whose job another store has recorded, with what to say of it: its aliases are not known.
     """
 
     exports: Mapping[str, str]
     deleted: DeletedRuns
+    lacking: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,18 +168,22 @@ def held(store: str) -> list[Held]:
 
 
 def found_model_dirs() -> list[str]:
-    """Return the directories at most `MAX_DEPTH` levels below `MODEL_DIRS` that hold a job; no link is followed.
+    """Return the directories at most `MAX_DEPTH` levels below `MODEL_DIRS` that hold a job, each once.
 
     Notes
     -----
-    None is looked for in one that is found: checkpoints and exports are most of the files there are.
+    None is looked for in one that is found, as checkpoints and exports are most of the files there are, nor below a
+    link; a link may be a model_dir itself, on another disk.
     """
-    return list(_with_job(str(MODEL_DIRS), MAX_DEPTH))
+    found = {
+        os.path.realpath(path): path for path in sorted(_with_job(str(MODEL_DIRS), MAX_DEPTH), key=os.path.islink)[::-1]
+    }
+    return sorted(found.values())
 
 
-def model_dirs(named: Mapping[str, str]) -> list[ModelDir]:
-    """Return the model_dirs of this place; `named` are the exports that an alias names."""
-    return [_model_dir(path, named) for path in found_model_dirs()]
+def model_dirs(needs: Recorded) -> list[ModelDir]:
+    """Return the model_dirs of this place; `needs` is what MLflow has of them."""
+    return [_model_dir(path, needs) for path in found_model_dirs()]
 
 
 def recorded(uri: str) -> Recorded:
@@ -184,18 +194,22 @@ def recorded(uri: str) -> Recorded:
     ConfigError
         If the store does not answer.
     """
+    database = sqlite_path(uri)
+    if database is not None and not database.exists():
+        return Recorded({}, DeletedRuns(), _lacking(uri))
     try:
         client = mlflow_client(uri)
         versions = list(_named_versions(client))
         deleted = list(_deleted_runs(client))
         needed = _why_needed(client, versions, {run.info.run_id for run in deleted})
+        lacking = _lacking(uri)
     except CheckpointError:  # a damaged job
         raise
     except Exception as error:  # each kind of store has errors of its own
         raise ConfigError((f"cannot tell what the MLflow store needs: {reason_of(error)}",)) from None
     exports = {os.path.realpath(v.tags[PATH]): alias for alias, v in versions if PATH in v.tags}
     sizes = sum(_size_of(path) for run in deleted if (path := _local(run.info.artifact_uri)) is not None)
-    return Recorded(exports, DeletedRuns(tuple(run.info.run_id for run in deleted), sizes, needed))
+    return Recorded(exports, DeletedRuns(tuple(run.info.run_id for run in deleted), sizes, needed), lacking)
 
 
 def remove_deleted_runs(uri: str, database: str) -> None:
@@ -217,32 +231,32 @@ def remove_deleted_runs(uri: str, database: str) -> None:
 def _with_job(folder: str, depth: int) -> Iterator[str]:
     try:
         with os.scandir(folder) as entries:
-            folders = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+            folders = [entry.path for entry in entries if entry.is_dir()]
     except OSError:
         return  # there is none, or it is somebody else's
     for path in folders:
         if os.path.isfile(os.path.join(path, NAME)):
             yield path
-        elif depth > 1:
+        elif depth > 1 and not os.path.islink(path):
             yield from _with_job(path, depth - 1)
 
 
-def _model_dir(path: str, named: Mapping[str, str]) -> ModelDir:
+def _model_dir(path: str, needs: Recorded) -> ModelDir:
     parts = [Held(os.path.join(path, name), _size_at(os.path.join(path, name))) for name in ("checkpoints", "export")]
     parts.append(Held(path, _size_at(path)))
     old: list[Held] = []
     stays: list[str] = []
     try:
-        in_use = JobFile(path).refusal()
+        why_not = JobFile(path).refusal() or needs.lacking.get(path)
     except (CheckpointError, OSError) as error:
-        in_use = str(error)
+        why_not = str(error)
     for exporter in sorted(Path(path, "export").glob("*/")):
         try:
-            old += _old_exports(ExportDirectory(str(exporter), path), named)
+            old += _old_exports(ExportDirectory(str(exporter), path), needs.exports)
         except (CheckpointError, OSError) as error:
             stays.append(str(error))
-    if old and in_use is not None:
-        old, stays = [], [in_use]
+    if old and why_not is not None:
+        old, stays = [], [why_not]
     return ModelDir(path, tuple(parts), tuple(old), tuple(stays))
 
 
@@ -293,6 +307,18 @@ def _why_needed(client: MlflowClient, versions: Sequence[tuple[str, ModelVersion
         if record is not None and record.run_id in deleted and (in_use := job.refusal()) is not None:
             return f"run {record.run_id} is deleted, but {in_use}"
     return None
+
+
+def _lacking(uri: str) -> dict[str, str]:
+    """Return the model_dirs here whose run is not in the store `uri`, each with what to say of it."""
+    found: dict[str, str] = {}
+    for path in sorted(MODEL_DIRS.glob("*/job.json")):
+        with suppress(CheckpointError, OSError):  # nothing goes there
+            record = JobFile(str(path.parent)).read()
+            run_id = None if record is None else record.run_id
+            if run_id is not None and (fault := run_fault(uri, run_id)) == missing_run(uri, run_id):
+                found[str(path.parent)] = f"{path.parent}: {fault}"
+    return found
 
 
 def _pages(ask: Callable[[str | None], Any]) -> Iterator[Any]:

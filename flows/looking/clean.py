@@ -9,7 +9,6 @@ from psflow.flows.answering.exit_codes import ExitCode
 from psflow.flows.looking.endpoints import mlflow_endpoint
 from psflow.ps_runtime.errors import ConfigError
 from psflow.tasks.cleaning import (
-    DeletedRuns,
     ModelDir,
     Recorded,
     held,
@@ -24,8 +23,6 @@ from psflow.tasks.tracking.store import keep_quiet, sqlite_path, store_uri
 
 __all__ = ["clean"]
 
-NOTHING = Recorded({}, DeletedRuns())
-
 
 def clean(*, removes: bool) -> Answer:
     """Tell how large what trainings have left here is, and which of it may go; remove that if `removes`.
@@ -36,7 +33,7 @@ def clean(*, removes: bool) -> Answer:
         If the MLflow store cannot be used: then nobody knows what its aliases name.
     """
     store, needs = store_uri(), _recorded()
-    dirs, deleted = model_dirs(needs.exports), needs.deleted
+    dirs, deleted = model_dirs(needs), needs.deleted
     old = [export for one in dirs for export in one.old_exports]
     goes = bool(deleted.run_ids) and deleted.needed is None and sqlite_path(store) is not None
     stays = [reason for one in dirs for reason in one.stays]
@@ -82,9 +79,6 @@ def _removed(dirs: Sequence[ModelDir], store: str | None) -> list[str]:
 
 
 def _recorded() -> Recorded:
-    path = sqlite_path(store_uri())
-    if path is not None and not path.exists():
-        return NOTHING
     answers: list[Recorded] = []
 
     def ask(uri: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.model.best import BestRecord
 from psflow.tasks.cleaning import (
+    DeletedRuns,
     Held,
+    Recorded,
     found_model_dirs,
     held,
     model_dirs,
@@ -23,6 +26,9 @@ from psflow.tasks.cleaning import (
 )
 from psflow.tasks.tracking.models import PATH
 from tests.new_databases import copy_store
+
+NOTHING = Recorded({}, DeletedRuns(), {})
+"""What a store without anything needs."""
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +62,7 @@ def named(client: MlflowClient, run_id: str, path: str) -> None:
 
 
 def old(exports: dict[str, str] | None = None) -> list[str]:
-    return [export.path for one in model_dirs(exports or {}) for export in one.old_exports]
+    return [export.path for one in model_dirs(replace(NOTHING, exports=exports or {})) for export in one.old_exports]
 
 
 def test_sizes_are_those_of_all_files(job: JobFile, directory: Path) -> None:
@@ -68,7 +74,7 @@ def test_sizes_are_those_of_all_files(job: JobFile, directory: Path) -> None:
     assert sizes.keys() == {"runs", "mlflow.db", "mlartifacts"}
     assert sizes["mlflow.db"] == (directory / "mlflow.db").stat().st_size
     assert 70 < sizes["mlartifacts"] < 400
-    (found,) = model_dirs({})
+    (found,) = model_dirs(NOTHING)
     assert found.parts[0] == Held("runs/digits/checkpoints", 500)
     assert found.parts[1].num_bytes > 4000
     assert sizes["runs"] == found.parts[2].num_bytes
@@ -84,9 +90,10 @@ def test_model_dirs_are_found_where_schedules_and_teams_put_them(job: JobFile, d
         if not path.endswith("job.json"):
             Path(path, "job.json").write_text("{}")
     (directory / "runs/link").symlink_to(directory / "elsewhere")
-    (directory / "runs/nightly/link").symlink_to(directory / "elsewhere/digits")
+    (directory / "runs/nightly/disk").symlink_to(directory / "elsewhere/digits")
+    (directory / "runs/nightly/latest").symlink_to("20261122T020000Z")
     (directory / "runs/nightly/round").symlink_to(directory / "runs")
-    assert found_model_dirs() == wanted
+    assert found_model_dirs() == sorted([*wanted, "runs/nightly/disk"])
 
 
 def test_where_nothing_was_trained_no_model_dir_is_found() -> None:
@@ -96,7 +103,7 @@ def test_where_nothing_was_trained_no_model_dir_is_found() -> None:
 def test_old_exports_of_a_schedule_may_go(job: JobFile, directory: Path) -> None:
     (directory / "runs/nightly").mkdir()
     (directory / "runs/digits").rename(directory / "runs/nightly/20261121T020000Z")
-    (found,) = model_dirs({})
+    (found,) = model_dirs(NOTHING)
     exporter = "runs/nightly/20261121T020000Z/export/best"
     assert [export.path for export in found.old_exports] == [f"{exporter}/{n}" for n in (1, 3)]
     assert found.remove_old() == []
@@ -104,7 +111,7 @@ def test_old_exports_of_a_schedule_may_go(job: JobFile, directory: Path) -> None
 
 
 def test_the_best_and_the_newest_export_stay(job: JobFile) -> None:
-    (found,) = model_dirs({})
+    (found,) = model_dirs(NOTHING)
     assert [export.path for export in found.old_exports] == [f"runs/digits/export/best/{n}" for n in (1, 3)]
     assert found.remove_old() == []
     assert sorted(name for name in os.listdir("runs/digits/export/best") if name[0] != ".") == ["2", "4", "best.json"]
@@ -123,10 +130,10 @@ def test_only_versions_are_exports_and_what_links_name_stays(job: JobFile, direc
 
 
 def test_a_link_is_as_large_as_what_it_leads_to(job: JobFile, directory: Path) -> None:
-    (before,) = model_dirs({})
+    (before,) = model_dirs(NOTHING)
     (directory / "runs/digits").rename(directory / "disk")
     (directory / "runs/digits").symlink_to(directory / "disk")
-    (there,) = model_dirs({})
+    (there,) = model_dirs(NOTHING)
     assert there == before
     (directory / "runs").rename(directory / "all")
     (directory / "runs").symlink_to("all")
@@ -138,7 +145,7 @@ def test_a_link_is_as_large_as_what_it_leads_to(job: JobFile, directory: Path) -
 
 
 def test_files_that_cannot_be_removed_are_a_fault(job: JobFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    (found,) = model_dirs({})
+    (found,) = model_dirs(NOTHING)
     monkeypatch.setattr("shutil.rmtree", lambda path, ignore_errors: None)  # of root, who may remove all but few
     first, second = found.remove_old()
     assert "runs/digits/export/best/.psflow-tmp-" in first
@@ -156,10 +163,10 @@ def test_an_export_that_an_alias_names_stays(job: JobFile, directory: Path) -> N
 
 
 def test_nothing_goes_of_a_model_dir_in_use(job: JobFile) -> None:
-    (before,) = model_dirs({})
+    (before,) = model_dirs(NOTHING)
     owner = JobFile("runs/digits")
     owner.claim()  # a training begins while somebody reads what may go
-    (now,) = model_dirs({})
+    (now,) = model_dirs(NOTHING)
     assert now.old_exports == ()
     assert "runs/digits is in use by" in now.stays[0]
     (reason,) = before.remove_old()
@@ -169,7 +176,7 @@ def test_nothing_goes_of_a_model_dir_in_use(job: JobFile) -> None:
 
 def test_nothing_goes_where_the_best_is_not_known(job: JobFile, directory: Path) -> None:
     (directory / "runs/digits/export/best/best.json").write_text("{")
-    (found,) = model_dirs({})
+    (found,) = model_dirs(NOTHING)
     assert found.old_exports == ()
     assert "best.json: damaged" in found.stays[0]
 

@@ -11,6 +11,7 @@ from psflow.flows import cli
 from psflow.flows.looking import clean as clean_module
 from psflow.flows.looking.doctor_machine import machine_findings
 from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.tasks.cleaning import Recorded
 from psflow.tasks.tracking.store import mlflow_client
 from tests.new_databases import copy_store
 
@@ -82,13 +83,30 @@ def test_nothing_goes_while_mlflow_does_not_say_what_its_aliases_name(
     assert exports(exporter) == ["1", "2", "3"]
 
 
+@pytest.mark.parametrize("has_store", [False, True])
+def test_nothing_goes_of_a_job_that_another_store_has_recorded(
+    has_store: bool, exporter: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if has_store:
+        copy_store(Path.cwd())
+    job = JobFile("runs/digits")
+    job.claim()
+    job.update(run_id="f00")  # on a server, which MLFLOW_TRACKING_URI named then
+    job.release()
+    assert cli.run(["clean", "--yes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "runs/digits: the MLflow run f00 of this job is not in sqlite:///" in lines[lines.index("stays:") + 1]
+    assert lines[-1] == "nothing may go"
+    assert exports(exporter) == ["1", "2", "3"]
+
+
 def test_a_model_dir_that_came_into_use_makes_the_exit_code_1(
     exporter: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     look = clean_module.model_dirs
 
-    def then_in_use(named: dict[str, str]) -> object:
-        found = look(named)
+    def then_in_use(needs: Recorded) -> object:
+        found = look(needs)
         JobFile("runs/digits").claim()
         return found
 
