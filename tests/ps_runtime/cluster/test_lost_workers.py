@@ -42,6 +42,7 @@ from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles.event_codec import encode_event
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Event, FirstStep, Restored, RoleLost, RoleStarted
 from psflow.ps_runtime.specs.roles import RoleId
+from tests.limits import HANG_SECS
 from tests.ps_runtime.cluster.test_training import EVAL, endless, estimator
 
 pytestmark = pytest.mark.cluster
@@ -114,8 +115,10 @@ def test_a_worker_that_never_comes_up_is_not_waited_for_for_ever() -> None:
             open_cluster(None, 2, 2.0),
         ):
             pass
+        assert len(stopped) == 1
+        assert psutil.wait_procs(stopped, HANG_SECS)[1] == []
     finally:
-        for process in stopped:
+        for process in psutil.wait_procs(stopped, 0)[1]:
             process.kill()
 
 

@@ -16,6 +16,7 @@ from psflow.ps_runtime.cluster import called_task, role_calls
 from psflow.ps_runtime.cluster.asking import put
 from psflow.ps_runtime.cluster.called_task import Surroundings
 from psflow.ps_runtime.cluster.cluster_event import ClusterEvent
+from psflow.ps_runtime.cluster.memory_kills import TOPIC
 from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
@@ -32,7 +33,7 @@ def running_on(loop: asyncio.AbstractEventLoop, cancelled: list[Any]) -> RoleCal
         cancelled.extend(futures)
 
     client = client_of(loop, SilentScheduler())
-    client.cancel = cancel
+    client.cancel, client.unsubscribe_topic = cancel, [TOPIC].remove
     running = RoleCalls(client, [RoleCall(CHIEF, "localhost:1", never_stop)])
     future: Any = "a future"
     running._futures[CHIEF] = future
