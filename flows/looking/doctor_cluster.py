@@ -13,11 +13,11 @@ from typing import Any, TypeVar, cast
 from distributed import Client
 
 from psflow.flows.looking.findings import Finding, Level
-from psflow.flows.looking.within import within
 from psflow.ps_runtime.cluster.admission import free_slots
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.worker_facts import worker_facts
 from psflow.ps_runtime.errors import UsageError, WaitTimeoutError
+from psflow.tasks.within import within
 
 __all__ = ["cluster_findings", "version_findings"]
 

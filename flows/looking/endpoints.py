@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from psflow.flows.looking.within import within
 from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.prefect_server.api import named_api_url
@@ -14,6 +13,7 @@ from psflow.tasks.reaching import prefect_fault, run_fault, store_fault
 from psflow.tasks.schema_revisions import prefect_database_fault
 from psflow.tasks.started_servers import found
 from psflow.tasks.tracking.store import keep_quiet, sqlite_path, store_uri
+from psflow.tasks.within import within
 
 __all__ = ["Endpoint", "mlflow_endpoint", "prefect_endpoint"]
 

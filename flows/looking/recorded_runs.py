@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from psflow.flows.looking.endpoints import Endpoint, mlflow_endpoint
-from psflow.flows.looking.within import within
 from psflow.ps_runtime.errors import ConfigError, WaitTimeoutError
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.reaching import store_fault
 from psflow.tasks.tracking.running import RunningRun, running_runs
 from psflow.tasks.tracking.store import keep_quiet, sqlite_path
+from psflow.tasks.within import within
 
 __all__ = ["recorded_runs"]
 

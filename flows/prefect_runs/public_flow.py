@@ -15,9 +15,9 @@ from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
-from psflow.flows.looking.within import within
 from psflow.flows.prefect_runs.overlap import without_overlap
 from psflow.ps_runtime.redaction import public
+from psflow.tasks.within import within
 
 __all__ = ["public_flow"]
 
