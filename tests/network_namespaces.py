@@ -33,13 +33,12 @@ class Host:
         return ["ip", "netns", "exec", self.name, *command]
 
     def ports_to(self, other: Host, process_id: int) -> dict[int, int]:
-        """Return the ports of the connections that a process has opened to `other`: for how many ms nothing came."""
-        listing = self._ask("ss", "-OHtnpi", "state", "established", "dst", other.address)
-        found = {}
-        for line in listing.splitlines():
-            if f"pid={process_id}," in line:
-                local, idle = re.search(r":(\d+) +\S+:\d+ ", line), re.search(r"lastrcv:(\d+)", line)
-                found[int(local[1]) if local else 0] = int(idle[1]) if idle else 0
+        """Return the ports of the connections that a process has opened to `other`: how many pieces it has sent."""
+        found, listening = {}, set(re.findall(r":(\d+) ", self._ask("ss", "-OHtnl")))
+        for line in self._ask("ss", "-OHtnpi", "state", "established", "dst", other.address).splitlines():
+            local, sent = re.search(r":(\d+) +\S+:\d+ ", line), re.search(r"data_segs_out:(\d+)", line)
+            if f"pid={process_id}," in line and local is not None and local[1] not in listening:
+                found[int(local[1])] = int(sent[1]) if sent else 0
         return found
 
     def _ask(self, *command: str, text: str = "") -> str:
