@@ -312,12 +312,12 @@ def _why_needed(client: MlflowClient, versions: Sequence[tuple[str, ModelVersion
 def _lacking(uri: str) -> dict[str, str]:
     """Return the model_dirs here whose run is not in the store `uri`, each with what to say of it."""
     found: dict[str, str] = {}
-    for path in sorted(MODEL_DIRS.glob("*/job.json")):
+    for path in found_model_dirs():
         with suppress(CheckpointError, OSError):  # nothing goes there
-            record = JobFile(str(path.parent)).read()
+            record = JobFile(path).read()
             run_id = None if record is None else record.run_id
             if run_id is not None and (fault := run_fault(uri, run_id)) == missing_run(uri, run_id):
-                found[str(path.parent)] = f"{path.parent}: {fault}"
+                found[path] = f"{path}: {fault}"
     return found
 
 

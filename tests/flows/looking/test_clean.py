@@ -83,21 +83,24 @@ def test_nothing_goes_while_mlflow_does_not_say_what_its_aliases_name(
     assert exports(exporter) == ["1", "2", "3"]
 
 
+@pytest.mark.parametrize("model_dir", ["runs/digits", "runs/nightly/20261121T020000Z"])
 @pytest.mark.parametrize("has_store", [False, True])
 def test_nothing_goes_of_a_job_that_another_store_has_recorded(
-    has_store: bool, exporter: Path, capsys: pytest.CaptureFixture[str]
+    has_store: bool, model_dir: str, exporter: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if has_store:
         copy_store(Path.cwd())
-    job = JobFile("runs/digits")
+    Path(model_dir).parent.mkdir(exist_ok=True)
+    Path("runs/digits").rename(model_dir)
+    job = JobFile(model_dir)
     job.claim()
     job.update(run_id="f00")  # on a server, which MLFLOW_TRACKING_URI named then
     job.release()
     assert cli.run(["clean", "--yes"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "runs/digits: the MLflow run f00 of this job is not in sqlite:///" in lines[lines.index("stays:") + 1]
+    assert f"{model_dir}: the MLflow run f00 of this job is not in sqlite:///" in lines[lines.index("stays:") + 1]
     assert lines[-1] == "nothing may go"
-    assert exports(exporter) == ["1", "2", "3"]
+    assert exports(Path(model_dir, exporter.relative_to(exporter.parents[1]))) == ["1", "2", "3"]
 
 
 def test_a_model_dir_that_came_into_use_makes_the_exit_code_1(
