@@ -20,6 +20,7 @@ from psflow.ps_runtime.model.best import BestRecord
 from psflow.ps_runtime.model.export_directory import ExportDirectory
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.reaching import run_fault
+from psflow.tasks.schema_revisions import holds_database
 from psflow.tasks.tracking.models import PATH
 from psflow.tasks.tracking.run import missing_run
 from psflow.tasks.tracking.store import artifact_location, mlflow_client, reason_of, sqlite_path
@@ -195,7 +196,7 @@ def recorded(uri: str) -> Recorded:
         If the store does not answer.
     """
     database = sqlite_path(uri)
-    if database is not None and not database.exists():
+    if database is not None and not holds_database("mlflow", database):
         return Recorded({}, DeletedRuns(), _lacking(uri))
     try:
         client = mlflow_client(uri)

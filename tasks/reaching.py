@@ -7,7 +7,7 @@ from pathlib import Path
 
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.prefect_server.health import health_fault
-from psflow.tasks.schema_revisions import schema_fault
+from psflow.tasks.schema_revisions import holds_database, schema_fault
 from psflow.tasks.tracking.run import missing_run
 from psflow.tasks.tracking.store import keep_quiet, mlflow_client, reason_of, sqlite_path, unusable
 
@@ -55,7 +55,7 @@ def run_fault(uri: str, run_id: str) -> str | None:
     from mlflow.exceptions import MlflowException
 
     path = sqlite_path(uri)
-    if path is not None and not path.exists():
+    if path is not None and not holds_database("mlflow", path):
         return missing_run(uri, run_id)
     keep_quiet()
     try:

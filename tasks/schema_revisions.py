@@ -21,7 +21,14 @@ from psflow.ps_runtime.config.environment import prefect_home
 from psflow.ps_runtime.errors import ConfigError
 from psflow.tasks.started_servers import Kind
 
-__all__ = ["check_prefect_database", "prefect_database_fault", "revision_fault", "schema_fault", "upgrade_schema"]
+__all__ = [
+    "check_prefect_database",
+    "holds_database",
+    "prefect_database_fault",
+    "revision_fault",
+    "schema_fault",
+    "upgrade_schema",
+]
 
 MIGRATIONS: Mapping[Kind, str] = {
     "mlflow": "store/db_migrations/versions",
@@ -39,6 +46,20 @@ HOLDS: Mapping[Kind, str] = {"mlflow": "experiments", "prefect": "flow_run"}
 """A table that has a row in each database that is complete and in use."""
 LOCK_SECS = 5.0
 """How long another process may keep the database locked."""
+
+
+def holds_database(kind: Kind, path: Path) -> bool:
+    """Return whether the file `path` exists and has a package's tables, which whoever only looks must not create.
+
+    Notes
+    -----
+    True for a file that cannot be read: whoever uses it says why.
+    """
+    try:
+        with closing(_opened(path)) as database:
+            return HOLDS[kind] in _tables(database)
+    except sqlite3.Error:
+        return path.exists()
 
 
 def schema_fault(kind: Kind, path: Path) -> str | None:
@@ -152,12 +173,19 @@ def _is_used(path: Path) -> bool:
     return url.get_backend_name() == "sqlite" and Path(url.database or "").resolve() == path.resolve()
 
 
+def _opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=LOCK_SECS)
+
+
+def _tables(database: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
 def _stored_revision(kind: Kind, path: Path) -> str | None:
     try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=LOCK_SECS)) as database:
-            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        with closing(_opened(path)) as database:
             held = HOLDS[kind]
-            if held in tables and database.execute(f"SELECT 1 FROM {held} LIMIT 1").fetchone() is None:
+            if held in _tables(database) and database.execute(f"SELECT 1 FROM {held} LIMIT 1").fetchone() is None:
                 return None
             row = database.execute("SELECT version_num FROM alembic_version").fetchone()
     except sqlite3.Error:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.prefect_server.api import named_api_url
 from psflow.tasks.reaching import prefect_fault, run_fault, store_fault
-from psflow.tasks.schema_revisions import prefect_database_fault
+from psflow.tasks.schema_revisions import holds_database, prefect_database_fault
 from psflow.tasks.started_servers import found
 from psflow.tasks.tracking.store import keep_quiet, sqlite_path, store_uri
 from psflow.tasks.within import within
@@ -90,8 +91,14 @@ def mlflow_endpoint(run_id: str | None = None, ask: Callable[[str], str | None] 
     if server is not None:
         return Endpoint(without_secrets(server), _state("started by psflow up", unusable), fault)
     if path is not None:
-        return Endpoint(store, "a file that exists" if path.exists() else "a file that the first run creates", fault)
+        return Endpoint(store, _file_state(path), fault)
     return Endpoint(without_secrets(store), _state("named by MLFLOW_TRACKING_URI", unusable), fault)
+
+
+def _file_state(path: Path) -> str:
+    if holds_database("mlflow", path):
+        return "a file that exists"
+    return "a file in which the first run creates the tables" if path.exists() else "a file that the first run creates"
 
 
 def _state(who: str, fault: str | None) -> str:

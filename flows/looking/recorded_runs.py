@@ -6,6 +6,7 @@ from psflow.flows.looking.endpoints import Endpoint, mlflow_endpoint
 from psflow.ps_runtime.errors import ConfigError, WaitTimeoutError
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.reaching import store_fault
+from psflow.tasks.schema_revisions import holds_database
 from psflow.tasks.tracking.running import RunningRun, running_runs
 from psflow.tasks.tracking.store import keep_quiet, sqlite_path
 from psflow.tasks.within import within
@@ -35,7 +36,7 @@ def recorded_runs() -> tuple[Endpoint, list[RunningRun]]:
 
 def _answer(uri: str) -> tuple[str | None, list[RunningRun]]:
     path = sqlite_path(uri)
-    if path is not None and not path.exists():
+    if path is not None and not holds_database("mlflow", path):
         return store_fault(uri), []
     keep_quiet()  # imports MLflow, for which no store is to blame
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from psflow.tasks.cleaning import (
     remove_deleted_runs,
     size_text,
 )
+from psflow.tasks.reaching import run_fault
 from psflow.tasks.tracking.models import PATH
 from tests.new_databases import copy_store
 
@@ -225,3 +228,19 @@ def test_a_tool_that_fails_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(ConfigError, match="mlflow gc ended with 1"):
         remove_deleted_runs("sqlite:///mlflow.db", "sqlite:///mlflow.db")
+
+
+@pytest.mark.parametrize("content", ["", "CREATE TABLE mine (x)"])
+def test_a_file_without_a_store_is_left_as_it_is(job: JobFile, content: str) -> None:
+    file = Path("mlflow.db")
+    file.touch()
+    with closing(sqlite3.connect(file)) as database:
+        database.executescript(content)
+    before = file.read_bytes()
+    job.claim()
+    job.update(run_id="f" * 32)
+    job.release()
+    uri = f"sqlite:///{file.absolute()}"
+    assert recorded(uri).lacking.keys() == {"runs/digits"}
+    assert str(run_fault(uri, "f" * 32)).startswith(f"the MLflow run {'f' * 32} of this job is not in sqlite:///")
+    assert file.read_bytes() == before

@@ -99,6 +99,17 @@ def test_where_nothing_was_done_nothing_runs_and_nothing_is_made(directory: Path
     assert list(directory.iterdir()) == []
 
 
+@pytest.mark.parametrize("other", [b"", b"of another program"])
+def test_a_file_without_a_store_is_left_as_it_is(directory: Path, other: bytes) -> None:
+    file = directory / "mlflow.db"
+    file.write_bytes(other)
+    answer = status()
+    assert answer.facts["jobs"] == []
+    assert file.read_bytes() == other
+    state = "a file in which the first run creates the tables" if not other else "a file that exists"
+    assert answer.facts["servers"]["mlflow"]["state"] == state
+
+
 def test_running_jobs_are_told_with_their_roles_and_the_straggler(directory: Path) -> None:
     copy_store(directory)
     run_id = record("living", owner_text())
@@ -168,7 +179,10 @@ def test_no_folder_of_a_model_dir_is_read(directory: Path, monkeypatch: pytest.M
     noting("scandir")
     noting("listdir")
     status()
-    assert sorted(path for path in listed if "runs" in path) == ["runs", "runs/nightly"]
+    here = [
+        (directory / path).relative_to(directory) for path in listed if (directory / path).is_relative_to(directory)
+    ]
+    assert sorted(str(path) for path in here if path.parts[:1] == ("runs",)) == ["runs", "runs/nightly"]
 
 
 def test_a_server_that_is_away_is_told_and_is_no_error(
