@@ -98,15 +98,7 @@ def main() -> NoReturn:
 
 
 def run(arguments: Sequence[str], answer: TextIO | None = None) -> int:
-    """Run a command, and return its exit code.
-
-    Parameters
-    ----------
-    arguments : sequence of str
-        Without the name of the program.
-    answer : text stream, optional
-        Where the result, or the error, goes as one line of JSON; without it both are shown to people.
-    """
+    """Run a command, and return its exit code."""
     redact_logs()
     outcome = _attempt(arguments)
     if outcome.error is not None:

@@ -35,11 +35,6 @@ def general() -> list[RunnerDeployment]:
 def configured(arguments: Sequence[str]) -> list[RunnerDeployment]:
     """Return the deployments of configurations, named after their experiments.
 
-    Parameters
-    ----------
-    arguments : sequence of str
-        Files, a configuration each, and ``key=value``, which changes each of them.
-
     Raises
     ------
     ConfigError

@@ -38,11 +38,6 @@ KIND = "evaluate"
 def evaluate(parameters: EvaluateParameters) -> dict[str, Any]:
     """Run the evaluation flow in this process, with a local Prefect server if none is named.
 
-    Returns
-    -------
-    dict
-        What `ReplayResults.facts` says, and ``wall_secs``.
-
     Raises
     ------
     UsageError

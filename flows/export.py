@@ -40,11 +40,6 @@ __all__ = ["export", "export_flow"]
 def export(parameters: ExportParameters) -> dict[str, Any]:
     """Run the export flow in this process, with a local Prefect server if none is named.
 
-    Returns
-    -------
-    dict
-        ``model_uri, version, registered_model, alias, step, metrics, path, is_new, run_id, passed_over, wall_secs``.
-
     Raises
     ------
     UsageError

@@ -20,17 +20,7 @@ NAMED_BY = {"prefect": "PREFECT_API_URL, or the Prefect profile", "mlflow": "MLF
 
 
 def up(timeout_secs: float, *, with_password: bool = True, upgrade: bool = False) -> dict[str, Any]:
-    """Start what is missing; return the addresses of Prefect and MLflow, the same ones when it is done again.
-
-    Parameters
-    ----------
-    timeout_secs : float
-        For the servers to answer.
-    with_password : bool
-        Whether they ask for a password. ``login`` is then the address that logs a browser in.
-    upgrade : bool
-        Whether databases of older versions are upgraded; ``copies`` are then the files as they were.
-    """
+    """Start what is missing; return the addresses of Prefect and MLflow, the same ones when it is done again."""
     endpoints = bring_up(timeout_secs, with_password=with_password, upgrade=upgrade)
     facts: dict[str, Any] = {
         "prefect": _facts("prefect", endpoints.prefect),

@@ -46,18 +46,6 @@ Facts = dict[str, Any]
 def pipeline(parameters: PipelineParameters, settings: Settings | None = None) -> Facts:
     """Run the pipeline flow in this process, with a local Prefect server if none is named.
 
-    Parameters
-    ----------
-    parameters : PipelineParameters
-        Of the training, and of the stages to run.
-    settings : Settings, optional
-        From which they were made.
-
-    Returns
-    -------
-    dict
-        What each stage has answered, and ``wall_secs``.
-
     Raises
     ------
     UsageError

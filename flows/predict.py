@@ -41,14 +41,6 @@ __all__ = ["Prepared", "claimed", "dry_run", "found_input", "predict", "predict_
 def predict(parameters: PredictParameters) -> dict[str, Any]:
     """Run the prediction flow in this process, with a local Prefect server if none is named.
 
-    Returns
-    -------
-    dict
-        ``rows, rejects, non_finite, invalid, parts, output, folders, model_uri, model_version, global_step`` and
-        ``wall_secs``; ``non_finite`` has the number of predicted ``rows`` with a blank, NaN or infinite cell, and the
-        ``columns`` that have one, and ``invalid`` the same of cells that were made blank; ``folders`` are those that
-        this run has completed, with ``new_files_only`` none if no file is new.
-
     Raises
     ------
     UsageError
@@ -62,17 +54,7 @@ def predict(parameters: PredictParameters) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a prediction is going to do.
-
-    Parameters
-    ----------
-    model : ModelInfo
-        That was asked for.
-    plans : sequence of PredictionPlan
-        One; or one for each batch, none if no files have arrived.
-    output : str
-        Where all of it goes.
-    """
+    """What a prediction is going to do."""
 
     model: ModelInfo
     plans: Sequence[PredictionPlan]
@@ -116,11 +98,6 @@ def prepared(parameters: PredictParameters) -> Iterator[Prepared]:
 
 def dry_run(parameters: PredictParameters) -> dict[str, Any]:
     """Return what a prediction would do; compute and write nothing.
-
-    Returns
-    -------
-    dict
-        ``predictions``, for each ``output, files, rows, bytes, parts, finished_parts, columns, unused``.
 
     Raises
     ------

@@ -48,13 +48,6 @@ _log = get_logger("psflow")
 def serve(arguments: Sequence[str], limit: int | None = None) -> NoReturn:
     """Serve the flows until a signal comes. Blocks.
 
-    Parameters
-    ----------
-    arguments : sequence of str
-        Configurations, each served with its parameters and its schedule, if it has one; and changes of them.
-    limit : int, optional
-        Maximum number of runs at one time.
-
     Raises
     ------
     UsageError
@@ -83,13 +76,7 @@ def serve(arguments: Sequence[str], limit: int | None = None) -> NoReturn:
 
 
 class _Ending:
-    """Lets runs end well at the first signal: the runner kills them. A second one does not wait for them.
-
-    Attributes
-    ----------
-    received : signal.Signals or None
-        The first one.
-    """
+    """Lets runs end well at the first signal: the runner kills them. A second one does not wait for them."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None

@@ -46,13 +46,6 @@ __all__ = ["train", "train_flow"]
 def train(parameters: TrainParameters, settings: Settings | None = None) -> dict[str, Any]:
     """Run the training flow in this process, with a local Prefect server if none is named; return its summary.
 
-    Parameters
-    ----------
-    parameters : TrainParameters
-        The whole configuration of the training.
-    settings : Settings, optional
-        From which they were made: they say where each value was set.
-
     Raises
     ------
     UsageError

@@ -71,20 +71,6 @@ assert NAMED.keys() == set(get_args(ActivationName))
 def activated(activation_fn: ActivationFn, inputs: FloatArray) -> tuple[FloatArray, Backward]:
     """Return what an activation function gives, and its derivative.
 
-    Parameters
-    ----------
-    activation_fn : str, callable or None
-        A name; a function written with ``autograd.numpy``, or one of numpy itself, such as ``np.tanh``; None: linear.
-    inputs : (batch, units) array
-        Sums of a dense layer, which may be written into.
-
-    Returns
-    -------
-    outputs : (batch, units) array
-        In the dtype of `inputs`.
-    backward : callable
-        See `Backward`.
-
     Raises
     ------
     ModelFnError

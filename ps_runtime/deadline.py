@@ -20,13 +20,6 @@ END_SECS = 8.0
 class Deadline:
     """A moment a number of seconds from now.
 
-    Parameters
-    ----------
-    timeout_secs : float
-        From now on; infinity is a deadline that never passes.
-    clock : callable, optional
-        Returns seconds that never go back.
-
     Examples
     --------
     >>> now = 5.0
@@ -62,16 +55,6 @@ class StopClock:
 
     Only a process that is psflow's own, a command, has it run: there it is armed, and something ends the process when
     the time is over. Elsewhere waits have the timeouts that they ask for.
-
-    Parameters
-    ----------
-    clock : callable, optional
-        Returns seconds that never go back.
-
-    Attributes
-    ----------
-    received : signal.Signals or None
-        The first signal.
 
     Examples
     --------

@@ -14,11 +14,6 @@ __all__ = ["first_non_finite"]
 def first_non_finite(values: NDArray[Any]) -> tuple[int, float] | None:
     """Return the row of the first of `values` that is NaN or infinite, and what it is; None if there is none.
 
-    Parameters
-    ----------
-    values : ndarray of a float dtype
-        Contiguous, of any shape; a scalar has row 0.
-
     Notes
     -----
     BLAS sums the squares in one pass, without a temporary array: NaN or infinite if one of them is. Only then, for the

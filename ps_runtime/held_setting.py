@@ -24,14 +24,7 @@ class HeldSetting:
 
     @contextmanager
     def held(self, change: Callable[[], AbstractContextManager[object] | None]) -> Iterator[None]:
-        """Hold the setting for a block.
-
-        Parameters
-        ----------
-        change : callable
-            Called as the block begins. Returns a context in which the setting is as the block needs it; None if it is
-            that already.
-        """
+        """Hold the setting for a block."""
         with self._lock:
             if (changed := change()) is not None:
                 self._undo.enter_context(changed)

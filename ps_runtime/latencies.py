@@ -18,11 +18,6 @@ NUM_BUCKETS = PER_OCTAVE * 33 + 1
 class Latencies:
     """Counts durations in buckets that are evenly spaced on a logarithmic scale.
 
-    Parameters
-    ----------
-    counts : sequence of int, optional
-        What the buckets hold at first, as `counts` returned it.
-
     Notes
     -----
     A percentile is at most 9 % too long, and never too short. `add` takes less than a microsecond. `counts` may be

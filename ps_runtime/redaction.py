@@ -85,13 +85,6 @@ def _without_query(url: re.Match[str]) -> str:
 def public(value: Any, key: str = "") -> Any:
     """Return plain values without the credentials in them, for everybody to read.
 
-    Parameters
-    ----------
-    value : object
-        Of a configuration: mappings, lists and plain values.
-    key : str
-        Its name there; the text of one that is called a password, a token or the like is hidden.
-
     Examples
     --------
     >>> public({"input": {"path": "https://key:s3cret@host/t.csv?signature=s3cret", "epochs": 2}, "api_key": "s3cret"})

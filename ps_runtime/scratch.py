@@ -52,18 +52,7 @@ def scratch_directory() -> Iterator[str]:
 
 
 def new_scratch(parent: str | None = None) -> tuple[str, int]:
-    """Make a directory that is removed, if it is still there, when nobody holds its lock and another one is made.
-
-    Parameters
-    ----------
-    parent : str, optional
-        The directory to make it in. Default: where Python keeps temporary files.
-
-    Returns
-    -------
-    tuple of str and int
-        The path, and the descriptor that holds the lock until it is closed.
-    """
+    """Make a directory that is removed, if it is still there, when nobody holds its lock and another one is made."""
     parent = parent or tempfile.gettempdir()
     _tidy(parent)
     while True:

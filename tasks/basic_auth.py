@@ -67,17 +67,7 @@ def login_url(url: str, auth_string: str | None) -> str:
 
 
 class BasicAuth:
-    """An ASGI application that hands requests with the right user and password to another one, and refuses all others.
-
-    Parameters
-    ----------
-    application : ASGI application
-        What is protected.
-    auth_string : str
-        The only user and password, as ``user:password``.
-    checks_websockets : bool
-        Whether `application` authenticates WebSockets by itself, in a first message; else they are refused.
-    """
+    """An ASGI application that hands requests with the right user and password to another one, and refuses all others."""
 
     def __init__(self, application: Application, auth_string: str, *, checks_websockets: bool = False) -> None:
         self._application = application

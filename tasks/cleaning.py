@@ -64,17 +64,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class DeletedRuns:
-    """Runs that somebody has deleted in MLflow, which keeps them until `remove`.
-
-    Parameters
-    ----------
-    run_ids : tuple of str
-        Which.
-    num_bytes : int
-        What those of their artifacts take that lie on this disk.
-    needed : str or None
-        Why they must stay; None: they may go.
-    """
+    """Runs that somebody has deleted in MLflow, which keeps them until `remove`."""
 
     run_ids: tuple[str, ...] = ()
     num_bytes: int = 0
@@ -83,17 +73,7 @@ class DeletedRuns:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What an MLflow store needs of this disk, and what it does not.
-
-    Parameters
-    ----------
-    exports : mapping of str to str
-        The folders of the exports that an alias names, each with the name of that.
-    deleted : DeletedRuns
-        Those that are only kept to be restored.
-    lacking : mapping of str to str
-        The model_dirs here whose job another store has recorded, with what to say of it: its aliases are not known.
-    """
+    """What an MLflow store needs of this disk, and what it does not."""
 
     exports: Mapping[str, str]
     deleted: DeletedRuns
@@ -102,19 +82,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class ModelDir:
-    """A model_dir, and which of its exports may go.
-
-    Parameters
-    ----------
-    path : str
-        Of the directory.
-    parts : tuple of Held
-        ``checkpoints``, ``export`` and the whole of it.
-    old_exports : tuple of Held
-        Exports that are neither the newest nor the best of their exporter, and that no alias names.
-    stays : tuple of str
-        Why others stay of which this is not known.
-    """
+    """A model_dir, and which of its exports may go."""
 
     path: str
     parts: tuple[Held, ...]

@@ -23,20 +23,6 @@ def completed_batches(
 ) -> Iterator[list[Future[Any]]]:
     """Yield the futures that have completed since the last batch, until all have. Blocks between batches.
 
-    Parameters
-    ----------
-    client : Client
-        That of the futures.
-    futures : collection of Future
-        Of that client; each is yielded once.
-    more : callable
-        Asked after each batch for further futures, so that they need not all be there at once. Default: there are none.
-
-    Yields
-    ------
-    list of Future
-        Finished, failed or cancelled ones. A batch comes several times a second, and is empty if nothing has completed.
-
     Raises
     ------
     WaitTimeoutError

@@ -41,11 +41,6 @@ _log = logging.getLogger(__name__)
 def close_orphaned_runs() -> int:
     """Say of each run in the Prefect API and the MLflow store in use that it ended, if its process is gone.
 
-    Returns
-    -------
-    int
-        How many were closed.
-
     Notes
     -----
     A run whose process lives, or cannot be judged from here, is never touched. Whatever goes wrong is logged, and the

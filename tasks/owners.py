@@ -50,11 +50,6 @@ def trains(notes: Mapping[str, object]) -> bool:
 def is_orphaned(notes: Mapping[str, object]) -> bool:
     """Return whether the process that a run names is gone for certain.
 
-    Parameters
-    ----------
-    notes : mapping
-        Tags or labels of the run.
-
     Notes
     -----
     Of a process on another host, the lease of the job in its model_dir decides, if that can be read here; else the run
@@ -68,13 +63,7 @@ def is_orphaned(notes: Mapping[str, object]) -> bool:
 
 
 def ended_step(notes: Mapping[str, object]) -> int | None:
-    """Return at which step the training of a run came to its end; None if it did not, or its job cannot be read here.
-
-    Parameters
-    ----------
-    notes : mapping
-        Tags or labels of the run.
-    """
+    """Return at which step the training of a run came to its end; None if it did not, or its job cannot be read here."""
     record = _job(notes)
     step: int | None = None if record is None else record.facts.get(ENDED_STEP)
     return step

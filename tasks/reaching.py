@@ -43,15 +43,7 @@ def store_fault(uri: str) -> str | None:
 
 
 def run_fault(uri: str, run_id: str) -> str | None:
-    """Return why a job cannot go on with its MLflow run, or None if the store `uri`, which can be used, has it.
-
-    Parameters
-    ----------
-    uri : str
-        Without a fault, as `store_fault` says.
-    run_id : str
-        As job.json has it.
-    """
+    """Return why a job cannot go on with its MLflow run, or None if the store `uri`, which can be used, has it."""
     from mlflow.exceptions import MlflowException
 
     path = sqlite_path(uri)

@@ -97,11 +97,6 @@ def revision_fault(kind: Kind, where: str, revision: str) -> str | None:
 def upgrade_schema(kind: Kind, path: Path) -> Path | None:
     """Bring a database that an older package has made to the schema of the installed one, behind a copy of its file.
 
-    Returns
-    -------
-    Path or None
-        The copy, which nobody but its owner can read; None if there was nothing to upgrade.
-
     Raises
     ------
     ConfigError

@@ -42,23 +42,7 @@ Kind = Literal["prefect", "mlflow"]
 
 @dataclass(frozen=True, slots=True)
 class StartedServer:
-    """A server in the background.
-
-    Parameters
-    ----------
-    kind : str
-        ``prefect`` or ``mlflow``.
-    url : str
-        Of its pages.
-    serves : str
-        Where its data is: the home directory of Prefect, or the address of the MLflow store.
-    log : str
-        Path of the file that it writes to.
-    process : ProcessId
-        Tells whether the server still runs.
-    auth_string : str or None
-        The user and the password that it asks for, as ``user:password``; None if it serves everybody.
-    """
+    """A server in the background."""
 
     kind: Kind
     url: str
@@ -70,18 +54,7 @@ class StartedServer:
 
 @dataclass(frozen=True)
 class Servers:
-    """The servers that ``psflow up`` has started and that live.
-
-    Parameters
-    ----------
-    prefect_api_url : str or None
-        None if no Prefect server is among them.
-    prefect_auth_string : str or None
-        The user and the password that it asks for.
-    mlflow : mapping of str to str
-        Addresses of MLflow servers with user and password, by the stores that they serve, and by their own addresses
-        without.
-    """
+    """The servers that ``psflow up`` has started and that live."""
 
     prefect_api_url: str | None
     prefect_auth_string: str | None

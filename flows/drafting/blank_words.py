@@ -26,13 +26,6 @@ def blank_words(table: pa.Table, label: str) -> tuple[str, ...]:
 
     The ``na_values`` of an input hold for all of its columns: a word that is a label, or a value of any column, is
     none of them.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-        Of text, as it is written.
-    label : str
-        The column of the labels.
     """
     import pyarrow as pa
     from pyarrow import compute as pc

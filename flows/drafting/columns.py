@@ -35,19 +35,7 @@ class Use(Enum):
 
 @dataclass(frozen=True)
 class ColumnGuess:
-    """What becomes of a column.
-
-    Parameters
-    ----------
-    name : str
-        The column.
-    use : Use
-        What it is for.
-    comment : str
-        What was counted, and why.
-    options : mapping
-        The keys of ``columns.<name>``; empty if the defaults will do.
-    """
+    """What becomes of a column."""
 
     name: str
     use: Use
@@ -56,21 +44,7 @@ class ColumnGuess:
 
 
 def guess_column(facts: ColumnFacts, *, can_flag: bool, is_deep: bool, max_words: int, seen: str) -> ColumnGuess:
-    """Return what becomes of a column.
-
-    Parameters
-    ----------
-    facts : ColumnFacts
-        What was counted.
-    can_flag : bool
-        Whether there is no column of the name that its indicator would have.
-    is_deep : bool
-        Whether the model is a deep network, which has embeddings.
-    max_words : int
-        Of a vocabulary; more of them are hashed.
-    seen : str
-        Where it was counted, if these are not all records.
-    """
+    """Return what becomes of a column."""
     guess = _guess_of_values(facts, can_flag=can_flag, is_deep=is_deep, max_words=max_words, seen=seen)
     return replace(guess, comment=f"{guess.comment}; {facts.lookalike}") if facts.lookalike else guess
 

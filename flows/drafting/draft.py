@@ -35,25 +35,7 @@ FEWEST_STEPS, MOST_STEPS = 300, 20_000
 
 @dataclass(frozen=True)
 class Draft:
-    """A first configuration.
-
-    Parameters
-    ----------
-    experiment : str
-        Its name.
-    sample : Sample
-        What was looked at.
-    label : LabelGuess
-        What is learned.
-    model : str
-        The canned model.
-    reason : str
-        Why this one.
-    columns : tuple of ColumnGuess
-        What becomes of the others, in their order.
-    max_steps : int
-        How long to train.
-    """
+    """A first configuration."""
 
     experiment: str
     sample: Sample
@@ -81,17 +63,6 @@ class Draft:
 
 def draft(sample: Sample, label: str, model: str | None, experiment: str) -> Draft:
     """Guess a configuration.
-
-    Parameters
-    ----------
-    sample : Sample
-        Of the records.
-    label : str
-        The column of the labels.
-    model : str or None
-        The canned model; None: chosen.
-    experiment : str
-        Its name.
 
     Raises
     ------

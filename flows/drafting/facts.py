@@ -19,23 +19,7 @@ __all__ = ["ColumnFacts", "column_facts", "counted"]
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """What was counted.
-
-    Parameters
-    ----------
-    raw : RawColumn
-        Name and type.
-    num_records, num_blanks, num_infinite : int
-        Of all values, of those that are null or NaN, and of those that are infinite; or have such a value among others.
-    num_distinct : int
-        Of those that are not blank; 0 where these are arrays.
-    low, high : object
-        The least and the greatest of these; None if there is none.
-    mean_length, max_length : float, int
-        Characters of a word; 0 where these are no words.
-    lookalike : str
-        Which numbers or dates the words look like, and what to do; empty if they look like words.
-    """
+    """What was counted."""
 
     raw: RawColumn
     num_records: int

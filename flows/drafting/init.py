@@ -40,23 +40,6 @@ def init(
 ) -> Answer:
     """Write a first configuration.
 
-    Parameters
-    ----------
-    path : str
-        File, folder, glob or URL of records with columns.
-    label : str
-        The column of the labels.
-    overrides : sequence of str
-        ``key=value``: what is known of how the files are read.
-    output : str or None
-        The file to write; None: named after `path`, in the working directory.
-    model : str or None
-        The canned model; None: chosen.
-    format_name : str or None
-        The format of the files; None: as their suffixes say.
-    overwrites : bool
-        Whether a file that is there is replaced.
-
     Raises
     ------
     UsageError

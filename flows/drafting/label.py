@@ -31,21 +31,7 @@ RARE = 10
 
 @dataclass(frozen=True)
 class LabelGuess:
-    """What the labels are.
-
-    Parameters
-    ----------
-    column : str
-        Their column.
-    is_classes : bool
-        Whether there are classes to tell from each other, else a number to predict.
-    comment : str
-        Why.
-    num_blanks : int
-        Records without a label.
-    options : mapping
-        The keys of the label beside its column.
-    """
+    """What the labels are."""
 
     column: str
     is_classes: bool
@@ -61,15 +47,6 @@ class LabelGuess:
 
 def guess_label(facts: ColumnFacts, values: pa.ChunkedArray, sample: Sample) -> LabelGuess:
     """Return what the labels are.
-
-    Parameters
-    ----------
-    facts : ColumnFacts
-        What was counted.
-    values : pyarrow.ChunkedArray
-        The labels.
-    sample : Sample
-        Where they are from.
 
     Raises
     ------

@@ -47,41 +47,7 @@ LEADING_ZERO = r"^0[0-9]+$"
 
 @dataclass(frozen=True)
 class Sample:
-    """Some records, and how their files are read.
-
-    Parameters
-    ----------
-    path, format_name : str
-        As a configuration has them.
-    table : pyarrow.Table
-        The records.
-    columns : tuple of RawColumn
-        Those of the table.
-    unreadable : mapping of str to str
-        Further columns, and what they are.
-    num_records : int
-        Of all files, estimated by bytes where there are more than in the table.
-    record_format : RecordFormat
-        How the files are read.
-    num_files : int
-        Number of them.
-    reading : mapping
-        The keys of the input that say how the files are read, where their defaults will not do.
-    set_types : mapping of str to str
-        What columns have to be read as, where they look like something else.
-    blank_words : tuple of str
-        Cells that are blank, beside those that are anyway.
-    blank_labels : tuple of str
-        Words of the label that are blank.
-    as_written : frozenset of str
-        Columns whose numbers are names, as they have leading zeros.
-    mixed : mapping of str to InvalidColumn
-        Columns of numbers, say, with so many other cells that they are words.
-    invalid : tuple of InvalidColumn
-        Columns with a few cells that are not of their type; the records that have one are not in the table.
-    numbers : (records,) array of int64
-        The number of each record of the table in the files, from 0.
-    """
+    """Some records, and how their files are read."""
 
     path: str
     format_name: str
@@ -117,17 +83,6 @@ class Sample:
 
 def read_sample(path: str, format_name: str | None, label: str, stated: Settings) -> Sample:
     """Read the first records of some files, at most `MAX_RECORDS`.
-
-    Parameters
-    ----------
-    path : str
-        A file, folder, glob or URL.
-    format_name : str or None
-        The name of a format of record files; None: as the suffixes of the files say.
-    label : str
-        The column of the labels, whose words are never blank.
-    stated : Settings
-        Keys of the input that say how the files are read, and of columns their types.
 
     Raises
     ------

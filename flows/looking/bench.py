@@ -28,13 +28,6 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 def bench(name: str, options: Sequence[str]) -> dict[str, Any]:
     """Run ``python -m benchmarks``; return its result. Text for people goes to stderr.
 
-    Parameters
-    ----------
-    name : str
-        Of the benchmark.
-    options : sequence of str
-        Further ones of that command line.
-
     Raises
     ------
     UsageError

@@ -23,13 +23,6 @@ WIDTH = 36
 def config(arguments: Sequence[str], *, with_origins: bool) -> Answer:
     """Return the configuration that `arguments` make, defaults included, without credentials.
 
-    Parameters
-    ----------
-    arguments : sequence of str
-        Files and overrides.
-    with_origins : bool
-        For people: a line for each key, with its origin. Without it they get YAML.
-
     Raises
     ------
     UsageError

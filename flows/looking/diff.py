@@ -12,13 +12,6 @@ __all__ = ["diff"]
 def diff(first: str, second: str, *, shows_all: bool = False) -> Answer:
     """Compare two runs of the MLflow store: parameters, data sets, code and final metrics.
 
-    Parameters
-    ----------
-    first, second : str
-        Ids, unique beginnings of ids, or names.
-    shows_all : bool
-        Whether to compare the metrics of roles, processor and memory, too.
-
     Raises
     ------
     UsageError

@@ -19,11 +19,6 @@ __all__ = ["doctor"]
 def doctor(address: str | None) -> Answer:
     """Examine this machine, the servers, and a cluster; a fault makes the exit code 1.
 
-    Parameters
-    ----------
-    address : str or None
-        Of a Dask scheduler; None: a cluster of one worker is started on this machine, and ended.
-
     Raises
     ------
     ConfigError

@@ -32,15 +32,7 @@ T = TypeVar("T")
 
 
 def cluster_findings(address: str | None, mark_directory: Path) -> Iterator[Finding]:
-    """Yield what is found of the cluster at `address`, or of one on this machine, which ends again.
-
-    Parameters
-    ----------
-    address : str or None
-        Of a Dask scheduler; None starts a cluster on this machine.
-    mark_directory : Path
-        A file is put there for a moment, to see whether the workers see it.
-    """
+    """Yield what is found of the cluster at `address`, or of one on this machine, which ends again."""
     open_to: list[str] = []
     try:
         with open_cluster(address, 1, TIMEOUT_SECS, warn=open_to.append) as client:
@@ -77,13 +69,7 @@ def _findings(client: Client, address: str | None, mark_directory: Path) -> Iter
 
 
 def version_findings(versions: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield where the scheduler or a worker has another version than the client.
-
-    Parameters
-    ----------
-    versions : mapping
-        As ``Client.get_versions`` gives it.
-    """
+    """Yield where the scheduler or a worker has another version than the client."""
     ours = versions["client"]["packages"]
     peers = {"the scheduler": versions["scheduler"]} | {
         f"worker {name}": of for name, of in versions["workers"].items()

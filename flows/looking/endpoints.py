@@ -24,17 +24,7 @@ ANSWER_SECS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where something is.
-
-    Parameters
-    ----------
-    address : str
-        Without credentials; empty if a flow starts its own for its time.
-    state : str
-        For people.
-    fault : str or None
-        Why it cannot be used, and what to do.
-    """
+    """Where something is."""
 
     address: str
     state: str
@@ -73,15 +63,7 @@ def _answer_fault(uri: str) -> str | None:
 
 
 def mlflow_endpoint(run_id: str | None = None, ask: Callable[[str], str | None] = _answer_fault) -> Endpoint:
-    """Return the MLflow store that a flow would use.
-
-    Parameters
-    ----------
-    run_id : str, optional
-        That of a run which it must have.
-    ask : callable, optional
-        Returns why the store of an address cannot be used, or None.
-    """
+    """Return the MLflow store that a flow would use."""
     store = store_uri()
     server = found().mlflow_uri(store)
     uri = server or store

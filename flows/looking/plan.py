@@ -52,11 +52,6 @@ def plan(arguments: Sequence[str]) -> Answer:
     The inputs are read and looked through for cells that are blank, NaN or infinite, the model is called in each mode,
     and the schedule and the later stages of the configuration are looked at.
 
-    Parameters
-    ----------
-    arguments : sequence of str
-        Files and overrides.
-
     Raises
     ------
     UsageError

@@ -30,15 +30,7 @@ OTHER_KINDS = frozenset(
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong in one place.
-
-    Parameters
-    ----------
-    path : tuple of str
-        The keys that lead there.
-    details : sequence of ErrorDetails
-        What pydantic says of it: one, or one for each alternative, as the value is of another kind than all of them.
-    """
+    """What is wrong in one place."""
 
     path: tuple[str, ...]
     details: Sequence[ErrorDetails]
@@ -50,15 +42,6 @@ def likely_faults(
     """Yield the faults without those of alternatives that are not meant, in their order.
 
     Where some alternative takes a value of that kind, and finds fault with what is in it, that is the one.
-
-    Parameters
-    ----------
-    details : iterable of ErrorDetails
-        All that pydantic has found.
-    model : type of BaseModel
-        The model that was asked for.
-    kinds : mapping
-        The models below it by name, which are tags in the places of errors.
     """
     yield from _faults([(detail, _tags(detail["loc"], model, kinds)) for detail in details], 0)
 

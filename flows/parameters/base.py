@@ -62,13 +62,7 @@ class Alternatives:
 
 
 class KeyFaultsError(ValueError):
-    """Faults of keys of a mapping that are found where the mapping is looked at as a whole.
-
-    Parameters
-    ----------
-    faults : mapping of str to str
-        What is wrong, by the dotted key below that mapping.
-    """
+    """Faults of keys of a mapping that are found where the mapping is looked at as a whole."""
 
     def __init__(self, faults: Mapping[str, str]) -> None:
         super().__init__("; ".join(f"{key}: {fault}" for key, fault in faults.items()))

@@ -44,15 +44,7 @@ class Change:
 
 
 def changes(old: TrainParameters, new: TrainParameters, settings: Settings) -> list[Change]:
-    """Return the keys whose value differs, in the order of `new`; both are resolved.
-
-    Parameters
-    ----------
-    old, new : TrainParameters
-        Of the last start of a job, and of this one.
-    settings : Settings
-        From which `new` was made, for the origins; may be empty.
-    """
+    """Return the keys whose value differs, in the order of `new`; both are resolved."""
     before, now = (dict(flat(parameters.model_dump(mode="json"))) for parameters in (old, new))
     return [
         Change(key, before.get(key, NOT_SET), now.get(key, NOT_SET), settings.origin(key))

@@ -20,23 +20,7 @@ ONE_OF_YOURS = "or one of your own as package.module:name"
 
 @dataclass(frozen=True)
 class Choice:
-    """A field whose keys depend on one of them.
-
-    Parameters
-    ----------
-    noun : str
-        What is chosen, for error texts.
-    models : mapping of str to type of BaseModel
-        By registered name.
-    own : type of BaseModel, optional
-        Parameters of what the user names as ``module:Class``; None: nothing can be named so.
-    key : str
-        Which key chooses.
-    others : mapping of str to type of BaseModel
-        Parameters that are meant where a mapping has this key.
-    is_named_alone : bool
-        Whether a name stands for the mapping of that name with the defaults of its other keys.
-    """
+    """A field whose keys depend on one of them."""
 
     noun: str
     models: Mapping[str, type[BaseModel]]

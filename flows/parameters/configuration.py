@@ -28,15 +28,7 @@ Flags = Mapping[str, tuple[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Conf:
-    """What the arguments of a command say.
-
-    Parameters
-    ----------
-    settings : Settings
-        The parameters of training; with ``code_dir``, the directory of the first file, if nothing else names one.
-    sections : Sections
-        The sections for other flows, validated.
-    """
+    """What the arguments of a command say."""
 
     settings: Settings
     sections: Sections
@@ -46,13 +38,6 @@ def read_conf(arguments: Sequence[str], flags: Flags | None = None) -> Conf:
     """Read configuration files and overrides; later ones win, flags over all.
 
     The ``config.yaml`` of a job is one of the directory where it is now, wherever it was written.
-
-    Parameters
-    ----------
-    arguments : sequence of str
-        Paths and ``key=value``.
-    flags : mapping, optional
-        For each flag that was given, such as ``--fork``, the dotted key that it sets, and the value.
 
     Raises
     ------
@@ -85,14 +70,6 @@ def read_settings(arguments: Sequence[str], flags: Flags | None = None) -> Setti
 
 def source_settings(arguments: Sequence[str], options: Mapping[str, Any]) -> Settings:
     """Return the settings of a command that works on checkpoints.
-
-    Parameters
-    ----------
-    arguments : sequence of str
-        Configuration files, and ``key=value``: of the command itself if the key begins with ``cluster.``, else of the
-        configuration.
-    options : mapping of str to object
-        By parameter; None where an option was not given.
 
     Raises
     ------

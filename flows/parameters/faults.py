@@ -48,17 +48,7 @@ KEY = "[key]"
 
 
 def faults_of(error: ValidationError, model: type[BaseModel], origins: Mapping[str, Origin]) -> tuple[str, ...]:
-    """Return a sentence for each fault, in the order of the fields.
-
-    Parameters
-    ----------
-    error : ValidationError
-        Its alternatives are tagged with the names of their models.
-    model : type of BaseModel
-        The model that was asked for.
-    origins : mapping
-        Where each dotted key was set; a key without an origin has that of the key above it.
-    """
+    """Return a sentence for each fault, in the order of the fields."""
     details = error.errors(include_url=False)
     kinds = {kind.__name__: kind for kind in _models_below(model)}
     told = [

@@ -23,13 +23,6 @@ def check_further_inputs(train: SourceParameters, further: Mapping[str, SourcePa
 
     Its labels may stand in a column of another name.
 
-    Parameters
-    ----------
-    train : SourceParameters
-        The training input.
-    further : mapping of str to SourceParameters
-        The others, by their dotted keys.
-
     Raises
     ------
     KeyFaultsError

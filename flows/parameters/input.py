@@ -43,15 +43,7 @@ class DataInput(KindParameters):
     non_finite: NonFinite = Field("error", description=NON_FINITE)
 
     def batching(self, *, training: bool, seed: int) -> dict[str, Any]:
-        """Return what `psflow.ps_runtime.data.formats.open_dataset` takes beside the format.
-
-        Parameters
-        ----------
-        training : bool
-            Whether the data is repeated without end if `epochs` does not say.
-        seed : int
-            Seed of the order if there is none here.
-        """
+        """Return what `psflow.ps_runtime.data.formats.open_dataset` takes beside the format."""
         return {
             "batch_size": self.batch_size,
             "shuffle": self.shuffle,

@@ -71,15 +71,7 @@ def _built(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """What stands in a configuration for things of a type of the engine, such as optimizers.
-
-    Parameters
-    ----------
-    annotation : type
-        Of the parameters.
-    of : callable
-        Returns the parameters that stand for a thing, or the thing itself if there are none.
-    """
+    """What stands in a configuration for things of a type of the engine, such as optimizers."""
 
     annotation: Any
     of: Callable[[Any], Any]
@@ -129,20 +121,6 @@ def parameters_of(
     nested: Mapping[type, Nested],
 ) -> type[P]:
     """Return parameters with a key for each parameter of the constructor of `kind`.
-
-    Parameters
-    ----------
-    kind : type
-        A dataclass, or any class. Its parameters have types that a configuration can hold, and a `Key` if they are to
-        be described.
-    title : str
-        Name of the class of parameters, which forms show.
-    base : type of KindParameters
-        Has the other keys.
-    choice : mapping of str to str
-        The key that chooses the kind, where it stands beside the others, and its value.
-    nested : mapping of type to Nested
-        How a parameter that is itself an object is written in a configuration, by its type.
 
     Raises
     ------

@@ -19,15 +19,6 @@ P = TypeVar("P", bound=BaseModel)
 def parse_as(model: type[P], values: Mapping[str, Any], origins: Mapping[str, Origin]) -> P:
     """Check settings, and return them as parameters of the type `model`.
 
-    Parameters
-    ----------
-    model : type of BaseModel
-        The pydantic model that the values must fit.
-    values : mapping
-        Nested plain values, such as `psflow.ps_runtime.config.files.Settings.values`.
-    origins : mapping
-        Where each dotted key was set; may be empty.
-
     Raises
     ------
     ConfigError

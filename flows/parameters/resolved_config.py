@@ -21,20 +21,7 @@ HEAD = "# Written by psflow: the whole configuration of this job. It is a config
 
 
 def resolve(parameters: TrainParameters, seed: int | None = None) -> TrainParameters:
-    """Return parameters that mean the same from any working directory and at any later start.
-
-    Parameters
-    ----------
-    parameters : TrainParameters
-        As they were parsed; local paths may be relative to the working directory.
-    seed : int, optional
-        That of the job, if `parameters` leave it open.
-
-    Returns
-    -------
-    TrainParameters
-        With absolute local paths, and without what was asked of one start only (``resume``).
-    """
+    """Return parameters that mean the same from any working directory and at any later start."""
     values = parameters.model_dump(mode="json")
     values |= {
         "seed": seed if parameters.seed is None else parameters.seed,

@@ -16,11 +16,6 @@ NULLS = ("null", "~")
 def text_keys(*models: type[BaseModel]) -> Callable[[str, str], bool]:
     """Return a function that says of a dotted key and its value whether that is a string, and no YAML.
 
-    Parameters
-    ----------
-    *models : type of BaseModel
-        Those whose keys may be set.
-
     Notes
     -----
     A key that may be null or a list, too, is that for ``null`` and for what begins with ``[``. One that none of the

@@ -25,19 +25,7 @@ LoggerLike = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What will be trained.
-
-    Parameters
-    ----------
-    parameters : TrainParameters
-        Resolved; with the model_dir of the fork, if it is one.
-    changes : tuple of Change
-        What differs from what the job, or the one it is forked from, was given before.
-    fork : Fork or None
-        None if the job is not a fork.
-    lost_config : str or None
-        That the configuration of the job is missing, for people; None if it is there, or there is no job.
-    """
+    """What will be trained."""
 
     parameters: TrainParameters
     changes: tuple[Change, ...] = ()
@@ -58,13 +46,6 @@ def placed(parameters: TrainParameters) -> TrainParameters:
 
 def begin(parameters: TrainParameters, settings: Settings | None = None) -> Beginning:
     """Look at what is there; change nothing.
-
-    Parameters
-    ----------
-    parameters : TrainParameters
-        As they were asked for, not resolved yet.
-    settings : Settings, optional
-        From which they were made: they say where each value was set.
 
     Raises
     ------

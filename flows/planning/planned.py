@@ -40,13 +40,6 @@ class Planned:
 def planned_training(parameters: TrainParameters, settings: Settings | None = None) -> Iterator[Planned]:
     """Wait for the model_dir, where that is asked for, and find out whatever can be known before anything is started.
 
-    Parameters
-    ----------
-    parameters : TrainParameters
-        As they were asked for, not resolved yet.
-    settings : Settings, optional
-        From which they were made.
-
     Raises
     ------
     UsageError

@@ -26,13 +26,7 @@ SHOWN_AFTER_SECS = 2.0
 
 
 class ReadingBar:
-    """Shows the scan, or the call of a function of the user, that is under way, once it has taken two seconds.
-
-    Parameters
-    ----------
-    bar : rich.progress.Progress
-        Started by who made it.
-    """
+    """Shows the scan, or the call of a function of the user, that is under way, once it has taken two seconds."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar

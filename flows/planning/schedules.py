@@ -20,12 +20,6 @@ __all__ = ["schedule_of"]
 def schedule_of(wanted: ScheduleParameters, origins: Mapping[str, Origin]) -> Schedule:
     """Return the schedule that is asked for, as Prefect takes it.
 
-    Parameters
-    ----------
-    wanted : ScheduleParameters
-    origins : mapping of str to Origin
-        Where each key was set, for the faults.
-
     Raises
     ------
     ConfigError

@@ -18,13 +18,6 @@ POLL_SECS = 0.5
 def await_turn(parameters: TrainParameters, say: Callable[[str], None]) -> None:
     """Return once nobody else runs the job that `parameters` name.
 
-    Parameters
-    ----------
-    parameters : TrainParameters
-        ``resume.when_running`` says whether to wait, ``cluster.admission_timeout_secs`` for how long.
-    say : callable
-        Told once what is waited for.
-
     Raises
     ------
     ModelDirError

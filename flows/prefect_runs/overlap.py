@@ -60,11 +60,6 @@ class Holder:
 class Lease:
     """The right of one run of a deployment to run.
 
-    Parameters
-    ----------
-    deployment_id, run_id, name : str
-        Of the deployment, and of the run that asks for it.
-
     Raises
     ------
     ConfigError

@@ -19,13 +19,7 @@ those that end later."""
 
 
 class TaskRuns:
-    """Task runs that end with a ``with`` block.
-
-    Attributes
-    ----------
-    stop : threading.Event
-        Set at the end of the block: the tasks are to look at it.
-    """
+    """Task runs that end with a ``with`` block."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()

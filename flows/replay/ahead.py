@@ -27,15 +27,6 @@ METRIC = "pipeline.export.metric"
 def check_after_training(parameters: PipelineParameters, training: TrainParameters, model: ModelSpec) -> None:
     """Look at the stages that follow a training that has been planned.
 
-    Parameters
-    ----------
-    parameters : PipelineParameters
-        Which stages follow, and what they do.
-    training : TrainParameters
-        Resolved.
-    model : ModelSpec
-        What the checkpoints will hold.
-
     Raises
     ------
     UsageError

@@ -27,31 +27,7 @@ __all__ = ["ExportPlan", "plan_export"]
 
 @dataclass(frozen=True)
 class ExportPlan:
-    """A checkpoint to be exported.
-
-    Parameters
-    ----------
-    training : FoundTraining
-        The training that saved the checkpoint.
-    built : Training
-        Its model and inputs.
-    tracked : Tracked
-        Its MLflow run, if one is known.
-    step, saved_at : int and float
-        Of the checkpoint.
-    metrics : mapping of str to float
-        As the record has them; empty if it was not evaluated.
-    exported : Exported or None
-        An export of it that is there already, where it is to be.
-    exporter : str
-        Below which name it is or will be.
-    is_best : bool
-        Whether it becomes, or is, the best one.
-    takes_alias : bool
-        Whether the best one takes the alias from a better model of another training, too.
-    passed_over : tuple of int
-        Steps of checkpoints that were better, but are gone.
-    """
+    """A checkpoint to be exported."""
 
     training: FoundTraining
     built: Training

@@ -25,15 +25,7 @@ __all__ = ["FoundTraining", "Tracked", "found_training", "tracked"]
 
 @dataclass(frozen=True, slots=True)
 class FoundTraining:
-    """A training that has left checkpoints.
-
-    Parameters
-    ----------
-    parameters : TrainParameters
-        With its model_dir, and paths that mean the same from any directory.
-    run_id : str or None
-        Of MLflow, as far as the model_dir or the user knows it.
-    """
+    """A training that has left checkpoints."""
 
     parameters: TrainParameters
     run_id: str | None

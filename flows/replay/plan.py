@@ -28,33 +28,7 @@ __all__ = ["ReplayPlan", "plan_replay"]
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """Evaluations to be done.
-
-    Parameters
-    ----------
-    training : FoundTraining
-        The training that saved the checkpoints.
-    tracked : Tracked
-        Its MLflow run, if one is known.
-    selection : str
-        As it was asked for.
-    steps : sequence of int
-        The checkpoints that are meant.
-    job : EvaluationJob
-        The model and the EvalSpecs.
-    wanted : mapping of int to sequence of int
-        For each step the indexes of the EvalSpecs of `job` that it is to be evaluated against.
-    known : sequence of EvaluationRecord
-        What the record has of the rest.
-    record : ReplayRecord
-        Where the results go.
-    is_forced : bool
-        Whether to evaluate again what the record already holds.
-    datasets : sequence of DatasetInfo
-        The inputs, as MLflow shows them.
-    ignored : sequence of str
-        A sentence for each input that has what the model does not read.
-    """
+    """Evaluations to be done."""
 
     training: FoundTraining
     tracked: Tracked

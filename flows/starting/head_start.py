@@ -37,18 +37,7 @@ class CollectorRest:
 
 @dataclass(frozen=True)
 class HeadStart:
-    """What is under way.
-
-    Parameters
-    ----------
-    began_at : float
-        When the command began, on the monotonic clock.
-    server : LocalPrefectServer or None
-        None if a variable names an API, or ``psflow up`` has started one. It is not needed, and ends by itself, if a
-        profile of Prefect's names one.
-    rest : CollectorRest
-        To be ended once all is imported; it ends with the head start in any case.
-    """
+    """What is under way."""
 
     began_at: float
     server: LocalPrefectServer | None
@@ -60,13 +49,7 @@ _current: ContextVar[HeadStart | None] = ContextVar("psflow_head_start", default
 
 @contextmanager
 def head_start(began_at: float | None = None) -> Iterator[HeadStart]:
-    """Start what a flow in this process will need, and end it with the block. Within a head start: give that one.
-
-    Parameters
-    ----------
-    began_at : float, optional
-        When the command began, on the monotonic clock; default: now.
-    """
+    """Start what a flow in this process will need, and end it with the block. Within a head start: give that one."""
     current = _current.get()
     if current is not None:
         yield current

@@ -37,17 +37,7 @@ redact_logs()
 
 @dataclass
 class Invocation(Generic[T]):
-    """One run of a flow.
-
-    Parameters
-    ----------
-    prepared : object
-        What was found out before anything was started.
-    started : float
-        When the command began, on the monotonic clock.
-    received : signal.Signals or None
-        The signal that ended it, if any.
-    """
+    """One run of a flow."""
 
     prepared: T
     started: float
@@ -66,15 +56,6 @@ def invoke(
     flow: Callable[..., Any], parameters: P, prepare: Callable[[P], AbstractContextManager[T]]
 ) -> dict[str, Any]:
     """Run `flow` in this process, with a local Prefect server if none is named; return its result.
-
-    Parameters
-    ----------
-    flow : prefect.Flow
-        Begins with `invoked`.
-    parameters : Parameters
-        Its only parameter.
-    prepare : callable
-        Returns a context with what the flow needs. A UsageError there ends the command before the flow begins.
 
     Raises
     ------

@@ -25,11 +25,6 @@ _log = logging.getLogger(__name__)
 class CancellationWatch:
     """Looks at the state of the current flow run, and of the one that it is a part of, for the time of a block.
 
-    Parameters
-    ----------
-    on_cancelling : callable
-        Called once, from a thread, when one of them is to be cancelled.
-
     Notes
     -----
     A server that does not answer is asked again. Outside a flow run it does nothing. The end of the block waits for

@@ -48,11 +48,6 @@ class Interrupts:
 
     Signals are heard in the main thread only, cancellations in Prefect anywhere. What was heard in a block within this
     one counts here, too.
-
-    Attributes
-    ----------
-    received : signal.Signals or None
-        The first one.
     """
 
     def __init__(self) -> None:

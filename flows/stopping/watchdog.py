@@ -28,15 +28,6 @@ class Watchdog:
     It hears of signals by itself, in a thread of its own: whichever handler a library has put in place of ours, and
     whatever the main thread waits for.
 
-    Parameters
-    ----------
-    clock : StopClock
-        Is armed, and started by the signal.
-    last_words : callable
-        Told the exit code before the process ends; must not block.
-    leave : callable
-        Ends the process with that exit code.
-
     Notes
     -----
     Make it in the main thread. Nothing ends it: it is there until the process ends.

@@ -38,11 +38,6 @@ _log = logging.getLogger(__name__)
 class Artifacts:
     """Writes the artifacts of one flow run, from a thread of its own.
 
-    Parameters
-    ----------
-    name : str
-        Begins the keys, under which the UI shows those of all runs of an experiment in a row.
-
     Notes
     -----
     Nothing here blocks, but for `close`, or raises: a server that is away is logged once, and what it was to get is

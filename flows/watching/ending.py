@@ -16,11 +16,6 @@ _log = logging.getLogger(__name__)
 class Ending:
     """Keeps the first error of several ``with`` blocks, so that each is entered whatever the ones before raise.
 
-    Parameters
-    ----------
-    error : BaseException or None
-        What has made it end: it comes before whatever the blocks raise, and is for the caller to raise.
-
     Notes
     -----
     An interruption, such as a second Ctrl-C, comes before all errors. Errors after the first one are logged.

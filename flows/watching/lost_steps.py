@@ -18,18 +18,6 @@ MAX_NAMED = 100
 class LostSteps:
     """The steps that training has gone back behind, those of earlier attempts first.
 
-    Parameters
-    ----------
-    tags : mapping of str to str
-        Of the MLflow run, before this attempt.
-    newest_step : int
-        The newest training step of any point of the run, also of a lost branch; -1 without points.
-
-    Attributes
-    ----------
-    num_steps : int
-        How many steps are lost.
-
     Notes
     -----
     Where the flow of an earlier attempt was killed, MLflow alone knows how far it came; steps that never reached MLflow
@@ -58,13 +46,7 @@ class LostSteps:
         self._reached_before = max(int(noted) if noted.isdecimal() else 0, 0 if is_named else newest_step)
 
     def go_back(self, step: int, reached: int) -> str:
-        """Take that training goes on from `step`, after this attempt has come to `reached`.
-
-        Returns
-        -------
-        str
-            The steps that are lost with this, such as ``301-400``; empty if none is.
-        """
+        """Take that training goes on from `step`, after this attempt has come to `reached`."""
         reached = max(reached, self._reached_before)
         self._reached_before = 0
         if reached <= step:

@@ -23,21 +23,7 @@ MAX_FLOW_RUNS = 50
 
 @dataclass(frozen=True)
 class PageLinks:
-    """The places of one attempt at a job.
-
-    Parameters
-    ----------
-    prefect_flow_run : str or None
-        Its id; None outside a flow run.
-    prefect_page : str or None
-        None where the Prefect server has no pages, or ends with the flow.
-    dask_dashboard : str or None
-        None where there is none.
-    model_dir, registered_model : str
-        Absolute path, and name in the MLflow registry.
-    earlier_flow_runs : mapping of str to str or None
-        Those of earlier attempts, oldest first: the page of each by its id.
-    """
+    """The places of one attempt at a job."""
 
     prefect_flow_run: str | None
     prefect_page: str | None

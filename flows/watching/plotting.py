@@ -73,17 +73,6 @@ class Curves:
 class Plotter:
     """Draws learning curves, and for a classifier what the best checkpoint confuses, after each best and at the end.
 
-    Parameters
-    ----------
-    job : JobSpec
-        Names the model_dir, the EvalSpecs and the model to score.
-    evaluated_on : SplittableInput or None
-        The opened input of the first EvalSpec, if it is a data set; else there are learning curves alone.
-    put : callable ``(file, content)``
-        Takes an image for the run.
-    loss_before : callable, optional
-        Returns the training loss that earlier attempts have recorded, as (step, value); called in the thread, once.
-
     Notes
     -----
     `handle` does not block. It all runs in the flow's process: it has the data set open, and MLflow has most of what

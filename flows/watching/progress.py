@@ -64,24 +64,6 @@ class Rate:
 class Progress:
     """What a person wants to know of a running job.
 
-    Parameters
-    ----------
-    max_steps : int or None
-        The last global_step; None: until the data ends.
-    best_metric : str
-        What the best checkpoint is chosen by.
-    clock : callable
-        Monotonic seconds.
-
-    Attributes
-    ----------
-    step : int
-        The last global_step told of, of the branch that counts.
-    num_lost_steps : int
-        Over all attempts; `Watch` sets it.
-    first_step_at : float or None
-        Unix time of the first training step of any replica.
-
     Examples
     --------
     >>> progress = Progress(1500, "accuracy")

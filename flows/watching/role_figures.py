@@ -17,18 +17,7 @@ SILENT_SECS = 45.0
 
 @dataclass(frozen=True)
 class RoleFigures:
-    """The last figures of one role.
-
-    Parameters
-    ----------
-    role : str
-        Its name, such as ``worker-1``.
-    values : mapping
-        ``steps_per_sec``, ``staleness``, ``sent_bytes_per_sec``, ``received_bytes_per_sec``, ``rss_mb``,
-        ``cpu_percent``, as far as the role has them.
-    age_secs : float
-        How old the newest of them is.
-    """
+    """The last figures of one role."""
 
     role: str
     values: Mapping[str, float]
@@ -41,15 +30,7 @@ class RoleFigures:
 
 
 def role_figures(figures: Mapping[str, tuple[float, float]], now: float) -> list[RoleFigures]:
-    """Return the figures of each role, ps first, then chief, workers and evaluator.
-
-    Parameters
-    ----------
-    figures : mapping of str to (float, float)
-        Value and Unix time of metrics such as ``role/worker-0/rss_mb``; others are left out.
-    now : float
-        Unix time.
-    """
+    """Return the figures of each role, ps first, then chief, workers and evaluator."""
     by_role: dict[str, dict[str, tuple[float, float]]] = {}
     for key, figure in figures.items():
         if key.startswith(PREFIX) and key.count("/") == 2:

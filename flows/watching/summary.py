@@ -26,31 +26,7 @@ ROLE_KEYS = ("exit", "rss_mb", "transport")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job has ended.
-
-    Parameters
-    ----------
-    job : JobSpec
-        The attempt that has ended.
-    reports : mapping of role name to its report
-        Of every role of the job.
-    run_id : str
-        Of MLflow.
-    best : BestModel or None
-        As the tracker has registered it.
-    first_step_at : float or None
-        Unix time of the first training step; None if there was nothing left to train.
-    mlflow_page, prefect_page : str or None
-        Of the runs, where their servers have pages.
-    is_tracked : bool
-        Whether the MLflow run has everything that was sent to it.
-    num_lost : int
-        Events or points that it has not.
-    non_finite : mapping of str to NonFiniteCells
-        Of each input that is a data set: its cells that are blank, NaN or infinite.
-    invalid : mapping of str to InvalidCells
-        The same of its cells that are not of the type of their column.
-    """
+    """How a job has ended."""
 
     job: JobSpec
     reports: Reports

@@ -68,21 +68,7 @@ ARTIFACT_SECS = 4.0
 
 @dataclass(frozen=True)
 class Watched:
-    """What is watched.
-
-    Parameters
-    ----------
-    job : JobSpec
-        The attempt.
-    parameters : TrainParameters
-        Resolved.
-    evaluated_on : SplittableInput or None
-        The opened input of the first EvalSpec, if it is a data set.
-    links : PageLinks
-        Addresses of the pages that show the attempt.
-    on_disk : callable
-        Returns what all attempts so far have left on disk.
-    """
+    """What is watched."""
 
     job: JobSpec
     parameters: TrainParameters
@@ -93,20 +79,6 @@ class Watched:
 
 class Watch:
     """Tells of one attempt at a job, for the time of a ``with`` block.
-
-    Parameters
-    ----------
-    watched : Watched
-        The attempt, and what is known of it before it starts.
-    tracker : Tracker
-        Is told all that is to be recorded; it is closed by who made it, after the block.
-    logger : logger
-        Of the flow run.
-
-    Attributes
-    ----------
-    logs : RoleLogs
-        For the task runs of roles, to be handed on what their roles log.
 
     Notes
     -----

@@ -12,15 +12,6 @@ __all__ = ["copy_checkpoint"]
 def copy_checkpoint(source: CheckpointStore, target: CheckpointStore, step: int, holder: str) -> Manifest:
     """Copy the checkpoint of `step`; return its manifest in `target`. Blocks.
 
-    Parameters
-    ----------
-    source, target : CheckpointStore
-        Of different model_dirs. Only the owner of the second may call this.
-    step : int
-        A committed checkpoint of `source`.
-    holder : str
-        Who reads, for people: the checkpoint is pinned meanwhile.
-
     Raises
     ------
     CheckpointError

@@ -53,11 +53,6 @@ def write_direct(descriptor: int, chunks: Iterable[Chunk]) -> None:
 class DirectReader:
     """A file, open for reading.
 
-    Parameters
-    ----------
-    path : str
-        Of a local file.
-
     Notes
     -----
     The file is closed when this object goes. Not thread-safe.

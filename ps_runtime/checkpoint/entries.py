@@ -52,23 +52,7 @@ class ShardFile:
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """Rows ``[row_start, row_stop)`` of a variable, or of one of its slots, as one tensor of a shard file.
-
-    Parameters
-    ----------
-    variable : str
-        Its name.
-    slot : str or None
-        None for the weights.
-    row_start, row_stop : int
-        0 and 1 for a scalar.
-    dtype : str
-        A numpy dtype name.
-    shape : tuple of int
-        Shape of these rows; ``()`` for a scalar.
-    shard : int
-        Index of the shard file.
-    """
+    """Rows ``[row_start, row_stop)`` of a variable, or of one of its slots, as one tensor of a shard file."""
 
     variable: str
     slot: str | None
@@ -124,19 +108,7 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """One tensor that a shard file holds of a table, as `Table.tensors` names them.
-
-    Parameters
-    ----------
-    table, tensor : str
-        Name of the table, and name of the tensor in it.
-    dtype : str
-        A numpy dtype name.
-    shape : tuple of int
-        Its first axis are the table's rows in this file.
-    shard : int
-        Index of the shard file.
-    """
+    """One tensor that a shard file holds of a table, as `Table.tensors` names them."""
 
     table: str
     tensor: str

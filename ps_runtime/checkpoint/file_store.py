@@ -35,14 +35,6 @@ SHARED = "use a directory that all hosts see under this name, on a shared mount,
 class FileStore:
     """The files under one directory, named by paths relative to it.
 
-    Parameters
-    ----------
-    url : str
-        A local path, or any URL that fsspec knows.
-    fence : callable, optional
-        Called right before a directory is made, or a file is written or has a further line; if it raises, all is as it
-        was before.
-
     Notes
     -----
     Every call blocks; thread-safe as far as the store is. What a call has written or removed is durable when it

@@ -61,23 +61,7 @@ class JobFacts(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """What ``job.json`` says.
-
-    Parameters
-    ----------
-    job_id : str
-        Stays for the life of the model_dir.
-    run_id : str or None
-        The MLflow run of the job.
-    facts : mapping of str to JSON values
-        What else the owner noted.
-    owner : Owner or None
-        None if nobody runs the job.
-    lease_expires : float
-        Unix time after which an owner on another host is taken for dead.
-    model_dir : str or None
-        Where it was claimed last, absolute; a file that lies elsewhere was copied or moved. None before the first.
-    """
+    """What ``job.json`` says."""
 
     job_id: str
     run_id: str | None = None
@@ -103,15 +87,6 @@ class JobRecord:
 
 class JobFile:
     """The claim of one owner to the job of a model_dir.
-
-    Parameters
-    ----------
-    model_dir : str
-        A local path, or any URL that fsspec knows.
-    lease_secs : float
-        How long an owner on another host counts as living after its last `renew`.
-    clock : callable
-        Returns Unix time.
 
     Notes
     -----

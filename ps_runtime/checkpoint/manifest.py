@@ -25,26 +25,7 @@ MAX_MANIFEST_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything about a checkpoint but the numbers.
-
-    Parameters
-    ----------
-    step : int
-        global_step of the cut.
-    model : ModelSpec
-        Variables, tables and optimizers.
-    job : mapping of str to JSON values
-        The job's part of the cut: input position, dedupe table and the like.
-    shards : tuple of ShardFile
-        By index.
-    tensors : tuple of TensorEntry
-        What is in them: each variable whole, and each slot of a variable whole.
-    tables : tuple of TableEntry
-        And of each table the rows that exist.
-    saved_at, first_saved_at : float
-        Unix time at which this checkpoint, and the first one of its model_dir, were committed.
-        `CheckpointStore.commit` sets them.
-    """
+    """Everything about a checkpoint but the numbers."""
 
     step: int
     model: ModelSpec

@@ -48,21 +48,6 @@ class _Found(NamedTuple):
 class OwnerMark:
     """The mark of one owner, for one process.
 
-    Parameters
-    ----------
-    files : FileStore
-        The directory.
-    name : str
-        The file there that is the mark.
-    owner : Owner
-        Who has put the mark there, and for whom this process works.
-    who : str
-        This process, for people.
-    read : callable
-        Returns what the file says, None if there is none; CheckpointError or UsageError if it is damaged.
-    check : callable
-        Called several times a second; raises to end a wait.
-
     Notes
     -----
     `find` blocks until the mark is seen, for 8 s at most, `confirm` for 2 s; where this process may not read the file,

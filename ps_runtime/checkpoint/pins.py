@@ -30,13 +30,6 @@ _NAME = re.compile(r"step_(\d+)\.at_(\d+)\.[\w-]+\.[0-9a-f]+")
 class Pins:
     """The pins of one model_dir.
 
-    Parameters
-    ----------
-    files : FileStore
-        Of the model_dir.
-    clock : callable
-        Returns Unix time.
-
     Notes
     -----
     Thread-safe. While it holds any, one thread renews them all.

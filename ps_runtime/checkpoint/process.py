@@ -14,20 +14,7 @@ __all__ = ["ProcessId"]
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """One life of one process.
-
-    Parameters
-    ----------
-    host : str
-        For people.
-    boot : str
-        Differs between hosts, boots of a host and its containers: within one, pids mean the same.
-        Empty where the operating system does not tell (it has no ``/proc``).
-    pid : int
-        As the operating system counts processes.
-    started : int
-        Start of the process in ticks since the boot; tells it from a later process of the same pid.
-    """
+    """One life of one process."""
 
     host: str
     boot: str

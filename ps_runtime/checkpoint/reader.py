@@ -36,13 +36,6 @@ class WantedRows(NamedTuple):
 class CheckpointReader:
     """The checkpoint of one step, open for reading.
 
-    Parameters
-    ----------
-    store : CheckpointStore
-        Where the checkpoint is.
-    step : int
-        Of a committed checkpoint.
-
     Raises
     ------
     CheckpointError

@@ -87,23 +87,7 @@ def measured(metrics: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRecord:
-    """One checkpoint, evaluated.
-
-    Parameters
-    ----------
-    name : str
-        Of the EvalSpec.
-    global_step : int
-        Of the checkpoint.
-    checkpoint_saved_at : float
-        ``saved_at`` of its manifest: it tells this checkpoint from another one of the same step.
-    metrics : mapping of str to float
-        What was measured, ``loss`` among it.
-    evaluated_at : float
-        Unix time.
-    input_digest : str
-        Differs for other examples, batches or numbers of them; empty where that cannot be known.
-    """
+    """One checkpoint, evaluated."""
 
     name: str
     global_step: int
@@ -125,13 +109,6 @@ class EvaluationRecord:
 
 class EvaluationLog:
     """``model_dir/evaluations.jsonl``: every evaluation of a model_dir, a line each.
-
-    Parameters
-    ----------
-    model_dir : str
-        A local path, or any URL that fsspec knows.
-    fence : callable, optional
-        Called right before a line is appended; if it raises, there is no such line.
 
     Notes
     -----

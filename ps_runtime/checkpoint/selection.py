@@ -21,17 +21,7 @@ _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Available:
-    """What there is to choose from.
-
-    Parameters
-    ----------
-    where : str
-        The model_dir, as people may read it.
-    steps : sequence of int
-        Of its checkpoints, ascending.
-    best : int or None
-        Step of the best one, whether its checkpoint is still there or not; None if none was chosen yet.
-    """
+    """What there is to choose from."""
 
     where: str
     steps: Sequence[int]

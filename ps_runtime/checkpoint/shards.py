@@ -27,17 +27,7 @@ GroupSlots = Sequence[Mapping[str, FloatArray]]
 def shard_tensors(
     layout: ShardLayout, arena: NDArray[np.uint8], slots: GroupSlots
 ) -> tuple[dict[str, NDArray[Any]], tuple[TensorEntry, ...]]:
-    """Return what a checkpoint holds of a shard: views by key, no copies, and an entry of the manifest for each.
-
-    Parameters
-    ----------
-    layout : ShardLayout
-        Which rows of which variables the shard holds.
-    arena : (layout.nbytes,) array of uint8
-        The weights.
-    slots : GroupSlots
-        The slots of the optimizers.
-    """
+    """Return what a checkpoint holds of a shard: views by key, no copies, and an entry of the manifest for each."""
     tensors: dict[str, NDArray[Any]] = {}
     entries = []
     for piece, slot, view in _views(layout, arena, slots):
@@ -50,15 +40,7 @@ def shard_tensors(
 
 
 def table_tensors(table: Table, index: int) -> tuple[dict[str, NDArray[Any]], tuple[TableEntry, ...]]:
-    """Return what a checkpoint holds of a table: copies by key, and an entry of the manifest for each.
-
-    Parameters
-    ----------
-    table : Table
-        The shard's part of the table.
-    index : int
-        Of the shard.
-    """
+    """Return what a checkpoint holds of a table: copies by key, and an entry of the manifest for each."""
     tensors = table.tensors()
     entries = [TableEntry(table.spec.name, name, a.dtype.name, a.shape, index) for name, a in tensors.items()]
     return dict(zip((entry.key for entry in entries), tensors.values(), strict=True)), tuple(entries)
@@ -104,21 +86,6 @@ def load_shard(
     tables: Sequence[Table] = (),
 ) -> None:
     """Fill a shard from a checkpoint that any number of ps wrote. Blocks.
-
-    Parameters
-    ----------
-    reader : CheckpointReader
-        Of the checkpoint to restore.
-    layout : ShardLayout
-        Of this shard, now.
-    model : ModelSpec
-        The model that is trained now; the checkpoint's must be the same.
-    arena : (layout.nbytes,) array of uint8
-        Changed in place.
-    slots : GroupSlots
-        Changed in place.
-    tables : sequence of Table
-        This shard's part of each table of `model`; changed in place.
 
     Raises
     ------

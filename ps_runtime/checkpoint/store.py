@@ -43,15 +43,6 @@ _STEP = re.compile(r"step_(\d{8,})")
 class CheckpointStore:
     """The checkpoints of one model_dir.
 
-    Parameters
-    ----------
-    model_dir : str
-        A local path, or any URL that fsspec knows.
-    clock : callable
-        Returns Unix time; of this host.
-    fence : callable, optional
-        Called right before a shard or a manifest has its name; if it raises, that is not written.
-
     Notes
     -----
     Every call blocks. Any number of readers, on any hosts; the shards of a step may be written by several processes,
@@ -126,15 +117,6 @@ class CheckpointStore:
     def write_shard(self, step: int, index: int, num_shards: int, tensors: Mapping[str, Any]) -> ShardFile:
         """Write the tensors of one shard; they become a part of a checkpoint by `commit`.
 
-        Parameters
-        ----------
-        step : int
-            global_step of the cut.
-        index, num_shards : int
-            Which shard of how many.
-        tensors : mapping of key to array
-            Any layout and byte order; C-contiguous native ones are not copied.
-
         Raises
         ------
         CheckpointError
@@ -181,18 +163,6 @@ class CheckpointStore:
         self, keep_max: int | None, keep_every_n_hours: float, now: float, protected: Set[int] = frozenset()
     ) -> list[int]:
         """Remove old checkpoints; return their steps.
-
-        Parameters
-        ----------
-        keep_max : int or None
-            How many of the newest stay; None or 0 for all.
-        keep_every_n_hours : float
-            > 0. Beside them, the first checkpoint of every such period stays for good. Periods count from the first
-            checkpoint of the model_dir, and the one that it begins keeps none.
-        now : float
-            Unix time, to tell living pins from stale ones.
-        protected : set of int
-            Steps that stay whatever their age.
 
         Notes
         -----

@@ -30,21 +30,6 @@ def table_blocks(
 ) -> Iterator[Block]:
     """Yield what one shard file holds of a table, as `Table.load` takes it; each block overwrites the one before.
 
-    Parameters
-    ----------
-    spec : TableSpec
-        Of the table, as the manifest has it.
-    part : TablePart
-        What the file holds, by the name of the tensor.
-    num_shards : int
-        How many shards the checkpoint has.
-    slots : collection of str
-        Which slots are read beside the weights.
-    read : Read
-        Reads rows of tensors of the file.
-    path : str
-        Of the file, for errors.
-
     Raises
     ------
     CheckpointError

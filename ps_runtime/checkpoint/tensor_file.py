@@ -64,15 +64,6 @@ def write_tensors(files: FileStore, name: str, tensors: Mapping[str, Any]) -> tu
 class TensorFile:
     """An open shard file.
 
-    Parameters
-    ----------
-    files : FileStore
-        The directory of the checkpoint.
-    name : str
-        The file.
-    nbytes, checksum : int, str
-        What `write_tensors` returned for it.
-
     Raises
     ------
     CheckpointError

@@ -84,15 +84,7 @@ def encode_tensor_header(tensors: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def header_nbytes(beginning: bytes, file_nbytes: int) -> int:
-    """Return how many bytes the header takes, its length included; ValueError if the file has not as many.
-
-    Parameters
-    ----------
-    beginning : bytes
-        The first `LENGTH_BYTES` of the file.
-    file_nbytes : int
-        Size of the whole file.
-    """
+    """Return how many bytes the header takes, its length included; ValueError if the file has not as many."""
     nbytes = LENGTH_BYTES + int.from_bytes(beginning, "little")
     if nbytes > file_nbytes:
         raise ValueError(f"its header should have {nbytes} bytes, the file has {file_nbytes}")
@@ -100,15 +92,7 @@ def header_nbytes(beginning: bytes, file_nbytes: int) -> int:
 
 
 def decode_tensor_header(header: bytes, file_nbytes: int) -> dict[str, TensorPlace]:
-    """Read what `encode_tensor_header` wrote; ValueError, TypeError or KeyError where it cannot be.
-
-    Parameters
-    ----------
-    header : bytes
-        As many as `header_nbytes` says.
-    file_nbytes : int
-        No tensor lies beyond.
-    """
+    """Read what `encode_tensor_header` wrote; ValueError, TypeError or KeyError where it cannot be."""
     entries = json.loads(header[LENGTH_BYTES:])
     if not isinstance(entries, dict):
         raise ValueError(f"expected an object, got {entries!r}")

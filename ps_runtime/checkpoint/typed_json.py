@@ -34,17 +34,6 @@ def from_json(data: bytes | str) -> Any:
 def as_kind(kind: type[T], value: Any, key: str) -> T:
     """Return `value`, which JSON gave, as a `kind`.
 
-    Parameters
-    ----------
-    kind : type
-        A frozen dataclass, with its fields and no others, or a TypedDict, which lets other keys through. Their fields
-        are such classes, `str`, `int` of at least 0, finite `float`, `UnixTime`, mappings to these, unions of one of
-        them with None, and `Any`.
-    value : JSON value
-        What to read.
-    key : str
-        Where it stands, for the error.
-
     Raises
     ------
     ValueError

@@ -22,19 +22,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WaitingMetrics:
-    """Metrics of one step.
-
-    Parameters
-    ----------
-    run_id : str
-        The MLflow run that they belong to.
-    step : int
-        global_step.
-    time : float
-        When they were measured, Unix time.
-    values : mapping of str to float
-        By name.
-    """
+    """Metrics of one step."""
 
     run_id: str
     step: int

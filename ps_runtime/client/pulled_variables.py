@@ -22,17 +22,6 @@ REPLY_TIMEOUT_SECS = 60.0
 class PulledVariables:
     """The variables of a model, one version of each shard.
 
-    Parameters
-    ----------
-    shards : ShardClients
-        Opened.
-    model : ModelSpec
-        Names, shapes and dtypes of the variables that the shards hold.
-    layouts : sequence of ShardLayout
-        Of each ps.
-    in_place : bool
-        Whether to read the memory of a ps in place where that can be: while it is being written.
-
     Notes
     -----
     `variables` holds views that `finish` refreshes in place. Not thread-safe.
@@ -55,15 +44,7 @@ class PulledVariables:
         self.variables: Mapping[str, NDArray[Any]] = self._find(model)
 
     def start(self, log: bytes, *, is_told: bool = False) -> None:
-        """Ask for what must be asked for; nothing else may be asked of the ps before `finish`.
-
-        Parameters
-        ----------
-        log : bytes
-            What was decided, for the ps other than ps-0.
-        is_told : bool
-            Whether they have carried it out already: then nothing is asked of one whose memory can be read.
-        """
+        """Ask for what must be asked for; nothing else may be asked of the ps before `finish`."""
         for index, layout in enumerate(self._layouts):
             shard = self._shards[index]
             if (is_told or index == 0) and shard.connection.arena is not None:

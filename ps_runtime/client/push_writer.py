@@ -44,19 +44,7 @@ class _Body:
 
 
 class PushWriter:
-    """Writes pushes to one shard.
-
-    Parameters
-    ----------
-    layout : ShardLayout
-        Where each variable lies in the arena of this shard.
-    num_optimizers : int
-        Of the model; a push carries a learning rate for each.
-    tables : sequence of TableSpec
-        All of the model.
-    splits : Splits
-        Over all shards.
-    """
+    """Writes pushes to one shard."""
 
     def __init__(self, layout: ShardLayout, num_optimizers: int, tables: Sequence[TableSpec], splits: Splits) -> None:
         self._layout = layout
@@ -72,19 +60,7 @@ class PushWriter:
     def write(
         self, connection: Connection, gradients: Gradients, learning_rates: Sequence[float], num_examples: int
     ) -> PushBuffer:
-        """Return a push for `connection`, in its memory if it has any for that. Valid until the next call.
-
-        Parameters
-        ----------
-        connection : Connection
-            To the ps of this shard.
-        gradients : Gradients
-            Whole ones; the parts of this shard are taken. What is not named is left alone.
-        learning_rates : sequence of float
-            Of each optimizer of the model.
-        num_examples : int
-            That the gradient was computed on.
-        """
+        """Return a push for `connection`, in its memory if it has any for that. Valid until the next call."""
         rows = [self._rows_of(table, gradients.get(table.name)) for table in self._tables]
         body = self._body(connection, [len(ids) for ids, _, _ in rows])
         push = body.push

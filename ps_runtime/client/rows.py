@@ -23,15 +23,6 @@ Ids = NDArray[np.int64]
 class RowClient:
     """Pulls rows; some of them ahead of time. A `RowSource` for calls of model_fn.
 
-    Parameters
-    ----------
-    shards : ShardClients
-        Of this role; opened.
-    tables : sequence of TableSpec
-        All of the model.
-    splits : Splits
-        Over as many shards.
-
     Notes
     -----
     Not thread-safe. The ids of a pull are those of a shard in the order in which they are given.

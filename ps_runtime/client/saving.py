@@ -24,15 +24,6 @@ __all__ = ["SavingClient"]
 class SavingClient:
     """What only the chief may ask of the ps.
 
-    Parameters
-    ----------
-    shards : ShardClients
-        Opened, with the purpose SAVE.
-    model : ModelSpec
-        Names, shapes and dtypes of the variables that the shards hold.
-    timeout_secs : float
-        For each request but `await_cut`.
-
     Notes
     -----
     Every call blocks. Not thread-safe.

@@ -65,17 +65,6 @@ class Identity:
 class ShardClient:
     """One shard, as a role sees it.
 
-    Parameters
-    ----------
-    dial : callable
-        Opens a new Connection to the ps.
-    identity : Identity
-        Who the role is, and that it knows the job's token.
-    check : callable
-        Called at least every `SLICE_SECS` of a wait; raises to end the role.
-    reconnect_secs : float
-        How long to try to reach a ps that nobody answers for, or whose connection broke.
-
     Notes
     -----
     Not thread-safe. A request that a broken connection swallowed is sent again: each is idempotent on the ps.
@@ -220,19 +209,7 @@ class ShardClient:
 
 
 class ShardClients:
-    """The clients of one role of all shards, in their order.
-
-    Parameters
-    ----------
-    dials : sequence of callable
-        One for each ps, in their order; each opens a new Connection.
-    identity : Identity
-        Who the role is, and that it knows the job's token.
-    check : callable
-        Called at least every `SLICE_SECS` of a wait; raises to end the role.
-    timeout_secs : float
-        How long each ps may take to let this role in.
-    """
+    """The clients of one role of all shards, in their order."""
 
     def __init__(
         self, dials: Sequence[Dial], identity: Identity, check: Callable[[], None], timeout_secs: float

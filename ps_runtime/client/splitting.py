@@ -17,11 +17,6 @@ _NUM_KNOWN = 64
 class Splits:
     """Splits arrays of ids over shards, and remembers those of late.
 
-    Parameters
-    ----------
-    num_shards : int
-        Ps of the job; each holds one shard.
-
     Notes
     -----
     Not thread-safe. An array is known by its identity: it must not change.

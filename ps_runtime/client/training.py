@@ -49,19 +49,6 @@ class JobEnd:
 class TrainingClient:
     """Pulls and pushes all shards of a model.
 
-    Parameters
-    ----------
-    shards : ShardClients
-        Opened, with the purpose TRAIN.
-    model : ModelSpec
-        Names, shapes and dtypes of the variables that the shards hold.
-    start_timeout_secs : float
-        How long ps-0 may hold the first grant: until the variables have their values.
-    hold_timeout_secs : float
-        How long it may hold a later one: while a cut is made, or while others use the last tickets.
-    in_place : bool
-        Whether to read the memory of a ps in place where that can be: see `Hogwild`.
-
     Notes
     -----
     Not thread-safe. `variables` holds views that `pull` refreshes in place; with one worker the whole is deterministic.
@@ -152,17 +139,6 @@ class TrainingClient:
 
         Blocks until the others have it, but not for ps-0; nothing else may be asked of it before `finish_push`.
 
-        Parameters
-        ----------
-        gradients : mapping of name to array or RowGradient
-            Variables and tables that are not named are left alone.
-        learning_rates : sequence of float
-            Of each optimizer of the model.
-        num_examples : int
-            Rows of the batch.
-        versions : sequence of int
-            What the gradient was computed on: as the pull returned it.
-
         Raises
         ------
         NanGradientError
@@ -243,13 +219,7 @@ class TrainingClient:
         self._shards[0].request(Message(Kind.INPUT_ENDED, step=num_batches), "take the end", REPLY_TIMEOUT_SECS)
 
     def leave(self, *, begins_again: bool = False) -> None:
-        """Tell every ps that this life of the replica is over; a ps that is gone is no error. Not within a step.
-
-        Parameters
-        ----------
-        begins_again : bool, optional
-            Whether the replica goes on with another life; else the job is over.
-        """
+        """Tell every ps that this life of the replica is over; a ps that is gone is no error. Not within a step."""
         flags = BEGINS_AGAIN if begins_again else 0
         for index in range(len(self._shards)):
             self._shards[index].say_last(Message(Kind.LEAVE, flags=flags), GOOD_BYE_SECS)

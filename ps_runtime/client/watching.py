@@ -10,15 +10,7 @@ __all__ = ["WatchingClient"]
 
 
 class WatchingClient:
-    """Waits for news of ps-0. What is true stands on disk; this only says when to look.
-
-    Parameters
-    ----------
-    shard : ShardClient
-        To ps-0, not opened yet, with the purpose WATCH.
-    timeout_secs : float
-        How long ps-0 may take to let this role in. That it has left already is no error: training may be over.
-    """
+    """Waits for news of ps-0. What is true stands on disk; this only says when to look."""
 
     def __init__(self, shard: ShardClient, timeout_secs: float) -> None:
         self._shard = shard
@@ -33,13 +25,7 @@ class WatchingClient:
             self.transport = shard.connection.transport
 
     def wait(self, seen_step: int, timeout_secs: float) -> bool:
-        """Wait until there is a checkpoint later than `seen_step`, the job is finished, or the time is over.
-
-        Returns
-        -------
-        bool
-            False, at once, when ps-0 is gone.
-        """
+        """Wait until there is a checkpoint later than `seen_step`, the job is finished, or the time is over."""
         if self._is_gone:
             return False
         try:

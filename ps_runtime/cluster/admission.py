@@ -67,19 +67,7 @@ def check_capacity(client: Client, num_roles: int, check: Callable[[], None] = n
 
 @dataclass(frozen=True)
 class AdmissionPolicy:
-    """Whether and how long to wait for a slot for each role.
-
-    Parameters
-    ----------
-    timeout_secs : float
-        For another job that is starting, and then for slots that are taken now to become free.
-    waits_for_slots : bool
-        Whether to wait where slots are taken; else that is an error at once.
-    say : callable
-        Told what is waited for, once for each thing.
-    is_kept : bool
-        Whether the cluster replaces workers that it has lost: it is waited for, though it has too few slots in all.
-    """
+    """Whether and how long to wait for a slot for each role."""
 
     timeout_secs: float
     waits_for_slots: bool = True
@@ -97,19 +85,6 @@ def admission(
     among equals the roles spread over as many workers as there are. Jobs that wait are admitted one after the other, so
     that a large one is not passed over for ever; meanwhile what is free goes to roles that other jobs have lost
     (`free_now`).
-
-    Parameters
-    ----------
-    client : Client
-        Of the cluster.
-    num_roles : int
-        Slots to find, at least 1.
-    policy : AdmissionPolicy
-        How long to wait for another job that starts, and for slots.
-    check : callable
-        Called at least once a second; raises to end the wait.
-    most : int, optional
-        Slots to give if there are more than `num_roles`; by default none.
 
     Raises
     ------
@@ -147,17 +122,6 @@ def free_now(
 
     That one is starting, or goes back; it is not waited for. There are no slots if the connection to the
     scheduler breaks, of which the owner of a job hears from others.
-
-    Parameters
-    ----------
-    client : Client
-        Of the cluster.
-    check : callable
-        Called several times a second; raises to end the questions to the scheduler.
-    host : str or None
-        Give slots of this host only; None: of any.
-    has_turn : bool, optional
-        Whether it is this job's turn already, so that no other one chooses meanwhile.
 
     Raises
     ------
@@ -287,11 +251,6 @@ def silent(workers: Mapping[str, Any]) -> frozenset[str]:
     """Return the addresses of those Dask workers that the scheduler has not heard from for a while.
 
     A process that is stopped, or whose host is gone, stays in the list of the scheduler for minutes.
-
-    Parameters
-    ----------
-    workers : mapping of str to mapping
-        By address, as ``scheduler_info`` describes them.
     """
     newest = max((worker["last_seen"] for worker in workers.values()), default=0.0)
     limit = _silent_secs(workers)

@@ -29,17 +29,6 @@ GONE = "the connection to it broke; look at its log, start it, then run the same
 def ask(node: Client | Worker, question: Question[T], check: Callable[[], None], action: str = "answer") -> T:
     """Return the answer to a question. Blocks for a message there and back.
 
-    Parameters
-    ----------
-    node : Client or Worker
-        Connected to the scheduler.
-    question : callable
-        What to ask.
-    check : callable
-        Called several times a second; raises to end the wait.
-    action : str, optional
-        What the scheduler does by its answer, for the error text.
-
     Raises
     ------
     RoleFailedError
@@ -66,13 +55,6 @@ def put(node: Client | Worker, question: Question[T]) -> Future[T]:
     """Put a question, and return the answer to come, for which whoever asks has a limit. Does not block.
 
     It is put again where Dask gave up its connection, which it does after 30 s, to a scheduler that is silent.
-
-    Parameters
-    ----------
-    node : Client or Worker
-        Connected to the scheduler.
-    question : callable
-        What to ask.
     """
     loop: Any = node.loop
     return asyncio.run_coroutine_threadsafe(_answer(node, question), loop.asyncio_loop)

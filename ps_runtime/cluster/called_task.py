@@ -26,15 +26,7 @@ __all__ = ["Surroundings", "call_role"]
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a function has of the cluster that calls it.
-
-    Parameters
-    ----------
-    check : callable
-        Raises StoppedError when it is to end.
-    barrier : EventBarrier or None
-        Where it waits for the others that have one.
-    """
+    """What a function has of the cluster that calls it."""
 
     check: Callable[[], None]
     barrier: EventBarrier | None
@@ -42,17 +34,6 @@ class Surroundings:
 
 def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId] | None) -> None:
     """Call a function as one task. The body of a Dask task.
-
-    Parameters
-    ----------
-    pickled : bytes
-        The function, as `psflow.ps_runtime.shipping` writes it.
-    role : RoleId
-        Which task this is.
-    topic : str
-        How the names of its events begin.
-    others : sequence of RoleId or None
-        For whom it waits at the barrier; None: it has no barrier.
 
     Raises
     ------

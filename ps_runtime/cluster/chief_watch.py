@@ -31,17 +31,6 @@ class ChiefWatch:
 
     Time counts only as far as somebody looks: a process that was stopped itself knows nothing of the chief.
 
-    Parameters
-    ----------
-    role : str
-        Of this process, for the error.
-    chief : str
-        What the log and the error call the chief.
-    ask : callable
-        Returns a coroutine that ends once the chief has answered, and raises if it cannot be asked.
-    clock : callable, optional
-        Returns seconds that never go back.
-
     Notes
     -----
     Not thread-safe. One question is under way at a time, so a chief that was stopped has one answer to give.

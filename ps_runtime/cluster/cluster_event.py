@@ -17,15 +17,6 @@ class ClusterEvent:
 
     Dask counts the timeout of a wait in the scheduler; one that is stopped never lets the wait end.
 
-    Parameters
-    ----------
-    node : Client or Worker
-        Connected to the scheduler.
-    name : str
-        All events of one name are one.
-    check : callable
-        Called several times a second while the scheduler does not answer; raises to end the wait.
-
     Notes
     -----
     Each call blocks, and raises, as `ask` does. Thread-safe.

@@ -64,18 +64,6 @@ def open_cluster(
 ) -> Iterator[Client]:
     """Connect to a Dask cluster.
 
-    Parameters
-    ----------
-    address : str or None
-        Of the scheduler; None starts a cluster of `num_slots` processes with one thread each, on loopback, which this
-        process alone can use: it has a certificate of its own, and no dashboard.
-    num_slots : int
-        Workers of a cluster of our own to start and to wait for; ignored if `address` is given.
-    timeout_secs : float, optional
-        For the workers of a cluster of our own to come up.
-    warn : callable, optional
-        Takes the `tls_fault` of a scheduler at `address`, if it has one. Default: log it.
-
     Raises
     ------
     UsageError

@@ -25,13 +25,6 @@ class Departure(WorkerPlugin):
 
     Dask cancels what a worker runs, and ends its connections, as soon as it closes: on SIGTERM, or when it is retired.
     Only its plugins are waited for.
-
-    Parameters
-    ----------
-    worker : Worker
-        That the role runs on.
-    tell : callable
-        Tells the owner of the job that the role leaves; called once or twice, in any thread.
     """
 
     def __init__(self, worker: Worker, tell: Callable[[], None]) -> None:

@@ -49,19 +49,6 @@ def arrivals(role: RoleId) -> list[str]:
 class EventBarrier:
     """Where tasks wait for each other, as often as they like.
 
-    Parameters
-    ----------
-    event : callable
-        Returns the event of a name.
-    role : RoleId
-        The task that has this barrier.
-    others : sequence of RoleId
-        For whom it waits.
-    has_ended : callable
-        Whether one of them has ended, and will not come.
-    check : callable
-        Called several times a second; raises to end the wait.
-
     Notes
     -----
     Not thread-safe. A task sets its event of this call, and waits for those of the others. When it does so, all others

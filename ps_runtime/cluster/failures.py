@@ -26,28 +26,14 @@ SCHEDULER_LOST = "scheduler-connection-lost"
 
 
 def scheduler_loss(client: Client, error: CancelledError) -> RoleFailedError | None:
-    """Return what to say if a task counts as cancelled because the scheduler is gone; None if somebody cancelled it.
-
-    Parameters
-    ----------
-    client : Client
-        Of the cluster.
-    error : CancelledError
-        What the task ended with.
-    """
+    """Return what to say if a task counts as cancelled because the scheduler is gone; None if somebody cancelled it."""
     if getattr(error, "reason", None) != SCHEDULER_LOST:
         return None
     return scheduler_gone(client)
 
 
 def root_cause(errors: Sequence[tuple[RoleId, BaseException]]) -> RoleFailedError:
-    """Return the error that the others follow from: a peer that vanishes, or a stop, is a consequence where it can be.
-
-    Parameters
-    ----------
-    errors : sequence of (role, error)
-        Of all roles that have failed, at least one; of equals the first counts.
-    """
+    """Return the error that the others follow from: a peer that vanishes, or a stop, is a consequence where it can be."""
     role, error = min(errors, key=lambda item: isinstance(item[1], TransportError | StoppedError))
     if isinstance(error, RoleFailedError):
         return error

@@ -19,17 +19,6 @@ class SchedulerFence:
     A process that is stopped does not notice. When it goes on, its Dask worker may be gone for the scheduler and its
     role be another's, though it has not heard so yet.
 
-    Parameters
-    ----------
-    worker : Worker
-        That the role runs on.
-    key : object
-        Of its task.
-    role : str
-        What error texts call it.
-    check : callable
-        Called several times a second; raises to end the role.
-
     Notes
     -----
     Thread-safe.

@@ -24,13 +24,6 @@ def fetched(slots: Slots, future: Future[T]) -> concurrent.futures.Future[T]:
 
     Apart from what the task raises, so that nobody takes a scheduler that hangs for a failure of the task.
 
-    Parameters
-    ----------
-    slots : Slots
-        Of the cluster, which is asked meanwhile. A large result takes as long as it takes.
-    future : Future
-        Of a task that has ended. If its Dask worker is lost meanwhile, Dask makes the result again.
-
     Raises
     ------
     RoleFailedError

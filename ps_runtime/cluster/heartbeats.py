@@ -16,37 +16,13 @@ __all__ = ["heartbeat_of", "pulse_shown"]
 
 
 def heartbeat_of(worker: Mapping[str, Any], topic: str, life: RunningLife) -> Heartbeat:
-    """Return the last heartbeat of a Dask worker for a life on it.
-
-    Parameters
-    ----------
-    worker : mapping of str to object
-        What the scheduler says of the Dask worker (``identity``).
-    topic : str
-        Of the events of the job.
-    life : RunningLife
-        Which life.
-    """
+    """Return the last heartbeat of a Dask worker for a life on it."""
     return Heartbeat(worker["last_seen"], worker["metrics"].get(_metric(topic, life.role, life.incarnation)))
 
 
 @contextmanager
 def pulse_shown(worker: Worker, topic: str, role: RoleId, incarnation: int, pulse: Pulse) -> Iterator[None]:
-    """Have the heartbeats of a Dask worker tell the pulse of a role as long as the block lasts.
-
-    Parameters
-    ----------
-    worker : Worker
-        That the role runs on.
-    topic : str
-        Of the events of the job, which tells it from others.
-    role : RoleId
-        Whose pulse it is.
-    incarnation : int
-        Which life of the role this is.
-    pulse : Pulse
-        Of the thread of the role.
-    """
+    """Have the heartbeats of a Dask worker tell the pulse of a role as long as the block lasts."""
     name = _metric(topic, role, incarnation)
 
     def show() -> None:  # in a new dict: the worker may be in the middle of the present one

@@ -66,17 +66,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OwnProgram:
-    """What a process has of the job itself, beside what the chief sends.
-
-    Parameters
-    ----------
-    facts : mapping of str to str, or None
-        Settings of the program, which must be those of the chief, by name; None: this process has no program.
-    input_fn : callable or None
-        Makes the training input of a replica of this process; None: that of the chief does.
-    drive : callable
-        Makes the steps of a replica of this process.
-    """
+    """What a process has of the job itself, beside what the chief sends."""
 
     facts: Mapping[str, str] | None = None
     input_fn: Callable[..., Any] | None = None
@@ -93,23 +83,6 @@ def join(
     check: Callable[[], None] = never_stop,
 ) -> None:
     """Be the process of `role` until the chief says that the job is finished. Blocks.
-
-    Parameters
-    ----------
-    cluster : ClusterAddresses
-        To which this process belongs.
-    role : RoleId
-        Not the chief.
-    model_dir : str
-        In which the chief keeps the certificate.
-    own : OwnProgram
-        What this process has of the job itself.
-    on_event : callable
-        Takes the events of the role, in other threads than this one.
-    timeout_secs : float
-        For the chief to be there.
-    check : callable
-        Called several times a second; raises to leave.
 
     Raises
     ------

@@ -14,15 +14,7 @@ SAVING = (Role.PS, Role.CHIEF)
 
 
 class Lateness:
-    """Answers which roles take too long.
-
-    Parameters
-    ----------
-    states : mapping of RoleId to RoleState
-        Of all roles; read at each call.
-    clock : callable
-        Returns seconds that never go back.
-    """
+    """Answers which roles take too long."""
 
     def __init__(self, states: Mapping[RoleId, RoleState], clock: Callable[[], float]) -> None:
         self._states = states

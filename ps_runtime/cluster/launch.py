@@ -64,27 +64,6 @@ logger = logging.getLogger(__name__)
 class ClusterJob:
     """One attempt of a job, for the time of a ``with`` block: whatever happens, no role outlives it.
 
-    Parameters
-    ----------
-    client : Client
-        Of the cluster to run on.
-    job : JobSpec
-        The attempt; it is pickled here.
-    on_event : callable
-        Takes the events of all roles, in the order of each role, in a thread of the Dask client or in that of `join`;
-        must not block.
-    max_restarts : int, optional
-        New lives of a role within an hour, where Dask workers are lost: the role begins again on another slot, and so
-        it does after a first exception of a kind in the code of the user. While a
-        worker, the chief or the evaluator is lost the others train on; with a lost ps all training goes back to the
-        last checkpoint, and a job that saves none ends. `Supervisor` says when it goes back with the chief, too.
-    min_workers : int, optional
-        Workers without which the job does not begin, nor goes on for longer than five minutes. Default: all to begin,
-        none to go on.
-    probe_timeout_secs : float, optional
-        How long a ps, the chief or the evaluator may be silent, more than 0; then its Dask worker is ended, so it is
-        lost. One whose process computes is waited for.
-
     Notes
     -----
     `wait` may be called from any thread.
@@ -149,13 +128,6 @@ class ClusterJob:
 
         Without a slot for each role the job begins with fewer workers, if they are `min_workers` at least.
 
-        Parameters
-        ----------
-        policy : AdmissionPolicy
-            With a cluster that is full.
-        check : callable
-            Called at least once a second; raises to end the wait.
-
         Raises
         ------
         CapacityError
@@ -168,18 +140,7 @@ class ClusterJob:
             self.start_at(dict(zip(roles_to_begin(roles, len(slots)), slots, strict=True)), None, check)
 
     def start_at(self, slots: Mapping[RoleId, str], slot_of: SlotOf | None, check: Callable[[], None]) -> None:
-        """Start roles on slots that they have already, as `start` does. Blocks; WaitTimeoutError likewise.
-
-        Parameters
-        ----------
-        slots : mapping of RoleId to str
-            The Dask worker of each role of the job, but for workers that are missed; nothing else may use these
-            threads.
-        slot_of : callable or None
-            Returns where a lost role begins again, or None while it has no place; None: on any free slot.
-        check : callable
-            Called at least once a second; raises to end the wait.
-        """
+        """Start roles on slots that they have already, as `start` does. Blocks; WaitTimeoutError likewise."""
         self._hosts = {urlsplit(slot).hostname for slot in slots.values()}
         # a ps that is alone on its host with all others listens to no other one
         host = next(iter(self._hosts)) if len(self._hosts) == 1 else None
@@ -202,15 +163,6 @@ class ClusterJob:
 
     def wait(self, role: RoleId, timeout_secs: float, num_lost: int = 0) -> dict[str, Any] | None:
         """Wait for a role to end; return its report, or None if it is running still.
-
-        Parameters
-        ----------
-        role : RoleId
-            A role of the job.
-        timeout_secs : float
-            How long to wait.
-        num_lost : int, optional
-            Lives of the role that were lost, as far as the caller has heard.
 
         Raises
         ------
@@ -239,11 +191,6 @@ class ClusterJob:
 
     def join(self, check: Callable[[], None] = never_stop) -> dict[str, dict[str, Any]]:
         """Wait until all roles have ended; return their reports by name.
-
-        Parameters
-        ----------
-        check : callable
-            Called several times a second; raises to end the wait.
 
         Raises
         ------

@@ -42,17 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 def describe(cluster: ClusterAddresses, model_dir: str, program: Mapping[str, str]) -> dict[str, str]:
-    """Return what all processes of a cluster must agree on, as texts; without an evaluator, which has no say.
-
-    Parameters
-    ----------
-    cluster : ClusterAddresses
-        Where its processes are.
-    model_dir : str
-        Of the job.
-    program : mapping of str to str
-        Settings of the program, by name.
-    """
+    """Return what all processes of a cluster must agree on, as texts; without an evaluator, which has no say."""
     addresses = {f"cluster.{kind}": repr(list(names)) for kind, names in cluster.spec.as_dict().items()}
     return {**addresses, "model_dir": repr(model_dir), **program}
 
@@ -73,21 +63,6 @@ def lead(
     drive: Drive = train,
 ) -> Iterator[Led]:
     """Open a cluster that the other processes join, and close it: they are told how the block has ended, and end.
-
-    Parameters
-    ----------
-    cluster : ClusterAddresses
-        Whose chief this process is.
-    model_dir : str
-        A directory that all processes see: the certificate is there, in ``tls/``.
-    program : mapping of str to str
-        Settings of the program that all processes must agree on, by name.
-    evaluator : bool
-        Whether there is an evaluator.
-    on_event : callable
-        Takes the events of the roles of this process, in their threads.
-    drive : callable
-        Makes the steps of the chief.
 
     Raises
     ------
@@ -119,19 +94,7 @@ def lead(
 
 
 class Led:
-    """A cluster as its chief sees it.
-
-    Parameters
-    ----------
-    client : Client
-        Of it.
-    cluster : ClusterAddresses
-        Where its processes are.
-    processes : mapping of str to sequence of RoleId
-        The roles of each process, by its name.
-    refusals : mapping of str to Refusal
-        Of processes that do not join, by name; others may be added at any time.
-    """
+    """A cluster as its chief sees it."""
 
     def __init__(
         self,
@@ -147,13 +110,6 @@ class Led:
 
     def await_processes(self, timeout_secs: float, check: Callable[[], None]) -> dict[RoleId, str]:
         """Wait until all processes have joined; return the address of the Dask worker of each role. Blocks.
-
-        Parameters
-        ----------
-        timeout_secs : float
-            For the last of them.
-        check : callable
-            Called several times a second; raises to end the wait.
 
         Raises
         ------

@@ -148,19 +148,7 @@ class RoleState:
 
 
 def too_many_losses(role: RoleId, reason: str, num_losses: int, max_restarts: int) -> RoleFailedError:
-    """Return what a job fails of that allows no further life of a role.
-
-    Parameters
-    ----------
-    role : RoleId
-        Which was lost once more.
-    reason : str
-        For which.
-    num_losses : int
-        Within an hour, this one included.
-    max_restarts : int
-        How many of them are allowed, from 0.
-    """
+    """Return what a job fails of that allows no further life of a role."""
     if max_restarts == 0:
         return RoleLostError(str(role), reason)
     allowed = f"cluster.max_restarts allows {max_restarts}"

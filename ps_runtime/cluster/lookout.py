@@ -34,21 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Lookout:
-    """Hears of Dask workers that are lost, looks at the cluster now and then, and takes note of what became of roles.
-
-    Parameters
-    ----------
-    client : Client
-        Of the cluster.
-    topic : str
-        Of the events of the job.
-    supervisor : Supervisor
-        Takes the notes.
-    changed : Condition
-        Held for each use of the supervisor, and notified after each note.
-    probe_timeout_secs : float
-        How long a role may be silent; more than 0.
-    """
+    """Hears of Dask workers that are lost, looks at the cluster now and then, and takes note of what became of roles."""
 
     def __init__(
         self,

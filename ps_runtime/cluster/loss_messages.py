@@ -20,15 +20,7 @@ _inboxes: dict[str, SimpleQueue[Life]] = {}
 
 
 class LossMessages:
-    """Sends messages to the ps of a job, and waits for none: Dask tries for half a minute to reach one that is lost.
-
-    Parameters
-    ----------
-    client : Client
-        Of the cluster.
-    topic : str
-        Of the events of the job, which tells it from others.
-    """
+    """Sends messages to the ps of a job, and waits for none: Dask tries for half a minute to reach one that is lost."""
 
     def __init__(self, client: Client, topic: str) -> None:
         self._client = client
@@ -36,15 +28,7 @@ class LossMessages:
         self._under_way: set[Future[None]] = set()
 
     def send(self, slot: str, life: Life) -> None:
-        """Tell a ps that a replica is lost. Does not block; a ps that is not there any more hears nothing.
-
-        Parameters
-        ----------
-        slot : str
-            The Dask worker of the ps.
-        life : Life
-            Replica and incarnation.
-        """
+        """Tell a ps that a replica is lost. Does not block; a ps that is not there any more hears nothing."""
         loop: Any = self._client.loop
         message = asyncio.run_coroutine_threadsafe(self._send(slot, life), loop.asyncio_loop)
         self._under_way.add(message)

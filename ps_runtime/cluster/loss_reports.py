@@ -21,21 +21,7 @@ PS_0 = RoleId(Role.PS, 0)
 
 
 class LossReports:
-    """Tells each loss once, how many workers are missing, and a new ps-0 of those that it would wait for.
-
-    Parameters
-    ----------
-    client : Client
-        Of the cluster.
-    topic : str
-        Of the events of the job.
-    roles : sequence of RoleId
-        Of the job.
-    supervisor : Supervisor
-        Knows who is lost.
-    on_event : callable
-        Takes the losses after which a role begins again, and how many workers are missing; must not block.
-    """
+    """Tells each loss once, how many workers are missing, and a new ps-0 of those that it would wait for."""
 
     def __init__(
         self,

@@ -28,17 +28,7 @@ class _Kill(NamedTuple):
 
 
 class MemoryKills:
-    """Hears of these Dask workers, from `open` to `close`.
-
-    Parameters
-    ----------
-    client : Client
-        Of the cluster.
-    presence : Presence
-        Knows the limits of Dask workers.
-    clock : callable, optional
-        In seconds.
-    """
+    """Hears of these Dask workers, from `open` to `close`."""
 
     def __init__(self, client: Client, presence: Presence, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
@@ -56,13 +46,7 @@ class MemoryKills:
             self._client.unsubscribe_topic(TOPIC)
 
     def reasons(self, slots: Mapping[RoleId, str]) -> dict[RoleId, str]:
-        """Return why roles are lost if their Dask workers go now, and what to do: those that are killed so.
-
-        Parameters
-        ----------
-        slots : mapping of RoleId to str
-            The Dask workers of roles.
-        """
+        """Return why roles are lost if their Dask workers go now, and what to do: those that are killed so."""
         since = self._clock() - END_SECS
         killed = {role: kill for role, slot in slots.items() if (kill := self._kills.get(slot)) and kill.at >= since}
         return {role: f"{kill.sentence}; {self._advice(role)}" for role, kill in killed.items()}

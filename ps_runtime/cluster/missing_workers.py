@@ -13,13 +13,6 @@ __all__ = ["num_missing", "roles_to_begin", "shortage", "slots_needed"]
 def slots_needed(roles: Sequence[RoleId], min_workers: int | None) -> int:
     """Return how many slots a job needs to begin.
 
-    Parameters
-    ----------
-    roles : sequence of RoleId
-        Of the job.
-    min_workers : int or None
-        Workers without which it does not begin; None: all.
-
     Examples
     --------
     >>> from psflow.ps_runtime.specs.roles import job_roles
@@ -44,17 +37,7 @@ def num_missing(supervisor: Supervisor) -> int:
 
 
 def shortage(supervisor: Supervisor, num_workers: int, min_workers: int | None) -> str:
-    """Return that too few workers are there; "" if they are enough to go on.
-
-    Parameters
-    ----------
-    supervisor : Supervisor
-        Of the job.
-    num_workers : int
-        Workers of the job; one that has come to its end counts as there.
-    min_workers : int or None
-        Workers without which it does not go on; None: none.
-    """
+    """Return that too few workers are there; "" if they are enough to go on."""
     num_there = num_workers - num_missing(supervisor)
     if min_workers is None or num_there >= min_workers:
         return ""

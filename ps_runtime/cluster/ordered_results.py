@@ -34,18 +34,6 @@ def ordered_results(
 ) -> Generator[Result, None, None]:
     """Yield ``function(common, partition)`` for each partition, in order, as a cluster computes them. Blocks.
 
-    Parameters
-    ----------
-    client : Client
-        Of the cluster.
-    function : callable
-        Computes a partition in a Dask worker; may be called again.
-    common : object
-        What all partitions have in common; it can be pickled. Each worker gets one, which its partitions share, and
-        drops it when the results end.
-    partitions : iterator
-        Read as far as the window takes them. ``str`` of one says what it is, for error texts.
-
     Raises
     ------
     UsageError

@@ -21,15 +21,6 @@ LOOK_SECS = 5.0
 class Presence:
     """Finds out which Dask workers are gone.
 
-    Parameters
-    ----------
-    client : Client
-        Connected to the scheduler to ask.
-    clock : callable
-        In seconds.
-    look_secs : float, optional
-        Between two questions.
-
     Notes
     -----
     Not thread-safe.

@@ -49,20 +49,6 @@ class Probe:
     What is silent is not always dead: a library that computes for long without letting go of Python's lock silences a
     process, too. So its nanny looks whether it uses a processor. Where it does, it is waited for.
 
-    Parameters
-    ----------
-    client : Client
-        Of the cluster.
-    topic : str
-        Of the events of the job.
-    timeout_secs : float
-        How long a role may be silent; more than 0.
-    note : callable
-        Told of a life that hangs, and how, before its Dask worker is ended; in a thread of the Dask client. Returns
-        whether it runs still: its nanny was asked meanwhile, and something else may run on the Dask worker by now.
-    clock : callable, optional
-        In seconds.
-
     Notes
     -----
     Not thread-safe.
@@ -88,15 +74,7 @@ class Probe:
         """By the address of the Dask worker."""
 
     def look(self, lives: Collection[RunningLife], workers: Mapping[str, Any]) -> None:
-        """Look at the heartbeats of lives, if there are newer ones. Does not block.
-
-        Parameters
-        ----------
-        lives : collection of RunningLife
-            That may hang.
-        workers : mapping of str to mapping
-            All Dask workers by address, as the scheduler has described them last; a new mapping each time.
-        """
+        """Look at the heartbeats of lives, if there are newer ones. Does not block."""
         for slot in [slot for slot, under_way in self._under_way.items() if under_way.done()]:
             _take(self._under_way.pop(slot))
         if workers is self._workers:
@@ -161,16 +139,7 @@ class Probe:
 
 
 async def is_busy(what: Action, dask_worker: Nanny) -> bool:
-    """Return whether the process that a nanny has started uses a processor, or would. Watches it for two seconds.
-
-    Parameters
-    ----------
-    what : str
-        Its role does not do. While a process does not answer, also one that waits for a processor, or for a disk, is
-        busy: there may be far too many others.
-    dask_worker : Nanny
-        Dask gives it under this name to what it runs there.
-    """
+    """Return whether the process that a nanny has started uses a processor, or would. Watches it for two seconds."""
     if dask_worker.pid is None:
         return False
     try:

@@ -34,28 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Restarting:
-    """Gives each role that waits for a life a free slot of the cluster; never waits for one itself.
-
-    Parameters
-    ----------
-    client : Client
-        Of the cluster.
-    supervisor : Supervisor
-        Knows who waits.
-    submit : callable
-        Has a role begin on a slot.
-    host : str or None
-        Where the slots have to be; None: anywhere.
-    slot_of : callable, optional
-        Where roles have places of their own; else any free slot will do.
-    shortage : callable, optional
-        Returns that too few workers are there for the job to go on, as a clause; "" if they are enough.
-
-    Attributes
-    ----------
-    reserved : sequence of str
-        Dask workers with a slot that a role is about to take, one for each.
-    """
+    """Gives each role that waits for a life a free slot of the cluster; never waits for one itself."""
 
     def __init__(
         self,
@@ -84,13 +63,6 @@ class Restarting:
 
     def place(self, check: Callable[[], None], *, has_turn: bool = False) -> None:
         """Look for free slots, once a second, if somebody waits; the others train on meanwhile.
-
-        Parameters
-        ----------
-        check : callable
-            Called now and then; raises to end the search.
-        has_turn : bool, optional
-            Whether it is this job's turn to choose slots: it is being admitted, or goes back.
 
         Raises
         ------

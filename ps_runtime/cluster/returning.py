@@ -24,13 +24,6 @@ class Returning:
 
     Meanwhile these slots are free: a job that waits for some would take them.
 
-    Parameters
-    ----------
-    client : Client
-        Of the cluster.
-    supervisor : Supervisor
-        Knows whether training goes back.
-
     Notes
     -----
     Not thread-safe.
@@ -50,11 +43,6 @@ class Returning:
 
     def look(self, check: Callable[[], None]) -> None:
         """Take the turn if training goes back, and give it back later. Blocks while the scheduler is asked.
-
-        Parameters
-        ----------
-        check : callable
-            Called several times a second; raises to end the questions to the scheduler.
 
         Raises
         ------

@@ -61,21 +61,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RoleCall:
-    """One function to call.
-
-    Parameters
-    ----------
-    role : RoleId
-        Under which name.
-    address : str
-        ``host:port`` of the task: its process is on that host.
-    function : callable
-        What to call; it is pickled.
-    has_barrier : bool
-        Whether it is one of those that wait for each other.
-    serves : bool
-        Whether it ends with the others, which do not wait for it.
-    """
+    """One function to call."""
 
     role: RoleId
     address: str
@@ -86,13 +72,6 @@ class RoleCall:
 
 class RoleCalls:
     """Calls of functions on a Dask cluster, for the time of a ``with`` block: no task outlives it.
-
-    Parameters
-    ----------
-    client : Client
-        Of the cluster. Each call takes a process of it that does nothing else.
-    calls : sequence of RoleCall
-        What to call where.
 
     Raises
     ------

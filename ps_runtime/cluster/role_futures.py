@@ -29,17 +29,7 @@ OnOutcome = Callable[[RoleId, int, dict[str, Any] | BaseException, RoleFailedErr
 
 
 class RoleFutures:
-    """The futures of the present lives of all roles.
-
-    Parameters
-    ----------
-    client : Client
-        Of the cluster to run on.
-    job : JobSpec
-        Pickled once for all that run the user's program, and once without it for the others.
-    on_outcome : callable
-        Told how each life ended, in the thread of the Dask client's event loop; must not block.
-    """
+    """The futures of the present lives of all roles."""
 
     def __init__(self, client: Client, job: JobSpec, on_outcome: OnOutcome) -> None:
         self.topic = f"psflow-{job.job_id}-{job.attempt}"

@@ -71,25 +71,7 @@ def run_role(
     is_alone: bool,
     first_step_at: float | None = None,
 ) -> dict[str, Any]:
-    """Be `role` of a job; return its report. The body of a Dask task.
-
-    Parameters
-    ----------
-    pickled : bytes
-        The JobSpec, as `psflow.ps_runtime.shipping` writes it.
-    role : RoleId
-        Which role of the job to run.
-    incarnation : int
-        Which life of the role this is; higher than that of any earlier life.
-    topic : str
-        Where its events go.
-    addresses : sequence of Address
-        Of each ps, in order; empty for a ps.
-    is_alone : bool
-        Whether all roles of the job run on one host.
-    first_step_at : float or None
-        Unix time of the first step of the attempt; None before it.
-    """
+    """Be `role` of a job; return its report. The body of a Dask task."""
     leave_quickly()
     worker = get_worker()
     with _departure(f"psflow-{topic}-{role}", worker, lambda: context.emit(RoleLeaving())) as departure:
@@ -172,19 +154,6 @@ class Liveness:
     """Decides whether a role may go on: its task is executing, and its Dask worker is running.
 
     When the flow dies, the scheduler cancels its tasks; when the scheduler dies, the worker stops running.
-
-    Parameters
-    ----------
-    worker : Worker
-        That the role runs on.
-    key : object
-        Of its task.
-    role : str
-        What error texts call it.
-    departure : Departure, optional
-        Tells the owner that the role leaves, once its Dask worker closes.
-    finishes_step : bool
-        Whether the role may then finish its step.
     """
 
     def __init__(

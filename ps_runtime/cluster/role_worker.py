@@ -29,35 +29,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a process does not join.
-
-    Parameters
-    ----------
-    faults : tuple of str
-        What it has found wrong.
-    deadline : Deadline
-        For another process of its role to join.
-    """
+    """Why a process does not join."""
 
     faults: tuple[str, ...]
     deadline: Deadline
 
 
 class LeadingScheduler(ClosedScheduler):
-    """The scheduler in the process of the chief: tells those who join what it leads, and all in the end how it ended.
-
-    Parameters
-    ----------
-    description : dict
-        Plain data that `describe_cluster` returns to a process that joins.
-    options
-        As a Scheduler has them.
-
-    Attributes
-    ----------
-    refusals : dict of str to Refusal
-        The last one of each process, by its name.
-    """
+    """The scheduler in the process of the chief: tells those who join what it leads, and all in the end how it ended."""
 
     def __init__(self, *, description: dict[str, Any], **options: Any) -> None:
         super().__init__(**options)
@@ -88,19 +67,7 @@ class LeadingScheduler(ClosedScheduler):
 
 
 class RoleWorker(ClosedWorker):
-    """A Dask worker for the roles of one process.
-
-    Parameters
-    ----------
-    on_event : callable
-        Takes each event of these roles, in their threads, in the lock in which it is sent; must not block.
-    input_fn : callable, optional
-        Makes the training input of a replica that runs here, in the place of that of the job.
-    drive : callable
-        Makes the steps of a replica that runs here.
-    options
-        As a Worker has them.
-    """
+    """A Dask worker for the roles of one process."""
 
     def __init__(
         self,

@@ -30,15 +30,7 @@ class RunningLife(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """The last heartbeat of a Dask worker, as far as it says something of one life.
-
-    Parameters
-    ----------
-    at : float
-        When it came, by the clock of the scheduler; to be compared with another one of the same scheduler only.
-    pulse : int or None
-        Of the thread that serves, if the role has one, and it serves.
-    """
+    """The last heartbeat of a Dask worker, as far as it says something of one life."""
 
     at: float
     pulse: int | None
@@ -78,17 +70,7 @@ class Silence:
         self._silent: dict[RunningLife, _Silent] = {}
 
     def look(self, secs: float, heartbeats: Mapping[RunningLife, Heartbeat], timeout_secs: float) -> list[Hang]:
-        """Take note of the newest heartbeats; return the lives that hang. For each of these time begins anew.
-
-        Parameters
-        ----------
-        secs : float
-            Since the last look, as far as somebody could look.
-        heartbeats : mapping of RunningLife to Heartbeat
-            Of all lives that may hang; another one is forgotten.
-        timeout_secs : float
-            How long the process of a life, or the thread that serves, may be silent; more than 0.
-        """
+        """Take note of the newest heartbeats; return the lives that hang. For each of these time begins anew."""
         self._silent = {life: silent for life, silent in self._silent.items() if life in heartbeats}
         hangs = []
         for life, heartbeat in heartbeats.items():

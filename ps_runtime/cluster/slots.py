@@ -19,13 +19,7 @@ NO_WORKERS_SECS = 30.0
 
 
 class Slots:
-    """How many slots a cluster has, as its scheduler has said within the last two seconds.
-
-    Parameters
-    ----------
-    client : Client
-        Of the cluster.
-    """
+    """How many slots a cluster has, as its scheduler has said within the last two seconds."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -50,31 +50,6 @@ __all__ = ["Supervisor"]
 class Supervisor:
     """The lives of all roles of one attempt.
 
-    Parameters
-    ----------
-    roles : iterable of RoleId
-        Of the job, in the order in which they are to begin.
-    first_incarnation : int
-        Of the first life of each role; higher than those of earlier attempts.
-    max_restarts : int
-        New lives of one role within an hour, from 0. Lives that were recalled, left in order, or took too long for the
-        other replicas do not count.
-    goes_back : bool
-        Whether there are checkpoints to go back to; else the loss that calls for it ends the job.
-    takes_over : bool
-        Whether the steps that a new life of the chief makes do not depend on where the last one was lost.
-    forgives : bool
-        Whether a role begins again after a first fault of the user's code.
-    clock : callable, optional
-        Returns seconds that never go back.
-
-    Attributes
-    ----------
-    lateness : Lateness
-        Answers which roles take too long.
-    lock : RLock
-        To be held for each call, and for what several of them have to agree on, by threads that share a supervisor.
-
     Notes
     -----
     Not thread-safe by itself. Events of a life that is over, or not yet placed, do nothing.

@@ -24,13 +24,6 @@ GIVE_BACK_SECS = 1.0
 class Turn:
     """What one job of a cluster has at a time, from `take` to `give_back`, or to the end of a ``with`` block.
 
-    Parameters
-    ----------
-    client : Client
-        Of the cluster.
-    name : str
-        `STARTING` or `CHOOSING`. Who takes both takes them in this order.
-
     Notes
     -----
     Not thread-safe.

@@ -15,19 +15,7 @@ __all__ = ["this_worker", "worker_facts"]
 
 
 def worker_facts(mark: str) -> dict[str, Any]:
-    """Return facts of the machine of this process. Sent to a Dask worker by ``psflow doctor``.
-
-    Parameters
-    ----------
-    mark : str
-        Path of a file that the one who asks has written.
-
-    Returns
-    -------
-    dict
-        ``host``; ``time``, in Unix seconds; ``mark``, the content of that file, None where it cannot be read;
-        ``free_bytes`` of the directory for temporary files.
-    """
+    """Return facts of the machine of this process. Sent to a Dask worker by ``psflow doctor``."""
     try:
         content = Path(mark).read_text()
     except (OSError, UnicodeDecodeError):

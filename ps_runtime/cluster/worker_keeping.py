@@ -25,13 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 def keep_workers(cluster: SpecCluster) -> None:
-    """Have a cluster replace each nanny that has given up, as long as it wants workers and is not closed.
-
-    Parameters
-    ----------
-    cluster : SpecCluster
-        Its loop runs in another thread.
-    """
+    """Have a cluster replace each nanny that has given up, as long as it wants workers and is not closed."""
     assert cluster.loop is not None, "it runs in a thread of its own"
     callback = PeriodicCallback(partial(replace_closed, cluster), LOOK_SECS * 1000)
     cluster.periodic_callbacks["psflow-keep-workers"] = callback  # the cluster stops it as it closes

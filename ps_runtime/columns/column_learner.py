@@ -44,15 +44,7 @@ LARGEST_EXACT = 2**24
 
 
 class ColumnLearner:
-    """Keeps the statistics of one column, and updates those that are needed.
-
-    Parameters
-    ----------
-    intent : Intent
-        What is to become of the column.
-    seed : int
-        Of the sample for medians and quantiles.
-    """
+    """Keeps the statistics of one column, and updates those that are needed."""
 
     def __init__(self, intent: Intent, seed: int) -> None:
         self._intent = intent

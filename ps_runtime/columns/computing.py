@@ -42,18 +42,6 @@ BLOCK_ROWS = 16_384
 def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
     """Return a feature of all rows.
 
-    Parameters
-    ----------
-    feature : Feature
-        What to compute.
-    columns : mapping of str to pyarrow.Array
-        The columns of a table, of equal length, as `read_columns` returns them.
-
-    Returns
-    -------
-    float32 (rows,), float32 (rows, k), int64 (rows,) or int64 (rows, max_values)
-        A C-contiguous array of its own.
-
     Raises
     ------
     CellError
@@ -84,24 +72,7 @@ def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
 
 
 def word_ids(array: pa.Array, column: str, words: pa.Array, fill: int | None = None) -> NDArray[np.int64]:
-    """Return the places of the values of a column among `words`.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        The column.
-    column : str
-        Its name, for errors.
-    words : pyarrow.StringArray
-        Unique.
-    fill : int, optional
-        What a blank becomes.
-
-    Returns
-    -------
-    int64 (rows,)
-        ``len(words)`` for unknown words, and for blanks without `fill`.
-    """
+    """Return the places of the values of a column among `words`."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
@@ -117,21 +88,7 @@ def word_ids(array: pa.Array, column: str, words: pa.Array, fill: int | None = N
 
 
 def hashed_ids(array: pa.Array, column: str, num_buckets: int, blank_id: int) -> NDArray[np.int64]:
-    """Return the hashes of the values of a column; see `hash_ids`.
-
-    Parameters
-    ----------
-    array, column
-        As `word_ids` takes them.
-    num_buckets : int
-        Hashes are below this number.
-    blank_id : int
-        What a blank becomes.
-
-    Returns
-    -------
-    int64 (rows,)
-    """
+    """Return the hashes of the values of a column; see `hash_ids`."""
     words, places = unique_words(array, column)
     ids = np.append(hash_ids(words.to_pylist(), num_buckets), blank_id)
     taken: NDArray[np.int64] = ids[places.fill_null(len(words)).to_numpy(zero_copy_only=False)]
@@ -139,15 +96,7 @@ def hashed_ids(array: pa.Array, column: str, num_buckets: int, blank_id: int) ->
 
 
 def bucket_ids(numbers: NDArray[Any], edges: NDArray[Any]) -> NDArray[np.int64]:
-    """Return which bucket each number lies in: 0 below the first edge; an edge lies in the bucket above it.
-
-    Parameters
-    ----------
-    numbers : array of any shape
-        NaN lies in the last bucket.
-    edges : (k,) array
-        Ascending.
-    """
+    """Return which bucket each number lies in: 0 below the first edge; an edge lies in the bucket above it."""
     return np.searchsorted(edges, numbers, side="right").astype(np.int64, copy=False)
 
 

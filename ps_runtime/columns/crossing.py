@@ -95,15 +95,6 @@ def crosses_of(
 ) -> tuple[Cross, ...]:
     """Return the crosses that options ask for.
 
-    Parameters
-    ----------
-    options : mapping of str to CrossOptions
-        By the name of the feature that is made.
-    of_ids, others : sequence of str
-        The features that there are: those of ids, and all others, groups and their members among them.
-    apart : sequence of str
-        The label, the weight and the keys.
-
     Raises
     ------
     UsageError
@@ -131,18 +122,6 @@ def crosses_of(
 def crossing_ids(cross: Cross, features: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
     """Return the id of each row's combination.
 
-    Parameters
-    ----------
-    cross : Cross
-        What to compute.
-    features : mapping of str to int64 (rows,)
-        Has its members.
-
-    Returns
-    -------
-    int64 (rows,)
-        In ``[0, num_buckets)``, the same on every machine.
-
     Notes
     -----
     Each member in turn is added to what is mixed so far, times the golden ratio, and mixed by the finalizer of
@@ -162,17 +141,7 @@ def crossing_ids(cross: Cross, features: Mapping[str, NDArray[Any]]) -> NDArray[
 
 
 def combination_ids(members: Sequence[NDArray[Any]], num_buckets: int, hash_key: int = 0) -> NDArray[np.int64]:
-    """Return the id of each combination; see `crossing_ids`.
-
-    Parameters
-    ----------
-    members : sequence of integer arrays, all (n,)
-        The parts of each combination.
-    num_buckets : int
-        Ids are below this number.
-    hash_key : int
-        What is mixed first; in [0, 2**64).
-    """
+    """Return the id of each combination; see `crossing_ids`."""
     mixed = np.full(len(members[0]), hash_key, np.uint64)
     for member in members:
         mixed += (member.astype(np.uint64) + np.uint64(1)) * GOLDEN

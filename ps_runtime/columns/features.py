@@ -39,27 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class FeatureSpec:
-    """A feature, as a model sees it.
-
-    Parameters
-    ----------
-    name : str
-        Its key among the features.
-    dtype : str
-        ``float32``, or ``int64`` for ids.
-    shape : tuple of int
-        Of one row.
-    num_ids : int or None
-        Ids are in ``[0, num_ids)``; None: it is no id.
-    embedding : int or None
-        The size of the vector that a model looks up for each id, where the options ask for one.
-    lifetime : RowLifetime
-        Of the rows of its ids, where these are a sparse table.
-    combiner : str
-        How the vectors of several ids of a record become one; empty: a record has one id.
-    weights : str
-        The feature that the weights of several ids are; empty: 1 each.
-    """
+    """A feature, as a model sees it."""
 
     name: str
     dtype: str

@@ -35,16 +35,6 @@ def table_of(
 ) -> pa.Table:
     """Return those of `columns` that are given; None and NaN are blank.
 
-    Parameters
-    ----------
-    given : mapping of str to array-like
-        Values of one length; of a column of text, words.
-    columns : sequence of RawColumn
-        What is wanted, of which some may be missing.
-    na_values : sequence of str, optional
-        For a model that has learned from delimited text: the words that are blank there, where white space around words
-        is no part of them. Default: words are as they are.
-
     Raises
     ------
     InputError

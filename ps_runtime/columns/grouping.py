@@ -17,15 +17,6 @@ Groups = Mapping[str, Sequence[str] | Literal["numeric"]]
 def members_of(groups: Groups, numbers: Sequence[str], others: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the members of each group.
 
-    Parameters
-    ----------
-    groups : mapping
-        See `Groups`.
-    numbers : sequence of str
-        Features that are one number in each record, in their order.
-    others : sequence of str
-        All other features.
-
     Raises
     ------
     UsageError

@@ -16,18 +16,6 @@ DIGEST_BYTES = 8
 def hash_ids(words: Iterable[str], num_buckets: int) -> NDArray[np.int64]:
     """Return an id for each word: BLAKE2b of its UTF-8 text, modulo `num_buckets`.
 
-    Parameters
-    ----------
-    words : iterable of str
-        Unique ones, for speed: each costs about a microsecond.
-    num_buckets : int
-        1 or more, below 2**62.
-
-    Returns
-    -------
-    int64 (words,)
-        Ids in ``[0, num_buckets)``, the same on every machine and in every version.
-
     Notes
     -----
     TensorFlow takes FarmHash's Fingerprint64 modulo the number of buckets, as in

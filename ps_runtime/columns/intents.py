@@ -53,21 +53,7 @@ class Becomes(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What is to become of one column.
-
-    Parameters
-    ----------
-    raw : RawColumn
-        As it comes.
-    read_as : str
-        The type that its values are converted to first.
-    becomes : Becomes
-        The kind of feature.
-    options : ColumnOptions
-        All else; of the weights of values those of the column whose values they weigh.
-    words : tuple of str or None
-        The vocabulary, where it is given.
-    """
+    """What is to become of one column."""
 
     raw: RawColumn
     read_as: str

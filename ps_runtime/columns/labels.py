@@ -31,19 +31,7 @@ LARGEST_WHOLE = 2.0**53
 
 @dataclass(frozen=True)
 class Label:
-    """What the labels are.
-
-    Parameters
-    ----------
-    column : Column
-        The column that they come from.
-    dtype : str
-        ``int64`` for classes, booleans and whole numbers, else ``float32``.
-    classes : tuple of str, optional
-        The words in the order of their labels 0, 1, ...; None: numbers are labels themselves.
-    normalizer : Standard, optional
-        What a canned regressor makes of them; `apply` returns them as they are.
-    """
+    """What the labels are."""
 
     column: Column
     dtype: str
@@ -68,10 +56,6 @@ class Label:
 
     def apply(self, table: pa.Table) -> NDArray[Any]:
         """Return the labels of all rows.
-
-        Returns
-        -------
-        int64 or float32 (rows,)
 
         Raises
         ------
@@ -118,13 +102,6 @@ class Label:
 
 class LabelLearner:
     """Learns what the labels are from the chunks of the training input.
-
-    Parameters
-    ----------
-    raw : RawColumn
-        The column of the labels.
-    options : LabelOptions
-        What is said of it.
 
     Raises
     ------
@@ -209,10 +186,6 @@ class LabelLearner:
 
 def weights_of(table: pa.Table, column: Column) -> NDArray[np.float32]:
     """Return the weights of all rows.
-
-    Returns
-    -------
-    float32 (rows,)
 
     Raises
     ------

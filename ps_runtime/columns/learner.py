@@ -30,25 +30,6 @@ T = TypeVar("T")
 class Learner:
     """Learns a `Preprocessing` in one pass over the training input.
 
-    Parameters
-    ----------
-    columns : sequence of RawColumn
-        The columns of the input. All are features but the label, the weight and the keys.
-    options : mapping of str to ColumnOptions
-        Of features, by column; those without have no keys. A label or weight may have the type that it was read as.
-    groups : mapping
-        See `Groups`.
-    seed : int
-        Of the samples of which medians and quantiles are learned.
-    label : LabelOptions, optional
-        What the labels are.
-    weight : str, optional
-        The column of numbers that the weights of records are.
-    keys : sequence of str
-        Columns that are handed on as they are.
-    crosses : mapping of str to CrossOptions
-        Of each feature that is a cross, its name and what it is made of.
-
     Raises
     ------
     UsageError
@@ -122,11 +103,6 @@ class Learner:
 
     def update(self, table: pa.Table) -> None:
         """Take in the next chunk.
-
-        Parameters
-        ----------
-        table : pyarrow.Table
-            Has all columns that are learned from; chunks come in the order of the records.
 
         Raises
         ------

@@ -16,19 +16,7 @@ __all__ = ["CellValues", "split_cells", "values_of"]
 
 
 class CellValues(NamedTuple):
-    """The values of the cells of a column, one after the other.
-
-    Parameters
-    ----------
-    values : (n,) pyarrow.Array
-        Those of all rows; null where a cell has a place without a value.
-    rows : (n,) int64 array
-        The row of each value.
-    places : (n,) int64 array
-        Its place in the cell.
-    lengths : (rows,) int64 array
-        How many places each cell has; a blank cell has none.
-    """
+    """The values of the cells of a column, one after the other."""
 
     values: pa.Array
     rows: NDArray[np.int64]
@@ -37,17 +25,6 @@ class CellValues(NamedTuple):
 
     def spread(self, column: str, max_values: int, values: NDArray[Any], absent: float) -> NDArray[Any]:
         """Return an array ``(rows, max_values)`` of what the values have become, in C order.
-
-        Parameters
-        ----------
-        column : str
-            Its name, for the error.
-        max_values : int
-            The most places that a cell may have.
-        values : (n,) array
-            What the values have become.
-        absent : number
-            Stands where a cell has no further place.
 
         Raises
         ------

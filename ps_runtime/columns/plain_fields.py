@@ -41,11 +41,6 @@ def keep_plain_fields(described: Any) -> None:
     sequence a tuple, a mapping a dict, and a path its text. None is what is empty where that is the default. Ranges
     and choices are for the dataclass itself to check.
 
-    Parameters
-    ----------
-    described : dataclass instance
-        Called from its ``__post_init__``.
-
     Raises
     ------
     ArgumentTypeError

@@ -58,23 +58,6 @@ __all__ = ["Preprocessing"]
 class Preprocessing:
     """Turns tables into features, labels and weights; `Learner` makes it.
 
-    Parameters
-    ----------
-    columns : tuple of Column
-        The columns that features are made of.
-    features : tuple of Feature
-        What they become: groups first, then the others in the order of the columns.
-    label : Label or None
-        What the labels are.
-    weight : Column or None
-        The column of the weights.
-    keys : tuple of RawColumn
-        Columns that training ignores, and that a prediction hands on as they are.
-    num_records : int
-        Records of the training input.
-    crosses : tuple of Cross
-        Further features, of the ids of others; the last ones.
-
     Notes
     -----
     The features of a row depend on that row alone, so it makes no difference how records are cut into tables. Methods
@@ -133,17 +116,6 @@ class Preprocessing:
     def apply(self, table: pa.Table) -> dict[str, NDArray[Any]]:
         """Return the features of all rows, in the order of `specs`.
 
-        Parameters
-        ----------
-        table : pyarrow.Table
-            Has `raw_columns`, in any order and among others. Numbers may come as any type of numbers, and a column of
-            nothing but blanks as any type.
-
-        Returns
-        -------
-        dict of str to array
-            float32 or int64 (rows, ...), C-contiguous; a number that is blank and not imputed is NaN.
-
         Raises
         ------
         InputError
@@ -170,11 +142,6 @@ class Preprocessing:
 
     def blanks(self, table: pa.Table) -> dict[str, NDArray[np.int64]]:
         """Return which rows are blank in columns that are not imputed.
-
-        Returns
-        -------
-        dict of str to int64 (blanks,)
-            The rows by the name of the column, only of columns that have any, the label included if `table` has it.
 
         Raises
         ------

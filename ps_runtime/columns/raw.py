@@ -12,16 +12,7 @@ TYPES = ("int64", "float32", "float64", "string", "bool", "date", "timestamp")
 
 @dataclass(frozen=True, slots=True)
 class RawColumn:
-    """A column of records before any preprocessing.
-
-    Parameters
-    ----------
-    name : str
-        The name of the column, unique among its records.
-    type : str
-        One of `TYPES`, or a scalar type with a length: ``float32[64]`` is an array of 64 values in each record, and
-        ``string[]`` a list of any number.
-    """
+    """A column of records before any preprocessing."""
 
     name: str
     type: str

@@ -130,13 +130,6 @@ def is_stored_as(stored: pa.DataType, raw: str) -> bool:
 def as_list(found: str, expected: str) -> str:
     """Return the type of a column of lists, where those that were found may lack values, or have one length by chance.
 
-    Parameters
-    ----------
-    found : str
-        What a file shows.
-    expected : str
-        The type of the column in another file, lists or arrays; it says what lists without a value are.
-
     Examples
     --------
     >>> as_list("list", "string[]"), as_list("int64[2]", "float64[]"), as_list("bool", "string[]")
@@ -184,15 +177,7 @@ def cast_values(values: pa.ChunkedArray, raw: str) -> pa.ChunkedArray:
 
 
 def first_fault(length: int, attempt: Callable[[int], object]) -> int:
-    """Return which of `length` things is the first at fault, by attempts that are made with the first ``n`` of them.
-
-    Parameters
-    ----------
-    length : int
-        There is a fault among them.
-    attempt : callable
-        Raises an error of pyarrow if one of the first ``n`` is at fault.
-    """
+    """Return which of `length` things is the first at fault, by attempts that are made with the first ``n`` of them."""
     import pyarrow as pa
 
     def fails(num_first: int) -> bool:
@@ -206,15 +191,7 @@ def first_fault(length: int, attempt: Callable[[int], object]) -> int:
 
 
 def faults_in(start: int, stop: int, attempt: Callable[[int, int], object]) -> Iterator[int]:
-    """Yield which of the things ``[start, stop)`` are at fault, in order, by attempts that are made with some in a row.
-
-    Parameters
-    ----------
-    start, stop : int
-        Numbers of the first one, and of the one behind the last.
-    attempt : callable
-        Raises an error of pyarrow if one of the things from a first number up to a last is at fault.
-    """
+    """Yield which of the things ``[start, stop)`` are at fault, in order, by attempts that are made with some in a row."""
     import pyarrow as pa
 
     try:

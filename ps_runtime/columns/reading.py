@@ -47,23 +47,7 @@ ARRAY_TYPE = re.compile(rf"({'|'.join(TYPES)})\[([1-9][0-9]*)?\]")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that is read.
-
-    Parameters
-    ----------
-    raw : RawColumn
-        As it comes.
-    read_as : str
-        The type that its values are converted to. ``float64`` stands for numbers of any type, which stay as they are.
-    num_blanks : int
-        How many of its values were blank in the training input.
-    loses_digits : bool
-        Whether the training input has whole numbers above 2**24, which float32 rounds.
-    looks_like : str
-        What its words look like and are not, as `Lookalikes` says it; empty if they look like words.
-    separator : str or None
-        What stands between the values of a cell of text; None: a cell is one value, or a list.
-    """
+    """A column that is read."""
 
     raw: RawColumn
     read_as: str

@@ -15,14 +15,6 @@ MAX_COUNT = 2**62
 class RowLifetime:
     """How long the rows of the ids of a feature live, in each sparse table that it has.
 
-    Parameters
-    ----------
-    admit_after : int
-        A row is created when that many pushes have touched it; until then it stays at its initial values.
-    expire_after_steps : int or None
-        A row that no push has touched for so many steps returns to its initial values when a checkpoint is made; None:
-        never.
-
     Examples
     --------
     >>> str(RowLifetime(admit_after=3, expire_after_steps=100_000))

@@ -26,13 +26,7 @@ MAX_WORD_LENGTH = 1000
 
 
 class Range:
-    """The least and the greatest number.
-
-    Attributes
-    ----------
-    minimum, maximum : float or int
-        Infinite, the wrong way around, as long as there is no number.
-    """
+    """The least and the greatest number."""
 
     def __init__(self) -> None:
         self.minimum: float = math.inf
@@ -133,13 +127,7 @@ class Reservoir:
 
 
 class ValueCounts:
-    """How often each value occurs, of at most 100,000.
-
-    Parameters
-    ----------
-    column : str
-        Its name, for errors.
-    """
+    """How often each value occurs, of at most 100,000."""
 
     def __init__(self, column: str) -> None:
         self._column = column

@@ -15,13 +15,6 @@ __all__ = ["decoded"]
 def decoded(values: NDArray[Any], what: str) -> NDArray[Any]:
     """Return values of which those that are bytes have become text; an array without bytes as it is.
 
-    Parameters
-    ----------
-    values : array of any shape
-        Of bytes, or of objects some of which may be bytes.
-    what : str
-        What the array is, for the error.
-
     Raises
     ------
     InputError

@@ -18,19 +18,7 @@ MICROSECONDS_A_DAY = 86_400_000_000
 
 
 def numbers_of(array: pa.Array) -> NDArray[Any]:
-    """Return the numbers of a column of one value a record.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Of int64, float32, float64, bool, date32, or timestamp in microseconds.
-
-    Returns
-    -------
-    int64, float32 or float64 (rows,)
-        NaN where a value is null; without a copy where none is, so do not write into it. Booleans are 0 and 1, dates
-        and timestamps are days since 1970-01-01.
-    """
+    """Return the numbers of a column of one value a record."""
     import pyarrow as pa
 
     if pa.types.is_boolean(array.type):
@@ -45,18 +33,7 @@ def numbers_of(array: pa.Array) -> NDArray[Any]:
 
 
 def array_of(array: pa.Array) -> NDArray[np.float32]:
-    """Return the arrays of a column.
-
-    Parameters
-    ----------
-    array : pyarrow.FixedSizeListArray
-        Of numbers or booleans.
-
-    Returns
-    -------
-    float32 (rows, length)
-        An array of its own; NaN where a value, or the whole of an array, is null.
-    """
+    """Return the arrays of a column."""
     length = array.type.list_size
     values = array.values.slice(array.offset * length, len(array) * length)
     # an array that is null has values that mean nothing, and a table without rows may have no values at all
@@ -66,12 +43,7 @@ def array_of(array: pa.Array) -> NDArray[np.float32]:
 
 
 def blank_rows(array: pa.Array) -> NDArray[np.bool_]:
-    """Return for each row whether it is null or NaN, or has such a value among others.
-
-    Returns
-    -------
-    bool (rows,)
-    """
+    """Return for each row whether it is null or NaN, or has such a value among others."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
@@ -83,21 +55,6 @@ def blank_rows(array: pa.Array) -> NDArray[np.bool_]:
 
 def unique_words(array: pa.Array, column: str) -> tuple[pa.Array, pa.Array]:
     """Return the words of a column, each once, and which of them each row has.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Of any type of one value a record.
-    column : str
-        Its name, for errors.
-
-    Returns
-    -------
-    words : pyarrow.StringArray
-        Text as it is, whole numbers in decimal, ``true`` and ``false``, dates in ISO 8601 (those of a timestamp have
-        six digits of a fraction of a second).
-    places : pyarrow.Int32Array (rows,)
-        Null where a row is blank.
 
     Raises
     ------

@@ -98,15 +98,6 @@ class Settings:
 def load(paths: Sequence[str | Path], overrides: Sequence[str] = (), is_text: IsText = _is_never_text) -> Settings:
     """Read configuration files and overrides; later ones win, mappings of files key by key.
 
-    Parameters
-    ----------
-    paths : sequence of str or Path
-        YAML files, each a mapping. Scalars are read as in YAML 1.2: ``1e-3`` is a number, ``no`` a string.
-    overrides : sequence of str
-        ``key=value`` with a dotted key and a YAML value: ``train.max_steps=100``, ``model.params.hidden_units=[64]``.
-    is_text : callable, optional
-        Takes the key and the value of an override; returns whether the value is a string as it stands, and no YAML.
-
     Raises
     ------
     ConfigError

@@ -19,13 +19,6 @@ __all__ = ["run_independent"]
 def run_independent(program: Program, place: Place) -> Any:
     """Be the task of this process; return what its function returns, None if it calls none. Blocks.
 
-    Parameters
-    ----------
-    program : Program
-        The functions.
-    place : Place
-        Of this process.
-
     Raises
     ------
     ConfigError

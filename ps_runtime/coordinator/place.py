@@ -22,17 +22,7 @@ ALONE = ({"type": "client"}, {"type": "client", "index": 0})
 
 @dataclass(frozen=True)
 class Place:
-    """One task of a cluster, as it was given; a ClusterTask counts the workers from 0 behind the chief.
-
-    Parameters
-    ----------
-    content : mapping
-        As TF_CONFIG has it, with a ``task`` where there is a ``cluster``.
-    told : TfConfig
-        The settings that `content` stands for, checked.
-    rpc_layer : str
-        What stands before an address in the place of a task.
-    """
+    """One task of a cluster, as it was given; a ClusterTask counts the workers from 0 behind the chief."""
 
     content: Mapping[str, Any]
     told: TfConfig

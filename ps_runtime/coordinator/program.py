@@ -22,21 +22,7 @@ Function = Callable[[Strategy | None], Any]
 
 @dataclass(frozen=True)
 class Program:
-    """The functions of a coordinator, and what they are given.
-
-    Parameters
-    ----------
-    worker_fn : callable
-        What a replica calls.
-    strategy : Strategy
-        Copied and configured for each task.
-    eval_fn : callable or None
-        What the evaluator calls; None: `worker_fn`, where there is a cluster.
-    eval_strategy : Strategy or None
-        That of the evaluator.
-    session_config : mapping
-        Handed to the strategies, and to the contexts.
-    """
+    """The functions of a coordinator, and what they are given."""
 
     worker_fn: Function
     strategy: Strategy

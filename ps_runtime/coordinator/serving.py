@@ -13,17 +13,7 @@ __all__ = ["meeting_place", "serve"]
 
 
 def serve(place: Place, timeout_secs: float, check: Callable[[], None]) -> None:
-    """Wait for the chief to begin a job, and serve it until it has ended. Blocks.
-
-    Parameters
-    ----------
-    place : Place
-        Of this task.
-    timeout_secs : float
-        For the chief to begin.
-    check : callable
-        Called several times a second until then; raises to end the wait.
-    """
+    """Wait for the chief to begin a job, and serve it until it has ended. Blocks."""
     serve_by_hand(place.task, meeting_place(place), timeout_secs, check)
 
 

@@ -25,15 +25,6 @@ __all__ = ["run_standalone", "tasks_of"]
 def run_standalone(program: Program, place: Place, client: Client | None) -> Any:
     """Have each task call its function; return what `worker_fn` returns where this process calls it for all. Blocks.
 
-    Parameters
-    ----------
-    program : Program
-        The functions.
-    place : Place
-        Of the client.
-    client : Client or None
-        Of the Dask cluster; None starts one on this machine.
-
     Raises
     ------
     ConfigError
@@ -60,15 +51,7 @@ def run_standalone(program: Program, place: Place, client: Client | None) -> Any
 
 
 def tasks_of(program: Program, place: Place) -> list[RoleCall]:
-    """Return what the cluster is to call: the replicas where each calls `worker_fn`, their ps, and the evaluator.
-
-    Parameters
-    ----------
-    program : Program
-        The functions.
-    place : Place
-        Of the client.
-    """
+    """Return what the cluster is to call: the replicas where each calls `worker_fn`, their ps, and the evaluator."""
     between_graph = program.strategy.extended.experimental_between_graph
     kinds = (Role.PS, Role.CHIEF, Role.WORKER, Role.EVALUATOR) if between_graph else (Role.EVALUATOR,)
     if between_graph and place.cluster_spec.num_tasks(Role.PS):

@@ -45,18 +45,6 @@ def is_plain(dtype: np.dtype[Any]) -> bool:
 def plain_arrays(features: object, labels: object) -> tuple[Columns, Columns | None]:
     """Return features and labels as C-contiguous, native-endian arrays of equal length.
 
-    Parameters
-    ----------
-    features : array-like or mapping of str to array-like
-        Rows on axis 0. A scalar is a batch of one row.
-    labels : array-like, mapping of str to array-like, or None
-        None where there are no labels.
-
-    Returns
-    -------
-    features, labels : array or dict of arrays
-        Without a copy where the arrays are in that form already.
-
     Raises
     ------
     InputError

@@ -34,23 +34,6 @@ def as_in_training(
 ) -> RecordFormat:
     """Return how files are read.
 
-    Parameters
-    ----------
-    record_format : RecordFormat
-        As it was described.
-    stated : collection of str
-        Its options that hold whatever training had.
-    text : TextReading, LibSvmReading or None
-        How the training input was read, where that was text of such a form.
-    columns : sequence of RawColumn
-        What a model reads.
-    keys : collection of str
-        Its key columns.
-    unread_label : str or None
-        The column of the labels, which files without a header need not have.
-    first_file : callable
-        Returns the first of the files, which shows whether it has a header.
-
     Raises
     ------
     InputError

@@ -19,13 +19,6 @@ Batch = tuple[Columns, Columns | None]
 def check_batch(features: object, labels: object, where: str) -> Batch:
     """Return a batch as C-contiguous, native-endian arrays of equal length.
 
-    Parameters
-    ----------
-    features, labels : array-like, or mapping of str to array-like; labels may be None
-        Rows on axis 0. A scalar is a batch of one record.
-    where : str
-        What error texts call the batch, such as ``batch 3 of input_fn train``.
-
     Raises
     ------
     InputError

@@ -33,11 +33,6 @@ MAX_NAME_CHARS = 40
 def encode_batch(features: object, labels: object) -> bytes:
     """Return the bytes of a batch.
 
-    Parameters
-    ----------
-    features, labels
-        As `plain_arrays` takes them; labels may be None.
-
     Raises
     ------
     InputError

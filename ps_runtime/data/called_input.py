@@ -16,15 +16,6 @@ class CalledInput:
     An iterator can be read once. So the batches that were read of it are remembered, until `read_to_the_end` says that
     the next reading is the last one.
 
-    Parameters
-    ----------
-    name : str
-        What error texts call the input_fn.
-    result : object
-        What the input_fn has returned.
-    input_fn : callable
-        Of the user, which errors name.
-
     Notes
     -----
     Not thread-safe: one reading at a time.

@@ -53,19 +53,6 @@ class Digits(Format):
 def read_digits(split: str = "train", scale: Sequence[float] = UNIT) -> Dataset:
     """Return a part of the digits.
 
-    Parameters
-    ----------
-    split : {"train", "test", "all"}
-        The same 80 % and 20 % always, each digit in both by its share.
-    scale : (low, high)
-        Range to which pixels are scaled, which are 0 to 16 in the file.
-
-    Returns
-    -------
-    Dataset
-        One batch. Features ``{"features": float32 (rows, 64)}`` in the range `scale`, labels int64 ``(rows,)`` in
-        [0, 10).
-
     Raises
     ------
     InputError

@@ -59,22 +59,7 @@ def unused_sentence(where: str, names: Sequence[str], who: str = "the model") ->
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """Brings an input into the form that a trained model reads: its features by name, their order, dtypes and scaling.
-
-    Parameters
-    ----------
-    schema : InputSchema or None
-        Of the training input; None: this is the training input itself, and nothing is changed.
-    where : str
-        What error texts call the input, such as ``the eval input``.
-    needs_labels : bool
-        Whether labels, and weights that are a feature, must be there if there were some in training.
-    on_unused : callable
-        Told once what the model does not read and is left out, if there is something.
-    reads : callable or None
-        Tells which features must be there where the input has others than the model read in training; None: the same.
-        For the training input itself it tells which are read at all.
-    """
+    """Brings an input into the form that a trained model reads: its features by name, their order, dtypes and scaling."""
 
     schema: InputSchema | None = None
     where: str = "the input"

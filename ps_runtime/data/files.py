@@ -26,11 +26,6 @@ ONE_FILE = "expected one file; formats of record files, such as parquet, take fo
 def read_file(path: str | os.PathLike[str]) -> bytes:
     """Return the content of a file.
 
-    Parameters
-    ----------
-    path : str or path
-        A local path, or any URL that fsspec knows.
-
     Raises
     ------
     InputError

@@ -46,21 +46,6 @@ def open_dataset(
 ) -> Dataset | RecordInput:
     """Read data, and say in which batches, how often and in which order they are given.
 
-    Parameters
-    ----------
-    data : Format
-        The location, and how it is read.
-    batch_size : int or None
-        Examples in a batch; None: all of them.
-    shuffle : bool
-        Whether each epoch takes the examples in an order of its own.
-    epochs : int or None
-        Passes over the data; None: without end.
-    seed : int
-        Of the order.
-    input_schema : InputSchema or None
-        What the model reads, if it is trained already; None: all that `data` has.
-
     Raises
     ------
     InputError

@@ -66,21 +66,6 @@ def read_idx(
 ) -> Dataset:
     """Read images, and the label of each, from two IDX files of unsigned bytes.
 
-    Parameters
-    ----------
-    path : str or path
-        The images: a local path, or any URL that fsspec knows. Plain or gzip, whatever its name.
-    labels_path : str or path, optional
-        The labels; None: there are none.
-    scale : (low, high)
-        Range to which pixels are scaled, which are 0 to 255 in the file.
-
-    Returns
-    -------
-    Dataset
-        One batch. Features ``{"features": float32 (images, pixels)}`` in the range `scale`, each image as one row;
-        labels int64 ``(images,)``. Columns are named by the position of the pixel: ``pixel_<row>_<column>``.
-
     Raises
     ------
     InputError

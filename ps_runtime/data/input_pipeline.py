@@ -88,36 +88,6 @@ def open_input(
 ) -> SplittableInput | Iterator[Batch]:
     """Call `input_fn` and return what it reads: without rows to be left out, in the form that the model reads.
 
-    Parameters
-    ----------
-    input_fn : callable
-        Is given those of `input_context`, `mode`, `params`, `config` and `input_schema` that its signature names.
-    context : InputContext, optional
-        Passed to an input_fn with an argument ``input_context``.
-    mode : str, optional
-        Passed to an input_fn with an argument ``mode``. In another mode than training one epoch of a data set is read.
-    params : mapping, optional
-        Hyper-parameters, passed to an input_fn with an argument ``params``.
-    config : RunConfig, optional
-        Passed to an input_fn with an argument ``config``.
-    non_finite : {"error", "drop", "keep"}
-        What becomes of the rows that have such a cell.
-    enforcement : Enforcement, optional
-        Holds what is read against the schema of the training input, which is passed to an input_fn with an argument
-        ``input_schema``, except in training, where nothing is known at first. Left out: nothing is held against it.
-    kept : KeptScan, optional
-        A scan that stands in for one of record files.
-
-    Returns
-    -------
-    SplittableInput
-        If `input_fn` returned a Dataset, in memory or computed by number, files of records, or a tuple (features,
-        labels) of arrays: one batch, one epoch. Features alone, an array or a dict of arrays, are a batch without
-        labels.
-    iterator of (features, labels)
-        If it returned a generator, a generator function or another iterable of batches; each went through
-        `checked_batch`.
-
     Raises
     ------
     InputError
@@ -164,15 +134,6 @@ def _name(input_fn: Any) -> str:
 
 def call_input_fn(input_fn: Callable[..., Any], context: InputContext | None = None, **offered: Any) -> CalledInput:
     """Call `input_fn` with those of the arguments that its signature names.
-
-    Parameters
-    ----------
-    input_fn : callable
-        Of the user.
-    context : InputContext, optional
-        Passed to an input_fn with an argument ``input_context``.
-    offered : object
-        ``mode``, ``params``, ``config`` and ``input_schema``, as `open_input` describes them.
 
     Raises
     ------

@@ -41,23 +41,7 @@ MAX_LABELS = 10_000
 
 @dataclass(frozen=True, eq=False)
 class InputScan:
-    """What one pass over an input has found.
-
-    Parameters
-    ----------
-    index : RecordIndex
-        Where the records are.
-    kept_records : (chunks,) array of int64
-        How many records of each chunk the input has, once faulty ones and those of other parts are left out.
-    non_finite : NonFiniteCells
-        The blank, NaN and infinite cells that it has, or had.
-    invalid : InvalidCells
-        The cells that are not of the type of their column.
-    labels : (labels,) array
-        All numbers that are labels, each once, or the least and the greatest of very many; none if labels are words.
-    label_records : (labels,) array of int64
-        The first record of each.
-    """
+    """What one pass over an input has found."""
 
     index: RecordIndex
     kept_records: NDArray[np.int64]
@@ -70,17 +54,7 @@ class InputScan:
 def faulty_rows(
     table: pa.Table, filled: Collection[str], of_part: NDArray[np.bool_] | None = None
 ) -> dict[str, NDArray[np.bool_]]:
-    """Return which rows have a blank, NaN or infinite cell, by the name of each column that has one.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-        The columns that are judged.
-    filled : collection of str
-        Those whose blanks become something else: they are no fault.
-    of_part : (rows,) array of bool, optional
-        Which rows are judged; all if left out.
-    """
+    """Return which rows have a blank, NaN or infinite cell, by the name of each column that has one."""
     found = {}
     for name in table.column_names:
         array = table.column(name).combine_chunks()
@@ -94,15 +68,7 @@ def faulty_rows(
 
 
 def kept_rows(of_part: NDArray[np.bool_] | None, left_out: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.int64] | None:
-    """Return which rows of a chunk an input has; None: all.
-
-    Parameters
-    ----------
-    of_part : (rows,) array of bool or None
-        Those of its part; None: all.
-    left_out : mapping of str to (rows,) array of bool
-        Those that are left out, as `faulty_rows` finds them.
-    """
+    """Return which rows of a chunk an input has; None: all."""
     kept = of_part
     for rows in left_out.values():
         kept = ~rows if kept is None else kept & ~rows
@@ -153,25 +119,6 @@ def scan_input(
     invalid: Invalid = "error",
 ) -> InputScan:
     """Go over all records once; hand those that are kept to `learn`.
-
-    Parameters
-    ----------
-    scan : Scan
-        Of the columns that the input reads.
-    filled : collection of str
-        Columns whose blanks become something else.
-    non_finite : {"error", "drop", "keep"}
-        What becomes of rows with a blank, NaN or infinite cell in another column.
-    where : str
-        What its progress, and errors, call the input.
-    label : str or None
-        The column of the labels.
-    learn : callable or None
-        Takes in each chunk, a table, and raises CellError for a cell that it refuses; None: nothing is learned.
-    part : InputPart or None
-        The records that the input has; what others hold is not judged. None: all.
-    invalid : {"error", "missing", "drop"}
-        What becomes of cells that are not of the type of their column.
 
     Raises
     ------

@@ -15,13 +15,6 @@ def interleaved(sources: Iterator[Iterator[Any]], cycle_length: int, block_lengt
 
     Where one ends, the turn goes to the next; when it comes round again, the next of `sources` is opened there.
 
-    Parameters
-    ----------
-    sources : iterator of iterators
-        Read when a place is free.
-    cycle_length, block_length : int
-        >= 1.
-
     Examples
     --------
     >>> "".join(interleaved(map(iter, ["aaa", "b", "cc"]), 2, 1))

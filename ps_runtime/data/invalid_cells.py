@@ -50,17 +50,7 @@ WHAT_MOST_ARE = {
 
 @dataclass(frozen=True, slots=True)
 class InvalidColumn:
-    """A column with cells that are not of its type.
-
-    Parameters
-    ----------
-    name, type : str
-        Of the column.
-    num_cells, num_values : int
-        How many of its cells are not of the type, and how many cells it has without those that are blank.
-    first, where : str
-        The first such cell, and its row, such as ``row 7 (the first row is 0)``.
-    """
+    """A column with cells that are not of its type."""
 
     name: str
     type: str
@@ -77,21 +67,7 @@ class InvalidColumn:
 
 @dataclass(frozen=True, slots=True)
 class InvalidCells:
-    """The cells of an input that are not of the type of their column.
-
-    Parameters
-    ----------
-    source : Source
-        Of the records.
-    num_rows : int
-        Rows that have such a cell.
-    columns : tuple of InvalidColumn
-        Those that have one; empty if there is none.
-    policy : {"error", "missing", "drop"}
-        What became of them.
-    has_words : bool
-        Whether the files store words in all columns, so that a column of numbers may be read as one of words.
-    """
+    """The cells of an input that are not of the type of their column."""
 
     source: Source = UNKNOWN
     num_rows: int = 0
@@ -129,17 +105,7 @@ class InvalidCells:
         return cls(source, int(facts["rows"]), columns, facts["policy"], bool(facts["has_words"]))
 
     def faults(self, where: str, features: Collection[str] = (), *, may_drop: bool = True) -> tuple[str, ...]:
-        """Return `lines` as the faults of an input that is refused for them; none if it is not.
-
-        Parameters
-        ----------
-        where : str
-            What errors call the input.
-        features : collection of str
-            Columns that the input need not read.
-        may_drop : bool
-            Whether it may leave out rows.
-        """
+        """Return `lines` as the faults of an input that is refused for them; none if it is not."""
         if not self.num_rows or self.policy == "missing" or (self.policy == "drop" and may_drop):
             return ()
         *others, last = self.lines()

@@ -22,15 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class KeptScan(ABC):
-    """A scan of an input, as the bytes that were kept of it.
-
-    Parameters
-    ----------
-    read : callable
-        Returns the bytes; None if there are none.
-    where : str
-        What error texts call them: the path of a file, say.
-    """
+    """A scan of an input, as the bytes that were kept of it."""
 
     def __init__(self, read: Callable[[], bytes | None], where: str) -> None:
         self._read = read
@@ -41,17 +33,6 @@ class KeptScan(ABC):
         self, given: RecordInput, non_finite: NonFinite, schema: InputSchema | None, name: str
     ) -> RecordDataset | None:
         """Return an input as it was scanned; None if it has to be scanned.
-
-        Parameters
-        ----------
-        given : RecordInput
-            The input as it is described now.
-        non_finite : {"error", "drop", "keep"}
-            What becomes of rows with a blank, NaN or infinite cell.
-        schema : InputSchema or None
-            What the model reads; None: that is to be learned.
-        name : str
-            What error texts call the input.
 
         Raises
         ------

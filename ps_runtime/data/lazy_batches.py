@@ -20,17 +20,6 @@ FIRST = Address(0, 0)
 class LazyBatches(SplittableInput):
     """Batches by number, each computed by whoever reads it.
 
-    Parameters
-    ----------
-    lazy : LazyDataset
-        Of at least one batch.
-    where : str
-        What error texts call it, such as ``input_fn train``.
-    non_finite : {"error", "keep"}
-        What becomes of a batch with a blank, NaN or infinite cell.
-    enforcement : Enforcement
-        Brings batches into the form that the model reads.
-
     Raises
     ------
     InputError

@@ -40,18 +40,6 @@ class LazyDataset(Transformations):
     """What `Dataset.map` returns: an input_fn may return it once it is batched.
 
     Each replica computes the batches that it is granted, and those alone.
-
-    Parameters
-    ----------
-    elements : Elements
-        Of a pass.
-    num_epochs : int or None
-        How often they are read, >= 1; None: for ever.
-    is_batched : bool
-        Whether elements are batches.
-    elements_of_epoch : Elements or None
-        Those that evaluation and prediction read, where ``repeat()`` before `batch` has made a pass of several; None:
-        `elements`.
     """
 
     elements: Elements

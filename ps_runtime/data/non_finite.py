@@ -45,19 +45,7 @@ MAX_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where records come from, as people call it.
-
-    Parameters
-    ----------
-    name : str
-        Such as the path of a file; empty if it is not known.
-    first_row : int
-        Number of the first record there.
-    note : str
-        How rows are counted there, such as ``the header is row 1``.
-    label_dtype : str or None
-        What the labels are once those that are blank are left out; None: what they are now.
-    """
+    """Where records come from, as people call it."""
 
     name: str = ""
     first_row: int = 0
@@ -70,21 +58,7 @@ UNKNOWN = Source()
 
 @dataclass(frozen=True, slots=True)
 class NonFiniteColumn:
-    """A column with cells that are blank, NaN or infinite.
-
-    Parameters
-    ----------
-    name : str
-        Such as ``column 'age'`` or ``features['image']``.
-    num_cells : int
-        How many of its cells are.
-    first_record : int
-        The first record with such a cell, from 0.
-    first_row : int
-        The same as the source counts it.
-    file : str
-        Of that row, where the records come from several files.
-    """
+    """A column with cells that are blank, NaN or infinite."""
 
     name: str
     num_cells: int
@@ -95,19 +69,7 @@ class NonFiniteColumn:
 
 @dataclass(frozen=True, slots=True)
 class NonFiniteCells:
-    """The cells of some records that are blank, NaN or infinite.
-
-    Parameters
-    ----------
-    source : Source
-        Of the records.
-    num_rows : int
-        Rows that have such a cell.
-    columns : tuple of NonFiniteColumn
-        Those that have one, features first; empty if there is none.
-    is_dropped : bool
-        Whether these rows were left out.
-    """
+    """The cells of some records that are blank, NaN or infinite."""
 
     source: Source = UNKNOWN
     num_rows: int = 0
@@ -177,22 +139,7 @@ def non_finite_cells(
     columns: Mapping[str, Sequence[str]] = MappingProxyType({}),
     source: Source = UNKNOWN,
 ) -> tuple[NonFiniteCells, NDArray[np.bool_]]:
-    """Look at every number of some records, some thousands at a time.
-
-    Parameters
-    ----------
-    features, labels : as `plain_arrays` returns them
-    columns : mapping of str to sequence of str
-        Names of the columns of an array, such as ``features['features']``; other arrays are looked at as a whole.
-    source : Source
-        Says how rows are counted.
-
-    Returns
-    -------
-    cells : NonFiniteCells
-    has_one : (rows,) array of bool
-        Which rows have such a cell.
-    """
+    """Look at every number of some records, some thousands at a time."""
     has_one = np.zeros(num_rows(features), np.bool_)
     found: list[NonFiniteColumn] = []
     for name, array in named_arrays(features, labels):

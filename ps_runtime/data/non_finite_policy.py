@@ -25,13 +25,6 @@ Batch = tuple[Columns, Columns | None]
 def dataset_with_policy(dataset: Dataset, policy: NonFinite, where: str) -> Dataset:
     """Return a data set as `policy` wants it, with what was found in ``non_finite``.
 
-    Parameters
-    ----------
-    dataset : Dataset
-    policy : {"error", "drop", "keep"}
-    where : str
-        What error texts call it, if it does not know where it comes from.
-
     Raises
     ------
     RefusedCellsError
@@ -65,13 +58,6 @@ def dataset_with_policy(dataset: Dataset, policy: NonFinite, where: str) -> Data
 
 def batches_with_policy(batches: Iterator[Batch], policy: NonFinite, where: str) -> Iterator[Batch]:
     """Yield the batches of a stream as `policy` wants them; one of which nothing is left is passed over.
-
-    Parameters
-    ----------
-    batches : iterator of (features, labels)
-    policy : {"error", "drop", "keep"}
-    where : str
-        What error texts call the stream, such as ``input_fn train``.
 
     Raises
     ------

@@ -57,20 +57,6 @@ def read_npz(
 ) -> Dataset:
     """Read the arrays of an archive that `numpy.savez` or `numpy.savez_compressed` wrote.
 
-    Parameters
-    ----------
-    path : str or path
-        A local path, or any URL that fsspec knows.
-    label : str or None
-        The array of the labels; None: there are none.
-    features : list of str, optional
-        The arrays of the features; default: all but `label`.
-
-    Returns
-    -------
-    Dataset
-        One batch. Features are a dict of the arrays by name, dtypes as in the file.
-
     Raises
     ------
     InputError

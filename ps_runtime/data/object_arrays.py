@@ -20,13 +20,6 @@ MAX_SHOWN = 40
 def plain_objects(objects: NDArray[np.object_], what: str) -> tuple[NDArray[Any] | None, str]:
     """Return texts, booleans or numbers as an array of their own dtype, or None and what is wrong.
 
-    Parameters
-    ----------
-    objects : array of objects
-        Any shape. Without an object it becomes an array of floats.
-    what : str
-        What error texts call it.
-
     Examples
     --------
     >>> plain_objects(np.array(["a", "bc"], dtype=object), "x")

@@ -19,15 +19,6 @@ def ordered_map(function: Callable[[Any], Any], elements: Iterable[Any], num_thr
 
     With one thread it is the thread of the caller, which reads no element ahead.
 
-    Parameters
-    ----------
-    function : callable
-        Called in `num_threads` threads side by side.
-    elements : iterable
-        Read in the thread of the caller, at most ``2 * num_threads`` ahead.
-    num_threads : int
-        >= 1.
-
     Raises
     ------
     Exception

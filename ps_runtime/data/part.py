@@ -18,11 +18,6 @@ __all__ = ["InputPart"]
 class InputPart:
     """The records whose numbers a hash maps into ``[start, stop)``, a part of [0, 1).
 
-    Parameters
-    ----------
-    start, stop : float
-        ``0 <= start < stop <= 1``.
-
     Raises
     ------
     UsageError

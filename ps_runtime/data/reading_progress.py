@@ -34,15 +34,6 @@ GB = 10**9
 class ScanProgress:
     """How far a scan is.
 
-    Parameters
-    ----------
-    where : str
-        What is scanned.
-    done_bytes, num_bytes : int
-        What has been read so far, and what there is in all files; above 0.
-    secs : float
-        Since its begin.
-
     Examples
     --------
     >>> str(ScanProgress("the train input", 1_200_000_000, 20_000_000_000, 10.0))
@@ -71,15 +62,6 @@ class ScanProgress:
 class CallProgress:
     """How long a function of the user has been running.
 
-    Parameters
-    ----------
-    where : str
-        What is called.
-    secs : float
-        Since its begin.
-    has_ended : bool
-        Whether it has returned or raised.
-
     Examples
     --------
     >>> str(CallProgress("the input_fn points in train mode", 10.2))
@@ -101,15 +83,7 @@ _watcher: ContextVar[ProgressWatcher | None] = ContextVar("psflow_progress_watch
 
 
 class LoggedProgress:
-    """Logs what takes long, every ten seconds.
-
-    Parameters
-    ----------
-    say : callable
-        Takes a line.
-    clock : callable
-        Monotonic seconds.
-    """
+    """Logs what takes long, every ten seconds."""
 
     def __init__(self, say: Callable[[str], object] = logger.info, clock: Callable[[], float] = time.monotonic) -> None:
         self._say = say

@@ -69,13 +69,6 @@ class Batching:
 class RecordDataset(KnownInput):
     """Records of files, found by a scan, preprocessed as they are read.
 
-    Parameters
-    ----------
-    scanned : ScannedInput
-        Where the records are, and what is made of them.
-    batching : Batching
-        How they are given.
-
     Notes
     -----
     Thread-safe: one thread at a time reads.

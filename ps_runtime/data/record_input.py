@@ -46,40 +46,7 @@ SAMPLE_SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class RecordInput:
-    """Files of records, and what is made of their columns. An input_fn may return one.
-
-    Parameters
-    ----------
-    paths : path or sequence of paths
-        Files, folders, globs or fsspec URLs of these.
-    record_format : RecordFormat
-        How the files are read.
-    label : LabelOptions or None
-        The column of the labels; None: there are none.
-    weight : str or None
-        The column of the weights of the records.
-    key_columns : sequence of str
-        Columns that training ignores, and that a prediction hands on.
-    features : sequence of str or None
-        Columns that are features; None: all others.
-    columns : mapping of str to ColumnOptions
-        What becomes of some of them.
-    groups : mapping of str to list of str or "numeric"
-        Columns that arrive as one matrix.
-    crosses : mapping of str to CrossOptions
-        Features whose ids stand for combinations of the ids of others.
-    part : InputPart or None
-        Which records the input has; None: all.
-    invalid : {"error", "missing", "drop"}
-        What becomes of cells that are not of the type of their column.
-    max_columns : int
-        How many columns a file may have, beside those that a model was trained on.
-    stated : frozenset of str
-        Options of delimited text that hold for these files, if those of training are others.
-    batching : Batching
-        In which batches, how often and in which order they are read. The order of `batch`, `repeat` and `shuffle` does
-        not count here: it is always shuffle, batch, repeat.
-    """
+    """Files of records, and what is made of their columns. An input_fn may return one."""
 
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     record_format: RecordFormat
@@ -240,13 +207,6 @@ class RecordInput:
         """Count the records to predict with a model that was trained on record files; look at no value.
 
         Text is read as in `open`, with whole numbers as the model reads them.
-
-        Parameters
-        ----------
-        schema : InputSchema
-            Of the training input.
-        on_progress : callable
-            Told how many bytes have been read, and of how many.
 
         Raises
         ------

@@ -34,17 +34,6 @@ class RecordStream(Transformations):
 
     One reader deals its batches out, as those of any generator. Each reading calls the generator again.
 
-    Parameters
-    ----------
-    read : callable ``(epoch) -> iterator``
-        Begins to read the elements of a pass, from 0.
-    name : str
-        What error texts call it.
-    is_batched : bool
-        Whether elements are batches.
-    read_epoch : callable ``(epoch) -> iterator`` or None
-        As `read`, without the `repeat` that evaluation and prediction leave out; None: `read` has none.
-
     Examples
     --------
     >>> lines = RecordStream.of(lambda: ["1 2", "3 4", "5 6"]).map(lambda line: line.split())

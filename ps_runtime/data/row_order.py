@@ -20,22 +20,7 @@ __all__ = ["AS_STORED", "RowOrder"]
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """What `shuffle`, `repeat` and `batch` of a Dataset have said, beside seed, batch size and number of epochs.
-
-    Parameters
-    ----------
-    buffer_size : int or None
-        Records that are mixed with each other where there is a seed, >= 1; None: all.
-    reshuffles : bool
-        Whether each pass over the rows has an order of its own.
-    num_joined : int or None
-        Passes over the rows that make one epoch, >= 1, as `repeat` before `batch` joins them; None: as few as end with
-        a whole batch, as ``repeat()`` before `batch` does.
-    drop_remainder : bool
-        Whether a last batch that is smaller is left out.
-    is_batched : bool
-        Whether `batch` was called, so that the next `map`, `take` and the like are of batches.
-    """
+    """What `shuffle`, `repeat` and `batch` of a Dataset have said, beside seed, batch size and number of epochs."""
 
     buffer_size: int | None = None
     reshuffles: bool = True

@@ -27,15 +27,7 @@ __all__ = ["Asked", "ScannedInput", "digest_of", "model_digest"]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an input was asked for when it was scanned.
-
-    Parameters
-    ----------
-    paths : tuple of str
-        Which files, as they were named.
-    description : str
-        A digest of all that was said of them, and of what becomes of rows with blanks.
-    """
+    """What an input was asked for when it was scanned."""
 
     paths: tuple[str, ...]
     description: str
@@ -43,31 +35,7 @@ class Asked:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScannedInput:
-    """What a scan has found, what was learned from it, and what it was asked for.
-
-    Parameters
-    ----------
-    asked : Asked
-        The input as it was described.
-    vocabularies : tuple of DataFile
-        Further files that it was learned from.
-    model : str
-        `model_digest` of the model that reads it.
-    scan : InputScan
-        Where the records are.
-    preprocessing : Preprocessing
-        What features, labels and weights are made of the columns; without a label there are none.
-    text : TextReading, LibSvmReading or None
-        How the training input was read, where that is text of such a form.
-    unused : tuple of str
-        Columns of the files that are not read.
-    left_out : tuple of str
-        Those of them that are not read because their cells were refused and no mode read them.
-    drops : bool
-        Whether records with a blank, NaN or infinite cell are left out.
-    part : InputPart or None
-        Which records it has; None: all.
-    """
+    """What a scan has found, what was learned from it, and what it was asked for."""
 
     asked: Asked
     vocabularies: tuple[DataFile, ...]

@@ -16,25 +16,7 @@ NUM_WINDOWS_KEPT = 3
 def shuffled_rows(
     seed: int, num_rows: int, buffer_size: int, first_pass: int, start: int, stop: int, *, reshuffles: bool
 ) -> NDArray[np.int64]:
-    """Return which rows stand at ``[start, stop)`` of shuffled passes over all rows, one after the other.
-
-    Parameters
-    ----------
-    seed : int
-        Of the orders of the passes, >= 0.
-    num_rows : int
-        Of a pass, >= 1.
-    buffer_size : int
-        Records of a window, >= 1: ``[0, buffer_size)``, ``[buffer_size, 2 * buffer_size)``, ... are mixed each by
-        itself. So the record at a place is one of the first ``place + buffer_size``, as with a buffer that is read in
-        turn.
-    first_pass : int
-        The number of the first of these passes, >= 0.
-    start, stop : int
-        ``0 <= start < stop``.
-    reshuffles : bool
-        Whether each pass has an order of its own.
-    """
+    """Return which rows stand at ``[start, stop)`` of shuffled passes over all rows, one after the other."""
     places = []
     for number in range(start // num_rows, (stop - 1) // num_rows + 1):
         first = number * num_rows

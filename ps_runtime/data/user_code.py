@@ -19,17 +19,7 @@ __all__ = ["misfit", "user_code", "user_error"]
 
 @contextmanager
 def user_code(function: Callable[..., Any], error: type[UsageError], when: str) -> Iterator[None]:
-    """Turn what `function` raises within the block into an `error` of one sentence; errors of psflow pass.
-
-    Parameters
-    ----------
-    function : callable
-        Of the user.
-    error : type of UsageError
-        Class of the error to raise.
-    when : str
-        Such as ``in train mode``.
-    """
+    """Turn what `function` raises within the block into an `error` of one sentence; errors of psflow pass."""
     try:
         yield
     except PsflowError:

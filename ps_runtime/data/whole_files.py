@@ -26,22 +26,6 @@ __all__ = ["whole_dataset"]
 def whole_dataset(given: RecordInput, schema: InputSchema, where: str, *, needs_labels: bool) -> Dataset:
     """Return all records of some files.
 
-    Parameters
-    ----------
-    given : RecordInput
-        The files; what is said of their columns does not count.
-    schema : InputSchema
-        Of a training input that was no record files.
-    where : str
-        What errors call the input.
-    needs_labels : bool
-        Whether labels are read, if there were some in training.
-
-    Returns
-    -------
-    Dataset
-        Features by name, or the matrix that the model reads; float64 with NaN where a number is blank.
-
     Raises
     ------
     InputError

@@ -17,19 +17,7 @@ NUM_EPOCHS_KEPT = 2
 
 
 class Window(NamedTuple):
-    """Runs of chunks that are in memory together.
-
-    Parameters
-    ----------
-    epoch, number : int
-        Which window it is; both from 0.
-    start : int
-        Of its first record in the order of the epoch.
-    num_records : int
-        Of all its chunks.
-    chunks : tuple of int
-        Their numbers, in the order in which they are read.
-    """
+    """Runs of chunks that are in memory together."""
 
     epoch: int
     number: int
@@ -51,17 +39,6 @@ class WindowOrder:
     Without a seed the order is that of the chunks, and each chunk is a window. With one, each epoch takes the runs of
     chunks in an order of its own, puts as many into a window as reach `window_records`, and shuffles the records of
     each window. So a record may come at any place of an epoch, beside records of as many runs as a window holds.
-
-    Parameters
-    ----------
-    chunk_records : sequence of int
-        Number of records of each chunk, none of them 0.
-    runs : sequence of int
-        Numbers of the first chunks of the runs, ascending from 0: chunks of one run are cheap to read in turn only.
-    window_records : int
-        Records that fill a window, >= 1; the last window of an epoch may have fewer, and one with a large run more.
-    seed : int or None
-        None: no shuffling.
 
     Notes
     -----

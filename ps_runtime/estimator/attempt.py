@@ -71,25 +71,6 @@ class Trainable(Protocol):
 class Attempt:
     """Owns the job of an estimator's model_dir for the time of a ``with`` block.
 
-    Parameters
-    ----------
-    estimator : Estimator
-        The model, its configuration and its model_dir.
-    train_spec : TrainSpec
-        What to train on, and how far.
-    eval_specs : EvalSpec, sequence of them, or None
-        Evaluations of each checkpoint; None: none.
-    num_ps, num_workers : int
-        Number of parameter servers, and of workers besides the chief.
-    transport : str
-        How replicas connect to the ps: ``auto``, ``shm``, ``unix`` or ``tcp``.
-    reads_again : bool
-        Whether the input is read from its start where an earlier attempt came to its end; else it is read on there.
-    fork : Fork, optional
-        Where the job begins, if it is not there yet.
-    is_by_hand : bool
-        Whether the roles are those processes that the cluster of the estimator's configuration names.
-
     Raises
     ------
     UsageError
@@ -231,13 +212,6 @@ class Attempt:
 
         It goes on from what the plan has done: the training input_fn is not called again, nor is model_fn only to see
         what it builds.
-
-        Parameters
-        ----------
-        on_event : callable
-            Takes the events of all roles; called from their threads.
-        writer : ModelWriter, optional
-            As of `job`.
         """
         job = self.job(writer)
         called = self.plan.called.read_to_the_end()
@@ -245,13 +219,7 @@ class Attempt:
         return run_local(here, on_event, self.check, self.plan.built)
 
     def job(self, writer: ModelWriter | None = None) -> JobSpec:
-        """Return the description that every role gets, with a secret of its own.
-
-        Parameters
-        ----------
-        writer : ModelWriter, optional
-            Writes what the exporters select; without it nothing is exported.
-        """
+        """Return the description that every role gets, with a secret of its own."""
         estimator, store = self._estimator, CheckpointStore(self.model_dir)
         latest = store.latest()
         facts = None if latest is None else store.manifest(latest).job

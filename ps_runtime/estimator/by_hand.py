@@ -58,26 +58,6 @@ def run_by_hand(
 ) -> dict[str, dict[str, Any]]:
     """Be one process of a job until all of it has ended; return the report of each role where this is the chief.
 
-    Parameters
-    ----------
-    task : ClusterTask
-        This process.
-    estimator : Estimator
-        The model, its configuration and its model_dir.
-    train_spec : TrainSpec
-        What to train on. Its input_fn is that of the replica of this process if each worker reads all; else that of
-        the chief is the one of all.
-    eval_specs : sequence of EvalSpec
-        Evaluations of each checkpoint; without any the job has no evaluator.
-    make_attempt : callable
-        Plans the job; the chief calls it once other processes can join.
-    writer : ModelWriter or None
-        Writes what the exporters select.
-    on_event : callable or None
-        The chief's takes the events of all roles, another one those of its own. None: each process logs its own.
-    lent : LentSession, optional
-        Who makes the steps of the replica of this process; by default it makes them itself.
-
     Raises
     ------
     UsageError
@@ -134,17 +114,6 @@ def _meeting_secs(config: RunConfig) -> float:
 
 def serve_by_hand(task: ClusterTask, model_dir: str, timeout_secs: float, check: Callable[[], None]) -> None:
     """Be one process of a job without a program of its own, until the job has ended: a ps needs none. Blocks.
-
-    Parameters
-    ----------
-    task : ClusterTask
-        This process, which is not the chief.
-    model_dir : str
-        Of the job.
-    timeout_secs : float
-        For the chief to begin a job.
-    check : callable
-        Called several times a second; raises to leave.
 
     Raises
     ------

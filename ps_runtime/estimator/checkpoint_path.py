@@ -12,13 +12,6 @@ __all__ = ["checkpoint_at"]
 def checkpoint_at(model_dir: str, checkpoint_path: str | None) -> tuple[CheckpointStore, int]:
     """Return the store and the step of a checkpoint: that of `checkpoint_path`, or else the latest of `model_dir`.
 
-    Parameters
-    ----------
-    model_dir : str
-        Path or URL; searched if `checkpoint_path` is None.
-    checkpoint_path : str, optional
-        Its directory, a path or a URL, as `CheckpointStore.path` gives it; of any model_dir.
-
     Raises
     ------
     NoCheckpointError

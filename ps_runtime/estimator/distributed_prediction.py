@@ -32,19 +32,6 @@ def distributed_predictions(
 
     Workers read files of records themselves; any other input is read here, and its batches are dealt out.
 
-    Parameters
-    ----------
-    client : Client
-        Of the cluster.
-    caller : ModelCaller
-        Of the model.
-    opened : SplittableInput or iterator of (features, labels)
-        One epoch of it is predicted.
-    store, manifest
-        Of the checkpoint, which is pinned meanwhile.
-    keys : sequence of str
-        The predictions that are asked for; empty: all.
-
     Raises
     ------
     Exception

@@ -23,13 +23,6 @@ FORKED_FROM = "forked_from"
 class Fork:
     """From where to where.
 
-    Parameters
-    ----------
-    parent_dir : str
-        Model_dir of the other job; nothing is written there but a pin.
-    model_dir : str
-        Of the new job; one that this fork has begun already is gone on with.
-
     Raises
     ------
     ModelDirError

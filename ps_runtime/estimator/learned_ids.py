@@ -19,17 +19,7 @@ Ids = VocabularyIds | HashIds | IdentityIds | BucketIds
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChangedIds:
-    """A feature whose ids stand for other words than in the checkpoint.
-
-    Parameters
-    ----------
-    feature : str
-        Its name.
-    num_ids, old_num_ids : int
-        How many there are, and how many in the checkpoint.
-    places : (num_ids,) array of int64, or None
-        For each id that of the checkpoint, -1: none; None: no vocabulary says.
-    """
+    """A feature whose ids stand for other words than in the checkpoint."""
 
     feature: str
     num_ids: int

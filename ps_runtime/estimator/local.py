@@ -36,17 +36,6 @@ def run_local(
 ) -> dict[str, dict[str, Any]]:
     """Run a whole job in this process; return the report of each role. Blocks.
 
-    Parameters
-    ----------
-    job : JobSpec
-        With one ps and no workers beside the chief.
-    on_event : callable
-        Takes the events of all roles; called from their threads.
-    check : callable
-        Raises to end the job.
-    built : BuiltModel, optional
-        What the first call of model_fn has given, if it is made already.
-
     Notes
     -----
     BLAS has one thread meanwhile, as in every role on a cluster: so the weights are the same bits there and here.

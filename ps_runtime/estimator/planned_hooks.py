@@ -70,15 +70,6 @@ def check_waiters(config: RunConfig, train_spec: TrainSpec) -> None:
 def check_early_stopping(train_spec: TrainSpec, metrics: Mapping[str, frozenset[str]], model_dir: str) -> None:
     """Warn where early stopping looks at an evaluation that this training does not make; another process may.
 
-    Parameters
-    ----------
-    train_spec : TrainSpec
-        With the hooks of training.
-    metrics : mapping of str to frozenset of str
-        What each evaluation of this training measures, by the name of its EvalSpec; "" for one without a name.
-    model_dir : str
-        Of this training; evaluations of another one are not judged.
-
     Raises
     ------
     UsageError

@@ -40,23 +40,7 @@ def predicted_batches(
     hooks: Sequence[SessionRunHook],
     client: Client | None,
 ) -> Generator[tuple[Predictions, int], None, None]:
-    """Yield the chosen predictions for each batch of an input and its rows, in order; see `Estimator.predict`.
-
-    Parameters
-    ----------
-    caller : ModelCaller
-        Of the model.
-    input_fn : callable
-        One epoch of it is predicted.
-    store, step
-        Of the checkpoint.
-    keys : sequence of str
-        The predictions that are asked for; empty: all.
-    hooks : sequence of SessionRunHook
-        Run around each batch; none if there is a client.
-    client : Client or None
-        Of the cluster that predicts; None: this process does.
-    """
+    """Yield the chosen predictions for each batch of an input and its rows, in order; see `Estimator.predict`."""
     if client is not None:
         if hooks:
             raise UsageError(

@@ -36,23 +36,7 @@ NOT_OF_A_RECORD = (MemoryError, ImportError, ModelFnError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionJob:
-    """What all partitions of a prediction have in common.
-
-    Parameters
-    ----------
-    model_fn, params, config
-        Of the Estimator.
-    model_dir, host : str
-        That of the checkpoint, which this process can read; the host of the process that predicts.
-    step, saved_at
-        Of the checkpoint: another training may save another one of the same step.
-    schema : InputSchema or None
-        What the model reads.
-    keys : tuple of str
-        The predictions that are asked for; empty: all.
-    records : tuple of (ScannedInput, Batching) or None
-        Files of which this process reads its partitions itself; None: they are dealt.
-    """
+    """What all partitions of a prediction have in common."""
 
     model_fn: Callable[..., EstimatorSpec]
     params: Mapping[str, Any]
@@ -68,13 +52,7 @@ class PredictionJob:
 
 @final
 class SharedJob:
-    """A job as the partitions in one process share it, with what is opened for it: both go when Dask drops it.
-
-    Parameters
-    ----------
-    job : PredictionJob
-        What is opened of it does not travel.
-    """
+    """A job as the partitions in one process share it, with what is opened for it: both go when Dask drops it."""
 
     def __init__(self, job: PredictionJob) -> None:
         self._shipped = Shipped(job, "the prediction")
@@ -94,13 +72,6 @@ class SharedJob:
 
 def predict_partition(shared: SharedJob, partition: Partition) -> list[tuple[Predictions, int]]:
     """Return the predictions for each batch of a partition, and its rows. The body of a Dask task; it may be repeated.
-
-    Parameters
-    ----------
-    shared : SharedJob
-        That of all partitions.
-    partition : DealtBatches or RecordRange
-        What to predict.
 
     Raises
     ------

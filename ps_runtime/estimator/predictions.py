@@ -19,13 +19,6 @@ Predictions = NDArray[Any] | dict[str, NDArray[Any]]
 def choose(predictions: Any, keys: Sequence[str]) -> Predictions:
     """Return the predictions of a batch with the names `keys`; all of them if there are no keys.
 
-    Parameters
-    ----------
-    predictions : array, or mapping of str to array
-        Of an EstimatorSpec.
-    keys : sequence of str
-        Names; may be empty.
-
     Raises
     ------
     UsageError
@@ -52,15 +45,6 @@ def check_keys(predictions: Any, keys: Sequence[str]) -> None:
 
 def examples_of(predictions: Predictions, num_rows: int, model: str) -> Iterator[Any]:
     """Yield the predictions for each example of a batch.
-
-    Parameters
-    ----------
-    predictions : array or dict of str to array
-        Each with one row for each example.
-    num_rows : int
-        The examples of the batch.
-    model : str
-        Name of the model_fn, for errors.
 
     Raises
     ------

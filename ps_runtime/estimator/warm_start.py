@@ -32,15 +32,6 @@ IF_MEANT = "if that is meant, give vars_to_warm_start as a list of regular expre
 def plan_warm_start(settings: WarmStartSettings, model: ModelSpec, trainable: Collection[str]) -> WarmStart:
     """Return where the first values of a model come from. Blocks; reads manifests and vocabularies, no values.
 
-    Parameters
-    ----------
-    settings : WarmStartSettings
-        What the user says.
-    model : ModelSpec
-        To be trained.
-    trainable : collection of str
-        Names of its variables that are declared trainable.
-
     Raises
     ------
     UsageError

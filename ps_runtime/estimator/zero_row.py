@@ -34,15 +34,6 @@ def schema_to_predict(caller: ModelCaller, schema: InputSchema) -> InputSchema |
 def check_keys_early(caller: ModelCaller, schema: InputSchema, keys: Sequence[str]) -> None:
     """Refuse unknown keys of predictions before a cluster predicts, if model_fn takes a row of zeros.
 
-    Parameters
-    ----------
-    caller : ModelCaller
-        Of the model. It is called on first values; no checkpoint is read.
-    schema : InputSchema
-        What the model reads.
-    keys : sequence of str
-        The predictions that are asked for; without one nothing is called.
-
     Raises
     ------
     UsageError

@@ -45,15 +45,7 @@ def check_categorical(column: Any, argument: str = "categorical_column", *, sequ
 
 
 def check_integer(what: str, value: Any, low: int, high: int, expected: str) -> None:
-    """Raise ArgumentTypeError if a value is no integer, and UsageError if it is not in ``[low, high)``.
-
-    Parameters
-    ----------
-    what : str
-        What the value is, for the error.
-    expected : str
-        What it should be, for the error.
-    """
+    """Raise ArgumentTypeError if a value is no integer, and UsageError if it is not in ``[low, high)``."""
     fault = (f"{what} is {value!r}, expected {expected}",)
     if not whole_number(value):
         raise ArgumentTypeError(fault)
@@ -82,15 +74,6 @@ def checked_list(what: str, values: Any, at_least: int) -> list[Any]:
 
 def checked_dtype(dtype: Any, key: str, kinds: str) -> str:
     """Return the name of a dtype, ``string`` for texts of any length.
-
-    Parameters
-    ----------
-    dtype : dtype-like
-        As numpy takes it, or ``"string"``.
-    key : str
-        Of the column, for the error.
-    kinds : str
-        The kinds of dtypes that the column takes, as numpy abbreviates them, such as ``"iuU"``.
 
     Raises
     ------

@@ -23,15 +23,7 @@ FINGERPRINTS = 2**62
 
 
 class Values(NamedTuple):
-    """Words or integers of a batch.
-
-    Parameters
-    ----------
-    array : (batch * n,) pyarrow array of text or int64
-        Null where there is no value.
-    present : (batch, n) bool array
-        Where there is one.
-    """
+    """Words or integers of a batch."""
 
     array: pa.Array
     present: NDArray[np.bool_]
@@ -39,11 +31,6 @@ class Values(NamedTuple):
 
 class RawFeatures:
     """Reads features by name.
-
-    Parameters
-    ----------
-    features : mapping of str to array
-        Of a batch.
 
     Raises
     ------
@@ -120,13 +107,6 @@ class RawFeatures:
 
     def steps(self, key: str, of_step: tuple[int, ...] | None) -> tuple[NDArray[Any], tuple[int, int]]:
         """Return a feature of sequences with a row for each step, ``(batch * length, ...)``, and batch and length.
-
-        Parameters
-        ----------
-        key : str
-            Of the feature.
-        of_step : tuple of int, optional
-            The shape of a step, which may be flattened into the axis of the steps; None: whatever it is.
 
         Raises
         ------

@@ -23,15 +23,7 @@ __all__ = ["SequenceSteps", "SequenceTransformation", "common_lengths"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequenceSteps:
-    """The steps of one feature of a batch.
-
-    Parameters
-    ----------
-    transformation : Transformation
-        Computes columns of the steps, ``(batch * length, ...)``.
-    present : (batch, length) bool array
-        Which steps have a value.
-    """
+    """The steps of one feature of a batch."""
 
     transformation: Transformation
     present: NDArray[np.bool_]
@@ -44,13 +36,7 @@ class SequenceSteps:
 
 
 class SequenceTransformation:
-    """Finds the steps of the features of one batch, each once.
-
-    Parameters
-    ----------
-    features : mapping of str to array
-        Raw features of the batch, of equal length.
-    """
+    """Finds the steps of the features of one batch, each once."""
 
     def __init__(self, features: Any) -> None:
         self._raw = RawFeatures(features)

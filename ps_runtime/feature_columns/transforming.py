@@ -31,17 +31,7 @@ __all__ = ["IdValues", "Transformation"]
 
 
 class IdValues(NamedTuple):
-    """What a column of ids is in a batch.
-
-    Parameters
-    ----------
-    ids : (batch, n) int64 array
-        Negative where a value has no id; of no meaning where there is no value.
-    present : (batch, n) bool array
-        Where there is a value at all; one without an id still counts in a cross.
-    weights : (batch, n) float32 array, optional
-        Of the values; None: 1 each.
-    """
+    """What a column of ids is in a batch."""
 
     ids: NDArray[np.int64]
     present: NDArray[np.bool_]
@@ -49,13 +39,7 @@ class IdValues(NamedTuple):
 
 
 class Transformation:
-    """Computes the columns of one batch. What several of them are made of is computed once.
-
-    Parameters
-    ----------
-    features : mapping of str to array
-        Raw features of the batch, of equal length. ``(batch,)`` stands for ``(batch, 1)``.
-    """
+    """Computes the columns of one batch. What several of them are made of is computed once."""
 
     def __init__(self, features: Any) -> None:
         self._raw = RawFeatures(features)

@@ -21,15 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class BatchSession:
-    """What hooks see of an evaluation or a prediction, as ``run_context.session``.
-
-    Parameters
-    ----------
-    values : ModelValues
-        Variables and tables of the checkpoint.
-    global_step : int
-        Of the checkpoint.
-    """
+    """What hooks see of an evaluation or a prediction, as ``run_context.session``."""
 
     def __init__(self, values: ModelValues, global_step: int) -> None:
         self.global_step = global_step
@@ -49,13 +41,7 @@ class BatchSession:
         return None if loss is None or math.isfinite(loss) else NanLossError(float(loss), self.global_step, "")
 
     def run(self, fetches: Fetches) -> Any:
-        """Return variables, metrics over all batches so far, or anything else as of the last batch.
-
-        Parameters
-        ----------
-        fetches : str, or sequence or mapping of them, or None
-            As in SessionRunArgs.
-        """
+        """Return variables, metrics over all batches so far, or anything else as of the last batch."""
         return pick(fetches, BatchValues(self), self.table_names)
 
     def report(self, global_step: int, values: Mapping[str, Any]) -> None:
@@ -64,13 +50,7 @@ class BatchSession:
 
 
 class BatchValues(Mapping[str, Any]):
-    """What hooks may fetch of a batch, looked up when asked for.
-
-    Parameters
-    ----------
-    session : BatchSession
-        Which has called model_fn on the batch.
-    """
+    """What hooks may fetch of a batch, looked up when asked for."""
 
     def __init__(self, session: BatchSession) -> None:
         self._session = session
@@ -100,15 +80,7 @@ class BatchValues(Mapping[str, Any]):
 
 
 class BatchHooks:
-    """Calls hooks around each batch. Those of model_fn are known, and all begin, once it was called on the first.
-
-    Parameters
-    ----------
-    hooks : sequence of SessionRunHook
-        Of the user; they come before those of model_fn.
-    session : BatchSession
-        What hooks see.
-    """
+    """Calls hooks around each batch. Those of model_fn are known, and all begin, once it was called on the first."""
 
     def __init__(self, hooks: Sequence[SessionRunHook], session: BatchSession) -> None:
         self._given = hooks
@@ -123,15 +95,6 @@ class BatchHooks:
 
     def called(self, scaffold: Scaffold | None, of_model: Sequence[SessionRunHook], fetches: Fetches) -> bool:
         """After the call: begin, if it was the first. Return whether to call again, as the model is prepared only now.
-
-        Parameters
-        ----------
-        scaffold : Scaffold or None
-            That of the EstimatorSpec.
-        of_model : sequence of SessionRunHook
-            Those of the EstimatorSpec.
-        fetches : str, or sequence or mapping of them
-            What the loop itself wants of each batch.
 
         Raises
         ------

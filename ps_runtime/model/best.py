@@ -122,13 +122,6 @@ def check_compare_fn(compare_fn: CompareFn) -> None:
 def not_finite(compare_fn: CompareFn, metrics: Mapping[str, float]) -> dict[str, float]:
     """Return the metrics that decide and are NaN or infinite: a result that has one is never the best.
 
-    Parameters
-    ----------
-    compare_fn : callable
-        The metrics that it looks at decide, and the loss.
-    metrics : mapping of str to float
-        Of an evaluation.
-
     Raises
     ------
     UsageError
@@ -184,15 +177,6 @@ class _Seen(UserDict[str, float]):
 def is_better(compare_fn: CompareFn, best: Mapping[str, float] | None, current: Mapping[str, float]) -> bool:
     """Return whether `current` becomes the best one.
 
-    Parameters
-    ----------
-    compare_fn : callable
-        As BestExporter takes it; it is asked only about results that can be the best.
-    best : mapping of str to float, or None
-        Of the best one so far; None: there is none.
-    current : mapping of str to float
-        Of the evaluation in question.
-
     Notes
     -----
     This is the one place that compares results: for exporters, for the alias ``best``, for a choice out of the record.
@@ -207,19 +191,6 @@ def is_better(compare_fn: CompareFn, best: Mapping[str, float] | None, current: 
 
 def best_of(results: Sequence[Mapping[str, float]], compare_fn: CompareFn) -> int | None:
     """Return the index of the result that BestExporter would hold for the best, had it seen `results` in this order.
-
-    Parameters
-    ----------
-    results : sequence of mapping of str to float
-        Metrics of evaluations.
-    compare_fn : callable
-        As BestExporter takes it.
-
-    Returns
-    -------
-    int or None
-        None if there is no result, or none with finite metrics. Results without a metric that the last one has, and
-        that decides, do not count.
 
     Examples
     --------
@@ -246,19 +217,7 @@ class _BestFacts:
 
 @dataclass(frozen=True, slots=True)
 class BestRecord:
-    """The best export of a BestExporter, as ``best.json`` beside it says.
-
-    Parameters
-    ----------
-    step : int
-        global_step of its checkpoint.
-    metrics : mapping of str to float
-        Result of the evaluation that made it the best.
-    version : int
-        Number of the export below the directory of its exporter, from 1.
-    path : str
-        Directory of the export.
-    """
+    """The best export of a BestExporter, as ``best.json`` beside it says."""
 
     step: int
     metrics: Mapping[str, float]

@@ -50,17 +50,6 @@ class BuiltModel:
 class ModelCaller:
     """A model_fn with its `params`, its `config` and what it reads.
 
-    Parameters
-    ----------
-    model_fn : callable
-        Takes any subset of ``features, labels, mode, params, config, input_schema`` by name; `features` is required.
-    params : mapping
-        Hyper-parameters, handed on as they are.
-    config : object
-        Handed on as it is.
-    input_schema : InputSchema or None
-        Of the training input, handed on as a whole in every mode; None as long as it is not known, see `reading`.
-
     Raises
     ------
     ModelFnError
@@ -154,17 +143,7 @@ class ModelCaller:
             self._columns.pop(layer, None)
 
     def build(self, features: Any, labels: Any, mode: ModeKeys, seed: int) -> BuiltModel:
-        """Make the first call in a mode: create variables and tables, and fix the model.
-
-        Parameters
-        ----------
-        features, labels
-            A batch of the real input.
-        mode : ModeKeys
-            The mode that the call fixes variables, tables and metrics for.
-        seed : int
-            The initial value of each variable and row depends on it and on the name alone.
-        """
+        """Make the first call in a mode: create variables and tables, and fix the model."""
 
         def first_call(given: Any) -> tuple[EstimatorSpec, BuildScope]:
             scope = BuildScope(0, seed, features)

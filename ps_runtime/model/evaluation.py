@@ -87,22 +87,6 @@ def evaluate(
 
     Each is a float, or an array if the metric has several numbers.
 
-    Parameters
-    ----------
-    caller : ModelCaller
-        Calls model_fn in EVAL mode.
-    opened : SplittableInput or iterator of (features, labels)
-        One epoch of it is read.
-    values : ModelValues
-        Variables and tables of the checkpoint.
-    global_step : int
-        Of the checkpoint; part of the result.
-    steps : int or None
-        At most so many batches; None: to the end.
-    hooks : sequence of SessionRunHook
-        Run around each batch, and after them the ``evaluation_hooks`` of the first EstimatorSpec; one that asks to stop
-        ends the evaluation.
-
     Raises
     ------
     InputError
@@ -233,21 +217,7 @@ def first_rows(features: Any) -> Any:
 
 
 class OpenedEvaluation:
-    """An EvalSpec whose data set, if its input is one, is opened once, however many models are evaluated on it.
-
-    Parameters
-    ----------
-    caller : ModelCaller
-        Calls model_fn in EVAL mode.
-    spec : EvalSpec
-        Input, and number of batches.
-    schema : InputSchema or None
-        What the models read, which the input is held against.
-    check : callable
-        Called before each batch, as an evaluation may take long; raises to end it.
-    kept : KeptScan, optional
-        A scan that stands in for one of record files.
-    """
+    """An EvalSpec whose data set, if its input is one, is opened once, however many models are evaluated on it."""
 
     def __init__(
         self,

@@ -29,35 +29,7 @@ WRITERS = "psflow.model_writers"
 
 @dataclass(frozen=True)
 class ExportBundle:
-    """A model at one checkpoint, and what is needed to serve it.
-
-    Parameters
-    ----------
-    name : str
-        Of the model.
-    global_step : int
-        Of the checkpoint.
-    values : ModelValues
-        All variables and tables.
-    model_fn : callable
-        Computes the predictions; it must be defined in a file.
-    params : mapping of str to anything
-        Hyper-parameters, as model_fn takes them.
-    features : array or mapping of str to array
-        A few rows of input, (rows, ...) each.
-    predictions : mapping of str to array
-        What the model says to `features`, (rows, ...) each.
-    metrics : mapping of str to float
-        Result of the evaluation, ``loss`` and ``global_step`` among them; empty if it was not evaluated.
-    saved_at : float
-        When the checkpoint was saved: with its step it tells it from any other of the model_dir.
-    schema : InputSchema
-        Of the training input: what the export reads, and how it scales it.
-    signatures : tuple of str
-        Names of the ``export_outputs`` of model_fn, of which `predictions` are the default one; empty without any.
-    serving_input_receiver_fn : callable, optional
-        Makes such input of what clients send.
-    """
+    """A model at one checkpoint, and what is needed to serve it."""
 
     name: str
     global_step: int

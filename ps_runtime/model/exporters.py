@@ -38,23 +38,7 @@ _SMALLER_LOSS = Better("loss", "min")
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """What an exporter did.
-
-    Parameters
-    ----------
-    exporter : str
-        Name of the exporter.
-    version : int
-        Number of the export below the directory of its exporter, from 1.
-    path : str
-        Directory of the export.
-    global_step : int
-        Of the checkpoint that it was made from.
-    is_best : bool
-        Whether it is the best so far, as BestExporter sees it.
-    metrics : mapping of str to float
-        Of its checkpoint.
-    """
+    """What an exporter did."""
 
     exporter: str
     version: int

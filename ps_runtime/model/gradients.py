@@ -43,15 +43,7 @@ class StepResult(NamedTuple):
 
 
 class GradientFn:
-    """Calls model_fn in TRAIN mode on variables and rows that are given.
-
-    Parameters
-    ----------
-    caller : ModelCaller
-        Calls model_fn in TRAIN mode.
-    built : BuiltModel
-        Of the first TRAIN call; it fixes variables, tables, optimizers and the way gradients are had.
-    """
+    """Calls model_fn in TRAIN mode on variables and rows that are given."""
 
     def __init__(self, caller: ModelCaller, built: BuiltModel) -> None:
         self._caller = caller
@@ -75,21 +67,6 @@ class GradientFn:
         buffers: Callable[[], Mapping[str, NDArray[Any]]] | None = None,
     ) -> StepResult:
         """Return loss and gradients of one batch.
-
-        Parameters
-        ----------
-        features, labels
-            A batch, as the input_fn gave it.
-        variables : mapping of str to array
-            The values to compute on, of every variable of the model.
-        global_step : int
-            For learning-rate schedules, and for model_fn.
-        rows : RowSource
-            Needed where there are tables.
-        lookups : Lookups, optional
-            Those of this batch, where some are known already.
-        buffers : callable, optional
-            Returns memory for the gradients of some variables, by name; see `gradient_buffer`.
 
         Raises
         ------

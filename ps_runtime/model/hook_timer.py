@@ -13,11 +13,6 @@ __all__ = ["SecondOrStepTimer", "check_period"]
 def check_period(**periods: float | None) -> None:
     """Refuse periods of which not exactly one is given, or that are not greater than 0.
 
-    Parameters
-    ----------
-    **periods : float or None
-        By the name of the argument, such as ``every_n_steps`` and ``every_n_secs``.
-
     Raises
     ------
     UsageError

@@ -123,13 +123,6 @@ class SessionRunHook:
 def as_hooks(what: str, given: Iterable[SessionRunHook] | None) -> tuple[SessionRunHook, ...]:
     """Return `given` as a tuple; None is none.
 
-    Parameters
-    ----------
-    what : str
-        What to call the argument in an error.
-    given : iterable of SessionRunHook, or None
-        The hooks of a user.
-
     Raises
     ------
     UsageError
@@ -142,17 +135,7 @@ def as_hooks(what: str, given: Iterable[SessionRunHook] | None) -> tuple[Session
 
 
 class HookCalls:
-    """Calls the hooks of one session, each time in their order.
-
-    Parameters
-    ----------
-    hooks : sequence of SessionRunHook
-        In the order of every call.
-    session : object
-        What hooks see as ``run_context.session``.
-    tables : collection of str
-        Names of the sparse tables, which cannot be fetched.
-    """
+    """Calls the hooks of one session, each time in their order."""
 
     def __init__(self, hooks: Sequence[SessionRunHook], session: Any, tables: Collection[str] = ()) -> None:
         self.coordinator = Coordinator()
@@ -207,17 +190,6 @@ class HookCalls:
 
 def pick(fetches: Fetches, values: Mapping[str, Any], tables: Collection[str] = (), who: str = "session.run") -> Any:
     """Return the fetched `values` in the structure of `fetches`.
-
-    Parameters
-    ----------
-    fetches : str, or sequence or mapping of them, or None
-        Names, as in SessionRunArgs.
-    values : mapping of str to anything
-        All that may be fetched.
-    tables : collection of str
-        Names of the sparse tables, which cannot be fetched.
-    who : str
-        Fetches them; named in errors.
 
     Raises
     ------

@@ -20,11 +20,6 @@ FOLDER = "inputs"
 class KeptInputs:
     """The files in ``inputs/`` of a model_dir, one for each input of record files: ``train``, ``eval`` and so on.
 
-    Parameters
-    ----------
-    model_dir : str
-        Path or URL.
-
     Notes
     -----
     Nothing is read before an input turns out to be record files. A file is whole or absent.

@@ -21,17 +21,7 @@ ABSENT = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lookup:
-    """The ids of one array, their repetitions found; made by `of`.
-
-    Parameters
-    ----------
-    ids : array of integers, any shape
-        As they were given.
-    found : Occurrences
-        Of the ids that are present, in C order.
-    present : (ids.size,) bool array or None
-        Which ids are present; None: all.
-    """
+    """The ids of one array, their repetitions found; made by `of`."""
 
     ids: NDArray[Any]
     found: Occurrences

@@ -24,19 +24,7 @@ __all__ = ["ModeReads", "read_in_any_mode"]
 
 @dataclass(frozen=True, slots=True)
 class ModeReads:
-    """Finds out which features a model reads: those of training, fewer, or others.
-
-    Parameters
-    ----------
-    caller : ModelCaller
-        Calls model_fn, once for each mode; keeps what that leaves out, for its error texts.
-    modes : sequence of ModeKeys
-        EVAL, PREDICT or both.
-    values : ModelValues or None
-        Variables and tables of a checkpoint; None: model_fn is called on first values.
-    optional : sequence of ModeKeys
-        Modes whose features are read if they are there.
-    """
+    """Finds out which features a model reads: those of training, fewer, or others."""
 
     caller: ModelCaller
     modes: Sequence[ModeKeys]
@@ -54,15 +42,6 @@ class ModeReads:
 
     def __call__(self, features: Columns, labels: Columns | None, schema: InputSchema, where: str) -> InputSchema:
         """Return what the model reads of an input.
-
-        Parameters
-        ----------
-        features, labels
-            A batch of the input.
-        schema : InputSchema
-            What the model reads in training.
-        where : str
-            What error texts call the input.
 
         Raises
         ------

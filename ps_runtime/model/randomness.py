@@ -18,13 +18,6 @@ def step_random(name: str, config: Any) -> np.random.Generator:
     It depends on the job's seed, `name`, the replica and the global_step of the call alone: a job that resumes draws
     what it would have drawn, and replicas draw different things.
 
-    Parameters
-    ----------
-    name : str
-        Of what is drawn.
-    config : RunConfig or None
-        Of the replica; None: there is one.
-
     Raises
     ------
     ModelFnError

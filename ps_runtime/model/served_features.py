@@ -17,15 +17,6 @@ __all__ = ["served_features"]
 def served_features(given: Any, schema: InputSchema, where: str) -> Any:
     """Return the features that a model reads, out of values as they are stored.
 
-    Parameters
-    ----------
-    given : DataFrame, pyarrow.Table, mapping of str to array, or array
-        Columns of the training input, of which others are ignored, or its features by name, or its one array.
-    schema : InputSchema
-        Of the training input.
-    where : str
-        What error texts call `given`, such as ``the input``.
-
     Raises
     ------
     InputError

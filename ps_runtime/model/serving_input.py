@@ -17,17 +17,7 @@ __all__ = ["ServingInput"]
 
 @dataclass(frozen=True, slots=True)
 class ServingInput:
-    """A serving_input_receiver_fn, and what it receives; made by `of`.
-
-    Parameters
-    ----------
-    function : callable
-        The serving_input_receiver_fn.
-    received : tuple of ArraySpec
-        What clients send, by name, in the order in which the function asks for it.
-    example : array, or mapping of str to array
-        The features that the function makes of its examples, of one row.
-    """
+    """A serving_input_receiver_fn, and what it receives; made by `of`."""
 
     function: ServingInputReceiverFn
     received: tuple[ArraySpec, ...]
@@ -73,13 +63,6 @@ class ServingInput:
 
     def features(self, given: Any, where: str) -> Any:
         """Return the features that the function makes of a request.
-
-        Parameters
-        ----------
-        given : mapping of str to array-like, or array-like
-            What a client has sent; without a name, if there is only one array.
-        where : str
-            What error texts call it, such as ``the input``.
 
         Raises
         ------

@@ -24,15 +24,7 @@ PAUSE_SECS = 0.25
 
 @final
 class InitialSession:
-    """The first values of a job, as `init_fn` sees them: it may replace those of variables.
-
-    Parameters
-    ----------
-    values : mutable mapping of str to array
-        Of all variables; ``load`` replaces them there.
-    table_names : sequence of str
-        Tables of the model, whose rows have no values yet.
-    """
+    """The first values of a job, as `init_fn` sees them: it may replace those of variables."""
 
     global_step = 0
 
@@ -117,21 +109,6 @@ def await_ready(
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
     """Prepare the session of a replica, and wait until it is ready to train. Blocks.
-
-    Parameters
-    ----------
-    scaffold : Scaffold or None
-        None: there is nothing to do.
-    session : object
-        What hooks see.
-    role : str
-        Who waits, for the error.
-    deadline : Deadline
-        How long.
-    check : callable
-        Called before each pause; raises to end the role.
-    pause : callable
-        Takes the seconds between two calls of `ready_fn`.
 
     Raises
     ------

@@ -61,15 +61,7 @@ class SparseGradient:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowGradient:
-    """The gradient of one step for one table.
-
-    Parameters
-    ----------
-    ids : (num_rows,) int64 array
-        Each once.
-    values : (num_rows, dim) array
-        In the table's dtype, C-contiguous.
-    """
+    """The gradient of one step for one table."""
 
     ids: NDArray[np.int64]
     values: NDArray[Any]

@@ -22,15 +22,7 @@ NAME = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*")
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many values are in each of some intervals of equal width.
-
-    Parameters
-    ----------
-    values : array of numbers
-        Any shape.
-    buckets : int
-        Number of intervals.
-    """
+    """How many values are in each of some intervals of equal width."""
 
     values: NDArray[Any]
     buckets: int

@@ -20,15 +20,7 @@ __all__ = ["ModelValues", "read_only"]
 
 @dataclass(frozen=True, slots=True)
 class ModelValues:
-    """A model at one global_step, a `RowSource` for its tables.
-
-    Parameters
-    ----------
-    variables : mapping of str to array
-        All variables by name.
-    tables : mapping of str to Table
-        All tables by name, each whole: the only shard of one.
-    """
+    """A model at one global_step, a `RowSource` for its tables."""
 
     variables: Mapping[str, NDArray[Any]]
     tables: Mapping[str, Table] = field(default_factory=dict)

@@ -18,21 +18,7 @@ __all__ = ["WarmSource", "WarmStart", "warm_rows", "warm_value"]
 
 @dataclass(frozen=True, eq=False)
 class WarmSource:
-    """Where the values of one variable or table come from.
-
-    Parameters
-    ----------
-    name : str
-        Of the variable or table of the model.
-    previous : str
-        Of the variable or table of the checkpoint.
-    places : (length of the axis,) array of int64, or None
-        For each row or column here, which one of the checkpoint it is, -1: none; None: each is at its place.
-    axis : int
-        0: rows; 1: columns.
-    initializer : callable, optional
-        Gives the values of those without a place; left out: those that the variable or table has by itself.
-    """
+    """Where the values of one variable or table come from."""
 
     name: str
     previous: str
@@ -43,17 +29,7 @@ class WarmSource:
 
 @dataclass(frozen=True, eq=False)
 class WarmStart:
-    """The first values of a job: those of a checkpoint, of variables and tables that fit.
-
-    Parameters
-    ----------
-    model_dir : str
-        Path or URL of the model_dir of the checkpoint.
-    step : int
-        Of the checkpoint.
-    sources : tuple of WarmSource
-        Of each variable and table that does not begin with the values of its own initializer.
-    """
+    """The first values of a job: those of a checkpoint, of variables and tables that fit."""
 
     model_dir: str
     step: int
@@ -69,17 +45,6 @@ class _Rows(NamedTuple):
 
 def warm_value(reader: CheckpointReader, source: WarmSource, initial: NDArray[Any], seed: int) -> NDArray[Any]:
     """Return the first value of a variable. Blocks.
-
-    Parameters
-    ----------
-    reader : CheckpointReader
-        Of the checkpoint.
-    source : WarmSource
-        Of this variable.
-    initial : array
-        What the initializer of the variable gives; rows of a table that were never created stay so.
-    seed : int
-        Of the job; `WarmSource.initializer` draws from it.
 
     Raises
     ------

@@ -27,13 +27,6 @@ class WatchedFeatures(dict[str, Any]):
     """Features by name that record which were asked for, which are missing, and whether all were looked at.
 
     To ask with ``in`` reads nothing.
-
-    Parameters
-    ----------
-    features : mapping of str to array
-        All that there seems to be.
-    beside : mapping of str to array
-        Further ones, for who asks for them by name.
     """
 
     __hash__ = None  # as of a dict

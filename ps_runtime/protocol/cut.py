@@ -14,24 +14,7 @@ __all__ = ["Cut"]
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What a cut holds of the job: the step, who pushed what, and where the input stands. No stop flags.
-
-    Parameters
-    ----------
-    step : int
-        The global_step that it holds.
-    lives : mapping of Life to int
-        The sequence of the last committed push of each life: the dedupe table. Lives that are over are in it too, so
-        that a shard which has not heard of their last commits can tell those pushes from torn ones.
-    input : mapping
-        `InputPosition.to_facts`.
-    num_examples : int
-        Of all pushes taken in up to the cut.
-    log_start : int
-        Place of the first entry of `log` in the job's log of decisions.
-    log : sequence of Entry
-        What some shard may not have heard of yet.
-    """
+    """What a cut holds of the job: the step, who pushed what, and where the input stands. No stop flags."""
 
     step: int
     lives: Mapping[Life, int]

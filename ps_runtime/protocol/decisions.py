@@ -97,13 +97,6 @@ class EntryLog:
 def decode_entries(data: bytes | bytearray | memoryview, known: int = 0) -> tuple[int, list[Entry]]:
     """Read what `EntryLog.encode` wrote, but for the entries before place `known`; nothing at all stands for none.
 
-    Returns
-    -------
-    start : int
-        The place of the first entry returned.
-    entries : list of Entry
-        From `start` on, in the order in which they were decided.
-
     Raises
     ------
     ProtocolError

@@ -13,17 +13,7 @@ __all__ = ["JobState"]
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What the chief must know to go on with a job.
-
-    Parameters
-    ----------
-    is_open : bool
-        Whether the variables have their values, and training has begun: else the chief gives them.
-    is_finished : bool
-        Whether the final checkpoint is committed.
-    uncommitted : Cut or None
-        What every shard has copied, though no chief has told that its checkpoint is there.
-    """
+    """What the chief must know to go on with a job."""
 
     is_open: bool
     is_finished: bool

@@ -116,31 +116,7 @@ _KINDS = {int(kind): kind for kind in Kind}
 
 @dataclass(slots=True)
 class Message:
-    """One message.
-
-    Parameters
-    ----------
-    kind : Kind
-        What it asks for or answers; says how the body is read.
-    replica, incarnation : int
-        Who speaks: index among the training replicas, and which life of it; `NO_REPLICA` for others.
-    sequence : int
-        Number of this push of this incarnation, from 1; on other kinds, the last one that ps-0 acknowledged.
-    version : int
-        Shard version: pulled (on a push) or served (on parameters).
-    step : int
-        A global_step.
-    digest : int
-        `ModelSpec.digest` of the speaker, so that two models never mix.
-    flags : int
-        Bits that the kind gives a meaning; the three highest are the transport's, and not seen here.
-    body : bytes-like
-        Raw bytes: ``bytes``, or a C-contiguous view of any format, such as the ``.data`` of a flat array. A received
-        body is borrowed: a request's for the time of `Handler.handle`, a reply's until the connection's next receive.
-    room : callable
-        Of a request: where the body of its reply can be made so that sending it copies nothing. Writable, its content
-        undefined; None where the connection shares no memory, or not so much.
-    """
+    """One message."""
 
     kind: Kind
     replica: int = NO_REPLICA

@@ -79,13 +79,6 @@ def _aligned(offset: int) -> int:
 class PushBuffer:
     """One push, as views of one buffer: what the worker fills and the shard reads.
 
-    Parameters
-    ----------
-    layout : PushLayout
-        Where gradients, rows and learning rates lie in the body.
-    buffer : bytes-like
-        What is to be filled, or was received.
-
     Raises
     ------
     ProtocolError
@@ -119,14 +112,7 @@ class PushBuffer:
         return other
 
     def write_rows(self, gradients: Sequence[tuple[NDArray[np.int64], NDArray[Any], Any]]) -> None:
-        """Write ids and gradients of each table, for which the buffer has room; `body` is what it takes.
-
-        Parameters
-        ----------
-        gradients : sequence of (ids, values, places)
-            Of each table ``(n,)`` ids, values in its dtype, and which n of these belong to the ids: their places in
-            `values`, or ``slice(None)`` for all.
-        """
+        """Write ids and gradients of each table, for which the buffer has room; `body` is what it takes."""
         rows, body = self._layout.rows, self.bytes[self._layout.rows_start :]
         counts = [len(ids) for ids, _, _ in gradients]
         every_ids = [ids for ids, _, _ in gradients]

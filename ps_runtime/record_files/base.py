@@ -56,17 +56,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class InvalidValues:
-    """Values of a column in a chunk that are not of its type, and are read as null.
-
-    Parameters
-    ----------
-    column : str
-        Its name.
-    rows : (values,) array of int64
-        Their rows in the chunk, in order.
-    shown : tuple of str
-        The values, as people read them.
-    """
+    """Values of a column in a chunk that are not of its type, and are read as null."""
 
     column: str
     rows: NDArray[np.int64]
@@ -79,19 +69,7 @@ OnInvalid = Callable[[InvalidValues], object]
 
 @dataclass(eq=False)
 class RecordError(Exception):
-    """A record that cannot be read. Whoever knows the file and its first record makes an InputError of it.
-
-    Parameters
-    ----------
-    what : str
-        The sentence: what was expected, and what came.
-    record : int or None
-        Of the chunk, from 0; None: the file as a whole is at fault.
-    column : str or None
-        The column whose value has another type than expected; None: the whole record.
-    widens : bool
-        Whether the value is a number that fits as soon as the column is one of float64.
-    """
+    """A record that cannot be read. Whoever knows the file and its first record makes an InputError of it."""
 
     what: str
     record: int | None = None
@@ -105,12 +83,6 @@ class RecordError(Exception):
 @dataclass(frozen=True, kw_only=True)
 class RecordFormat(ABC):
     """How the files of one input are read. Its fields are plain values: they are kept with a record index.
-
-    Parameters
-    ----------
-    types : mapping of str to str
-        The type of some columns: one of `psflow.ps_runtime.columns.raw.TYPES`, ``number`` for float64, or a scalar
-        type with a length, such as ``float32[64]``. The types of other columns are those of the file, or inferred.
 
     Raises
     ------

@@ -28,19 +28,6 @@ def count_records(
 ) -> RecordIndex:
     """Return the record index of some files, whose columns are to be read as types that are known.
 
-    Parameters
-    ----------
-    files : sequence of DataFile
-        See `list_files`.
-    record_format : RecordFormat
-        How they are read.
-    columns : mapping of str to str
-        The type that each column is read as. Numbers that a file stores in a wider type widen it.
-    chunk_bytes : int
-        About the size of a chunk of text.
-    on_progress : callable
-        Told how many bytes have been read.
-
     Raises
     ------
     InputError

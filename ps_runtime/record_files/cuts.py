@@ -18,22 +18,7 @@ LINE_ENDS = b"\r\n"
 
 
 class QuotedSpans:
-    """What quotes enclose in some text that begins with a record.
-
-    Parameters
-    ----------
-    text : bytes
-        Any number of bytes of delimited text.
-    delimiter : bytes
-        One byte.
-
-    Attributes
-    ----------
-    starts, stops : (n,) arrays of int64
-        Quotes that open, and those that close; ``len(text)`` where one does not.
-    unclosed : int or None
-        The quote that opens and does not close.
-    """
+    """What quotes enclose in some text that begins with a record."""
 
     def __init__(self, text: bytes, delimiter: bytes) -> None:
         data = np.frombuffer(text, np.uint8)

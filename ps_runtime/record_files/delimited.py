@@ -26,19 +26,6 @@ class DelimitedText(RecordFormat):
 
     White space around a cell is no part of it, but a name in a header is as it is written, as in a DataFrame of pandas.
     Empty lines are no records, and a record with line ends in quotes is one row.
-
-    Parameters
-    ----------
-    delimiter : str
-        One ASCII character.
-    usual_delimiter : str
-        That of files with such names: a comma in ``.csv``, a tab in ``.tsv``.
-    column_names : sequence of str, optional
-        Of files without a header; default: the first row names the columns.
-    na_values : sequence of str
-        Cells that are blank beside the empty one, which always is.
-    encoding : str
-        UTF-8, or one with a byte for each character, such as ``latin-1`` or ``cp1252``. A byte order mark is dropped.
     """
 
     name: ClassVar[str] = "delimited"

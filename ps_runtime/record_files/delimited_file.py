@@ -324,17 +324,7 @@ def _counts(names: list[str]) -> bool:
 
 
 def _repeated_headers(table: pa.Table, types: Mapping[str, str], invalid: Sequence[InvalidValues]) -> NDArray[np.int64]:
-    """Return the rows in which each column has its name, as in the header of a file that was appended to another.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-        The cells as they are written, where they are words or invalid.
-    types : mapping of str to str
-        Of the columns that are read.
-    invalid : sequence of InvalidValues
-        The cells that are not of them.
-    """
+    """Return the rows in which each column has its name, as in the header of a file that was appended to another."""
     words = [name for name, raw in types.items() if raw == "string"]
     if len(types) < 2 or len(invalid) + len(words) < len(types):  # a column has neither names nor invalid values
         return np.empty(0, np.int64)

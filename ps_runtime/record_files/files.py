@@ -24,19 +24,7 @@ STAMPS = ("ETag", "etag", "LastModified", "last_modified", "updated", "mtime", "
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file as it was when it was found.
-
-    Parameters
-    ----------
-    url : str
-        An absolute local path, or a URL of fsspec. People read `shown` instead.
-    size : int
-        In bytes.
-    stamp : str
-        Changes when the file does: its time of change in ns if it is local, else an ETag or the like.
-    folders : str
-        Those above it whose names may be columns, as in a path: they lie below what was given.
-    """
+    """A file as it was when it was found."""
 
     url: str = field(repr=False)
     size: int

@@ -25,25 +25,6 @@ __all__ = ["RecordIndex"]
 class RecordIndex:
     """What a scan has found: each record of some files, by its number, in chunks that can be read alone.
 
-    Parameters
-    ----------
-    files : tuple of DataFile
-        In the order of their records; a file without records has no chunk.
-    record_format : RecordFormat
-        How they are read.
-    columns : tuple of RawColumn
-        What was scanned, and can be read.
-    unreadable : mapping of str to str
-        Other columns, of types that cannot be read: nested ones, say.
-    chunk_files : (n,) array of int32
-        The number of each chunk's file.
-    chunk_places : (n, 2) array of int64
-        Where each chunk lies in its file: start and stop, see `Place`.
-    starts_run : (n,) array of bool
-        Whether a chunk can be read alone at its own price; any other is cheap only behind the chunk before.
-    first_records : (n + 1,) array of int64
-        The number of each chunk's first record, from 0; at the end the number of all records.
-
     Notes
     -----
     Immutable, and thus thread-safe.

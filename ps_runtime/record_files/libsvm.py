@@ -34,14 +34,6 @@ class LibSvmText(RecordFormat):
     """Records as lines of libsvm, such as ``-1 3:0.5 8:2``, with two columns: ``label``, and the array ``features``.
 
     What follows a ``#`` is a comment. Lines without a record are skipped.
-
-    Parameters
-    ----------
-    num_features : int or None
-        How many features a record has, 1 to `MAX_FEATURES`; None: as many as the largest index of the first file that
-        has records asks for, at most `MAX_INFERRED_FEATURES`.
-    zero_based : bool
-        Whether the index of the first feature is 0; else it is 1.
     """
 
     name: ClassVar[str] = "libsvm"
@@ -80,15 +72,7 @@ class LibSvmText(RecordFormat):
 
 
 class OpenLibSvm(OpenText):
-    """An open file of libsvm text.
-
-    Parameters
-    ----------
-    file : DataFile
-        Opened at once.
-    record_format : LibSvmText
-        How it is read.
-    """
+    """An open file of libsvm text."""
 
     names = (LABEL, FEATURES)
 

@@ -34,11 +34,6 @@ class Pairs(NamedTuple):
 class LibSvmLines:
     """Some lines of libsvm text, those that are blank or a comment left out.
 
-    Parameters
-    ----------
-    text : bytes
-        Whole lines.
-
     Raises
     ------
     RecordError

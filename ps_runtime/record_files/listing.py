@@ -27,22 +27,6 @@ def list_files(
 ) -> tuple[DataFile, ...]:
     """Return the files that some paths stand for.
 
-    Parameters
-    ----------
-    paths : path or sequence of paths
-        Each a file, a folder, a glob, or a URL of fsspec of one of these. A folder stands for all files below it whose
-        names end with one of `suffixes`, in any case, ordered by path; a glob for all files that it matches, and for
-        those below folders that it matches. In both, names that begin with ``_`` or ``.`` are no data. What exists
-        under a name with the characters of a glob is no glob.
-    suffixes : str or sequence of str
-        How the names of files in a folder end: ``(".csv",)``.
-
-    Returns
-    -------
-    tuple of DataFile
-        In the order of `paths`. Links are files of their own. Their `folders` are those below the path, the fixed part
-        of the glob, or what all paths of a sequence share.
-
     Raises
     ------
     InputError

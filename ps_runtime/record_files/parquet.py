@@ -33,15 +33,7 @@ SMALL_BYTES = 1024**3
 
 @dataclass(frozen=True, kw_only=True)
 class Parquet(RecordFormat):
-    """Records in Parquet files, whose columns have types; `types` reads some of them as another one.
-
-    Parameters
-    ----------
-    types : mapping of str to str
-        See `RecordFormat`.
-    max_compression_ratio : int
-        How many times the size of a file its records may take in memory where all of them are scanned.
-    """
+    """Records in Parquet files, whose columns have types; `types` reads some of them as another one."""
 
     name: ClassVar[str] = "parquet"
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")

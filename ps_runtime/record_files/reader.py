@@ -24,15 +24,6 @@ __all__ = ["RecordReader"]
 class RecordReader:
     """Reads any range of records: a context manager, which closes its file.
 
-    Parameters
-    ----------
-    index : RecordIndex
-        What a scan has found.
-    columns : sequence of str, optional
-        What is read, in this order; default: all columns of the index.
-    allows_invalid : bool
-        Whether values that are not of the type of their column are null; False: they are errors.
-
     Raises
     ------
     InputError
@@ -93,18 +84,6 @@ class RecordReader:
         self, number: int, on_unreadable: Callable[[int, str, str], object]
     ) -> Iterator[tuple[int, pa.Table, tuple[InvalidValues, ...]]]:
         """Yield the records of a chunk that can be read.
-
-        Parameters
-        ----------
-        number : int
-            Of the chunk.
-        on_unreadable : callable
-            Told of each record that cannot be read: its number, why, and its text.
-
-        Yields
-        ------
-        first record, table, invalid
-            Records in a row, in order, and their values that are null as they are not of the type of their column.
 
         Raises
         ------

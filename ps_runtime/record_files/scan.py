@@ -38,17 +38,7 @@ MAX_COLUMNS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ScannedChunk:
-    """Some records in a row, and how far the scan is.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-        The records: a column for each of `Scan.columns`.
-    done_bytes, num_bytes : int
-        What has been read so far, and what there is in all files.
-    invalid : tuple of InvalidValues
-        The values that are not of the type of their column, and are null in the table, where the scan goes on for them.
-    """
+    """Some records in a row, and how far the scan is."""
 
     table: pa.Table
     done_bytes: int
@@ -58,25 +48,6 @@ class ScannedChunk:
 
 class Scan:
     r"""Files of records to be scanned: iterate over it, then take its `index`. Not thread-safe.
-
-    Parameters
-    ----------
-    files : sequence of DataFile
-        See `list_files`. All have the columns that are read; their order may differ, and what else there is is ignored.
-    record_format : RecordFormat
-        How they are read.
-    columns : sequence of str, optional
-        What is read; default: all columns whose types can be.
-    lists : mapping of str to str
-        The types of columns of lists and arrays in another input: those of lists without a value; see `as_list`.
-    known : mapping of str to str, optional
-        The types of the columns in these files, as an earlier scan has found them; default: they are looked for.
-    max_columns : int
-        How many columns there may be where all of them are read.
-    allows_invalid : bool
-        Whether values that are not of the type of their column are reported in each chunk; False: they are errors.
-    chunk_bytes : int
-        About the size of a chunk of text.
 
     Raises
     ------

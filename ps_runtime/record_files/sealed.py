@@ -33,15 +33,6 @@ def seal(described: Mapping[str, Any], arrays: Arrays) -> bytes:
 def unseal(content: bytes, what: str, make: Callable[[Mapping[str, Any], Arrays], T]) -> T:
     """Return what `make` makes of the description and the arrays that were sealed.
 
-    Parameters
-    ----------
-    content : bytes
-        From `seal`.
-    what : str
-        What error texts call it.
-    make : callable
-        Takes the description and the arrays; SafetensorError, KeyError, TypeError or ValueError where it cannot.
-
     Raises
     ------
     InputError

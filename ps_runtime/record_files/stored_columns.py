@@ -56,17 +56,6 @@ def as_raw_columns(
 ) -> pa.Table:
     """Return stored columns as raw ones.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        With these columns, in any order.
-    types : mapping of str to str
-        What each is read as.
-    set_types : mapping of str to str
-        Those of `types` that the user has set: they may change what a value is.
-    on_invalid : callable, optional
-        Takes text that is no value of such a type; see `OnInvalid`.
-
     Raises
     ------
     RecordError

@@ -34,11 +34,6 @@ OTHER_CONTENT = {
 class OpenText(OpenRecords):
     """An open file of text.
 
-    Parameters
-    ----------
-    file : DataFile
-        Opened at once.
-
     Raises
     ------
     InputError, RecordError

@@ -19,20 +19,7 @@ LARGE = re.compile(r"'?[+-]?[0-9]{16,}'?$")
 
 
 class WideningTypes:
-    """The types of some columns, as far as the records of a scan have shown them.
-
-    Parameters
-    ----------
-    found : mapping of str to str
-        The types that the first records have.
-    set_types : mapping of str to str
-        Those that the user has set, which stay.
-
-    Attributes
-    ----------
-    now : dict of str to str
-        The types of the columns.
-    """
+    """The types of some columns, as far as the records of a scan have shown them."""
 
     def __init__(self, found: Mapping[str, str], set_types: Mapping[str, str]) -> None:
         self.now = dict(found)

@@ -19,17 +19,7 @@ Batch = tuple[Any, Any]
 
 
 class BatchReader:
-    """Reads granted batches: from the replica's own data set, or from the one reader of a stream.
-
-    Parameters
-    ----------
-    opened : SplittableInput or iterator
-        What the input_fn gave; an iterator is left alone here, because its one reader is on ps-0.
-    client : TrainingClient
-        Pulls, pushes and asks for tickets in the name of this replica.
-    own_orders : int
-        Which orders of a shuffled data set this replica reads: 0 where all replicas share an epoch, else its number.
-    """
+    """Reads granted batches: from the replica's own data set, or from the one reader of a stream."""
 
     def __init__(self, opened: SplittableInput | Iterator[Batch], client: TrainingClient, own_orders: int = 0) -> None:
         self._dataset = opened if isinstance(opened, SplittableInput) else None

@@ -42,19 +42,7 @@ RESTORE_TIMEOUT_SECS = 600.0
 
 
 def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial], drive: Drive = train) -> dict[str, Any]:
-    """Train and save as the chief until the job is over; return the role's report.
-
-    Parameters
-    ----------
-    job : JobSpec
-        What all roles of the job are given alike.
-    context : RoleContext
-        How this role stops, reports and reaches the others.
-    dials : sequence of callable
-        How to reach each ps.
-    drive : callable
-        Enters the session, makes its steps, and leaves it.
-    """
+    """Train and save as the chief until the job is over; return the role's report."""
     with open_chief(job, context, dials) as chief:
         drive(chief.session)
         return chief.finish()

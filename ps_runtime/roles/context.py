@@ -24,30 +24,7 @@ __all__ = ["RoleContext", "peak_rss_mb"]
 
 @dataclass
 class RoleContext:
-    """The surroundings of one role.
-
-    Parameters
-    ----------
-    role : RoleId
-        Task type and index, such as ``worker-0``.
-    incarnation : int
-        Which life of the role this is.
-    check_liveness : callable
-        Raises StoppedError when the role is to end.
-    send : callable
-        Takes the events of the role in their order; they may get lost with the process.
-    is_leaving : callable
-        Returns whether a role that trains is to leave before its next step.
-    lost_replicas : queue
-        Replicas of which the owner of the job says that they are lost; for ps-0.
-    fence : callable
-        Raises StoppedError unless this life goes on, as the cluster answers now. Blocks meanwhile; called right before
-        what the role has written counts.
-    pulse : Pulse
-        Of the thread that serves, where the role has one.
-    first_step_at : float or None
-        Unix time of the first step of the attempt; None where none was made before this life began.
-    """
+    """The surroundings of one role."""
 
     role: RoleId
     incarnation: int

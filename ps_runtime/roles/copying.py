@@ -20,13 +20,7 @@ NUM_THREADS = min(4, os.cpu_count() or 1)
 
 
 def copy_arrays(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> None:
-    """Copy the second array of each pair into the first. Blocks; all processors take part in what is large.
-
-    Parameters
-    ----------
-    pairs : sequence of (target, source)
-        Arrays of one dimension, the two of a pair alike in size and dtype; no two targets share memory.
-    """
+    """Copy the second array of each pair into the first. Blocks; all processors take part in what is large."""
     num_parts = NUM_THREADS if sum(source.nbytes for _, source in pairs) >= LARGE_BYTES else 1
 
     def copy(part: int) -> None:

@@ -46,15 +46,6 @@ LOOK_SECS = 5.0
 def run_evaluator(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict[str, Any]:
     """Evaluate checkpoints until training is over and the final one is done; return the role's report.
 
-    Parameters
-    ----------
-    job : JobSpec
-        What all roles of the job are given alike.
-    context : RoleContext
-        How this role stops, reports and reaches the others.
-    dials : sequence of callable
-        How to reach each ps; only ps-0 is asked.
-
     Raises
     ------
     NoBestError
@@ -156,15 +147,7 @@ class _Evaluator:
         }
 
     def evaluate_due(self, pending: Mapping[int, float], final_step: int | None) -> None:
-        """Evaluate `pending` against each EvalSpec whose time has come; once training is over, against all of them.
-
-        Parameters
-        ----------
-        pending : mapping of int to float
-            By step: when the checkpoint was saved, in seconds since the epoch.
-        final_step : int or None
-            Where training has ended; None while it goes on.
-        """
+        """Evaluate `pending` against each EvalSpec whose time has come; once training is over, against all of them."""
         now = time.monotonic()
         due = [scheduled for scheduled in self._scheduled if final_step is not None or now >= scheduled.next_time]
         for step, saved_at in pending.items():

@@ -53,11 +53,6 @@ def heard(on_event: OnEvent) -> Iterator[Callable[[Event], None]]:
 
     That may wait, log, or raise: no role, and no event loop of Dask, waits for it or fails of it. The first exception
     is logged. At the end of the block it has half a minute for what is left.
-
-    Parameters
-    ----------
-    on_event : callable
-        Takes an event.
     """
     events: SimpleQueue[Event | None] = SimpleQueue()
     hearing = threading.Thread(target=_hear, args=[events, on_event], name="psflow-on-event", daemon=True)

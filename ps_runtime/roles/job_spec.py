@@ -23,54 +23,7 @@ LIVES_PER_ATTEMPT = 1 << 16
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One job.
-
-    Parameters
-    ----------
-    job_id : str
-        Stays the same when the job is resumed.
-    token : str
-        Secret of this attempt; who does not know it is refused by every ps.
-    attempt : int
-        The n-th start of the job, from 1; it makes the incarnations of all roles new.
-    model_dir : str
-        Path or URL of the directory of the training.
-    owner : Owner
-        Who has claimed the job there: every role looks for that claim before it begins and before what it writes.
-    model_fn : callable
-        The user's, as the Estimator takes it.
-    params : mapping
-        Given to model_fn.
-    config : RunConfig
-        When to save, to log and to summarise.
-    train_spec : TrainSpec
-        The input, the last step and the hooks of the training.
-    eval_specs : tuple of EvalSpec
-        Every checkpoint is evaluated against each; the exporters of the first choose. Empty: no evaluator.
-    model : ModelSpec
-        What the first call of model_fn has shown.
-    optimizers : tuple of Optimizer
-        Those of `model`, in its order. They travel as objects, so that every ps has one of a user, too; their learning
-        rate is NaN, as each push brings its own.
-    input : InputSpec
-        Records, batches and epochs, and how many batches a split has.
-    seed : int
-        Of the job; what is random is drawn from it.
-    num_ps, num_workers : int
-        `num_workers` counts those beside the chief.
-    transport : str
-        ``auto``, ``shm``, ``unix`` or ``tcp``.
-    writer : ModelWriter or None
-        Writes what the exporters select.
-    finished_step : int or None
-        Where an earlier attempt came to its end: who trains on from there reads the input from its start.
-    warm_start : WarmStart or None
-        Where the first values come from, if model_dir has no checkpoint; None: from initializers alone.
-    num_steps_before, num_examples_before : int
-        Of the checkpoint that this attempt begins with, 0 without one: what comes after counts as made in the attempt.
-    last_incarnation_before : int
-        The greatest one of which that checkpoint has pushes, 0 without one: it takes none of an earlier life.
-    """
+    """One job."""
 
     job_id: str
     token: str = field(repr=False)

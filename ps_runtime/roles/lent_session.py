@@ -40,11 +40,6 @@ class _Loan:
 class LentSession:
     """Lends the session of each life of a role to the thread of a user, who makes its steps and gives it back.
 
-    Parameters
-    ----------
-    role : str
-        What error texts call it.
-
     Notes
     -----
     One thread has the session at a time: while it is lent, that of the role only waits for it.
@@ -84,11 +79,6 @@ class LentSession:
     @contextmanager
     def borrowed(self, run: Callable[[], Any]) -> Iterator[NextSession]:
         """Give the sessions of the role that `run` is, for a block; then wait until `run` has ended. Blocks.
-
-        Parameters
-        ----------
-        run : callable
-            Is called in a thread of its own, calls `lend` in any thread, and `check` several times a second.
 
         Raises
         ------

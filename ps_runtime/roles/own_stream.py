@@ -23,15 +23,6 @@ class OwnStream:
     """Reads the granted batches of a stream of this replica's own, from its start.
 
     Batches that an earlier attempt has used are read and dropped.
-
-    Parameters
-    ----------
-    batches : iterator of (features, labels)
-        What the input_fn gave.
-    client : TrainingClient
-        Tells ps-0 of the end.
-    input_fn : callable
-        Where `batches` are from, for the error if it fails.
     """
 
     def __init__(self, batches: Iterator[Batch], client: TrainingClient, input_fn: Callable[..., Any]) -> None:

@@ -50,25 +50,7 @@ Post = Callable[[Callable[[], Iterable[Reply]]], None]
 
 
 class PsParts:
-    """The parts of one ps, wired: handler, storage and, on ps-0, the reader of a stream.
-
-    Parameters
-    ----------
-    job : JobSpec
-        What all roles of the job are given alike.
-    index : int
-        Which ps.
-    post : callable
-        The server's; it is called only once the server runs.
-    allocate : callable
-        Makes the arena of so many bytes.
-    fence : callable, optional
-        Called right before a file of a checkpoint has its name; if it raises, that is not written.
-    pulse : Pulse, optional
-        Of the thread that serves.
-    role : RoleId, optional
-        Of this process, which errors of a stream name. Default: the whole job is in one process.
-    """
+    """The parts of one ps, wired: handler, storage and, on ps-0, the reader of a stream."""
 
     def __init__(
         self,
@@ -126,19 +108,7 @@ def _job_machine(job: JobSpec) -> Job:
 
 
 def run_ps(job: JobSpec, context: RoleContext, host: str, *, is_alone: bool) -> dict[str, Any]:
-    """Serve shard `context.role.index` until the job is over; return the role's report.
-
-    Parameters
-    ----------
-    job : JobSpec
-        What all roles of the job are given alike.
-    context : RoleContext
-        How this role stops, reports and reaches the others.
-    host : str
-        Address to listen on for TCP, where a role may come by TCP.
-    is_alone : bool
-        Whether all roles of the job run on this host.
-    """
+    """Serve shard `context.role.index` until the job is over; return the role's report."""
     transport = transport_named(job.transport)
     index, allocate = context.role.index, _arena_for(transport)
     parts = PsParts(job, index, lambda event: server.post(event), allocate, context.fence, context.pulse, context.role)

@@ -21,21 +21,7 @@ MAX_SECS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a role has done so far; the counts only grow.
-
-    Parameters
-    ----------
-    global_step : int
-        The x-axis of what is reported; nothing is, below 0.
-    bytes_sent, bytes_received : int or None
-        Through connections of the data plane; what is read in place in shared memory is not among them.
-    num_steps : int or None
-        Of a replica: its pushes; of a ps: updates of its shard, None before it has values.
-    staleness_sum : int or None
-        Over the pushes of a replica.
-    pulls, pushes : sequence of int or None
-        Of a replica: how long they have taken, as `Latencies.counts`.
-    """
+    """What a role has done so far; the counts only grow."""
 
     global_step: int
     bytes_sent: int | None = None
@@ -48,17 +34,6 @@ class Sample:
 
 class RoleMetrics:
     """Reports how a role fares, as metrics with names such as ``role/worker-0/steps_per_sec``.
-
-    Parameters
-    ----------
-    role : str
-        Its name, such as ``worker-0``.
-    report : callable ``(global_step, values)``
-        Takes the figures of one report, by their names.
-    sample : callable
-        Returns a Sample; cheap, and called in any thread of the role.
-    clock : callable
-        Monotonic seconds.
 
     Notes
     -----

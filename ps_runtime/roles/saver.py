@@ -32,19 +32,7 @@ END_SECS = 10.0
 
 
 class ChiefSaver:
-    """Turns cuts into checkpoints.
-
-    Parameters
-    ----------
-    job : JobSpec
-        What all roles of the job are given alike.
-    client : SavingClient
-        Used by this thread alone once `start` was called.
-    context : RoleContext
-        How this role stops, reports and reaches the others.
-    store : CheckpointStore
-        Of the model_dir.
-    """
+    """Turns cuts into checkpoints."""
 
     def __init__(self, job: JobSpec, client: SavingClient, context: RoleContext, store: CheckpointStore) -> None:
         self._job = job
@@ -62,15 +50,7 @@ class ChiefSaver:
         self.statistics: dict[str, Any] = {}
 
     def start(self, last_step: int, state: JobState) -> None:
-        """Begin to save, or go on with it.
-
-        Parameters
-        ----------
-        last_step : int
-            That of the newest checkpoint, -1 if there is none.
-        state : JobState
-            Where the job stood as this life of the chief began.
-        """
+        """Begin to save, or go on with it."""
         self._last_step = last_step
         if state.is_open and state.uncommitted is None and last_step >= 0:
             age_secs = time.time() - self._store.saved_at()[last_step]

@@ -13,17 +13,7 @@ __all__ = ["SavingSession"]
 
 
 class SavingSession:
-    """A checkpoint that is about to be written, or was.
-
-    Parameters
-    ----------
-    store : CheckpointStore
-        Of the model_dir.
-    global_step : int
-        Of the checkpoint.
-    is_saved : bool
-        Whether it is there, to be read.
-    """
+    """A checkpoint that is about to be written, or was."""
 
     def __init__(self, store: CheckpointStore, global_step: int, *, is_saved: bool) -> None:
         self.global_step = global_step

@@ -62,31 +62,6 @@ class MonitoredSession:
     To enter it makes the first call of model_fn, tells the hooks, and pulls. Each `run` pulls, calls model_fn and
     pushes. To leave it tells the hooks of the end, unless something was raised; the chief ends training by leaving.
 
-    Parameters
-    ----------
-    client : TrainingClient
-        Pulls, pushes and asks for tickets in the name of this replica.
-    reader : Reader
-        Gives the batch of a ticket.
-    caller : ModelCaller
-        Calls model_fn, and gives the loss and its gradients.
-    model : ModelSpec
-        What the job expects of model_fn.
-    seed : int
-        Of the job; what is random is drawn from it.
-    step_session : StepSession
-        What hooks see of the steps.
-    hooks_of : callable
-        Makes the hooks of this replica from the first call of model_fn.
-    on_step : callable
-        Called after each step with the session: the role's own work.
-    before_step : callable
-        Called before each step; raises to end the session instead.
-    await_ready : callable
-        Takes the scaffold of model_fn and `step_session`; returns once this replica may train.
-    pipeline_depth : int
-        0, or 1: the next batch is read and its values pulled while a gradient is computed.
-
     Notes
     -----
     Not thread-safe. A broken connection to a ps is made again; what cannot be recovered is raised by `run`, and the
@@ -154,11 +129,6 @@ class MonitoredSession:
 
     def run(self, fetches: Fetches = "loss") -> Any:
         """Make one step; return what is fetched of it, in the structure of `fetches`. Blocks.
-
-        Parameters
-        ----------
-        fetches : str, or sequence or mapping of them, or None
-            As in SessionRunArgs.
 
         Raises
         ------

@@ -23,21 +23,7 @@ Written = Callable[[int, Mapping[str, Any] | Refusal], None]
 
 
 class ShardStorage:
-    """Reads and writes the part of each checkpoint that one shard holds.
-
-    Parameters
-    ----------
-    job : JobSpec
-        Names the model_dir, and the variables of the model.
-    index : int
-        Which shard.
-    written : callable
-        Called in the writer's thread when the files of a step are there.
-    fence : callable, optional
-        Called in the writer's thread right before a file has its name; if it raises, that is not written.
-    pulse : Pulse, optional
-        Of the ps's own thread, which takes as long as it likes to restore.
-    """
+    """Reads and writes the part of each checkpoint that one shard holds."""
 
     def __init__(
         self, job: JobSpec, index: int, written: Written, fence: Fence = open_fence, pulse: Pulse | None = None

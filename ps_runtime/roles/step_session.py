@@ -22,27 +22,7 @@ __all__ = ["StepSession", "StepValues"]
 
 @dataclass
 class StepSession:
-    """The last step of a replica, and the variables.
-
-    Parameters
-    ----------
-    client : TrainingClient
-        Of the replica.
-    model : ModelSpec
-        Of the job.
-    config : RunConfig
-        Of the job, as this role sees it.
-    is_chief : bool
-        Whether this is the session of the chief.
-    report : callable ``(global_step, values)``
-        Takes metrics of this replica by name.
-    put_file : callable ``(global_step, name, content)``
-        Takes summaries that are files.
-    gradients_per_step : int
-        Batches of an update: more than one in synchronous training.
-    can_pull : bool
-        Whether `run` may pull between two steps; else it gives variables as last pulled.
-    """
+    """The last step of a replica, and the variables."""
 
     client: TrainingClient
     model: ModelSpec
@@ -83,26 +63,12 @@ class StepSession:
         return {} if self.result is None else self.result.file_summaries
 
     def run(self, fetches: Fetches) -> Any:
-        """Return variables and the global_step as they are now, anything else as of the last step. Blocks.
-
-        Parameters
-        ----------
-        fetches : str, or sequence or mapping of them, or None
-            As in SessionRunArgs.
-        """
+        """Return variables and the global_step as they are now, anything else as of the last step. Blocks."""
         return pick(fetches, _ValuesNow(self, self.result))
 
 
 class StepValues(Mapping[str, Any]):
-    """What hooks may fetch of a step, looked up when asked for.
-
-    Parameters
-    ----------
-    session : StepSession
-        Of the step.
-    result : StepResult or None
-        Of the step; None before the first.
-    """
+    """What hooks may fetch of a step, looked up when asked for."""
 
     def __init__(self, session: StepSession, result: StepResult | None) -> None:
         self._session = session

@@ -50,16 +50,7 @@ class Work:
 
 
 class KnownIds:
-    """The ids of tables that are known before model_fn is called, so that all rows are pulled at once.
-
-    Parameters
-    ----------
-    tables : sequence of TableSpec
-        Of the model.
-    table_features : mapping of str to sequence of KeyPath
-        Where among the features the ids of each table were found in the first call of model_fn. They are known if that
-        is one place for each table; else rows are pulled as model_fn looks them up.
-    """
+    """The ids of tables that are known before model_fn is called, so that all rows are pulled at once."""
 
     def __init__(self, tables: Sequence[TableSpec], table_features: Mapping[str, Sequence[KeyPath]]) -> None:
         found = [(table, table_features.get(table.name, ())) for table in tables]
@@ -108,15 +99,7 @@ class StepSource(ABC):
 
     @abstractmethod
     def push(self, work: Work, result: StepResult, num_examples: int) -> tuple[int, int | None]:
-        """Push the gradients of `work`. Blocks.
-
-        Returns
-        -------
-        global_step : int
-            As of the last answer of ps-0.
-        staleness : int or None
-            Of the last push of this replica that became an update; None if ps-0 did not say.
-        """
+        """Push the gradients of `work`. Blocks."""
 
     @abstractmethod
     def following(self) -> Work | JobEnd:
@@ -125,19 +108,7 @@ class StepSource(ABC):
 
 @final
 class InTurn(StepSource):
-    """Pulls, computes and pushes in turn: each gradient is computed on what the last push has led to.
-
-    Parameters
-    ----------
-    client : TrainingClient
-        Pulls, pushes and asks for tickets in the name of this replica.
-    reader : Reader
-        Gives the batch of a ticket.
-    call_model_fn : callable
-        Returns what model_fn gives for some work, with the values pulled last.
-    known : KnownIds
-        What is pulled beside the variables.
-    """
+    """Pulls, computes and pushes in turn: each gradient is computed on what the last push has led to."""
 
     _answer: Grant | JobEnd
     """What ps-0 said last, from the first pull on."""
@@ -174,18 +145,6 @@ class OneAhead(StepSource):
     """Reads the next batch and pulls for it while a gradient is computed: each gradient is staler by one.
 
     Where there is no further ticket now, a step is as `InTurn`.
-
-    Parameters
-    ----------
-    client : TrainingClient
-        Pulls, pushes and asks for tickets in the name of this replica.
-    reader : Reader
-        Of an input that is no stream.
-    call_model_fn : callable
-        As of `InTurn`.
-    known : KnownIds
-        What is pulled beside the variables; if not all ids are known, the pull begins only when model_fn has looked up
-        its rows.
     """
 
     _answer: Grant | JobEnd

@@ -30,15 +30,6 @@ class StreamReader:
 
     After a restore it reads the stream from its start again and drops what is used already; so it does after a first
     OSError, unless the whole job is in this process. Batches that are not the same then end the job with that error.
-
-    Parameters
-    ----------
-    job : JobSpec
-        What all roles of the job are given alike.
-    post : callable
-        Runs an event in the server's thread.
-    role : RoleId, optional
-        Of the process that reads, which errors name. Default: the whole job is in one process.
     """
 
     job_requests: JobRequests

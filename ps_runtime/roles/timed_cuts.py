@@ -18,17 +18,6 @@ class Saver(Protocol):
 class TimedCuts:
     """Asks for a cut once so many seconds have passed since the last one.
 
-    Parameters
-    ----------
-    saver : Saver
-        Knows when the last cut was made.
-    secs : float or None
-        From one cut to the next; None: none is asked for.
-    request : callable
-        Asks ps-0 for a cut; by a connection of its own, as it may be called while the chief awaits another answer.
-    clock : callable
-        Seconds, as those of `saver`.
-
     Notes
     -----
     Not thread-safe.

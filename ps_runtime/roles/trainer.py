@@ -54,19 +54,7 @@ def train(session: MonitoredSession) -> None:
 
 
 def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial], drive: Drive = train) -> dict[str, Any]:
-    """Train as a worker until the job is over, or a hook asks this worker to stop; return the role's report.
-
-    Parameters
-    ----------
-    job : JobSpec
-        What all roles of the job are given alike.
-    context : RoleContext
-        How this role stops, reports and reaches the others.
-    dials : sequence of callable
-        How to reach each ps.
-    drive : callable
-        Enters the session, makes its steps, and leaves it.
-    """
+    """Train as a worker until the job is over, or a hook asks this worker to stop; return the role's report."""
     with open_shards(job, context, dials, Purpose.TRAIN, context.check) as shards:
         client = open_client(job, shards)
         session = open_session(job, context, client, on_step=lambda session: _tell_first_step(context, session))

@@ -37,19 +37,6 @@ def write_warm_checkpoint(
 ) -> int:
     """Write a checkpoint of step 0 with values of another job, slots as at a cold start; return its step. Blocks.
 
-    Parameters
-    ----------
-    job : JobSpec
-        What all roles of the job are given alike.
-    warm_start : WarmStart
-        Which variables and tables begin with which values.
-    initial_values : mapping of str to array
-        Those of all variables at a cold start.
-    store : CheckpointStore
-        Of the model_dir of the job; no checkpoint is in it.
-    prepared : callable
-        Returns what the variables begin with, from those values and the warm ones among them.
-
     Raises
     ------
     CheckpointError

@@ -42,17 +42,7 @@ class ConsistencyState(ABC):
 
     @abstractmethod
     def has_room(self, replica: int, steps_left: float, tickets: Collection[Ticket]) -> bool:
-        """Return whether `replica` may have one more ticket.
-
-        Parameters
-        ----------
-        replica : int
-            Its index among the training replicas; the chief is 0.
-        steps_left : float
-            Updates until the next cut or the end.
-        tickets : collection of Ticket
-            All that are given and not used.
-        """
+        """Return whether `replica` may have one more ticket."""
 
     @abstractmethod
     def take(self, replica: int, incarnation: int, sequence: int, version: int) -> None:
@@ -139,15 +129,7 @@ class BoundedStalenessState(ConsistencyState):
 
 
 class SyncState(ConsistencyState):
-    """Gradients of one step are averaged; later ones of that step are dropped.
-
-    Parameters
-    ----------
-    replicas_to_aggregate : int
-        Gradients that are averaged into one update.
-    num_replicas : int
-        Training replicas of the job, living or not.
-    """
+    """Gradients of one step are averaged; later ones of that step are dropped."""
 
     voids_tickets = True
 

@@ -112,13 +112,6 @@ class CutProtocol:
 
     A request that its sender repeats, because a connection broke, changes nothing.
 
-    Parameters
-    ----------
-    max_steps : int or None
-        The last global_step; None: until the input ends.
-    save_steps : int or None
-        A cut is due at each multiple of it.
-
     Notes
     -----
     Each method raises a Refusal where the table does not have its event, or where the event concerns a cut of another

@@ -27,15 +27,7 @@ class _Batch(NamedTuple):
 
 
 class Deadlines:
-    """When a step takes so long that those who wait for it had better go on.
-
-    Parameters
-    ----------
-    spec : StepDeadline
-        What is allowed.
-    own_queues : bool
-        Whether each replica has records of its own.
-    """
+    """When a step takes so long that those who wait for it had better go on."""
 
     def __init__(self, spec: StepDeadline, *, own_queues: bool) -> None:
         self._spec = spec
@@ -63,21 +55,7 @@ class Deadlines:
         *,
         gains: bool = True,
     ) -> list[Expired]:
-        """Take note that time has passed; return whose life is over, as others wait for it.
-
-        Parameters
-        ----------
-        secs : float
-            Since the last tick.
-        living : mapping of int to Replica
-            All replicas.
-        waiting : collection of int
-            Those that wait for the answer to a push, or for a ticket.
-        fetching : collection of int
-            Those that wait for a batch of a stream.
-        gains : bool
-            Whether one of those that wait gains by the end of another's life.
-        """
+        """Take note that time has passed; return whose life is over, as others wait for it."""
         expired = []
         for replica, life in living.items():
             if not life.tickets or replica == CHIEF or replica in fetching or replica in waiting:

@@ -59,19 +59,7 @@ class Storage(Protocol):
 
 
 class PsHandler:
-    """One ps.
-
-    Parameters
-    ----------
-    key : JobKey
-        Who may come in: the job, its token and the digest of its model.
-    shard : Shard
-        The machine that holds the parameters.
-    storage : Storage
-        Where snapshots of the shard are written to, and restored from.
-    job_requests : JobRequests or None
-        Those of ps-0; None on any other ps.
-    """
+    """One ps."""
 
     def __init__(self, key: JobKey, shard: Shard, storage: Storage, job_requests: JobRequests | None) -> None:
         self.key = key

@@ -12,15 +12,7 @@ __all__ = ["InputPositions"]
 
 
 class InputPositions:
-    """The queues from which the replicas of a job are granted batches.
-
-    Parameters
-    ----------
-    spec : InputSpec
-        Says whether each replica reads the whole input for itself.
-    num_replicas : int
-        Training replicas of the job.
-    """
+    """The queues from which the replicas of a job are granted batches."""
 
     def __init__(self, spec: InputSpec, num_replicas: int) -> None:
         self.spec = spec

@@ -11,11 +11,6 @@ __all__ = ["Intervals"]
 class Intervals:
     """A set of integers, kept as sorted, disjoint half-open intervals that do not touch each other.
 
-    Parameters
-    ----------
-    pairs : iterable of (start, stop)
-        What the set holds at first, in any order; what iterating over an `Intervals` gave.
-
     Notes
     -----
     Not thread-safe. `add` takes O(log n) steps and moves up to n intervals.

@@ -39,25 +39,7 @@ __all__ = ["Job"]
 
 @dataclass
 class Job:
-    """The one job machine, which ps-0 holds.
-
-    Parameters
-    ----------
-    input_spec : InputSpec
-        Records, batches and epochs, and how many batches a split has.
-    max_steps : int or None
-        The last global_step; None: until the input ends.
-    save_steps : int or None
-        A cut is due at each multiple of it.
-    finished_step : int or None
-        Where an earlier attempt came to its end, if it did: who trains on from there reads the input from its start.
-    consistency : Consistency
-        How gradients of several replicas become updates.
-    num_replicas, num_shards : int
-        Training replicas and ps of the job.
-    step_deadline : StepDeadline
-        How long a worker may be at a step that others wait for.
-    """
+    """The one job machine, which ps-0 holds."""
 
     input_spec: InputSpec
     max_steps: int | None
@@ -136,24 +118,7 @@ class Job:
         version: int | None = None,
         num_known: int = 0,
     ) -> RecordRange | None:
-        """Take in a push, which uses the replica's oldest ticket. Either way the replica asks for its next one.
-
-        Parameters
-        ----------
-        replica, incarnation, sequence : int
-            Who pushes, in which life, and the number of the push in that life, from 1.
-        num_examples : int
-            That the gradient was computed on.
-        version : int, optional
-            What it was computed on; the present one if left out.
-        num_known : int
-            Tickets that the replica holds besides.
-
-        Returns
-        -------
-        RecordRange or None
-            The records that it used: none if it came too late; None for the repeat of one that was taken in before.
-        """
+        """Take in a push, which uses the replica's oldest ticket. Either way the replica asks for its next one."""
         life = self._replicas.get(replica, incarnation)
         if sequence == life.sequence:
             self.ask(replica, incarnation, num_known)
@@ -184,15 +149,7 @@ class Job:
         self._tell_living()
 
     def tick(self, secs: float, fetching: Collection[int] = ()) -> list[Expired]:
-        """Take note that time has passed; a worker that others have waited for too long is lost.
-
-        Parameters
-        ----------
-        secs : float
-            Since the last tick, as far as this ps was able to take messages.
-        fetching : collection of int
-            Replicas that themselves wait for a batch of a stream.
-        """
+        """Take note that time has passed; a worker that others have waited for too long is lost."""
         if self.phase not in (Phase.TRAINING, Phase.CUT_REQUESTED):
             return []
         waiting = self._queue.waiting
@@ -258,13 +215,7 @@ class Job:
     # Instructions
 
     def due(self, saver_waits: bool = False) -> list[Instruction]:
-        """Return what is to be done now, in this order; each instruction is returned once.
-
-        Parameters
-        ----------
-        saver_waits : bool
-            Whether the saver waits to be told of a cut.
-        """
+        """Return what is to be done now, in this order; each instruction is returned once."""
         instructions = self._settle(*self._updates.settle())
         cuts = self._cuts
         if cuts.phase is Phase.TRAINING or cuts.phase is Phase.CUT_REQUESTED:

@@ -33,17 +33,7 @@ class Stream(Protocol):
 
 
 class JobRequests:
-    """Answers requests about the job, at once or when the job can.
-
-    Parameters
-    ----------
-    job : Job
-        The one job machine.
-    stream : Stream or None
-        The reader of an input that cannot be split.
-    shard : Shard
-        Of ps-0, which does at once what the job decides.
-    """
+    """Answers requests about the job, at once or when the job can."""
 
     def __init__(self, job: Job, stream: Stream | None, shard: Shard) -> None:
         self.job = job
@@ -79,15 +69,7 @@ class JobRequests:
     # What the handler asks
 
     def admit(self, peer: int, who: Peer) -> tuple[int, list[Reply]]:
-        """Let a training replica join, or join again by another connection.
-
-        Returns
-        -------
-        sequence : int
-            Of its last committed push.
-        replies : list of Reply
-            To others, who need not wait any more.
-        """
+        """Let a training replica join, or join again by another connection."""
         sequence = self.job.join(who.replica, who.incarnation)
         self._connections[who.replica] = peer
         self.gone.discard(who.replica)

@@ -20,15 +20,7 @@ RowGradients = list[tuple[NDArray[np.int64], NDArray[Any]]]
 
 
 class PushSum:
-    """A running sum of pushes to one shard.
-
-    Parameters
-    ----------
-    layout : ShardLayout
-        Where each variable lies in the arena of this shard.
-    num_optimizers : int
-        Of the model.
-    """
+    """A running sum of pushes to one shard."""
 
     def __init__(self, layout: ShardLayout, num_optimizers: int) -> None:
         self._groups = [group for group in layout.groups if group.optimizer is not None]

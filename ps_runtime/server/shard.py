@@ -82,25 +82,7 @@ class _Held:
 
 
 class Shard:
-    """The shard machine: pushes, decisions, snapshots. No sockets, no clock; one caller at a time.
-
-    Parameters
-    ----------
-    layout : ShardLayout
-        Where each variable lies in the arena of this shard.
-    optimizers : sequence of Optimizer
-        Indexed by ``Group.optimizer`` and ``TableSpec.optimizer``.
-    tables : sequence of TableSpec
-        Of which this shard holds its rows.
-    num_shards : int
-        Ps of the job; each holds one shard.
-    arena : Arena, optional
-        Of `layout.nbytes`; memory of this process alone if left out.
-    staleness_aware : bool
-        Whether the learning rate of a push is divided by its staleness.
-    copy_arrays : callable
-        Copies a cut while training waits.
-    """
+    """The shard machine: pushes, decisions, snapshots. No sockets, no clock; one caller at a time."""
 
     def __init__(
         self,

@@ -12,19 +12,7 @@ __all__ = ["TicketQueue"]
 
 
 class TicketQueue:
-    """The replicas that have asked for a ticket, in the order in which they did.
-
-    Parameters
-    ----------
-    replicas : Replicas
-        Of the job.
-    updates : Updates
-        Say whether there is room for a ticket.
-    cuts : CutProtocol
-        Says after which update, or in which phase, none is given.
-    num_shards : int
-        ps of the job.
-    """
+    """The replicas that have asked for a ticket, in the order in which they did."""
 
     def __init__(self, replicas: Replicas, updates: Updates, cuts: CutProtocol, num_shards: int) -> None:
         self.waiting: dict[int, None] = {}
@@ -43,22 +31,7 @@ class TicketQueue:
         self.waiting.pop(replica, None)
 
     def answers(self, position: InputPositions, *, is_stopped: bool) -> tuple[list[Instruction], bool]:
-        """Answer those who wait, as far as that can be.
-
-        Parameters
-        ----------
-        position : InputPositions
-            What tickets are for.
-        is_stopped : bool
-            Whether no more tickets are given.
-
-        Returns
-        -------
-        answers : list of Instruction
-            A ticket, or that there is none besides those in hand.
-        is_starved : bool
-            Whether someone could not be answered for want of input.
-        """
+        """Answer those who wait, as far as that can be."""
         answers: list[Instruction] = []
         is_starved = False
         for replica in list(self.waiting):

@@ -25,15 +25,7 @@ class BatchTicket(Ticket):
 
 
 class Updates:
-    """The updates of a job, and the tickets and pushes on their way to become some.
-
-    Parameters
-    ----------
-    consistency : Consistency
-        How gradients of several replicas become updates.
-    num_replicas, num_shards : int
-        Training replicas and ps of the job.
-    """
+    """The updates of a job, and the tickets and pushes on their way to become some."""
 
     def __init__(self, consistency: Consistency, num_replicas: int, num_shards: int) -> None:
         self.global_step = 0
@@ -83,15 +75,7 @@ class Updates:
         self._rule.lives(num_living)
 
     def settle(self) -> tuple[list[Decided], list[BatchTicket]]:
-        """Decide what is due now.
-
-        Returns
-        -------
-        decided : list of Decided
-            None or one.
-        void : list of BatchTicket
-            Tickets that became worthless.
-        """
+        """Decide what is due now."""
         dropped, self._dropped = self._dropped, []
         return self._decide([*dropped, *self._rule.settle(self.global_step, self.tickets)])
 

@@ -44,13 +44,6 @@ _writing, _reading = threading.RLock(), threading.RLock()
 def pickled(value: object, what: str) -> bytes:
     """Return `value` as bytes that `unpickled` reads in any process. Thread-safe.
 
-    Parameters
-    ----------
-    value : object
-        Within it identity is kept: what two functions share here they share there.
-    what : str
-        What errors call it.
-
     Raises
     ------
     UsageError
@@ -94,15 +87,7 @@ def unpickled(data: bytes) -> Any:
 
 @final
 class Shipped(Generic[T]):
-    """A value that travels opaque, and is opened once in each object: not by the scheduler.
-
-    Parameters
-    ----------
-    value : object
-        What travels.
-    what : str
-        What errors call it.
-    """
+    """A value that travels opaque, and is opened once in each object: not by the scheduler."""
 
     def __init__(self, value: T, what: str) -> None:
         self._pickled = pickled(value, what)

@@ -24,13 +24,6 @@ class TravellingModules:
     Where a pickle is opened they are not in ``sys.modules``: other versions of them may be there, of other jobs. All
     who open one pickle in a process share them, as they would share what they import. In the process that has written
     it the modules are those of the program itself.
-
-    Parameters
-    ----------
-    key : str
-        Of the pickle.
-    origin : tuple of str and int
-        The process that has written it.
     """
 
     def __init__(self, key: str, origin: tuple[str, int]) -> None:

@@ -23,15 +23,7 @@ MAX_SHOWN = 80
 
 
 class ArgumentFaults:
-    """Collects the faults of the arguments of one call.
-
-    Parameters
-    ----------
-    where : str
-        What stands before the name of each argument, such as ``TrainSpec.``; may be empty.
-    error, type_error : type of UsageError
-        What `raise_any` raises: `type_error` if at least one argument has the wrong type.
-    """
+    """Collects the faults of the arguments of one call."""
 
     def __init__(
         self,

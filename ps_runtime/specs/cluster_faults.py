@@ -73,17 +73,6 @@ def _is_whole(index: object) -> TypeGuard[int]:
 def index_fault(name: str, index: object, num_tasks: int, why: str) -> str | None:
     """Return what is wrong with the index of a process; None if nothing is.
 
-    Parameters
-    ----------
-    name : str
-        What the index is called.
-    index : object
-        What is given.
-    num_tasks : int
-        How many processes of its type there are.
-    why : str
-        Says so.
-
     Examples
     --------
     >>> index_fault("task.index", 3, 2, "cluster.worker has 2 addresses")

@@ -28,19 +28,7 @@ class TaskType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddresses:
-    """Where each role of a cluster is, as ``host:port``.
-
-    Parameters
-    ----------
-    chief : str
-        Of the chief.
-    workers, ps : tuple of str
-        Of the workers beside the chief, and of the ps, in the order of their indices.
-    evaluator : str or None
-        Of the evaluator; None if nobody has said.
-    chief_evaluates : bool
-        Whether the chief is a ``master``, and there is no process of an evaluator.
-    """
+    """Where each role of a cluster is, as ``host:port``."""
 
     chief: str
     workers: tuple[str, ...] = ()
@@ -78,13 +66,7 @@ class ClusterAddresses:
                 assert_never(role.role)
 
     def processes(self, *, evaluator: bool) -> dict[str, tuple[RoleId, ...]]:
-        """Return the roles of each process, by the name of its first one.
-
-        Parameters
-        ----------
-        evaluator : bool
-            Whether the job has an evaluator: a process of its own, unless the chief evaluates.
-        """
+        """Return the roles of each process, by the name of its first one."""
         roles = job_roles(len(self.ps), len(self.workers), evaluator=evaluator and not self.chief_evaluates)
         found: dict[str, tuple[RoleId, ...]] = {str(role): (role,) for role in roles}
         if evaluator and self.chief_evaluates:
@@ -94,17 +76,7 @@ class ClusterAddresses:
 
 @dataclass(frozen=True, slots=True)
 class ClusterTask:
-    """One process of a cluster.
-
-    Parameters
-    ----------
-    cluster : ClusterAddresses
-        All of them.
-    task_type : TaskType
-        Which kind of them this one is.
-    task_id : int
-        Index among those of its type.
-    """
+    """One process of a cluster."""
 
     cluster: ClusterAddresses
     task_type: TaskType

@@ -11,17 +11,7 @@ __all__ = ["ColumnSpec", "column_differences"]
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
-    """A feature column that a layer of a model reads.
-
-    Parameters
-    ----------
-    layer : str
-        What the names of the variables of the layer begin with.
-    name : str
-        Of the column.
-    facts : tuple of (str, str)
-        What it makes of raw features: names of facts, each with its value as text.
-    """
+    """A feature column that a layer of a model reads."""
 
     layer: str
     name: str

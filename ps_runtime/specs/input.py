@@ -13,26 +13,7 @@ MAX_EPOCHS = 2**32
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """What the workers read.
-
-    Parameters
-    ----------
-    num_records : int or None
-        Records of an epoch; None for a stream, which has one epoch and whose end shows only when it is reached.
-        A record of a stream is a whole batch.
-    batch_size : int
-        Records of a batch; the last one of a split may have fewer.
-    num_epochs : int or None
-        None: for ever.
-    split_batches : int
-        Batches of an input split: what one worker reads in one go.
-    each_worker_reads_all : bool
-        Whether each replica reads the whole input for itself; else all replicas share it, so that each record is used
-        once an epoch.
-    rows_per_record : int
-        1 where a record is a row, or a batch of a stream; else the rows of the first batch, where batches are known by
-        their numbers. A position counts records, so it says nothing of an input whose records have another size.
-    """
+    """What the workers read."""
 
     num_records: int | None
     batch_size: int = 1

@@ -12,15 +12,7 @@ __all__ = ["unused_lifetimes"]
 
 
 def unused_lifetimes(schema: InputSchema, tables: Iterable[TableSpec]) -> Iterator[str]:
-    """Say which features have a lifetime that no table of the model has: it would have no effect.
-
-    Parameters
-    ----------
-    schema : InputSchema
-        Of the training input.
-    tables : iterable of TableSpec
-        What model_fn looks up. Nobody knows which of them a feature's ids belong to, so any with the lifetime counts.
-    """
+    """Say which features have a lifetime that no table of the model has: it would have no effect."""
     found = {RowLifetime(table.admit_after, table.expire_after_steps) for table in tables}
     for spec in schema.features:
         if spec.lifetime.is_limited and spec.lifetime not in found:

@@ -19,15 +19,6 @@ def parse_role_flags(ps_hosts: str, worker_hosts: str, job_name: str, task_index
 
     The first worker host is the chief; the indices of the others shift down by one.
 
-    Parameters
-    ----------
-    ps_hosts, worker_hosts : str
-        Addresses ``host:port``, separated by ``,`` or ``;``.
-    job_name : str
-        ``ps``, ``worker`` or ``evaluator``; the last one has no address.
-    task_index : int
-        Index among the hosts of that kind, from 0.
-
     Raises
     ------
     ConfigError

@@ -58,17 +58,7 @@ class RoleId:
 
 
 def job_roles(num_ps: int, num_workers: int, *, evaluator: bool) -> tuple[RoleId, ...]:
-    """Return the roles of a job in the order in which they start: ps, chief, workers, evaluator.
-
-    Parameters
-    ----------
-    num_ps : int
-        Number of parameter servers, at least 1.
-    num_workers : int
-        Number of workers beside the chief, which trains too; at least 0.
-    evaluator : bool
-        Whether the job has an evaluator.
-    """
+    """Return the roles of a job in the order in which they start: ps, chief, workers, evaluator."""
     roles = [RoleId(Role.PS, i) for i in range(num_ps)]
     roles.append(RoleId(Role.CHIEF, 0))
     roles += [RoleId(Role.WORKER, i) for i in range(num_workers)]

@@ -25,27 +25,7 @@ MATRIX = "features"
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """An array of a batch.
-
-    Parameters
-    ----------
-    name : str
-        Its key; empty for an array that is given without a mapping.
-    dtype : str
-        A numpy dtype name, such as ``float32``; ``str`` is text of any length.
-    shape : tuple of int
-        Of one row.
-    num_ids : int
-        0: these are numbers. Else they are ids: integers in [0, num_ids), whose order says nothing.
-    embedding : int
-        Size of the vectors that a deep network is to learn for the ids; 0: none.
-    lifetime : RowLifetime
-        Of the rows of the ids, where these are a sparse table.
-    combiner : str
-        How the vectors of several ids of a record become one: sum, mean or sqrtn; empty: a record has one id.
-    weights : str
-        Name of the feature that the weights of several ids are; empty: 1 each.
-    """
+    """An array of a batch."""
 
     name: str
     dtype: str

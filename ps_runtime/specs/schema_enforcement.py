@@ -31,20 +31,6 @@ NUMBERS = "biuf"
 def enforce_features(given: Any, schema: InputSchema, where: str) -> Any:
     """Return the features of `schema` out of `given`, with its dtypes; others are left out. Values are not scaled.
 
-    Parameters
-    ----------
-    given : array, or mapping of str to array
-        Of one batch. A single array fits a model that reads a single one, whatever their names.
-    schema : InputSchema
-        Of the training input.
-    where : str
-        What error texts call `given`, such as ``the eval input``.
-
-    Returns
-    -------
-    array, or dict of str to array
-        As the model was trained on; arrays of the right dtype are not copied.
-
     Raises
     ------
     InputError
@@ -68,15 +54,6 @@ def enforce_features(given: Any, schema: InputSchema, where: str) -> Any:
 
 def enforce_arrays(given: Any, specs: Sequence[ArraySpec], where: str) -> list[NDArray[Any]]:
     """Return the arrays that `specs` describe out of `given`, in their order, with their dtypes; others are left out.
-
-    Parameters
-    ----------
-    given : mapping of str to array-like, or array-like
-        What a client has sent; one array without a name fits a single spec.
-    specs : sequence of ArraySpec
-        Of numbers, booleans or text, whose dtype is ``str``.
-    where : str
-        What error texts call `given`, such as ``the input``.
 
     Raises
     ------

@@ -11,17 +11,7 @@ __all__ = ["ChiefSessionCreator", "SessionCreator", "WorkerSessionCreator"]
 
 @dataclass(frozen=True)
 class ChiefSessionCreator:
-    """Its session restores the latest checkpoint, or gives the variables their first values.
-
-    Parameters
-    ----------
-    master : str
-        The task that it belongs to; empty without a cluster.
-    config : mapping
-        The settings of the coordinator's ``session_config``, and those of the call.
-    checkpoint_dir : str or None
-        Where checkpoints are; None: in the model_dir of the Estimator.
-    """
+    """Its session restores the latest checkpoint, or gives the variables their first values."""
 
     master: str
     config: Mapping[str, Any]
@@ -30,17 +20,7 @@ class ChiefSessionCreator:
 
 @dataclass(frozen=True)
 class WorkerSessionCreator:
-    """Its session waits until that of the chief is there.
-
-    Parameters
-    ----------
-    master : str
-        The task that it belongs to.
-    config : mapping
-        As that of a chief.
-    max_wait_secs : float
-        As the call gave it; it has no effect.
-    """
+    """Its session waits until that of the chief is there."""
 
     master: str
     config: Mapping[str, Any]

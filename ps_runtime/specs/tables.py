@@ -16,29 +16,7 @@ ASKED = ("num_rows", "dim", "dtype", "initializer", "admit_after", "expire_after
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """One sparse table. Row `id` lies on shard ``id % num_ps``, there at place ``id // num_ps``.
-
-    Parameters
-    ----------
-    name : str
-        Unique in the model, among the variables too.
-    num_rows : int
-        Ids are in ``[0, num_rows)``.
-    dim : int
-        Length of a row.
-    dtype : str
-        A numpy float dtype name.
-    optimizer : int or None
-        Index into `ModelSpec.optimizers`; None if no train_op moves the table.
-    initializer : mapping
-        Which values rows have at first, as plain data: ``{"name": "uniform", "scale": 0.05}``.
-    seed : int
-        64 bits; a row's initial values depend on it, the id and the column alone.
-    admit_after : int
-        A row is created when that many pushes have touched it; until then it stays at its initial values.
-    expire_after_steps : int or None
-        A row that no push has touched for so many steps returns to its initial values; None: never.
-    """
+    """One sparse table. Row `id` lies on shard ``id % num_ps``, there at place ``id // num_ps``."""
 
     name: str
     num_rows: int

@@ -93,24 +93,7 @@ class ClusterSpec:
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """One task among those of its cluster; by default the only one there is.
-
-    Parameters
-    ----------
-    task_type : str
-        ``worker`` without a cluster; else ``chief``, ``worker``, ``ps`` or ``evaluator``; of roles that are started by
-        hand also ``master``, a chief that evaluates, or ``client``, which is no role.
-    task_id : int
-        Index among the tasks of its type.
-    is_chief : bool
-        Whether it saves checkpoints: without a cluster it does.
-    num_ps_replicas, num_worker_replicas : int
-        Parameter servers, and training replicas with the chief, of the cluster that it belongs to.
-    global_id_in_cluster : int or None
-        The chief is 0, then come the workers, then the ps. None for an evaluator or client, which train nothing.
-    cluster_spec : ClusterSpec
-        Empty without a cluster, and for an evaluator.
-    """
+    """One task among those of its cluster; by default the only one there is."""
 
     task_type: str = "worker"
     task_id: int = 0
@@ -122,30 +105,12 @@ class TaskFacts:
 
     @classmethod
     def of(cls, role: RoleId, num_ps: int, num_workers: int) -> TaskFacts:
-        """Return the facts of a role on a cluster.
-
-        Parameters
-        ----------
-        role : RoleId
-            Which one.
-        num_ps, num_workers : int
-            Of the job; `num_workers` counts those beside the chief.
-        """
+        """Return the facts of a role on a cluster."""
         return cls.within(_training_tasks(num_ps, num_workers), role.role, role.index)
 
     @classmethod
     def within(cls, cluster: ClusterSpec, task_type: str, task_id: int) -> TaskFacts:
-        """Return the facts of one task of a cluster.
-
-        Parameters
-        ----------
-        cluster : ClusterSpec
-            The chief first, then workers, then ps; no evaluator.
-        task_type : str
-            A type of it, or ``evaluator`` or ``client``.
-        task_id : int
-            Index among the tasks of that type.
-        """
+        """Return the facts of one task of a cluster."""
         if task_type == Role.EVALUATOR:
             return cls(str(task_type), task_id, False, 0, 0, None)
         order = [(job, index) for job in cluster.jobs for index in range(cluster.num_tasks(job))]

@@ -34,15 +34,7 @@ MAX_SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a cluster and its task come from, as faults call it.
-
-    Parameters
-    ----------
-    name : str
-        What stands before each fault.
-    type_name, index_name : str
-        What the type and the index of the process are called there.
-    """
+    """Where a cluster and its task come from, as faults call it."""
 
     name: str = "TF_CONFIG"
     type_name: str = "task.type"
@@ -51,15 +43,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class TfConfig:
-    """What TF_CONFIG says.
-
-    Parameters
-    ----------
-    task : ClusterTask or None
-        Which process of which cluster this one is; None without a cluster.
-    model_dir : str or None
-        None if it does not say.
-    """
+    """What TF_CONFIG says."""
 
     task: ClusterTask | None = None
     model_dir: str | None = None
@@ -70,11 +54,6 @@ def parse_tf_config(text: str) -> TfConfig:
 
     An evaluator may stand in ``cluster``, or have no address. Without a chief, worker 0 is the chief, and the indices
     of the other workers shift down by one. A ``master`` is a chief that evaluates, too.
-
-    Parameters
-    ----------
-    text : str
-        A JSON object ``{"cluster": {role: [address, ...]}, "task": {"type", "index"}, "model_dir", "environment"}``.
 
     Raises
     ------
@@ -93,13 +72,6 @@ def parse_tf_config(text: str) -> TfConfig:
 
 def tf_config_of(content: Mapping[str, Any], source: Source = Source()) -> TfConfig:
     """Return what the content of TF_CONFIG says.
-
-    Parameters
-    ----------
-    content : mapping
-        As `parse_tf_config` finds it in its text.
-    source : Source
-        Where the content comes from.
 
     Raises
     ------

@@ -19,21 +19,7 @@ __all__ = ["ModelSpec", "VariableSpec"]
 
 @dataclass(frozen=True, slots=True)
 class VariableSpec:
-    """One variable of a model.
-
-    Parameters
-    ----------
-    name : str
-        Unique in the model, such as ``dense/kernel``.
-    shape : tuple of int
-        ``()`` for a scalar.
-    dtype : str
-        A numpy dtype name, such as ``float32``.
-    optimizer : int or None
-        Index into `ModelSpec.optimizers`; None for a variable that is not trainable.
-    num_slices : int or None
-        Into how many slices of rows several ps share it, at most one for each row; None: as its bytes say.
-    """
+    """One variable of a model."""
 
     name: str
     shape: tuple[int, ...]

@@ -13,15 +13,6 @@ __all__ = ["check_ids", "places_of"]
 def check_ids(table: str, ids: NDArray[np.int64], num_rows: int) -> None:
     """Accept ids in ``[0, num_rows)``.
 
-    Parameters
-    ----------
-    table : str
-        Name of the table, for the error.
-    ids : array of int64, any shape
-        To be looked at; they may repeat.
-    num_rows : int
-        Of the whole table, over all shards.
-
     Raises
     ------
     InputError
@@ -43,20 +34,6 @@ def check_ids(table: str, ids: NDArray[np.int64], num_rows: int) -> None:
 
 def places_of(table: str, ids: NDArray[np.int64], num_rows: int, shard: int, num_shards: int) -> NDArray[np.int64]:
     """Return where rows lie on their shard: ``id // num_shards``.
-
-    Parameters
-    ----------
-    table : str
-        Name of the table, for the error.
-    ids : (n,) array of int64
-        Rows of the table, counted over all shards.
-    num_rows, shard, num_shards : int
-        Rows of the whole table; which shard it is, and of how many.
-
-    Returns
-    -------
-    (n,) array of int64
-        `ids` itself where there is one shard.
 
     Raises
     ------

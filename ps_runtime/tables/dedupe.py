@@ -22,17 +22,6 @@ _positions = np.arange(0)
 class Occurrences:
     """Where each id of an array stands; made by `find_occurrences`.
 
-    Parameters
-    ----------
-    unique : (u,) array of int64
-        The ids without duplicates, ascending.
-    order : (n,) array of integers
-        Positions in the flat array: those of the first of `unique`, ascending, then those of the second, and so on.
-    starts : (u + 1,) array of integers
-        Where in `order` each of `unique` begins; at the end n.
-    size : int
-        How many positions the array has: n, and those that are left out.
-
     Notes
     -----
     `pool` and `sum` are products with a sparse matrix and with its transpose: no row is repeated in memory for them.
@@ -60,15 +49,6 @@ class Occurrences:
     def pool(self, rows: Floats, num_sums: int, weights: Floats | None = None) -> Floats:
         """Add up the rows of ids that stand together: ``(num_sums, dim)``, each of as many neighbours.
 
-        Parameters
-        ----------
-        rows : (u, dim) array of floats
-            Of `unique`.
-        num_sums : int
-            Divides `size`.
-        weights : (size,) array, optional
-            Factors of the occurrences; 1 each if left out.
-
         Examples
         --------
         >>> find_occurrences(np.array([7, 3, 7, 7])).pool(np.array([[1.0], [5.0]]), 2)
@@ -85,13 +65,6 @@ class Occurrences:
 
     def sum(self, values: Floats, weights: Floats | None = None) -> Floats:
         """Add up the values that belong to one id, ``(u, dim)``, in the order of its occurrences.
-
-        Parameters
-        ----------
-        values : (m, dim) array of floats
-            m divides `size`: a row for each position, or for as many neighbours.
-        weights : (size,) array, optional
-            Factors of the occurrences; 1 each if left out.
 
         Examples
         --------
@@ -121,13 +94,6 @@ class Occurrences:
 
 def find_occurrences(ids: NDArray[np.int64], is_present: NDArray[np.bool] | None = None) -> Occurrences:
     """Find out which ids an array has, and where.
-
-    Parameters
-    ----------
-    ids : (size,) array of int64
-        May repeat, in any order.
-    is_present : (size,) array of bool, optional
-        Which of them count, and are >= 0; all if left out.
 
     Examples
     --------

@@ -51,18 +51,6 @@ def initializer_faults(config: Mapping[str, Any]) -> list[str]:
 def initial_rows(spec: TableSpec, ids: NDArray[np.int64]) -> NDArray[Any]:
     """Return the values that rows have before the first update.
 
-    Parameters
-    ----------
-    spec : TableSpec
-        Its initializer has no `initializer_faults`.
-    ids : (n,) array of int64
-        Rows of the table, counted over all shards.
-
-    Returns
-    -------
-    (n, dim) array of the table's dtype
-        Row i belongs to ``ids[i]``.
-
     Notes
     -----
     A row depends on the seed, its id and the initializer alone: neither on the other ids nor on the number of shards.

@@ -24,13 +24,6 @@ def lazy_zeros(nbytes: int, *, huge_pages: bool = False) -> NDArray[np.uint8]:
     They begin at a page, so that a row of 64 bytes lies in one cache line; those of `numpy.zeros` begin 16 bytes behind
     one.
 
-    Parameters
-    ----------
-    nbytes : int
-        Length of the array.
-    huge_pages : bool
-        Let the system back 2 MB at a time, where it can.
-
     Examples
     --------
     >>> zeros = lazy_zeros(100)

@@ -26,13 +26,6 @@ def push_count_dtype(spec: TableSpec) -> np.dtype[np.unsignedinteger]:
 def size_faults(tables: Sequence[TableSpec], optimizers: Sequence[Optimizer]) -> Iterator[str]:
     """Say which tables have more rows than a ps has addresses for, each with the most that it may have.
 
-    Parameters
-    ----------
-    tables : sequence of TableSpec
-        All of a model.
-    optimizers : sequence of Optimizer
-        Those that tables name by index.
-
     Examples
     --------
     >>> huge = TableSpec("items", 2**58, 4, "float32", None, {"name": "zeros"}, seed=1)

@@ -28,17 +28,6 @@ class Table:
     A row is *created* by the push that is its `admit_after`-th. Until then it has its initial values and no memory; a
     row that expires has them again. Ids are those of the whole table everywhere.
 
-    Parameters
-    ----------
-    spec : TableSpec
-        Its initializer has no `initializer_faults`.
-    optimizer : Optimizer or None
-        The rule that pushes apply; None for a table that is only read.
-    shard, num_shards : int
-        Which rows these are.
-    allocate : callable
-        Gives memory for weights and slots: takes the number of rows and the bytes of each; all zero.
-
     Notes
     -----
     The rule sees only the rows that a push names. So those that change a parameter whose gradient is zero (Momentum,
@@ -77,13 +66,6 @@ class Table:
     def pull(self, ids: NDArray[np.int64], out: FloatArray) -> None:
         """Copy weights into `out`. A row that is not created gives its initial values, and is not created by it.
 
-        Parameters
-        ----------
-        ids : (n,) array of int64
-            May repeat.
-        out : (n, dim) array of the table's dtype, contiguous
-            Row i becomes the weights of ``ids[i]``.
-
         Raises
         ------
         InputError
@@ -105,17 +87,6 @@ class Table:
 
     def push(self, ids: NDArray[np.int64], gradients: FloatArray, *, learning_rate: float, num_updates: int) -> None:
         """Apply one gradient to the rows that it names, creating those whose time has come.
-
-        Parameters
-        ----------
-        ids : (n,) array of int64
-            No two alike; ascending ones are found fastest.
-        gradients : (n, dim) array of the table's dtype, contiguous
-            Used up: the content is undefined afterwards.
-        learning_rate : float
-            Step size of this update.
-        num_updates : int
-            How many updates the shard has seen, this one included.
 
         Raises
         ------
@@ -172,15 +143,7 @@ class Table:
         other.num_created = self.num_created
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """Return copies of all that the table knows, for `load` on any number of shards.
-
-        Returns
-        -------
-        mapping
-            ``ids`` (n,) of the created rows, ascending, ``weights`` (n, dim), and each slot (n, dim). With
-            `expire_after_steps`, ``last_push`` (n,): when they were touched last. With `admit_after` above 1, of the
-            rows still to be admitted: ``candidate_ids`` (m,), ``candidate_pushes`` (m,), and ``candidate_last_push``.
-        """
+        """Return copies of all that the table knows, for `load` on any number of shards."""
         touched = np.concatenate([np.empty(0, np.int64), *self._touched()])
         is_created = self._pushes[touched] == self.spec.admit_after
         created, candidates = touched[is_created], touched[~is_created]

@@ -50,17 +50,6 @@ class _Block(NamedTuple):
 class TableRows:
     """Memory of `num_rows` rows in several *parts*: weights, then each slot of the optimizer.
 
-    Parameters
-    ----------
-    num_rows, dim : int
-        Rows that this memory holds, and values of each.
-    dtype : str
-        A numpy float dtype name.
-    optimizer : Optimizer or None
-        Its slots are the further parts.
-    allocate : callable
-        Gives memory for a number of rows of so many bytes each, all zero.
-
     Notes
     -----
     A *place* is the number of a row here, in ``[0, num_rows)``.
@@ -138,19 +127,7 @@ class TableRows:
     def update(
         self, places: NDArray[np.int64], gradients: FloatArray, *, learning_rate: float, num_updates: int
     ) -> None:
-        """Apply the optimizer to some rows: gather as many as the cache holds, update them there, scatter them.
-
-        Parameters
-        ----------
-        places : (n,) array of int64
-            No two alike.
-        gradients : (n, dim) array of the table's dtype, contiguous
-            Used up.
-        learning_rate : float
-            Of this update.
-        num_updates : int
-            As `UpdateOperands` has them.
-        """
+        """Apply the optimizer to some rows: gather as many as the cache holds, update them there, scatter them."""
         assert self._optimizer is not None, "rows without an optimizer are not updated"
         positions = self._positions(places)
         for start in range(0, len(places), self._num_cached):

@@ -17,19 +17,7 @@ __all__ = ["Address", "new_unix_name", "unix_path"]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a ps listens.
-
-    Parameters
-    ----------
-    host : str
-        Name or address that `tcp_port` is bound to.
-    tcp_port : int or None
-        None where TCP is switched off.
-    unix_name : str or None
-        Abstract Unix socket; None where there are none.
-    boot_id : str
-        Which boot of which kernel it runs under, so that peers know whether they share the host; empty if unknown.
-    """
+    """Where a ps listens."""
 
     host: str
     tcp_port: int | None

@@ -36,13 +36,6 @@ class Readers(Protocol):
 class Arena:
     """The owner's side of an arena; `private` and `shared` make one.
 
-    Parameters
-    ----------
-    block : ndarray of uint8
-        Header and bytes.
-    memory : SharedMemory or None
-        What others can map, if they can.
-
     Notes
     -----
     Belongs to one thread. Readers rely on the order of stores, so once there is a version `bytes` are changed by

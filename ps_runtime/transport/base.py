@@ -39,14 +39,7 @@ class ReadableArena(Protocol):
         """Number of the last whole version; negative before there is one, and after the connection has ended."""
 
     def read(self, into: NDArray[np.uint8]) -> int | None:
-        """Copy one version of the bytes into `into`, of the same size, and return its number.
-
-        Returns
-        -------
-        int or None
-            None if there is no version yet, or none came out whole in the time and the attempts that are allowed;
-            `into` is undefined then, and the ps can be asked.
-        """
+        """Copy one version of the bytes into `into`, of the same size, and return its number."""
 
 
 class Connection(ABC):
@@ -76,14 +69,6 @@ class Connection(ABC):
     @abstractmethod
     def receive(self, timeout_secs: float, into: memoryview | None = None) -> Message:
         """Wait for the reply to the request under way.
-
-        Parameters
-        ----------
-        timeout_secs : float
-            From this call on.
-        into : writable bytes view, optional
-            If the reply's body has exactly this length it is written there, and the message's body is this view.
-            Its content is undefined until the reply is complete.
 
         Raises
         ------
@@ -123,11 +108,6 @@ class Connection(ABC):
         The view is this role's until a request is sent; then it is the ps's until the reply was received, also if the
         request had another body. So ask anew for each body; there are two views of a size, returned in turn while a
         request is under way, the same ones each time.
-
-        Returns
-        -------
-        memoryview or None
-            Writable, its content undefined; None where no memory is shared, or not so much.
         """
 
     @abstractmethod
@@ -135,11 +115,6 @@ class Connection(ABC):
         """Have the body of the reply received last stay as it is until another one is kept; or say that it cannot.
 
         While one is kept, the bodies of later replies are borrowed for a shorter time: until the next `send`.
-
-        Returns
-        -------
-        bool
-            False where later replies come to the same memory: then it is to be copied.
         """
 
     @abstractmethod

@@ -19,15 +19,7 @@ __all__ = ["TRANSPORTS", "Transport", "connect", "transport_named"]
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """A way to reach a ps, as configurations name it.
-
-    Parameters
-    ----------
-    unix : {"maybe", "must", "never"}
-        Whether a Unix socket on the same host is taken; where it may be, TCP is the other way.
-    sharing : {"maybe", "must", "never"}
-        Whether payloads are in shared memory, which needs a Unix socket.
-    """
+    """A way to reach a ps, as configurations name it."""
 
     unix: Sharing
     sharing: Sharing
@@ -67,22 +59,6 @@ def connect(
     max_reply_bytes: int = 4 * 1024**3,
 ) -> SocketConnection:
     """Connect to a ps.
-
-    Parameters
-    ----------
-    address : Address
-        Where the ps listens.
-    transport : str
-        ``auto`` takes a Unix socket on the same host if it connects, and then shared memory if it can be had (see
-        `Connection.share`), else TCP; ``shm``, ``unix`` and ``tcp`` take nothing else.
-    timeout_secs : float
-        For each transport tried.
-    peer : str
-        Name of the ps, for error texts.
-    send_timeout_secs : float
-        How long the ps may take nothing of a request before it counts as vanished.
-    max_reply_bytes : int
-        The largest body that a reply may have.
 
     Raises
     ------

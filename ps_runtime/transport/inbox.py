@@ -28,14 +28,6 @@ _GROWTH = 4
 class Inbox:
     """Puts together the messages that arrive at one socket, over as many reads as it takes.
 
-    Parameters
-    ----------
-    sock : socket
-        Non-blocking, or blocking with ``SO_RCVTIMEO``.
-    limit : function of a Kind
-        Returns the largest body that such a message may have now, in bytes; may raise ProtocolError. Asked before
-        anything is read or allocated.
-
     Notes
     -----
     Memory follows the bytes that came, not the length that was announced: it grows at most four times ahead of them.
@@ -60,12 +52,6 @@ class Inbox:
 
     def read(self, into: memoryview | None = None) -> Message | None:
         """Return the next message, or None if the socket has no more for now: call again then.
-
-        Parameters
-        ----------
-        into : writable bytes view, optional
-            Takes the body if that has exactly this length. Else the body lies in the tray or in a buffer, both of which
-            later messages use.
 
         Raises
         ------

@@ -21,13 +21,7 @@ _MAX_VIEWS = 64
 
 
 class Tray:
-    """The bodies of one direction. Two halves: while the peer uses one, the next body is made in the other.
-
-    Parameters
-    ----------
-    first, second : ndarray of uint8
-        The halves, of one size.
-    """
+    """The bodies of one direction. Two halves: while the peer uses one, the next body is made in the other."""
 
     __slots__ = ("_addresses", "_halves", "_views", "nbytes", "turn")
 
@@ -79,15 +73,7 @@ class Tray:
 
 
 class Mailbox:
-    """The shared memory of one connection: a page for the mark, a tray for requests, a tray for replies.
-
-    Parameters
-    ----------
-    memory : SharedMemory
-        Owned from here on.
-    request_bytes, reply_bytes : int
-        The largest bodies there is room for.
-    """
+    """The shared memory of one connection: a page for the mark, a tray for requests, a tray for replies."""
 
     def __init__(self, memory: SharedMemory, request_bytes: int, reply_bytes: int) -> None:
         self.memory = memory

@@ -30,13 +30,6 @@ _YIELDS = 20
 class ArenaReader:
     """A shared arena, as another process sees it: a `ReadableArena`.
 
-    Parameters
-    ----------
-    memory : SharedMemory
-        Of ``Arena.memory``, attached; owned from here on.
-    mark : memoryview of int64, four elements
-        Where reader and owner tell each other of this reader; see `marks`.
-
     Notes
     -----
     Not thread-safe.

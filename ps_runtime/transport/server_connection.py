@@ -41,21 +41,7 @@ class Spares:
 
 
 class ServerConnection:
-    """A peer of a `SocketServer`; nothing here ever waits for it.
-
-    Parameters
-    ----------
-    number : int
-        What the handler knows the peer by.
-    sock : socket
-        Non-blocking.
-    handler : Handler
-        Asked for the bounds of what the peer may send.
-    spares : Spares
-        Those of the server.
-    arena : ndarray of uint8, optional
-        What replies may be views of: they are not copied before `detach`.
-    """
+    """A peer of a `SocketServer`; nothing here ever waits for it."""
 
     __slots__ = (
         *("_arena", "_handler", "_inbox", "_outbox", "_spare", "_spares"),

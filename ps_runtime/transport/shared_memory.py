@@ -42,13 +42,6 @@ class SharedMemory:
 
     It has no name: nothing is left behind however its users end, and only those who are sent the descriptor reach it.
 
-    Parameters
-    ----------
-    fd : int
-        For others to attach, owned from here on; -1 if it is not at hand.
-    mapping : mmap
-        Of that file, shared; owned from here on.
-
     Notes
     -----
     Pages that nobody touched cost nothing; the first touch of one costs about half a microsecond.
@@ -62,13 +55,6 @@ class SharedMemory:
     @classmethod
     def create(cls, nbytes: int, *, writable_by_others: bool = True) -> SharedMemory:
         """Return new memory full of zeros.
-
-        Parameters
-        ----------
-        nbytes : int
-            At least 1.
-        writable_by_others : bool
-            Whether those who get the descriptor may write too. If not, the kernel refuses it whatever they try.
 
         Raises
         ------

@@ -46,25 +46,7 @@ _NOTHING = memoryview(b"")
 
 
 class SocketConnection(Connection):
-    """What `connect` returns; it owns the connected socket that it is given.
-
-    Parameters
-    ----------
-    sock : socket
-        Connected, blocking.
-    transport : str
-        ``unix`` or ``tcp``.
-    why : str
-        Why this transport was chosen.
-    peer : str
-        Whom it leads to.
-    send_timeout_secs : float
-        How long the peer may take nothing of a request.
-    max_reply_bytes : int
-        The largest body a reply may have.
-    sharing : str
-        What `share` is to do.
-    """
+    """What `connect` returns; it owns the connected socket that it is given."""
 
     def __init__(
         self,

@@ -36,28 +36,6 @@ _WRITE = selectors.EVENT_WRITE
 class SocketServer:
     """Serves one handler to its peers.
 
-    Parameters
-    ----------
-    handler : Handler
-        Answers the messages.
-    tcp_host : str or None
-        Name or address of this machine to listen at, a free port; None for no TCP.
-    unix : bool
-        Whether to listen on an abstract Unix socket too, where the system has them. Only processes of the same user
-        may connect to it.
-    arena : Arena, optional
-        What peers of this host may read without asking, if its memory is shared.
-    max_connections : int
-        Peers beyond that are turned away; those on TCP that nobody knows yet are not among them.
-    max_strangers : int
-        Peers on TCP that have said nothing the handler accepts; beyond that the oldest is disconnected.
-    hello_timeout_secs : float
-        A peer that has said nothing the handler accepts for so long is disconnected.
-    awake_secs : float
-        How much of a wait may be spent awake, see `Waiting`.
-    clock : function
-        Returns seconds, never going back.
-
     Notes
     -----
     `post` and `statistics` may be called from any thread; all else belongs to the thread that calls `run_once`.

@@ -12,13 +12,6 @@ class Strangers:
 
     Those that come by TCP may be anybody's: they have few seats, which the known never share. Where all are taken, the
     oldest gives way to a new one: an honest peer says HELLO at once, and is gone from here with the next look at it.
-
-    Parameters
-    ----------
-    max_remote : int
-        Seats for those that come by TCP.
-    timeout_secs : float
-        How long a connection may take to identify itself.
     """
 
     def __init__(self, max_remote: int, timeout_secs: float) -> None:

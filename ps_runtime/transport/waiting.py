@@ -16,16 +16,7 @@ _LEAST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 0.01, 1.0
 
 
 class Waiting:
-    """Waits with a selector; awake, for a bounded time, where the last wait was short and nobody wants the core.
-
-    Parameters
-    ----------
-    selector : BaseSelector
-        Where the sockets that are waited for are registered.
-    awake_secs : float
-        How much of a wait may be spent awake; 0: always asleep. To wake up a core that sleeps takes tens of
-        microseconds, and to stay awake takes a core.
-    """
+    """Waits with a selector; awake, for a bounded time, where the last wait was short and nobody wants the core."""
 
     def __init__(self, selector: selectors.BaseSelector, awake_secs: float) -> None:
         self._selector = selector

@@ -18,20 +18,7 @@ READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class ReplayRecord:
-    """The evaluations of a model_dir, on disk as far as something may be written there.
-
-    Parameters
-    ----------
-    model_dir : str
-        Its record is read in any case.
-    directory : str or None
-        Where new evaluations are put down, as ``evaluations.jsonl``; None: in `model_dir`.
-
-    Attributes
-    ----------
-    is_written : bool
-        False once it has turned out that nothing may be written there.
-    """
+    """The evaluations of a model_dir, on disk as far as something may be written there."""
 
     def __init__(self, model_dir: str, directory: str | None = None) -> None:
         self._model_dir = model_dir
@@ -54,15 +41,6 @@ class ReplayRecord:
     def check_input(self, name: str, digest: str, key: str) -> None:
         """Refuse an input that is another one than that of the evaluations called `name`.
 
-        Parameters
-        ----------
-        name : str
-            Of the EvalSpec; empty for the one without a name.
-        digest : str
-            Of the input; empty for a stream, of which nothing can be known.
-        key : str
-            Where the name is configured, for people.
-
         Raises
         ------
         UsageError
@@ -82,15 +60,7 @@ class ReplayRecord:
             )
 
     def write(self, evaluation: EvaluationRecord, *, is_forced: bool) -> None:
-        """Put `evaluation` down, durably; a warning says so where nothing may be written.
-
-        Parameters
-        ----------
-        evaluation : EvaluationRecord
-            A result, whose step may be in the record already.
-        is_forced : bool
-            Whether it counts instead of one that is there already.
-        """
+        """Put `evaluation` down, durably; a warning says so where nothing may be written."""
         self._known[evaluation.name, evaluation.global_step] = evaluation
         if not self.is_written:
             return

@@ -29,17 +29,7 @@ FORGET_SECS = 5.0
 
 
 class Replay:
-    """The evaluations of one job, for the time of a ``with`` block: whatever happens, none outlives it.
-
-    Parameters
-    ----------
-    client : Client
-        Of the cluster to evaluate on.
-    job : EvaluationJob
-        The model and the EvalSpecs; it is pickled once.
-    wanted : mapping of int to sequence of int
-        For each step the indexes of the EvalSpecs to evaluate it against.
-    """
+    """The evaluations of one job, for the time of a ``with`` block: whatever happens, none outlives it."""
 
     def __init__(self, client: Client, job: EvaluationJob, wanted: Mapping[int, Sequence[int]]) -> None:
         self._client, self._slots = client, Slots(client)
@@ -75,13 +65,6 @@ class Replay:
 
     def outcomes(self, timeout_secs: float, check: Callable[[], None]) -> Iterator[Outcome]:
         """Yield what comes of each evaluation, as they end. Blocks between them.
-
-        Parameters
-        ----------
-        timeout_secs : float
-            For a first thread of the cluster to become free.
-        check : callable
-            Called several times a second; raises to end the wait.
 
         Raises
         ------

@@ -35,24 +35,7 @@ def in_task_runs(steps: Sequence[int]) -> list[list[int]]:
 
 @task(name="evaluate", task_run_name="evaluate {label}", cache_policy=NO_CACHE, persist_result=False)
 def evaluate_steps(label: str, steps: Sequence[int], replay: Replay, stop: threading.Event) -> int | State[int]:
-    """Wait in slices until the checkpoints of `steps` are evaluated; return how many they are.
-
-    Parameters
-    ----------
-    label : str
-        What the task run is called.
-    steps : sequence of int
-        Checkpoints that `replay` evaluates.
-    replay : Replay
-        Entered; another thread goes through its outcomes.
-    stop : threading.Event
-        Set when nobody does any more.
-
-    Returns
-    -------
-    int
-        A Failed state, with the reasons, if an evaluation failed; a Cancelled one if it was stopped.
-    """
+    """Wait in slices until the checkpoints of `steps` are evaluated; return how many they are."""
     while (failures := replay.wait(steps, 0.0 if stop.is_set() else SLICE_SECS)) is None:
         if stop.is_set():
             return Cancelled(message="it was interrupted; run the same command again to do the rest")

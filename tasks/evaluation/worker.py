@@ -33,27 +33,7 @@ __all__ = ["EvaluationJob", "Failure", "evaluate_checkpoint", "forget"]
 
 @dataclass(frozen=True)
 class EvaluationJob:
-    """What checkpoints are evaluated with.
-
-    Parameters
-    ----------
-    model_dir : str
-        Path or URL, the same for all workers.
-    model_fn : callable
-        Called in EVAL mode.
-    params : mapping
-        Hyper-parameters, as model_fn takes them.
-    config : object
-        As model_fn takes them.
-    eval_specs : tuple of EvalSpec
-        Inputs and numbers of batches; their exporters are not used.
-    digests : tuple of str
-        Of the input of each, as the flow has seen it; empty for a stream.
-    scans : tuple of bytes or None
-        Of the input of each, where these are record files.
-    schema : InputSchema or None
-        What the checkpoints read.
-    """
+    """What checkpoints are evaluated with."""
 
     model_dir: str
     model_fn: Callable[..., Any]
@@ -128,22 +108,6 @@ _lock = threading.Lock()
 
 def evaluate_checkpoint(pickled: bytes, replay: str, step: int, indexes: Sequence[int]) -> list[Outcome]:
     """Evaluate the checkpoint of `step` against some of the EvalSpecs of a job. The body of a Dask task.
-
-    Parameters
-    ----------
-    pickled : bytes
-        The EvaluationJob, as `psflow.ps_runtime.shipping` writes it.
-    replay : str
-        Names the job among all, and the topic where this process tells that it has begun.
-    step : int
-        global_step of the checkpoint.
-    indexes : sequence of int
-        Which EvalSpecs.
-
-    Returns
-    -------
-    list of EvaluationRecord or Failure
-        One for each of `indexes`. Nothing is written but a pin.
 
     Notes
     -----

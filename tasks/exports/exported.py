@@ -68,17 +68,7 @@ def add_export(directory: ExportDirectory, write: Callable[[str], None], step: i
 
 
 class Registration:
-    """The registered model of a training.
-
-    Parameters
-    ----------
-    uri : str
-        Of the MLflow store.
-    run_id : str
-        Whose models the exports are.
-    registered_model : str
-        Name in the registry.
-    """
+    """The registered model of a training."""
 
     def __init__(self, uri: str, run_id: str, registered_model: str) -> None:
         self._client: MlflowClient = mlflow_client(uri)

@@ -15,13 +15,6 @@ __all__ = ["tried_receiver"]
 def tried_receiver(function: ServingInputReceiverFn, schema: InputSchema | None) -> ServingInput:
     """Call a serving_input_receiver_fn on its examples; return it with what it receives.
 
-    Parameters
-    ----------
-    function : callable
-        Of the user.
-    schema : InputSchema or None
-        Of the training input, if it is known: the features of the examples have to fit it.
-
     Raises
     ------
     UsageError

@@ -41,17 +41,7 @@ END_SECS = 5.0
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Where Prefect and MLflow are, for all commands of this environment and working directory.
-
-    Parameters
-    ----------
-    prefect : StartedServer or str
-        Started by ``psflow up``; or the address of the API that the environment or the Prefect profile names.
-    mlflow : StartedServer or str
-        The same, for the store.
-    copies : tuple of Path
-        Those of databases that were upgraded, as they were before.
-    """
+    """Where Prefect and MLflow are, for all commands of this environment and working directory."""
 
     prefect: StartedServer | str
     mlflow: StartedServer | str
@@ -69,17 +59,6 @@ def bring_up(
 
     Nothing is started in place of what the environment names. The MLflow server serves the SQLite store of the working
     directory, or the one that ``MLFLOW_TRACKING_URI`` names; the Prefect server the database in Prefect's home.
-
-    Parameters
-    ----------
-    timeout_secs : float
-        For another command that starts or stops servers, and then for the servers to answer.
-    ports : mapping
-        Which port to take if it is free; another free one is taken if not.
-    with_password : bool
-        Whether the servers ask for a password: a new one for each, kept where every command finds it.
-    upgrade : bool
-        Whether databases that older versions have made are upgraded, each behind a copy.
 
     Raises
     ------

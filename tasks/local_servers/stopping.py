@@ -19,11 +19,6 @@ KILL_SECS = 5.0
 def take_down(timeout_secs: float = 10.0) -> list[StartedServer]:
     """Stop all servers that were started on this host; return those that were up.
 
-    Parameters
-    ----------
-    timeout_secs : float
-        For another command that starts or stops servers; and then for the servers to end well, before they are killed.
-
     Raises
     ------
     WaitTimeoutError

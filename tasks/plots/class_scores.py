@@ -38,20 +38,6 @@ def class_scores(job: JobSpec, export: str, dataset: SplittableInput) -> ClassSc
     A classifier is a model whose predictions have ``probabilities``, of shape ``(batch, n_classes)``, or ``(batch,)``
     or ``(batch, 1)`` for class 1 of two, and whose labels are class ids, or words that its predictions name.
 
-    Parameters
-    ----------
-    job : JobSpec
-        Its model_fn and hyper-parameters predict.
-    export : str
-        The folder of an export of this job; the checkpoint that it was made of may be removed by now.
-    dataset : Dataset
-        The opened input of the first EvalSpec.
-
-    Returns
-    -------
-    ClassScores or None
-        None if the model is no classifier.
-
     Raises
     ------
     OSError

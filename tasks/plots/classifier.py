@@ -23,17 +23,7 @@ MAX_CHARACTERS = 20
 
 @dataclass(frozen=True)
 class ClassScores:
-    """What a classifier says of examples, and what they are.
-
-    Parameters
-    ----------
-    labels : (examples,) int array
-        Class ids in ``[0, n_classes)``.
-    probabilities : (examples, n_classes) float array
-        What the model predicts for each class.
-    classes : tuple of str, optional
-        The words that class ids stand for.
-    """
+    """What a classifier says of examples, and what they are."""
 
     labels: NDArray[np.int64]
     probabilities: NDArray[np.floating[Any]]
@@ -52,13 +42,6 @@ def classifier_plots(scores: ClassScores, title: str) -> dict[str, bytes]:
 
     Of two classes the curves are those of class 1; of more, one for each class against the rest, as far as it has
     examples and so do others: a curve of a class that is not there, or of nothing else, does not exist.
-
-    Parameters
-    ----------
-    scores : ClassScores
-        Labels and predictions of one data set.
-    title : str
-        What was scored, above each plot.
     """
     from sklearn.metrics import PrecisionRecallDisplay, RocCurveDisplay
 

@@ -17,17 +17,7 @@ COLUMNS = 3
 
 
 def learning_curves(training_loss: Curve, evaluations: Mapping[str, Mapping[str, Curve]], best: int | None) -> bytes:
-    """Return a PNG with the loss of training and evaluation, and the other metrics of evaluations, by global_step.
-
-    Parameters
-    ----------
-    training_loss : sequence of (step, value)
-        In the order of the steps; may be empty.
-    evaluations : mapping of the name of an evaluation to its curves by metric
-        The unnamed one has the name ``eval``.
-    best : int or None
-        The step of the best checkpoint, which is marked.
-    """
+    """Return a PNG with the loss of training and evaluation, and the other metrics of evaluations, by global_step."""
     panels: dict[str, dict[str, Curve]] = {"loss": {"train": training_loss} if training_loss else {}}
     for name, curves in evaluations.items():
         for metric, curve in curves.items():

@@ -19,15 +19,7 @@ BLOCK_BYTES = 4 * 1024**2
 
 
 class ArrayRows(Rows):
-    """The records of an npz file, of IDX files or the like; and record files, for a model that was trained on arrays.
-
-    Parameters
-    ----------
-    data : Dataset
-        As the model reads it.
-    unused : tuple of str
-        What else there was.
-    """
+    """The records of an npz file, of IDX files or the like; and record files, for a model that was trained on arrays."""
 
     def __init__(self, data: Dataset, unused: tuple[str, ...] = ()) -> None:
         self._data, self.unused = data, unused

@@ -31,17 +31,6 @@ def planned_batches(
 ) -> Iterator[list[PredictionPlan]]:
     """Give what is to be predicted, in this order: what a batch lacks that was interrupted, then a batch of new files.
 
-    Parameters
-    ----------
-    model : ModelInfo
-        Predicts the new files. An interrupted batch has a model of its own.
-    source : PredictionInput
-        Where files arrive.
-    options : PredictionOptions
-        How predictions of the new files are written.
-    output : str
-        Holds batches and nothing else.
-
     Raises
     ------
     InputError

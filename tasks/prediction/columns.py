@@ -31,17 +31,7 @@ SAME_FOR_ALL = ("all_class_ids", "all_classes")
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One of the arrays that a model predicts, as its signature has it.
-
-    Parameters
-    ----------
-    name : str
-        The key of the predictions.
-    dtype : str
-        Of numpy; ``str`` for texts.
-    shape : tuple of int
-        Of a row.
-    """
+    """One of the arrays that a model predicts, as its signature has it."""
 
     name: str
     dtype: str
@@ -91,17 +81,6 @@ def chosen_predictions(known: Sequence[Prediction], names: Sequence[str] | None)
 @dataclass(frozen=True, slots=True)
 class OutputColumns:
     """The columns of an output: keys first, then predictions.
-
-    Parameters
-    ----------
-    keys : tuple of RawColumn
-        Columns of the input that name a record.
-    predictions : tuple of Prediction
-        Those that are written.
-    output_format : {"parquet", "csv"}
-        In Parquet an array of k > 1 numbers for each row is a column of lists of k; in CSV it is k columns.
-    escape_formulas : bool
-        Whether texts, and names of columns, that begin as formulas do have an apostrophe before them.
 
     Raises
     ------

@@ -58,13 +58,7 @@ class PredictionFolder:
         return OutputClaim(self._files)
 
     def check(self, job: Mapping[str, Any]) -> None:
-        """Raise UsageError if the folder holds anything but parts of `job`; change nothing.
-
-        Parameters
-        ----------
-        job : mapping of str to JSON values
-            What is predicted with what.
-        """
+        """Raise UsageError if the folder holds anything but parts of `job`; change nothing."""
         record = self.record()
         if record is None:
             begun = (".", "_owner", INDEX)  # what a prediction leaves that was killed as it began
@@ -172,13 +166,6 @@ class PredictionFolder:
 
     def complete(self, parts: Sequence[Partition], about: Mapping[str, Any]) -> list[PartFacts]:
         """Verify that each record is there once, then write the manifest and the mark of success; return all facts.
-
-        Parameters
-        ----------
-        parts : sequence of Partition
-            All of them.
-        about : mapping of str to JSON values
-            What the manifest says beside its parts.
 
         Raises
         ------

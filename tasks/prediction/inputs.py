@@ -35,19 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class PredictionInput:
-    """The input of a prediction, and how it is read.
-
-    Parameters
-    ----------
-    kind : type of Format
-        How the location is read.
-    location : str
-        A path or URL, or another location that the format understands.
-    non_finite : {"error", "keep"}
-        What becomes of rows with a blank, NaN or infinite cell.
-    invalid : {"error", "missing"}
-        What becomes of cells that are not of the type of their column.
-    """
+    """The input of a prediction, and how it is read."""
 
     kind: type[Format]
     location: str
@@ -72,18 +60,6 @@ def prediction_input(
     invalid: PredictInvalid = "error",
 ) -> PredictionInput:
     """Return the input that `text` names; look whether it is there, but do not read all of it.
-
-    Parameters
-    ----------
-    text : str
-        A file, of records also a folder or a glob; an fsspec URL of one; or ``digits:test``, the name of a format and
-        its location.
-    kind : type of Format, optional
-        Its format; else the one that it names, or that has its suffix.
-    non_finite : {"error", "keep"}
-        What becomes of rows with a blank, NaN or infinite cell.
-    invalid : {"error", "missing"}
-        What becomes of cells that are not of the type of their column.
 
     Raises
     ------
@@ -119,17 +95,6 @@ def open_rows(
     files: Sequence[DataFile] | None = None,
 ) -> Rows:
     """Return the rows of an input, held against what a model reads; record files are counted, arrays are read.
-
-    Parameters
-    ----------
-    source : PredictionInput
-        What to read.
-    schema : InputSchema
-        Of the training input of the model; names the columns or arrays to read.
-    on_progress : callable
-        Told how many bytes of record files have been counted, and of how many.
-    files : sequence of DataFile or None
-        Record files of the input that are read; None: all.
 
     Raises
     ------

@@ -31,29 +31,7 @@ REGISTERED = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<ver
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """An exported model.
-
-    Parameters
-    ----------
-    uri : str
-        As it was asked for.
-    fixed_uri : str
-        The same, with the version that an alias stood for.
-    version : str or None
-        In the registry, if it is from there.
-    path : str
-        Its folder.
-    uuid : str
-        Differs for each model that was ever exported.
-    global_step : int
-        Of the checkpoint that was exported.
-    schema : InputSchema
-        Of its training input, which tells what it reads.
-    predictions : tuple of Prediction
-        What it predicts.
-    page : str or None
-        Its address in the MLflow UI, where there is one.
-    """
+    """An exported model."""
 
     uri: str
     fixed_uri: str
@@ -69,11 +47,6 @@ class ModelInfo:
 @contextmanager
 def found_model(uri: str) -> Iterator[ModelInfo]:
     """Give the model that `uri` names; what had to be downloaded is removed afterwards.
-
-    Parameters
-    ----------
-    uri : str
-        ``models:/name@alias``, ``models:/name/version``, ``models:/m-...``, ``runs:/...``, or the path of a folder.
 
     Raises
     ------
@@ -159,13 +132,6 @@ def _dtype_of(spec: TensorSpec) -> str:
 
 def load_model(path: str, uri: str) -> Any:
     """Load a model, in the process that is to predict; return what has ``predict(context, features)``.
-
-    Parameters
-    ----------
-    path : str
-        Its folder.
-    uri : str
-        What people call it.
 
     Raises
     ------

@@ -20,18 +20,6 @@ PredictInvalid = Literal["error", "missing"]
 class PredictionOptions:
     """How predictions are written.
 
-    Parameters
-    ----------
-    output_format : {"parquet", "csv"}
-        Of the parts.
-    predict_keys : tuple of str or None
-        Names of the predictions that are written, in this order; None: all but those that are the same in
-        each row, ``all_class_ids`` and ``all_classes``.
-    on_error : {"stop", "reject"}
-        What becomes of a row that cannot be read or predicted.
-    escape_formulas : bool
-        Whether texts that a spreadsheet would take for a formula have an apostrophe before them; of CSV alone.
-
     Raises
     ------
     UsageError

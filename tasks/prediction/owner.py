@@ -42,13 +42,6 @@ class _Claim:
 class OutputClaim:
     """Holds an output for the time of a ``with`` block, as a job holds its model_dir.
 
-    Parameters
-    ----------
-    files : FileStore
-        The output.
-    clock : callable
-        Returns Unix time.
-
     Notes
     -----
     Whether an owner of this host lives its process says; one of another host lives until 30 s after its last sign. In a

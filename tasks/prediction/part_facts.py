@@ -23,35 +23,7 @@ class CellCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartFacts:
-    """A part of an output.
-
-    Parameters
-    ----------
-    name : str
-        Of its file.
-    rows : int
-        Predictions in it.
-    rejects : int
-        Records that could not be read or predicted.
-    first_record : int
-        Of its records, in the whole input.
-    file : str
-        Of the input, where all its records are.
-    first_in_file : int
-        The first record there, from 0.
-    num_bytes : int
-        Size of its file.
-    sha256 : str
-        Checksum of its file.
-    not_finite_rows : int
-        Predicted rows, none of them a reject, with a blank, NaN or infinite cell.
-    not_finite : mapping of str to CellCount
-        Such cells by column.
-    invalid_rows : int
-        Predicted rows with a cell that is not of the type of its column, and was made blank.
-    invalid : mapping of str to CellCount
-        Such cells by column.
-    """
+    """A part of an output."""
 
     name: str
     rows: int

@@ -40,25 +40,7 @@ NOT_FINITE = "a blank, NaN or infinite cell in {}, which non_finite refuses"
 
 @dataclass(frozen=True, slots=True)
 class PredictionWork:
-    """What all partitions of a prediction have in common; little, for it travels with each of them.
-
-    Parameters
-    ----------
-    model_path, model_uri : str
-        The folder of the model, which this process can read, and what people call it.
-    source : PredictionInput
-        The input.
-    digest : str
-        Of the rows, as the flow has seen them.
-    output : str
-        The folder of the predictions.
-    owner : Owner
-        Who predicts, with what tells this output from one of the same name on another host.
-    columns : OutputColumns
-        What is written.
-    on_error : {"stop", "reject"}
-        What becomes of records that cannot be read or predicted.
-    """
+    """What all partitions of a prediction have in common; little, for it travels with each of them."""
 
     model_path: str
     model_uri: str

@@ -18,21 +18,7 @@ can go on with what others began."""
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Records ``[start, stop)`` of the input, all of them in one file, which become one part of the output.
-
-    Parameters
-    ----------
-    index : int
-        Its number; the order is that of the records.
-    start, stop : int
-        Records of the whole input.
-    file : str
-        Where they are, as people read it.
-    first_in_file : int
-        The number of the first one in its file, from 0.
-    num_bytes : int
-        About what they take there.
-    """
+    """Records ``[start, stop)`` of the input, all of them in one file, which become one part of the output."""
 
     index: int
     start: int

@@ -31,11 +31,6 @@ class HashedStream:
     """A file for writing from its beginning to its end, with the checksum of what was written.
 
     The disk begins to write while there is more to come, so that the wait at the end is short.
-
-    Attributes
-    ----------
-    num_bytes : int
-        What was written so far.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -113,17 +108,7 @@ def repeating(schema: pa.Schema) -> list[str]:
 
 @dataclass
 class PartWriter:
-    """Writes tables of one schema as Parquet or CSV; keeps some of them in memory until a row group is full.
-
-    Parameters
-    ----------
-    stream : HashedStream
-        Where the bytes go.
-    schema : pyarrow.Schema
-        Of every table.
-    output_format : {"parquet", "csv"}
-        Which bytes.
-    """
+    """Writes tables of one schema as Parquet or CSV; keeps some of them in memory until a row group is full."""
 
     stream: HashedStream
     schema: pa.Schema

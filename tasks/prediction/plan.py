@@ -38,21 +38,7 @@ PROGRESS_EVERY_SECS = 10.0
 
 
 class PredictionPlan:
-    """A model, its input, held against it, and the folder for the predictions.
-
-    Attributes
-    ----------
-    model : ModelInfo
-    source : PredictionInput
-    rows : Rows
-        Of the input.
-    columns : OutputColumns
-        Of the output.
-    folder : PredictionFolder
-        Holds nothing but parts of this prediction.
-    parts : list of Partition
-        All of them.
-    """
+    """A model, its input, held against it, and the folder for the predictions."""
 
     def __init__(
         self,
@@ -165,16 +151,6 @@ def plan_prediction(
     files: Sequence[DataFile] | None = None,
 ) -> PredictionPlan:
     """Look at the input and at the output; change nothing.
-
-    Parameters
-    ----------
-    model : ModelInfo
-    source : PredictionInput
-    options : PredictionOptions
-    output : str
-        Folder for the predictions.
-    files : sequence of DataFile or None
-        Record files of the input that are predicted; None: all.
 
     Raises
     ------

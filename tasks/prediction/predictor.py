@@ -34,19 +34,6 @@ def predicted_batches(
 ) -> Iterator[tuple[Block, Predictions]]:
     """Yield the records of a block, in order, with their predictions.
 
-    Parameters
-    ----------
-    model : object
-        Has ``predict(context, rows)``.
-    rows : Rows
-        Knows where the records are.
-    block : Block
-        What is predicted.
-    size : int
-        Records that are predicted at once.
-    on_fault : callable or None
-        Takes a record that the model fails on, or predicts NaN of, which is left out; None: it is an error.
-
     Raises
     ------
     ModelFnError

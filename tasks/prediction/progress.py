@@ -19,15 +19,7 @@ EVERY_SECS = 2.0
 
 
 class PredictionProgress:
-    """Counts what is predicted, and tells it every other second.
-
-    Parameters
-    ----------
-    left : sequence of Partition
-        Those that are predicted now.
-    clock : callable
-        Returns seconds, of any beginning.
-    """
+    """Counts what is predicted, and tells it every other second."""
 
     def __init__(self, left: Sequence[Partition], clock: Callable[[], float] = time.monotonic) -> None:
         self.rows = self.rejects = 0

@@ -29,19 +29,7 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class RecordRows(Rows):
-    """The records of files, for a model that was trained on record files.
-
-    Parameters
-    ----------
-    index : RecordIndex
-        Of the columns that the model reads, and of the key columns.
-    preprocessing : Preprocessing
-        Of the model.
-    invalid : {"error", "missing"}
-        What becomes of cells that are not of the type of their column.
-    unused : tuple of str
-        Columns that are not read.
-    """
+    """The records of files, for a model that was trained on record files."""
 
     def __init__(
         self, index: RecordIndex, preprocessing: Preprocessing, invalid: PredictInvalid, unused: tuple[str, ...] = ()

@@ -18,19 +18,7 @@ CELL_CHARACTERS = 40
 
 
 def report(plan: PredictionPlan, parts: Sequence[PartFacts], num_now: int, secs: float) -> str:
-    """Return counts, rate, lineage and the first rows of an output as markdown.
-
-    Parameters
-    ----------
-    plan : PredictionPlan
-        Complete.
-    parts : sequence of PartFacts
-        All of them.
-    num_now : int
-        Records that this run has predicted; others had been before.
-    secs : float
-        How long that took.
-    """
+    """Return counts, rate, lineage and the first rows of an output as markdown."""
     facts, model = plan.facts(), plan.model
     rows, rejects = sum(part.rows for part in parts), sum(part.rejects for part in parts)
     version = "" if model.version is None else f", version {model.version}"

@@ -21,17 +21,7 @@ __all__ = ["Block", "Fault", "OnFault", "Rows"]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A record that cannot be read or predicted.
-
-    Parameters
-    ----------
-    record : int
-        Its number in the whole input.
-    reason : str
-        Why.
-    cells : object
-        What it holds, as plain data: its columns by name, or its text.
-    """
+    """A record that cannot be read or predicted."""
 
     record: int
     reason: str
@@ -43,19 +33,7 @@ OnFault = Callable[[Fault], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Some records that are in memory.
-
-    Parameters
-    ----------
-    records : (rows,) array of int64
-        Their numbers in the whole input, ascending.
-    rows : pyarrow.Table, array, or dict of arrays
-        What the model takes.
-    keys : pyarrow.Table
-        The key columns.
-    invalid : mapping of str to (rows,) array of bool
-        Which rows have a cell that is blank as it is not of the type of its column, by what people call that.
-    """
+    """Some records that are in memory."""
 
     records: NDArray[np.int64]
     rows: Any
@@ -88,15 +66,7 @@ class Block:
 
 
 class Rows(ABC):
-    """The records of an input, held against the schema of a model.
-
-    Attributes
-    ----------
-    keys : tuple of RawColumn
-        The key columns that the input has.
-    unused : tuple of str
-        Columns or arrays of it that the model does not read.
-    """
+    """The records of an input, held against the schema of a model."""
 
     keys: tuple[RawColumn, ...] = ()
     unused: tuple[str, ...] = ()
@@ -117,13 +87,6 @@ class Rows(ABC):
     @abstractmethod
     def blocks(self, part: Partition, on_fault: OnFault | None) -> Iterator[Block]:
         """Yield the records of a partition; one is in memory at a time.
-
-        Parameters
-        ----------
-        part : Partition
-            Of `partitions`.
-        on_fault : callable or None
-            Takes the records that cannot be read, which are in no block; None: the first one is an error.
 
         Raises
         ------

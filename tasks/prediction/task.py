@@ -23,15 +23,6 @@ def predict_partitions(
 ) -> tuple[int, int] | State[Any]:
     """Predict partitions on the cluster; return rows and rejects, or a Cancelled state if it was stopped.
 
-    Parameters
-    ----------
-    client : Client
-        Of the cluster to predict on.
-    partitions : Partitions
-        Those that are not written yet.
-    is_stopped : callable
-        Asked several times a second; once it says True, no partition begins any more.
-
     Raises
     ------
     Exception

@@ -30,11 +30,6 @@ class Partitions:
 def predicted_parts(client: Client, partitions: Partitions) -> Iterator[list[PartFacts]]:
     """Predict partitions on the cluster; yield the facts of parts as they are written.
 
-    Yields
-    ------
-    list of PartFacts
-        Several times a second; often empty.
-
     Raises
     ------
     WaitTimeoutError
@@ -57,13 +52,7 @@ def predicted_parts(client: Client, partitions: Partitions) -> Iterator[list[Par
 
 
 class _Window:
-    """Partitions on the cluster, so many at a time as its slots need to have something to do.
-
-    Attributes
-    ----------
-    failure : Exception or None
-        Of the first partition that has failed: from then on none is submitted.
-    """
+    """Partitions on the cluster, so many at a time as its slots need to have something to do."""
 
     def __init__(self, client: Client, partitions: Partitions) -> None:
         self.failure: Exception | None = None

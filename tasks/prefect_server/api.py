@@ -66,14 +66,6 @@ def has_pages() -> bool:
 def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float = 60.0) -> Iterator[str]:
     """Make sure that a Prefect API is there for the flows run inside, and give its address.
 
-    Parameters
-    ----------
-    server : LocalPrefectServer, optional
-        One that was started before, to save time; it is closed at the end, or at once if it is not needed. Without it,
-        and with no API configured and none of ``psflow up``, a local server is started.
-    timeout_secs : float
-        How long to wait for a local server; see `check_named_api` for others.
-
     Raises
     ------
     WaitTimeoutError

@@ -28,11 +28,6 @@ _log = logging.getLogger(__name__)
 class Restarts:
     """How often a server may be started again: `MAX_RESTARTS` times within `WITHIN_SECS`.
 
-    Parameters
-    ----------
-    clock : callable, optional
-        Returns seconds that never go back.
-
     Examples
     --------
     >>> now = 0.0
@@ -62,16 +57,6 @@ class Keeper:
 
     A server that ends too often, that cannot be started again or does not answer is given up: from then on connections
     to it are closed at once. It is not started again either once a signal has asked this process to end.
-
-    Parameters
-    ----------
-    program : ServerProgram
-        Starts a process like the first. Its socket listens as long as the keeper is there: a request waits in the queue
-        until the next process takes it, and no other program can listen on that port and be told the password.
-    process : ServerProcess
-        The first one.
-    clock : StopClock
-        Tells whether a signal has come.
     """
 
     def __init__(self, program: ServerProgram, process: ServerProcess, clock: StopClock = stop_clock) -> None:

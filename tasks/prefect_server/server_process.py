@@ -29,21 +29,7 @@ LEAST_WAIT_SECS = 0.001
 
 @dataclass(frozen=True)
 class ServerProgram:
-    """What each process of a server starts with, so that a later one is as the first.
-
-    Parameters
-    ----------
-    listener : socket.socket
-        Listens; the process serves on it.
-    auth_string : str
-        User and password of those whom it serves.
-    environment : mapping
-        All its variables.
-    directory : str
-        Its working directory, where Prefect looks for settings, too.
-    log : file
-        Takes what all processes write.
-    """
+    """What each process of a server starts with, so that a later one is as the first."""
 
     listener: socket.socket
     auth_string: str

@@ -57,11 +57,6 @@ def _is_no_cancellation(record: logging.LogRecord) -> bool:
 class RoleLogs:
     """Takes what the roles of one attempt log.
 
-    Parameters
-    ----------
-    path : Path
-        The file that gets a line for each; it is appended to.
-
     Notes
     -----
     Thread-safe; `handle` writes to a local file, and does not wait for Prefect. A file that cannot be written is

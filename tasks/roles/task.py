@@ -44,17 +44,6 @@ def run_role(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLog
 
     A life of a role that is lost fails this task run, and the next life is a retry of it.
 
-    Parameters
-    ----------
-    role : RoleId
-        A role of `job`.
-    job : ClusterJob
-        Started.
-    stop : threading.Event
-        Set when the flow no longer waits for roles that do not end.
-    logs : RoleLogs
-        Hands on what the role logs.
-
     Raises
     ------
     RoleFailedError

@@ -98,11 +98,6 @@ class ExportedCode:
     The modules stand below a package that is named after their content and place, and what they import of each other is
     found there. So an installed psflow of another version, another version of the model, or a file of the same name in
     the working directory neither disturbs them nor is disturbed.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder that MLflow calls the code paths of a model. It is taken off Python's path again.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -33,17 +33,6 @@ class BestAlias:
     Within a run it follows what ``best.json`` says. It is taken from a version of another run only by one that is
     better by `better`; where the two cannot be compared, by an export that is new and of a trained model. A version
     whose loss or deciding metric is NaN or infinite never takes it.
-
-    Parameters
-    ----------
-    client : MlflowClient
-        Of the store with the registry.
-    name : str
-        Of the registered model.
-    run_id : str
-        The run whose exports may take the alias.
-    better : Better or None
-        How the job compares; None: versions of other runs cannot be compared with.
     """
 
     def __init__(self, client: MlflowClient, name: str, run_id: str, better: Better | None) -> None:
@@ -55,17 +44,6 @@ class BestAlias:
 
     def give(self, version: str, step: int, metrics: Mapping[str, float], *, is_new: bool) -> bool:
         """Let the alias stand for `version` of this run, unless it stays with that of another; return whether it does.
-
-        Parameters
-        ----------
-        version : str
-            Which the run holds for its best.
-        step : int
-            global_step of its checkpoint.
-        metrics : mapping of str to float
-            Of its evaluation.
-        is_new : bool
-            Whether it was registered by this process, not by an earlier attempt.
 
         Notes
         -----

@@ -80,27 +80,6 @@ def open_child_run(
     A training has one such run, which later calls go on with: so each of its curves is one. Where no run of the
     training is known, that of the model_dir stands alone.
 
-    Parameters
-    ----------
-    uri : str
-        Of the store, as `prepare_store` gave it.
-    kind : str
-        Such as ``evaluate``.
-    experiment : str
-        Where the run goes if it has no parent.
-    model_dir : str
-        Of the training; a tag of the run.
-    parent : TrainingRun or None
-        The run of the training; None if it is not known.
-    run_name : str
-        Of a new one.
-    tags : mapping
-        Set on the run.
-    datasets : iterable of DatasetInfo
-        Inputs that the run lists.
-    is_new : bool
-        Whether to make a new run in any case.
-
     Raises
     ------
     ConfigError

@@ -17,20 +17,7 @@ STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=no")
 
 
 def code_version(source: Path) -> dict[str, str]:
-    """Return tags of a run that say which code it ran, under the names that MLflow shows.
-
-    Parameters
-    ----------
-    source : Path
-        The file of model_fn, or the directory where the user's modules lie.
-
-    Returns
-    -------
-    dict
-        ``mlflow.source.name`` and ``.type``, ``psflow.version``; in a git working copy also
-        ``mlflow.source.git.commit``, ``.branch``, ``.dirty`` (``true`` if a tracked file differs) and ``.repoURL``
-        without credentials. Whatever git does not tell in time is left out.
-    """
+    """Return tags of a run that say which code it ran, under the names that MLflow shows."""
     tags = {
         "mlflow.source.name": str(source),
         "mlflow.source.type": "LOCAL",

@@ -60,14 +60,7 @@ def find_run(client: MlflowClient, text: str) -> Run:
 
 
 def run_facts(run: Run, *, of_the_machine: bool = False) -> RunFacts:
-    """Return what is recorded of `run`, as it was last: parameters, data sets, code, final metrics.
-
-    Parameters
-    ----------
-    run : Run
-    of_the_machine : bool
-        Whether to take along the metrics of its roles, and of processor and memory.
-    """
+    """Return what is recorded of `run`, as it was last: parameters, data sets, code, final metrics."""
     tags = run.data.tags
     later = {key.removeprefix(LATER_PARAM): value for key, value in tags.items() if key.startswith(LATER_PARAM)}
     inputs = run.inputs.dataset_inputs if run.inputs else []

@@ -42,21 +42,7 @@ class BestModel:
 
 
 class RecordedModels:
-    """The models of one run.
-
-    Parameters
-    ----------
-    client : MlflowClient
-        Of the store.
-    experiment_id, run_id : str
-        Where the models belong.
-    registered_model : str or None
-        The name under which exports are registered; None: they are not.
-    better : Better, optional
-        How the best one is compared with that of another run; see `BestAlias`.
-    revives : bool
-        Whether a version that somebody deleted is registered again.
-    """
+    """The models of one run."""
 
     def __init__(
         self,

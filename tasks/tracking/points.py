@@ -43,16 +43,6 @@ class Points:
     steps trained again after a resume. An evaluation may come late, for an old checkpoint, so its steps are remembered
     one by one, each with the time of its point: that of a checkpoint saved after it, whose step was trained anew, is
     written beside it.
-
-    Parameters
-    ----------
-    written : mapping of str to mapping of int to int
-        Key, step, and time of the newest point there, in ms since the epoch.
-
-    Attributes
-    ----------
-    newest_step : int
-        The newest step of the curves that training alone makes, among `written`; -1 without one.
     """
 
     def __init__(self, written: Mapping[str, Mapping[int, int]] = {}) -> None:

@@ -30,19 +30,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class RunningRun:
-    """A run of psflow that has not ended.
-
-    Parameters
-    ----------
-    run_id, name, kind : str
-        Id and name in MLflow, and what the run does, such as ``train``.
-    started_at : float
-        Unix seconds.
-    tags : mapping
-        All tags of the run.
-    figures : mapping of str to Figure
-        By the name of the metric.
-    """
+    """A run of psflow that has not ended."""
 
     run_id: str
     name: str

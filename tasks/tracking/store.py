@@ -67,17 +67,6 @@ def is_sqlite(uri: str) -> bool:
 def prepare_store(uri: str | None = None) -> str:
     """Create the store if it is not there yet, and return its address.
 
-    Parameters
-    ----------
-    uri : str, optional
-        Of the store; else ``MLFLOW_TRACKING_URI``, else ``mlflow.db`` in the working directory.
-
-    Returns
-    -------
-    str
-        The address, with an absolute path for a file. Where ``psflow up`` has started a server of the store, its
-        address: one process writes to the file.
-
     Raises
     ------
     ConfigError

@@ -55,15 +55,6 @@ class Tracker:
     linked to the checkpoint that was evaluated: hand in a checkpoint before its evaluation. Checkpoints and exports
     become models.
 
-    Attributes
-    ----------
-    run_id : str
-        Of the MLflow run.
-    tags : mapping of str to str
-        Those that the run had as it was opened.
-    page : str or None
-        Address of the run in the MLflow UI, if there is a server.
-
     Notes
     -----
     `handle`, `put_tags` and `put_file` never block and may be called from any thread. Events told twice, by a resumed
@@ -117,25 +108,6 @@ class Tracker:
         better: Better | None = None,
     ) -> Tracker:
         """Create the run of a job, or resume it, and start to write.
-
-        Parameters
-        ----------
-        uri : str
-            Of the store, as `prepare_store` gave it.
-        experiment, run_name : str
-            Names of the MLflow experiment, and of a run that is created.
-        run_id : str, optional
-            A run to resume; default: the one whose tag ``psflow.job_id`` is that of `tags`, if there is one.
-        params : mapping
-            Hyper-parameters and settings, flat.
-        tags : mapping
-            Set on the run, or removed where the value is None; ``psflow.job_id`` among them.
-        datasets : iterable of DatasetInfo
-            Inputs that the run lists.
-        registered_model : str, optional
-            The name under which exports are registered.
-        better : Better, optional
-            By what the best one takes the alias ``best`` from a version of another run; see `BestAlias`.
 
         Raises
         ------
@@ -234,13 +206,7 @@ class Tracker:
         }
 
     def close(self, status: Status = "FINISHED", timeout_secs: float = CLOSE_SECS) -> bool:
-        """Write what is left and end the run.
-
-        Returns
-        -------
-        bool
-            `is_whole`, within `timeout_secs`. What the run lacks is in the log, and counted by `num_lost`.
-        """
+        """Write what is left and end the run."""
         if self._ended_as is None:
             self._deadline = Deadline(stop_clock.limited(timeout_secs))
             self._ended_as = status

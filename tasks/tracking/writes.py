@@ -15,20 +15,7 @@ MIN_SILENCE_SECS = 1.0
 
 
 class Writes:
-    """Attempts writes of one writer, in order.
-
-    Parameters
-    ----------
-    takes_writes : callable
-        Whether the store takes another write: only then does a failure count against what is written.
-
-    Attributes
-    ----------
-    num_failures : int
-        Calls that failed so far, repeated ones included.
-    last_error : str or None
-        Why the last one of them failed; None if none did.
-    """
+    """Attempts writes of one writer, in order."""
 
     def __init__(self, takes_writes: Callable[[], bool]) -> None:
         self._takes_writes = takes_writes

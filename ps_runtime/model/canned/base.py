@@ -216,17 +216,7 @@ def weight_of_input(weight_column: str | None, schema: InputSchema) -> str | Non
 
 
 def weighted_mean_loss(mean_loss: float, num_losses: int, weights: FloatArray | None) -> Mean:
-    """Return the metric that is the mean of the losses of all examples, by their weights.
-
-    Parameters
-    ----------
-    mean_loss : float
-        Of a batch: the sum of its weighted losses, divided by `num_losses`.
-    num_losses : int
-        Those of the batch.
-    weights : (batch,) or None
-        As `Head.mean_loss` was given.
-    """
+    """Return the metric that is the mean of the losses of all examples, by their weights."""
     if weights is None:
         return Mean(mean_loss * num_losses, float(num_losses))
     losses_each = num_losses / len(weights) if len(weights) else 0.0

@@ -23,19 +23,6 @@ def class_ids_of(
 ) -> NDArray[np.integer[Any]]:
     """Return labels as ``(rows,)`` integers; the range of those that are integers already is not judged here.
 
-    Parameters
-    ----------
-    labels : (rows,) or (rows, 1) array
-        Class ids; or words, if there is a vocabulary. Bytes are words in UTF-8.
-    rows : int
-        Number of examples.
-    n_classes : int
-        Class ids are below it.
-    vocabulary : sequence of str or None
-        The words of the classes.
-    where : str
-        What the rows are rows of, for errors.
-
     Raises
     ------
     InputError

@@ -16,19 +16,7 @@ __all__ = ["ClassifierSpec"]
 
 @dataclass(frozen=True, slots=True)
 class ClassifierSpec:
-    """The classes of a classifier, as far as somebody has set them.
-
-    Parameters
-    ----------
-    n_classes : int, optional
-        None: as many as there are words, or 2 where labels are numbers.
-    weight_column : str, optional
-        See `MultiClassHead`.
-    label_vocabulary : sequence of str, optional
-        See `MultiClassHead`.
-    loss_reduction : Reduction
-        See `MultiClassHead`.
-    """
+    """The classes of a classifier, as far as somebody has set them."""
 
     n_classes: int | None = None
     weight_column: str | None = None

@@ -47,17 +47,6 @@ def linear_inputs(
 ) -> dict[str, FloatArray | Ids]:
     """Return what a linear model reads, by the names of the columns, sorted.
 
-    Parameters
-    ----------
-    transformation : Transformation
-        Of the batch.
-    columns : sequence of column
-        What to read.
-    combiner : {"sum", "mean", "sqrtn"}
-        How the weights of several ids of an example become one.
-    layer : str
-        What the names of weights begin with.
-
     Raises
     ------
     InputError
@@ -89,15 +78,6 @@ def deep_inputs(
     transformation: Transformation, columns: Sequence[DenseColumn], layer: str
 ) -> dict[str, FloatArray | Embedded]:
     """Return what a deep network reads, by the names of the columns, sorted.
-
-    Parameters
-    ----------
-    transformation : Transformation
-        Of the batch.
-    columns : sequence of column of numbers
-        What to read.
-    layer : str
-        What the names of vectors begin with.
 
     Raises
     ------

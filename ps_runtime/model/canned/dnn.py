@@ -40,15 +40,7 @@ class Layer(NamedTuple):
 
 
 class ForwardPass(NamedTuple):
-    """What a network has computed.
-
-    Parameters
-    ----------
-    activations : list of (batch, units) arrays, one more than there are layers
-        What each layer reads, and last the outputs of the network.
-    backward : list of callable
-        Of each hidden layer: takes a gradient with respect to its outputs, and returns that of its sums.
-    """
+    """What a network has computed."""
 
     activations: list[FloatArray]
     backward: list[Backward]
@@ -60,17 +52,7 @@ class ForwardPass(NamedTuple):
 
 
 def forward(inputs: FloatArray, layers: Sequence[Layer], hidden: HiddenUnits) -> ForwardPass:
-    """Return what each layer reads, and last the outputs of the network.
-
-    Parameters
-    ----------
-    inputs : (batch, features)
-        One row for each example.
-    layers : sequence of Layer
-        The last one gives the outputs of the network.
-    hidden : HiddenUnits
-        What follows the sums of each of the others.
-    """
+    """Return what each layer reads, and last the outputs of the network."""
     passed = ForwardPass([inputs], [])
     for layer in layers[:-1]:
         outputs, through = hidden(layer.name, dense(passed.outputs, layer.kernel, layer.bias))
@@ -86,19 +68,7 @@ def backward(
     gradient: FloatArray,
     buffer_of: Callable[[str], FloatArray | None] = lambda name: None,
 ) -> tuple[dict[str, FloatArray], FloatArray]:
-    """Return the gradient of each variable, by name, and that of the sums of the first layer.
-
-    Parameters
-    ----------
-    passed : ForwardPass
-        From `forward`.
-    layers : sequence of Layer
-        As `forward` was given.
-    gradient : (batch, num_outputs)
-        Gradient of the loss with respect to the outputs of the network.
-    buffer_of : callable
-        Returns where the gradient of a kernel may be made, or None: in new memory.
-    """
+    """Return the gradient of each variable, by name, and that of the sums of the first layer."""
     gradients: dict[str, FloatArray] = {}
     for index in reversed(range(len(layers))):
         kernel, bias, inputs = f"{layers[index].name}/kernel", f"{layers[index].name}/bias", passed.activations[index]

@@ -30,21 +30,7 @@ MAX_DENSE_IDS = 1000
 
 
 class Ids(NamedTuple):
-    """A feature that is ids.
-
-    Parameters
-    ----------
-    values : (batch,) or (batch, n) integers
-        In [0, num_ids): the array of the features itself. Of several for each example, -1 is none.
-    num_ids : int
-        How many ids there are.
-    embedding : int
-        Size of their vectors in a deep network; 0: none.
-    lifetime : RowLifetime
-        Of their rows, if they are a table.
-    factors : (batch, n) float32 array, optional
-        Where there are several for each example: by what the row of each is multiplied, before they are added up.
-    """
+    """A feature that is ids."""
 
     values: NDArray[np.integer[Any]]
     num_ids: int
@@ -60,22 +46,6 @@ class Ids(NamedTuple):
 
 def read_features(features: Any, schema: InputSchema, combiner: Combiner | None = None) -> dict[str, FloatArray | Ids]:
     """Return the features of a batch by name, in the sorted order of the names; weights of the records are none.
-
-    Parameters
-    ----------
-    features : array, or mapping of str to array
-        Of shape ``(batch, k)``, or ``(batch,)`` for a single column; ids are ``(batch,)``. A single array has the name
-        ``""``.
-    schema : InputSchema
-        Says which features are ids, and which are the weights of these.
-    combiner : {"sum", "mean", "sqrtn"}, optional
-        How the weights of several ids of an example become one in a linear model; left out: the vectors of ids by the
-        combiner of the feature, ids without vectors by their sum.
-
-    Returns
-    -------
-    dict of str to (batch, k) float32 array, or Ids
-        The array itself if it is of that shape and dtype already.
 
     Raises
     ------
@@ -141,13 +111,6 @@ def read_weights(features: Any, weight_column: str | None) -> NDArray[np.float32
 def check_lifetimes(schema: InputSchema, *parts: Mapping[str, FloatArray | Ids]) -> None:
     """Refuse a lifetime of rows where there are none: it would have no effect.
 
-    Parameters
-    ----------
-    schema : InputSchema
-        Of the training input.
-    *parts : mapping of str to array or Ids
-        What each part of the model reads; none for a model that reads no features.
-
     Raises
     ------
     InputError
@@ -184,17 +147,6 @@ def check_no_lifetimes(schema: InputSchema) -> None:
 
 def one_hot(ids: Ids, name: str) -> NDArray[np.float32]:
     """Return a column for each id, 1 in the rows that have it, else 0; of several ids the sum of their factors.
-
-    Parameters
-    ----------
-    ids : Ids
-        Of a batch.
-    name : str
-        Of the feature, for the error.
-
-    Returns
-    -------
-    (batch, num_ids) float32 array
 
     Raises
     ------
@@ -234,16 +186,6 @@ def joining_factors(
     ids: NDArray[np.int64], weights: NDArray[np.float32] | None, combiner: Combiner
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return the ids that count, -1 for others, and the factors by which a combiner joins their rows.
-
-    Parameters
-    ----------
-    ids : (batch, n) integers
-        Negative ones are none.
-    weights : (batch, n) float32 array, optional
-        Of the ids; left out: 1 each.
-    combiner : {"sum", "mean", "sqrtn"}
-        The weighted sum, divided by the sum of the weights (mean), or the root of the sum of their squares (sqrtn).
-        But for `sum`, weights that are not above 0 count as none.
 
     Examples
     --------

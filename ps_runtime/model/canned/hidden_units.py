@@ -19,18 +19,7 @@ __all__ = ["HiddenUnits"]
 
 @dataclass(frozen=True)
 class HiddenUnits:
-    """What becomes of the sums of each hidden layer.
-
-    Parameters
-    ----------
-    activation_fn : str, callable or None
-        See `activated`.
-    dropout : float
-        The share of outputs that are 0, each drawn by itself; the others are divided by ``1 - dropout``, so that the
-        mean stays. 0: none is.
-    config : RunConfig or None
-        Of the replica, which draws other ones than others do.
-    """
+    """What becomes of the sums of each hidden layer."""
 
     activation_fn: ActivationFn = "relu"
     dropout: float = 0.0

@@ -29,25 +29,7 @@ __all__ = ["IdRows"]
 
 @dataclass(frozen=True, slots=True)
 class IdRows:
-    """The rows of the ids of one feature, or of several that share them.
-
-    Parameters
-    ----------
-    name : str
-        Of the variable ``(num_ids, dim)``, or of the sparse table.
-    num_ids : int
-        How many rows there are.
-    dim : int
-        Length of a row.
-    initializer : Initializer
-        First values; for a table such as `of_table` knows.
-    trainable : bool
-        Whether training changes the rows.
-    max_norm : float, optional
-        Longer rows are looked up shortened to this length.
-    lifetime : RowLifetime
-        Of the rows of a table.
-    """
+    """The rows of the ids of one feature, or of several that share them."""
 
     name: str
     num_ids: int
@@ -58,13 +40,7 @@ class IdRows:
     lifetime: RowLifetime = UNLIMITED
 
     def look_up(self, ids: Ids) -> Any:
-        """Return the row of each example's id, or the sum of its rows by their factors.
-
-        Returns
-        -------
-        (batch, dim) array
-            Traced by autograd within `minimize`.
-        """
+        """Return the row of each example's id, or the sum of its rows by their factors."""
         if ids.factors is None and self.max_norm is None:
             return self._rows(ids.values)
         values, factors = _with_axis(ids)
@@ -77,13 +53,7 @@ class IdRows:
         return np_.sum(padded[places] * factors[:, :, np.newaxis], axis=1)
 
     def gradient(self, parts: Sequence[tuple[Ids, FloatArray]]) -> FloatArray | SparseGradient:
-        """Return the gradient of the variable or table: that of an id is the sum over where it was looked up.
-
-        Parameters
-        ----------
-        parts : sequence of Ids and (batch, dim) array
-            What was looked up, each with the gradient of the loss with respect to what `look_up` returned.
-        """
+        """Return the gradient of the variable or table: that of an id is the sum over where it was looked up."""
         each = [self._of_each_id(ids, gradient) for ids, gradient in parts]
         if self.num_ids > MAX_DENSE_IDS:
             summed = [SparseGradient(ids, gradients) for ids, gradients in each]

@@ -69,15 +69,7 @@ def num_columns(schema: InputSchema, names: Collection[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LinearPart:
-    """What a linear model makes of the features of a batch.
-
-    Parameters
-    ----------
-    inputs : mapping of name to (batch, k) array or Ids
-        The features that it reads.
-    outputs : (batch, num_outputs) array
-        Sums of weighted features.
-    """
+    """What a linear model makes of the features of a batch."""
 
     inputs: Mapping[str, FloatArray | Ids]
     outputs: FloatArray

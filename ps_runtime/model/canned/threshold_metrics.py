@@ -16,17 +16,7 @@ __all__ = ["area_metrics", "threshold_metrics"]
 def area_metrics(
     events: NDArray[Any], probabilities: FloatArray, weights: NDArray[Any] | None
 ) -> dict[str, metrics.Metric]:
-    """Return the areas below two curves over all thresholds, ``auc`` and ``auc_precision_recall``.
-
-    Parameters
-    ----------
-    events : array of 0 and 1
-        What has happened.
-    probabilities : array of floats of the same shape
-        Of each event.
-    weights : (batch,) or None
-        Of the examples.
-    """
+    """Return the areas below two curves over all thresholds, ``auc`` and ``auc_precision_recall``."""
     return {
         "auc": metrics.auc(events, probabilities, weights),
         "auc_precision_recall": metrics.auc(
@@ -38,15 +28,7 @@ def area_metrics(
 def threshold_metrics(
     events: NDArray[Any], probabilities: FloatArray, thresholds: Sequence[float], weights: NDArray[Any] | None
 ) -> dict[str, metrics.Metric]:
-    """Return accuracy, precision and recall of the events whose probability is larger than each threshold.
-
-    Parameters
-    ----------
-    events, probabilities, weights
-        As `area_metrics` has them.
-    thresholds : sequence of float
-        Between 0 and 1. Their names follow those of the metrics, such as ``recall/positive_threshold_0.3``.
-    """
+    """Return accuracy, precision and recall of the events whose probability is larger than each threshold."""
     measured: dict[str, metrics.Metric] = {}
     for threshold in thresholds:
         guesses, ending = probabilities > threshold, f"positive_threshold_{threshold:g}"
