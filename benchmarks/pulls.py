@@ -13,9 +13,9 @@ from benchmarks.models.embedding import BATCH_SIZE, DIM, NUM_IDS
 from benchmarks.rows import Row, Samples
 from benchmarks.settings import Settings
 from psflow import Adagrad
-from psflow.ps_runtime.specs.tables import TableSpec
-from psflow.ps_runtime.tables.memory import row_memory
+from psflow.ps_runtime.specs.variables import TableSpec
 from psflow.ps_runtime.tables.table import Table
+from psflow.ps_runtime.tables.table_rows import row_memory
 
 __all__ = ["SIZES", "measure_pulls", "pull_and_take"]
 

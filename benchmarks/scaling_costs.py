@@ -23,7 +23,7 @@ from benchmarks.systems.base import System
 from benchmarks.workloads import Workload
 from psflow import Estimator, RunConfig, SessionRunHook
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.message import Purpose
 
 __all__ = ["TRANSPORTS", "CostBench", "PsPair", "Rounds", "Spent", "way_costs"]
 

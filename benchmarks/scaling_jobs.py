@@ -19,23 +19,21 @@ from threadpoolctl import threadpool_limits
 from psflow import Dataset, GradientDescent, PsListening, RunConfig, TrainSpec
 from psflow.ps_runtime.checkpoint.job_file import Owner
 from psflow.ps_runtime.checkpoint.process import ProcessId
-from psflow.ps_runtime.client.saving import SavingClient
+from psflow.ps_runtime.client.checkpoints import SavingClient
 from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients, never_stop
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
-from psflow.ps_runtime.protocol.handler import Handler, Reply
-from psflow.ps_runtime.protocol.message import Kind, Message
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.message import Handler, Kind, Message, Purpose, Reply
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.ps import PsParts, run_ps
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
-from psflow.ps_runtime.transport.address import Address
 from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.in_process import InProcessServer
+from psflow.ps_runtime.transport.listeners import Address
 
 __all__ = ["LocalJob", "PsProcess", "Pushers", "bare_job", "give_values", "open_shards"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from typer.main import get_command
 
-from psflow.flows.answering.exit_codes import ExitCode
 from psflow.flows.cli import app
+from psflow.flows.output import ExitCode
 
 PAGE = Path(__file__).with_name("commands.md")
 HEAD = """# Commands

@@ -13,12 +13,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from psflow.flows.parameters.base import NamesCode
-from psflow.flows.parameters.evaluate import EvaluateParameters
-from psflow.flows.parameters.export import ExportParameters
 from psflow.flows.parameters.kinds import KindParameters
 from psflow.flows.parameters.model import CannedModel
-from psflow.flows.parameters.predict import PredictParameters
-from psflow.flows.parameters.stages import Sections
+from psflow.flows.parameters.stages import EvaluateParameters, ExportParameters, PredictParameters, Sections
 from psflow.flows.parameters.train import TrainParameters
 
 TARGET = Path(__file__).with_name("configuration.md")

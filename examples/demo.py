@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from psflow.ps_runtime.data.dataset import MATRIX
 from psflow.ps_runtime.data.digits import read_digits
+from psflow.ps_runtime.specs.schema import MATRIX
 
 ROOT = Path(__file__).parents[1]
 DIRECTORY = Path("runs/demo")

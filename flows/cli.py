@@ -17,31 +17,14 @@ from typing import Any, NoReturn, TextIO
 
 import typer
 
-from psflow.flows.answering.answer import Answer
-from psflow.flows.answering.exit_codes import ExitCode, exit_codes_text, signalled
-from psflow.flows.commands.bench import bench
-from psflow.flows.commands.clean import clean
-from psflow.flows.commands.config import config
-from psflow.flows.commands.diff import diff
-from psflow.flows.commands.doctor import doctor
-from psflow.flows.commands.down import down
-from psflow.flows.commands.evaluate import evaluate
-from psflow.flows.commands.export import export
-from psflow.flows.commands.init import init
-from psflow.flows.commands.pipeline import pipeline
-from psflow.flows.commands.plan import plan
-from psflow.flows.commands.predict import predict
-from psflow.flows.commands.role import role
-from psflow.flows.commands.serve import serve
-from psflow.flows.commands.status import status
-from psflow.flows.commands.train import train
-from psflow.flows.commands.up import up
+from psflow.flows.commands.inspect import bench, clean, config, diff, doctor, status
+from psflow.flows.commands.servers import down, role, serve, up
+from psflow.flows.commands.training import evaluate, export, init, pipeline, plan, predict, train
+from psflow.flows.output import Answer, ExitCode, exit_codes_text, signalled
 from psflow.flows.stopping.watchdog import Watchdog, write_now
 from psflow.ps_runtime.deadline import stop_clock
 from psflow.ps_runtime.errors import PsflowError, UsageError
 from psflow.ps_runtime.redaction import public, redact_logs, without_secrets
-
-__all__ = ["app", "main", "run"]
 
 EPILOG = exit_codes_text()
 LEFT_TO_RECORD = "the next psflow command records what Prefect or MLflow did not take in time"

@@ -12,25 +12,20 @@ from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
-from psflow.flows.parameters.evaluate import EvaluateParameters
-from psflow.flows.prefect_runs.public_flow import public_flow
-from psflow.flows.prefect_runs.task_runs import TaskRuns
-from psflow.flows.replay.plan import ReplayPlan, plan_replay
-from psflow.flows.replay.results import ReplayResults
-from psflow.flows.starting.invocation import invoke, invoked
+from psflow.flows.invocation import invoke, invoked
+from psflow.flows.parameters.stages import EvaluateParameters
+from psflow.flows.prefect_runs import TaskRuns, public_flow
+from psflow.flows.replay.plan import ReplayPlan, ReplayResults, plan_replay
+from psflow.flows.reporting.artifacts import Artifacts
+from psflow.flows.reporting.recording import closed_on_error
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
-from psflow.flows.watching.artifacts import Artifacts
-from psflow.flows.watching.run_end import closed_on_error
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.errors import CheckpointError
-from psflow.tasks.evaluation.replay import Replay
-from psflow.tasks.evaluation.task import evaluate_steps, in_task_runs
+from psflow.tasks.evaluation.replay import Replay, evaluate_steps, in_task_runs
 from psflow.tasks.evaluation.worker import Outcome
 from psflow.tasks.tracking.child_run import child_run_lacks, open_child_run
 from psflow.tasks.tracking.tracker import Tracker
-
-__all__ = ["evaluate", "evaluate_flow"]
 
 KIND = "evaluate"
 

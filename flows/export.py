@@ -12,29 +12,27 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 
-from psflow.flows.parameters.export import ExportParameters
-from psflow.flows.prefect_runs.public_flow import public_flow
+from psflow.flows.invocation import invoke, invoked
+from psflow.flows.parameters.stages import ExportParameters
+from psflow.flows.prefect_runs import public_flow
 from psflow.flows.replay.export_plan import ExportPlan, plan_export
-from psflow.flows.starting.invocation import invoke, invoked
-from psflow.flows.watching.answers import gone
+from psflow.flows.reporting.summary import gone
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.model.best import BestRecord, better
+from psflow.ps_runtime.model.calls.mode_reads import ModeReads
 from psflow.ps_runtime.model.evaluation import batches_of, first_rows, read_values
-from psflow.ps_runtime.model.export_bundle import ExportBundle
-from psflow.ps_runtime.model.export_directory import ExportDirectory
+from psflow.ps_runtime.model.export.bundle import ExportBundle
+from psflow.ps_runtime.model.export.directory import ExportDirectory
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
-from psflow.ps_runtime.model.mode_reads import ModeReads
 from psflow.ps_runtime.model.spec import ModeKeys
-from psflow.tasks.exports.exported import BEST, Exported, Registration, add_export, moved_best
+from psflow.tasks.exports.exported import Exported, Registration, add_export, moved_best
 from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.tracking.child_run import open_child_run
-from psflow.tasks.tracking.models import BestModel
-
-__all__ = ["export", "export_flow"]
+from psflow.tasks.tracking.models import BEST, BestModel
 
 
 def export(parameters: ExportParameters) -> dict[str, Any]:

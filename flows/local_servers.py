@@ -6,11 +6,8 @@ from typing import Any
 
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.basic_auth import login_url
-from psflow.tasks.local_servers.starting import bring_up
-from psflow.tasks.local_servers.stopping import take_down
+from psflow.tasks.local_servers import bring_up, take_down
 from psflow.tasks.started_servers import StartedServer
-
-__all__ = ["down", "up"]
 
 OPEN = (
     "no password: whoever can connect to MLflow can put code of his own behind the alias best, and whoever can connect "

@@ -14,28 +14,25 @@ from prefect.client.schemas.objects import State
 
 from psflow.flows.evaluate import evaluate_flow
 from psflow.flows.export import export_flow
+from psflow.flows.invocation import invoke, invoked
 from psflow.flows.parameters.pipeline import PipelineParameters
-from psflow.flows.parameters.predict import PredictParameters
-from psflow.flows.parameters.stages import Stage
+from psflow.flows.parameters.stages import PredictParameters, Stage
 from psflow.flows.parameters.train import TrainParameters
-from psflow.flows.planning.beginning import begin, placed
 from psflow.flows.planning.planned import planned_training
+from psflow.flows.planning.restart import begin, placed
 from psflow.flows.predict import found_input, predict_flow
-from psflow.flows.prefect_runs.public_flow import public_flow
-from psflow.flows.replay.ahead import check_after_training, check_without_training
-from psflow.flows.starting.invocation import invoke, invoked
+from psflow.flows.prefect_runs import public_flow
+from psflow.flows.replay.export_plan import check_after_training, check_without_training
+from psflow.flows.reporting.summary import best_record
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
 from psflow.flows.train import train_flow
-from psflow.flows.watching.summary import best_record
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.config.files import Settings
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import COMPLETED_STEP
-from psflow.ps_runtime.specs.directories import absolute
+from psflow.ps_runtime.specs.run_config import absolute
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.tasks.prediction.inputs import open_rows
-
-__all__ = ["check_prediction_input", "pipeline", "pipeline_flow"]
 
 ELSEWHERE = ("cluster.", "transport", "code_dir", "train.max_steps")
 """Keys that leave nothing to do for a training that came to its end."""

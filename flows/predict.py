@@ -13,13 +13,13 @@ from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
+from psflow.flows.invocation import invoke, invoked
 from psflow.flows.parameters.input import format_named
-from psflow.flows.parameters.predict import PredictParameters
-from psflow.flows.parameters.user_code import look_in
-from psflow.flows.prefect_runs.public_flow import public_flow
-from psflow.flows.starting.invocation import invoke, invoked
+from psflow.flows.parameters.stages import PredictParameters
+from psflow.flows.parameters.user_modules import look_in
+from psflow.flows.prefect_runs import public_flow
+from psflow.flows.reporting.artifacts import Artifacts
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
-from psflow.flows.watching.artifacts import Artifacts
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.data.enforcement import unused_sentence
 from psflow.tasks.prediction.batches import planned_batches
@@ -34,8 +34,6 @@ from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
 from psflow.tasks.prediction.report import report
 from psflow.tasks.prediction.task import predict_partitions
 from psflow.tasks.prediction.window import Partitions
-
-__all__ = ["Prepared", "claimed", "dry_run", "found_input", "predict", "predict_flow", "prepared"]
 
 
 def predict(parameters: PredictParameters) -> dict[str, Any]:

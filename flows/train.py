@@ -12,21 +12,17 @@ from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
-from psflow.flows.parameters.resolved_config import write_config
+from psflow.flows.invocation import invoke, invoked
+from psflow.flows.parameters.configuration import write_config
 from psflow.flows.parameters.train import TrainParameters
-from psflow.flows.planning.beginning import tell
 from psflow.flows.planning.planned import Planned, planned_training
-from psflow.flows.prefect_runs.flow_run_labels import label_flow_run
-from psflow.flows.prefect_runs.public_flow import public_flow
-from psflow.flows.prefect_runs.task_runs import TaskRuns
-from psflow.flows.starting.invocation import invoke, invoked
+from psflow.flows.planning.restart import tell
+from psflow.flows.prefect_runs import TaskRuns, label_flow_run, public_flow
+from psflow.flows.reporting.artifacts import PageLinks, current_links, show_summary
+from psflow.flows.reporting.recording import closed_on_error, open_tracker, put_config, what_is_on_disk
+from psflow.flows.reporting.summary import Outcome, summarize
+from psflow.flows.reporting.watch import Watch, Watched
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
-from psflow.flows.watching.artifacts import show_summary
-from psflow.flows.watching.page_links import PageLinks, current_links
-from psflow.flows.watching.recording import open_tracker, put_config, what_is_on_disk
-from psflow.flows.watching.run_end import closed_on_error
-from psflow.flows.watching.summary import Outcome, summarize
-from psflow.flows.watching.watch import Watch, Watched
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, check_capacity
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
@@ -35,12 +31,9 @@ from psflow.ps_runtime.config.files import Settings
 from psflow.ps_runtime.estimator.attempt import FLOW_RUNS
 from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.owners import JOB_ID, MODEL_DIR, TO_COMPLETE
-from psflow.tasks.roles.logs import RoleLogs
-from psflow.tasks.roles.task import run_role
+from psflow.tasks.role_runs import RoleLogs, run_role
 from psflow.tasks.tracking.tracker import Tracker
-from psflow.tasks.tracking.waiting import keep_waiting, read_waiting
-
-__all__ = ["train", "train_flow"]
+from psflow.tasks.tracking.writes import keep_waiting, read_waiting
 
 
 def train(parameters: TrainParameters, settings: Settings | None = None) -> dict[str, Any]:

@@ -7,8 +7,6 @@ import signal
 import time
 from collections.abc import Callable
 
-__all__ = ["END_SECS", "RECORDS_SECS", "ROLES_SECS", "Deadline", "StopClock", "stop_clock"]
-
 ROLES_SECS = 3.0
 """After a signal: by then roles have ended, or their processes are killed."""
 RECORDS_SECS = 7.0

@@ -50,14 +50,6 @@ from typing import Any
 from psflow.ps_runtime.redaction import public_sentence, without_secrets
 
 # fmt: off
-__all__ = [
-    "ArgumentTypeError", "BrokenPeerError", "CapacityError", "CellError", "CheckpointError", "ClosedError",
-    "ClusterError", "ConfigError", "EvaluationFailedError", "FlowFailedError", "InputError", "InterruptedLoopError",
-    "LabelError", "LifeOverError", "LostDirectoryError", "ModelDirError", "ModelFnError", "ModelFnTypeError",
-    "NanGradientError", "NanLossError", "NoBestError", "NoCheckpointError", "NoClusterError", "ProtocolError",
-    "PsflowError", "RefusedError", "RoleFailedError", "StoppedError", "StorageError", "TransportError", "UsageError",
-    "WaitTimeoutError", "did_you_mean",
-]
 # fmt: on
 
 

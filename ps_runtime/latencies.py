@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["PERCENTILES", "Latencies"]
-
 PERCENTILES = (50, 95, 99)
 PER_OCTAVE = 8
 """Buckets from a duration to twice that: each is 9 % longer than the one before."""

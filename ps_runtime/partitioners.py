@@ -14,16 +14,8 @@ from typing import Any
 import numpy as np
 
 from psflow.ps_runtime.errors import ModelFnError, ModelFnTypeError
-from psflow.ps_runtime.number_kinds import whole_number
+from psflow.ps_runtime.numeric import whole_number
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
-
-__all__ = [
-    "Partitioner",
-    "fixed_size_partitioner",
-    "min_max_variable_partitioner",
-    "num_slices",
-    "variable_axis_size_partitioner",
-]
 
 Shape = tuple[int, ...]
 Partitioner = Callable[..., Sequence[int]]

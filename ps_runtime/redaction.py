@@ -13,17 +13,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = [
-    "HIDDEN",
-    "public",
-    "public_sentence",
-    "redact_logs",
-    "secret_keys",
-    "shown_file",
-    "shown_path",
-    "without_secrets",
-]
-
 HIDDEN = "***"
 
 SCHEME = r"[A-Za-z][A-Za-z0-9+.:-]*://"

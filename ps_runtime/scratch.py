@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["PREFIX", "boot_id", "hold_scratch", "new_scratch", "remove_abandoned", "scratch_directory", "semaphores_of"]
-
 
 @functools.cache
 def boot_id() -> str:

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["OF_THE_OWNER", "how_it_ended", "signals_blocked", "sigterm_leaves"]
-
 OF_THE_OWNER = (signal.SIGINT, signal.SIGTERM)
 """They are for the owner of a cluster or a server; processes that it has started do not take them."""
 

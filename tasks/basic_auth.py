@@ -13,8 +13,6 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-__all__ = ["LOGIN_PATH", "BasicAuth", "authorization", "login_url", "new_auth_string", "with_auth"]
-
 USER = "psflow"
 PASSWORD_BYTES = 24
 LOGIN_PATH = "/psflow-login"
@@ -67,7 +65,7 @@ def login_url(url: str, auth_string: str | None) -> str:
 
 
 class BasicAuth:
-    """An ASGI application that hands requests with the right user and password to another one, and refuses all others."""
+    """An ASGI application that passes requests with the right user and password on, and refuses all others."""
 
     def __init__(self, application: Application, auth_string: str, *, checks_websockets: bool = False) -> None:
         self._application = application

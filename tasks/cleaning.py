@@ -17,9 +17,9 @@ from psflow.ps_runtime.checkpoint.job_file import NAME, JobFile
 from psflow.ps_runtime.config.environment import child_environment
 from psflow.ps_runtime.errors import CheckpointError, ConfigError, PsflowError
 from psflow.ps_runtime.model.best import BestRecord
-from psflow.ps_runtime.model.export_directory import ExportDirectory
+from psflow.ps_runtime.model.export.directory import ExportDirectory
 from psflow.ps_runtime.redaction import without_secrets
-from psflow.tasks.reaching import run_fault
+from psflow.tasks.connectivity import run_fault
 from psflow.tasks.schema_revisions import holds_database
 from psflow.tasks.tracking.models import PATH
 from psflow.tasks.tracking.run import missing_run
@@ -29,19 +29,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
     from mlflow.entities.model_registry import ModelVersion
-
-__all__ = [
-    "DeletedRuns",
-    "Held",
-    "ModelDir",
-    "Recorded",
-    "found_model_dirs",
-    "held",
-    "model_dirs",
-    "recorded",
-    "remove_deleted_runs",
-    "size_text",
-]
 
 MODEL_DIRS = Path("runs")
 """Where a configuration puts model_dirs that names no other place."""

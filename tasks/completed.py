@@ -12,8 +12,6 @@ from distributed import Client, Future, as_completed
 from psflow.ps_runtime.cluster.failures import scheduler_loss
 from psflow.ps_runtime.cluster.slots import Slots
 
-__all__ = ["completed_batches"]
-
 POLL_SECS = 0.1
 """As `distributed.as_completed` polls itself."""
 

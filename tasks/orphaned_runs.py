@@ -10,21 +10,12 @@ from uuid import UUID
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.owners import OWNER, TO_COMPLETE, ended_step, is_orphaned, owner_text
-from psflow.tasks.tracking.running import unended_runs
+from psflow.tasks.tracking.child_run import unended_runs
 from psflow.tasks.tracking.store import mlflow_client, prepare_store
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun, State
-
-__all__ = [
-    "FLOW_RUN_TAG",
-    "NOT_RECORDED",
-    "close_flow_runs",
-    "close_mlflow_runs",
-    "close_orphaned_runs",
-    "note_cancelling",
-]
 
 FLOW_RUN_TAG = "psflow"
 MAX_FLOW_RUNS = 200

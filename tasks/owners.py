@@ -11,19 +11,6 @@ from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.errors import CheckpointError
 from psflow.ps_runtime.estimator.attempt import ENDED_STEP
 
-__all__ = [
-    "JOB_ID",
-    "KIND",
-    "MODEL_DIR",
-    "OWNER",
-    "TO_COMPLETE",
-    "TRAIN",
-    "ended_step",
-    "is_orphaned",
-    "owner_text",
-    "trains",
-]
-
 OWNER = "psflow.owner"
 JOB_ID = "psflow.job_id"
 MODEL_DIR = "psflow.model_dir"
@@ -63,7 +50,7 @@ def is_orphaned(notes: Mapping[str, object]) -> bool:
 
 
 def ended_step(notes: Mapping[str, object]) -> int | None:
-    """Return at which step the training of a run came to its end; None if it did not, or its job cannot be read here."""
+    """Return the step at which the training of a run ended; None if it has not, or its job cannot be read here."""
     record = _job(notes)
     step: int | None = None if record is None else record.facts.get(ENDED_STEP)
     return step

@@ -21,15 +21,6 @@ from psflow.ps_runtime.config.environment import prefect_home
 from psflow.ps_runtime.errors import ConfigError
 from psflow.tasks.started_servers import Kind
 
-__all__ = [
-    "check_prefect_database",
-    "holds_database",
-    "prefect_database_fault",
-    "revision_fault",
-    "schema_fault",
-    "upgrade_schema",
-]
-
 MIGRATIONS: Mapping[Kind, str] = {
     "mlflow": "store/db_migrations/versions",
     "prefect": "server/database/_migrations/versions/sqlite",

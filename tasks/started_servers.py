@@ -22,17 +22,6 @@ from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError, WaitTimeoutError
 from psflow.tasks.basic_auth import with_auth
 
-__all__ = [
-    "LOOPBACK_NAMES",
-    "Kind",
-    "Servers",
-    "StartedServer",
-    "found",
-    "read_started",
-    "record_lock",
-    "write_started",
-]
-
 FILE = "psflow-servers.json"
 LOCK = ".psflow-servers.lock"
 POLL_SECS = 0.1

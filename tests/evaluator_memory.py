@@ -15,7 +15,7 @@ from psflow import Dataset, Estimator, EvalSpec, LatestExporter, RunConfig, Trai
 from psflow.ps_runtime.checkpoint.records import write_finished
 from psflow.ps_runtime.errors import BrokenPeerError
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.model.canned.dnn import dnn_model
 from psflow.ps_runtime.optimizers import GradientDescent
 from psflow.ps_runtime.roles.context import RoleContext

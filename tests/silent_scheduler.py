@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.cluster import asking
+from psflow.ps_runtime.cluster import scheduler_rpc
 
 __all__ = ["SILENT", "HangingFuture", "SilentScheduler", "be_impatient", "client_of"]
 
@@ -58,5 +58,5 @@ def client_of(loop: asyncio.AbstractEventLoop, scheduler: Any) -> Any:
 
 def be_impatient(monkeypatch: pytest.MonkeyPatch, secs: float = 0.05) -> None:
     """Take a scheduler for silent after `secs`; one that answers something in the same test needs more."""
-    monkeypatch.setattr(asking, "SLICE_SECS", 0.001)
-    monkeypatch.setattr(asking, "SILENCE_SECS", secs)
+    monkeypatch.setattr(scheduler_rpc, "SLICE_SECS", 0.001)
+    monkeypatch.setattr(scheduler_rpc, "SILENCE_SECS", secs)

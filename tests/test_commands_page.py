@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from psflow.flows.answering.exit_codes import ExitCode
+from psflow.flows.output import ExitCode
 
 DOCS = Path(__file__).parents[1] / "docs"
 

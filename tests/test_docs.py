@@ -18,7 +18,7 @@ import pytest
 
 import psflow
 from psflow.flows.cli import app
-from psflow.flows.looking.plan import plan
+from psflow.flows.inspect.plan import plan
 from psflow.flows.parameters.train import parse_parameters
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.cluster.fork_server import start_fork_server

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from psflow.flows.deployments import configured
 from psflow.flows.parameters.train import parse_parameters
+from psflow.flows.serve import configured
 from psflow.ps_runtime.config.files import load
 from tests.tutorial import commands, write_files
 

@@ -1,11 +1,26 @@
-"""The commands of ``psflow``, a module each: what they take on the command line, and whom they ask.
+"""The arguments and options of the commands of ``psflow``.
 
 Prefect, MLflow and Dask are imported inside them, so that help is quick.
 """
 
-import time
+from __future__ import annotations
 
-__all__ = ["BEGAN_AT"]
+import time
+from typing import Annotated
+
+import typer
 
 BEGAN_AT = time.monotonic()
 """When this process began, but for the first imports."""
+
+
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON object as the last line of stdout, and everything else to stderr."),
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]", help="Overrides, such as cluster.workers=4 (Dask workers).")
+]
+Settings = Annotated[
+    list[str], typer.Argument(metavar="CONF [KEY=VALUE]", help="YAML files and overrides; later ones win.")
+]

@@ -7,13 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from psflow.flows.parameters.base import FlowParameters
-from psflow.flows.parameters.on_resume import OnResume
+from psflow.flows.parameters.base import FlowParameters, OnResume
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.specs.step_deadline import StepDeadline
-
-__all__ = ["ClusterParameters", "EvaluateClusterParameters", "PredictClusterParameters"]
-
+from psflow.ps_runtime.specs.consistency import StepDeadline
 
 ADDRESS = re.compile(r"inproc://\S+|((tcp|tls|ucx|wss?)://)?([^\s/:]+|\[[\da-fA-F:.]+\]):\d{1,5}")
 """Schemes that Dask knows; a host, or an IPv6 address in brackets."""

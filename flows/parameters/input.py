@@ -1,34 +1,28 @@
-"""Where examples come from: a data set of some format, or an input_fn."""
+"""Where examples come from: the inputs of training, of evaluations and of predictions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from psflow.flows.parameters.base import FUNCTION, FlowParameters, NamesCode
-from psflow.flows.parameters.choices import ONE_OF_YOURS, Choice
-from psflow.flows.parameters.kinds import CheckedParameters, KindParameters, keys_of, parameters_of
-from psflow.flows.parameters.on_resume import OnResume
-from psflow.flows.parameters.own import built_by_user, own_class
+from psflow.flows.parameters.base import FUNCTION, FlowParameters, KeyFaultsError, NamesCode, OnResume
+from psflow.flows.parameters.kinds import (
+    ONE_OF_YOURS,
+    CheckedParameters,
+    Choice,
+    KindParameters,
+    keys_of,
+    parameters_of,
+)
+from psflow.flows.parameters.user_modules import built_by_user, own_class
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.non_finite import NON_FINITE, NonFinite
+from psflow.ps_runtime.data.record_formats import RecordFiles
 from psflow.ps_runtime.errors import UsageError, did_you_mean
-
-__all__ = [
-    "MODELS",
-    "PREDICT_INVALID",
-    "PREDICT_NON_FINITE",
-    "DataInput",
-    "FormatName",
-    "FunctionInput",
-    "InputParameters",
-    "OwnDataInput",
-    "PredictNonFinite",
-    "SourceParameters",
-    "format_named",
-]
+from psflow.ps_runtime.specs.arguments import NAME
 
 
 class DataInput(KindParameters):
@@ -131,5 +125,80 @@ class InputParameters(FlowParameters):
 
     train: Annotated[SourceParameters, OnResume.LEARNED] = Field(description="Training data.")
     eval: Annotated[SourceParameters, OnResume.MEASURED] = Field(
+        description="Evaluation data: one pass, in the order of the data."
+    )
+
+
+LEARNED = ("features", "columns", "groups", "crosses", "weight")
+"""Keys of record files that say what a model learns to read, which later inputs take over."""
+ADVICE = "later inputs are read as the model learned to read its training input; leave it out"
+
+RECORD_FILES = tuple(MODELS[name] for name, kind in FORMATS.items() if issubclass(kind, RecordFiles))
+
+
+def check_further_inputs(train: SourceParameters, further: Mapping[str, SourceParameters]) -> None:
+    """Refuse what an evaluation says of columns, unless the training input says the same.
+
+    Its labels may stand in a column of another name.
+
+    Raises
+    ------
+    KeyFaultsError
+        With a sentence for each such key.
+    """
+    faults = {f"{where}.{key}": fault for where, source in further.items() for key, fault in _faults(train, source)}
+    if faults:
+        raise KeyFaultsError(faults)
+
+
+def _faults(train: SourceParameters, source: SourceParameters) -> Iterator[tuple[str, str]]:
+    if not isinstance(source, RECORD_FILES):
+        return
+    is_alike = isinstance(train, RECORD_FILES)  # the model reads columns as it has learned, else numbers as they are
+    for key in (*LEARNED, "key_columns") if is_alike else LEARNED:
+        value = getattr(source, key)
+        learned = getattr(train, key) if is_alike else None
+        default = type(source).model_fields[key].get_default(call_default_factory=True)
+        if value not in (default, learned):
+            yield key, f"differs from input.train.{key}: {ADVICE}"
+    for key in ("classes", "normalize"):
+        value = _of_label(source, key)
+        if value is not None and value != _of_label(train, key):
+            yield f"label.{key}", f"differs from {key} of input.train.label: {ADVICE}"
+
+
+def _of_label(source: SourceParameters, key: str) -> object:
+    """Return what is said of the label, None if nothing is."""
+    return getattr(getattr(source, "label", None), key, None)
+
+
+EvalName = Annotated[str, Field(pattern=NAME)]
+"""Part of the names of metrics."""
+
+
+class _EvaluationSchedule(FlowParameters):
+    steps: Annotated[int | None, OnResume.MEASURED] = Field(
+        None, ge=1, description="Batches to evaluate; null: to the end of the data."
+    )
+    throttle_secs: Annotated[float, OnResume.FREE] = Field(
+        0.0, ge=0, description="Minimum seconds between the starts of two evaluations."
+    )
+    start_delay_secs: Annotated[float, OnResume.FREE] = Field(
+        0.0, ge=0, description="Seconds before the first evaluation."
+    )
+
+
+class EvalParameters(_EvaluationSchedule):
+    """When and how long to evaluate."""
+
+    name: Annotated[EvalName | None, OnResume.FREE] = Field(
+        None, description="Name of this evaluation; null: its metrics are eval/..."
+    )
+
+
+class NamedEvalParameters(_EvaluationSchedule):
+    """A further evaluation of each checkpoint. It chooses nothing."""
+
+    input: Annotated[SourceParameters, OnResume.MEASURED] = Field(
         description="Evaluation data: one pass, in the order of the data."
     )

@@ -1,4 +1,4 @@
-"""Parameters of things that a configuration chooses by name: their keys are the parameters of a constructor."""
+"""Objects that a configuration chooses by name: their keys are the parameters of their class."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from functools import reduce
 from operator import or_
 from os import PathLike
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from pydantic import Field, create_model, model_validator
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
 
-from psflow.flows.parameters.base import FlowParameters
-from psflow.ps_runtime.errors import UsageError
+from psflow.flows.parameters.base import Alternatives, FlowParameters, KeyFaultsError, value_of
+from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.keys import Key
-
-__all__ = ["CheckedParameters", "KindParameters", "Nested", "keys_of", "parameters_of"]
 
 P = TypeVar("P", bound="KindParameters")
 
@@ -178,3 +176,56 @@ def _in_configurations(hint: Any, nested: Mapping[type, Nested]) -> Any:
         f"is of type {hint}, which no configuration can hold: expected numbers, strings, dataclasses of these, or "
         "lists or mappings of any of them"
     )
+
+
+ONE_OF_YOURS = "or one of your own as package.module:name"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A field whose keys depend on one of them."""
+
+    noun: str
+    models: Mapping[str, type[BaseModel]]
+    own: type[BaseModel] | None = None
+    key: str = "name"
+    others: Mapping[str, type[BaseModel]] = field(default_factory=dict)
+    is_named_alone: bool = False
+
+    @property
+    def annotation(self) -> Any:
+        """The type of the field."""
+        kinds = [*self.models.values(), *([self.own] if self.own else []), *self.others.values()]
+        union = reduce(or_, (Annotated[(kind, Tag(kind.__name__))] for kind in kinds))
+        if not self.is_named_alone:
+            return Annotated[(union, Discriminator(self._tag), BeforeValidator(self._checked), Alternatives())]
+        shown = reduce(or_, [Literal[tuple(self.models)], *kinds])
+        return Annotated[
+            (union, Discriminator(self._tag), BeforeValidator(self._checked, json_schema_input_type=shown))
+        ]
+
+    def _checked(self, value: Any) -> Any:
+        """Return the mapping that is meant; refuse a name that is none."""
+        given = {self.key: value} if self.is_named_alone and isinstance(value, str) else value
+        known = ", ".join([*self.models, *([ONE_OF_YOURS] if self.own else [])])
+        if self.is_named_alone and not isinstance(given, Mapping | BaseModel):
+            raise ValueError(f"expected one of {known}, or a mapping with one of these as {self.key}, got {value!r}")
+        if not isinstance(given, Mapping | BaseModel) or any(value_of(given, key) is not None for key in self.others):
+            return given
+        name = value_of(given, self.key)
+        if name is None:
+            raise KeyFaultsError({self.key: f"is missing: expected one of {known}"})
+        if not isinstance(name, str) or not (name in self.models or (self.own and ":" in name)):
+            near = did_you_mean(name, self.models) if isinstance(name, str) else ""
+            raise KeyFaultsError({self.key: f"unknown {self.noun} {name!r}, expected one of {known}{near}"})
+        return given
+
+    def _tag(self, value: Any) -> str | None:
+        """Return the name of the parameters that are meant, None if `value` is no mapping."""
+        if not isinstance(value, Mapping | BaseModel):
+            return None
+        for key, kind in self.others.items():
+            if value_of(value, key) is not None:
+                return kind.__name__
+        chosen = self.models.get(value_of(value, self.key), self.own)
+        return None if chosen is None else chosen.__name__

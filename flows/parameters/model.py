@@ -1,19 +1,90 @@
-"""What is trained: a canned model with its hyper-parameters, or a model_fn or an Estimator of the user."""
+"""What is trained, and how updates are made: model, optimizer and consistency."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, create_model
+from pydantic import ConfigDict, Field, create_model
 
 from psflow.flows.parameters.base import FUNCTION, FlowParameters, NamesCode
-from psflow.flows.parameters.choices import Choice
-from psflow.flows.parameters.kinds import KindParameters, parameters_of
-from psflow.flows.parameters.optimizer import NESTED
-from psflow.ps_runtime.estimator.canned import CANNED
+from psflow.flows.parameters.kinds import CheckedParameters, Choice, KindParameters, Nested, keys_of, parameters_of
+from psflow.flows.parameters.user_modules import built_by_user
+from psflow.ps_runtime.estimator.canned.baseline import BaselineClassifier, BaselineRegressor
+from psflow.ps_runtime.estimator.canned.dnn import DNNClassifier, DNNRegressor
+from psflow.ps_runtime.estimator.canned.dnn_linear_combined import (
+    DNNLinearCombinedClassifier,
+    DNNLinearCombinedRegressor,
+)
+from psflow.ps_runtime.estimator.canned.linear import LinearClassifier, LinearRegressor
 from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.optimizers import OPTIMIZERS, Optimizer
+from psflow.ps_runtime.specs.consistency import CONSISTENCIES
 
-__all__ = ["MODELS", "CannedModel", "FunctionModel", "ModelParameters"]
+KINDS: dict[str, type[CheckedParameters]] = {
+    name: parameters_of(kind, f"{kind.__name__}Parameters", CheckedParameters, {"name": name}, {})
+    for name, kind in CONSISTENCIES.items()
+}
+
+if TYPE_CHECKING:
+    ConsistencyParameters = CheckedParameters
+else:
+    ConsistencyParameters = Choice("consistency", KINDS, is_named_alone=True).annotation
+
+
+class OwnOptimizer(KindParameters, NamesCode):
+    """An optimizer of the user; further keys are its hyper-parameters."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str = Field(pattern=FUNCTION, description="The optimizer, as package.module:Class.")
+
+    def build(self) -> Any:
+        """Return the optimizer; ConfigError or UsageError as `built_by_user` raises."""
+        return built_by_user(self.name, Optimizer, self.model_extra or {})
+
+
+OPTIMIZER_MODELS: dict[str, type[CheckedParameters]] = {
+    name: parameters_of(rule, f"{name}Parameters", CheckedParameters, {"name": name}, {})
+    for name, rule in OPTIMIZERS.items()
+}
+
+if TYPE_CHECKING:
+    OptimizerParameters = KindParameters
+else:
+    OptimizerParameters = Choice("optimizer", OPTIMIZER_MODELS, own=OwnOptimizer).annotation
+
+
+def _parameters(rule: Optimizer) -> Any:
+    name = type(rule).__name__
+    if OPTIMIZERS.get(name) is not type(rule):
+        return rule
+    return OPTIMIZER_MODELS[name].model_validate(
+        {"name": name} | {key: getattr(rule, key) for key in keys_of(type(rule))}
+    )
+
+
+NESTED: dict[type, Nested] = {Optimizer: Nested(OptimizerParameters, _parameters)}
+"""What stands in a configuration for an optimizer."""
+
+
+CANNED: Mapping[str, type[Estimator]] = MappingProxyType(
+    {
+        kind.__name__: kind
+        for kind in (
+            BaselineClassifier,
+            BaselineRegressor,
+            DNNClassifier,
+            DNNLinearCombinedClassifier,
+            DNNLinearCombinedRegressor,
+            DNNRegressor,
+            LinearClassifier,
+            LinearRegressor,
+        )
+    }
+)
+"""Each takes its hyper-parameters, ``model_dir`` and ``config`` by name."""
 
 
 class CannedModel(FlowParameters):

@@ -5,14 +5,10 @@ from __future__ import annotations
 from pydantic import Field
 
 from psflow.flows.parameters.configuration import Conf
-from psflow.flows.parameters.evaluate import EvaluateParameters
-from psflow.flows.parameters.export import ExportParameters
 from psflow.flows.parameters.parsing import parse_as
-from psflow.flows.parameters.stages import StagesParameters
+from psflow.flows.parameters.stages import EvaluateParameters, ExportParameters, StagesParameters
 from psflow.flows.parameters.train import TrainParameters
-from psflow.ps_runtime.specs.directories import absolute
-
-__all__ = ["PipelineParameters", "pipeline_parameters"]
+from psflow.ps_runtime.specs.run_config import absolute
 
 
 class PipelineParameters(TrainParameters):

@@ -1,25 +1,183 @@
-"""What a configuration says beyond training: the stages of a pipeline, and when it runs by itself."""
+"""The keys of evaluate, export and predict, which run alone or as stages of a pipeline, and those of its schedule."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import os
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from psflow.flows.parameters.base import FlowParameters, KeyFaultsError, Strings
-from psflow.flows.parameters.evaluate import EvaluateChoice
-from psflow.flows.parameters.export import ExportChoice
-from psflow.flows.parameters.predict import PredictChoice
+from psflow.flows.parameters.cluster import EvaluateClusterParameters, PredictClusterParameters
+from psflow.flows.parameters.input import PREDICT_INVALID, PREDICT_NON_FINITE, FormatName, PredictNonFinite
+from psflow.flows.parameters.parsing import parse_as
+from psflow.ps_runtime.checkpoint.selection import Selection
+from psflow.ps_runtime.config.files import Origin
+from psflow.ps_runtime.errors import UsageError
+from psflow.tasks.prediction.options import OnError, OutputFormat, PredictInvalid
 
-__all__ = [
-    "EvaluateStage",
-    "Overlap",
-    "PredictStage",
-    "ScheduleParameters",
-    "Sections",
-    "Stage",
-    "StagesParameters",
-]
+
+def _read_by(parse: Callable[[str], Selection]) -> AfterValidator:
+    """Refuse a text that `parse` does not read."""
+
+    def checked(text: str) -> str:
+        try:
+            parse(text)
+        except UsageError as error:
+            raise ValueError("; ".join(error.faults)) from None
+        return text
+
+    return AfterValidator(checked)
+
+
+Checkpoints = Annotated[str, _read_by(Selection.parse)]
+"""Which checkpoints are meant, of those that there are."""
+OneCheckpoint = Annotated[str, _read_by(Selection.parse_one)]
+"""Which single one is meant."""
+
+
+class CheckpointSource(FlowParameters):
+    """Which training the checkpoints are of."""
+
+    model_dir: str | None = Field(None, min_length=1, description="model_dir of the training; or give run_id.")
+    run_id: str | None = Field(
+        None, min_length=1, description="Id of the MLflow run of the training, which records its model_dir."
+    )
+    conf: Strings = Field(
+        (), description="Configuration files to use in place of config.yaml in model_dir; later ones win."
+    )
+    overrides: Strings = Field((), description="Overrides of that configuration, such as input.eval.split=train.")
+
+    @property
+    def title(self) -> str:
+        """What people call it: the last part of what names it."""
+        of = self.model_dir or self.run_id or self.conf[0]
+        return os.path.basename(of.rstrip("/")).removesuffix(".yaml")
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        if self.model_dir is not None and self.run_id is not None:
+            raise ValueError("expected model_dir or run_id, got both")
+        if self.model_dir is None and self.run_id is None and not self.conf:
+            raise ValueError("expected model_dir, run_id or a configuration file, got none")
+        return self
+
+
+class EvaluateChoice(FlowParameters):
+    """Which checkpoints are evaluated."""
+
+    checkpoints: Checkpoints = Field(
+        "all", description="Checkpoints to evaluate: all, latest, best, last:5, 1000..9000, or steps such as 300,600."
+    )
+
+
+class EvaluateParameters(EvaluateChoice, CheckpointSource):
+    """The parameters of an evaluation flow."""
+
+    force: bool = Field(False, description="Evaluate again what the record already holds.")
+    record: str | None = Field(
+        None, min_length=1, description="Directory of the record (evaluations.jsonl); null: model_dir."
+    )
+    cluster: EvaluateClusterParameters = Field(EvaluateClusterParameters(), description="Cluster to evaluate on.")
+
+
+def parse_evaluate_parameters(values: Mapping[str, Any], origins: Mapping[str, Origin]) -> EvaluateParameters:
+    """Check settings, and return them as parameters of the evaluation flow; see `parse_as`."""
+    return parse_as(EvaluateParameters, values, origins)
+
+
+class ExportChoice(FlowParameters):
+    """Which checkpoint is exported and registered, and whether it is the best that is chosen anew."""
+
+    checkpoint: OneCheckpoint = Field("best", description="Checkpoint to export: best, latest, or a step such as 600.")
+    metric: str | None = Field(
+        None,
+        min_length=1,
+        description="Choose the best checkpoint by this metric instead of best.metric; null: keep the current choice.",
+    )
+    mode: Literal["min", "max"] | None = Field(
+        None, description="Whether a smaller or a larger value of metric is better."
+    )
+
+    @model_validator(mode="after")
+    def _metric_has_a_mode(self) -> Self:
+        if (self.metric is None) != (self.mode is None):
+            raise ValueError("expected both metric and mode (min or max), or neither")
+        if self.metric is not None and self.checkpoint.strip() != "best":
+            raise ValueError(
+                f"metric and mode choose the best checkpoint: expected checkpoint 'best', got {self.checkpoint!r}"
+            )
+        return self
+
+
+class ExportParameters(ExportChoice, CheckpointSource):
+    """The parameters of an export flow."""
+
+    takes_alias: bool = Field(
+        True, description="Whether the best export takes the alias best even from a better model of another training."
+    )
+
+
+def parse_export_parameters(values: Mapping[str, Any], origins: Mapping[str, Origin]) -> ExportParameters:
+    """Check settings, and return them as parameters of the export flow; see `parse_as`."""
+    return parse_as(ExportParameters, values, origins)
+
+
+ON_ERROR = (
+    "What becomes of a row that cannot be read or predicted; stop: the prediction stops there, and the same command "
+    "goes on later; reject: it goes to _rejects in the output, with the reason, and all other rows are predicted."
+)
+NEW_FILES_ONLY = (
+    "Predict only the record files that no earlier run into this output has predicted, into batch-00000, batch-00001, "
+    "... below it. A file that was predicted and has changed since is refused."
+)
+OUTPUT_FORMAT = "Format of the parts; parquet or csv. In csv a prediction of several numbers has a column for each."
+ESCAPE_FORMULAS = (
+    "Whether texts in csv that begin with =, +, -, @, a tab or a line end have an apostrophe before them, so that no "
+    "spreadsheet takes them for a formula; numbers stay as they are."
+)
+PREDICT_KEYS = "Predictions to write, such as [class_ids]; null: all but all_class_ids and all_classes."
+
+
+class PredictChoice(FlowParameters):
+    """How an input is predicted, by hand or at the end of a pipeline."""
+
+    format: FormatName | None = Field(
+        None, description="Its format, as input.train.format names one; null: that of its suffix."
+    )
+    non_finite: PredictNonFinite = Field("keep", description=PREDICT_NON_FINITE)
+    invalid: PredictInvalid = Field("error", description=PREDICT_INVALID)
+    on_error: OnError = Field("stop", description=ON_ERROR)
+    new_files_only: bool = Field(False, description=NEW_FILES_ONLY)
+    output_format: OutputFormat = Field("parquet", description=OUTPUT_FORMAT)
+    escape_formulas: bool = Field(False, description=ESCAPE_FORMULAS)
+    predict_keys: Strings | None = Field(None, min_length=1, description=PREDICT_KEYS)
+
+
+class PredictParameters(PredictChoice):
+    """The parameters of a prediction flow."""
+
+    model: str = Field(min_length=1, description="URI of an MLflow model, such as models:/psflow-digits@best.")
+    input: str = Field(
+        min_length=1,
+        description="File to score, or folder or glob of record files, or its fsspec URL; or digits:test, the test "
+        "images of the digits.",
+    )
+    output: str = Field(min_length=1, description="Directory or fsspec URL for the predictions.")
+    code_dir: str | None = Field(
+        None,
+        min_length=1,
+        description="Directory to search first for the module that format names; null: only the working directory, "
+        "PYTHONPATH and the installed packages.",
+    )
+    cluster: PredictClusterParameters = Field(PredictClusterParameters(), description="Cluster to predict on.")
+
+
+def parse_predict_parameters(values: Mapping[str, Any], origins: Mapping[str, Origin]) -> PredictParameters:
+    """Check settings, and return them as parameters of the prediction flow; see `parse_as`."""
+    return parse_as(PredictParameters, values, origins)
+
 
 Stage = Literal["train", "evaluate", "export", "predict"]
 Overlap = Literal["skip", "queue"]

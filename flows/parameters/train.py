@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from psflow.flows.parameters.base import EXPERIMENT, MODEL_NAME, FlowParameters, Strings
+from psflow.flows.parameters.base import EXPERIMENT, MODEL_NAME, FlowParameters, OnResume, Strings, check_declared
 from psflow.flows.parameters.cluster import ClusterParameters
-from psflow.flows.parameters.consistency import KINDS, ConsistencyParameters
-from psflow.flows.parameters.evals import EvalName, EvalParameters, NamedEvalParameters
-from psflow.flows.parameters.further_inputs import check_further_inputs
-from psflow.flows.parameters.input import DataInput, InputParameters, SourceParameters
-from psflow.flows.parameters.model import ModelParameters
-from psflow.flows.parameters.on_resume import OnResume, check_declared
+from psflow.flows.parameters.input import (
+    DataInput,
+    EvalName,
+    EvalParameters,
+    InputParameters,
+    NamedEvalParameters,
+    SourceParameters,
+    check_further_inputs,
+)
+from psflow.flows.parameters.model import KINDS, ConsistencyParameters, ModelParameters
 from psflow.flows.parameters.parsing import parse_as
-from psflow.flows.parameters.placeholders import check_placeholders
 from psflow.ps_runtime.config.files import Origin
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
@@ -24,7 +29,25 @@ from psflow.ps_runtime.specs.consistency import Async
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.transport.connecting import TRANSPORTS
 
-__all__ = ["ResumeParameters", "TrainParameters", "parse_parameters"]
+SCHEDULED_TIME = "{scheduled_time}"
+
+
+def check_placeholders(path: str) -> None:
+    """Raise ValueError if `path` has braces that stand for nothing."""
+    unknown = re.findall(r"\{[^}]*\}?|\}", path.replace(SCHEDULED_TIME, ""))
+    if unknown:
+        raise ValueError(f"unknown placeholder {unknown[0]!r}, expected {SCHEDULED_TIME} or none")
+
+
+def filled(path: str, scheduled_time: datetime) -> str:
+    """Return `path` with the time in it, in UTC, to the second.
+
+    Examples
+    --------
+    >>> filled("runs/digits/{scheduled_time}", datetime(2026, 11, 21, 3, 0, tzinfo=UTC))
+    'runs/digits/20261121T030000Z'
+    """
+    return path.replace(SCHEDULED_TIME, scheduled_time.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ"))
 
 
 if TYPE_CHECKING:

@@ -5,26 +5,30 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any, assert_never
 
+from prefect._vendor.croniter.croniter import CroniterBadDateError, croniter  # as CronSchedule does
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.schedules import Cron, Interval, Schedule
+from pydantic import ValidationError
+
 from psflow.flows.parameters.input import DataInput, FunctionInput
-from psflow.flows.parameters.model import CannedModel, FunctionModel
-from psflow.flows.parameters.optimizer import NESTED
-from psflow.flows.parameters.own import own_parameters
+from psflow.flows.parameters.model import NESTED, CannedModel, FunctionModel
+from psflow.flows.parameters.stages import ScheduleParameters
 from psflow.flows.parameters.train import TrainParameters
-from psflow.flows.parameters.user_code import find, look_in
+from psflow.flows.parameters.user_modules import find, look_in, own_parameters
+from psflow.ps_runtime.config.files import Origin
 from psflow.ps_runtime.data.formats import open_dataset
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.estimator.attempt import job_seed
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.model_dir import check_local
 from psflow.ps_runtime.model.best import better
-from psflow.ps_runtime.model.exporters import BestExporter
+from psflow.ps_runtime.model.export.exporters import BestExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.specs.run_config import RunConfig
-
-__all__ = ["Training", "build_training"]
 
 
 @dataclass(frozen=True)
@@ -144,3 +148,24 @@ def _function(found: Any, name: str, key: str) -> Callable[..., Any]:
         raise ConfigError((f"{key}: {name!r} is a {type(found).__name__}, expected a function",))
     function: Callable[..., Any] = found
     return function
+
+
+def schedule_of(wanted: ScheduleParameters, origins: Mapping[str, Origin]) -> Schedule:
+    """Return the schedule that is asked for, as Prefect takes it.
+
+    Raises
+    ------
+    ConfigError
+        If Prefect refuses the cron expression or the time zone, or the expression names no day there is.
+    """
+    if wanted.interval_secs is not None:
+        return Interval(timedelta(seconds=wanted.interval_secs), timezone=wanted.timezone)
+    try:
+        CronSchedule(cron=str(wanted.cron), timezone=wanted.timezone)  # Cron itself does not look at the time zone
+        croniter(wanted.cron).get_next()  # and neither looks whether it ever comes
+        return Cron(str(wanted.cron), timezone=wanted.timezone)
+    except ValidationError as error:
+        faults = [(f"schedule.{'.'.join(map(str, fault['loc']))}", str(fault["msg"])) for fault in error.errors()]
+    except CroniterBadDateError:
+        faults = [("schedule.cron", f"{wanted.cron!r} names a day that never comes")]
+    raise ConfigError(tuple(f"{origins.get(key, origins['schedule'])}: {key}: {reason}" for key, reason in faults))

@@ -2,29 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import assert_never
 
 from prefect.logging import get_logger
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from psflow.flows.parameters.cluster import ClusterParameters
 from psflow.flows.parameters.train import TrainParameters
-from psflow.flows.planning.beginning import Beginning, begin, placed
 from psflow.flows.planning.building import build_training
-from psflow.flows.planning.reading_line import shown_reading
-from psflow.flows.planning.turns import await_turn
+from psflow.flows.planning.restart import Beginning, begin, placed
+from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.cluster.admission import check_capacity
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.missing_workers import slots_needed
 from psflow.ps_runtime.config.files import Settings
+from psflow.ps_runtime.data.reading_progress import CallProgress, LoggedProgress, ScanProgress, watched_by
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import ModelDirError
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.estimator.fork import Fork
+from psflow.ps_runtime.estimator.model_dir import Fork
 from psflow.ps_runtime.specs.roles import job_roles
-from psflow.tasks.exports.writer import check_exportable
+from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.tracking.store import prepare_store
 
-__all__ = ["Planned", "plan_attempt", "planned_training"]
+POLL_SECS = 0.5
+
+
+def await_turn(parameters: TrainParameters, say: Callable[[str], None]) -> None:
+    """Return once nobody else runs the job that `parameters` name.
+
+    Raises
+    ------
+    ModelDirError
+        At once, or after that time, if somebody does; at once if the model_dir is a copy of that of the job.
+
+    Notes
+    -----
+    Of two that wait, one claims the job and the other is refused then.
+    """
+    resume, timeout_secs = parameters.resume, parameters.cluster.admission_timeout_secs
+    job = JobFile(resume.fork or parameters.model_dir)
+    job.check_place()
+    deadline = Deadline(timeout_secs)
+    has_said = False
+    while (refusal := job.refusal()) is not None:
+        if resume.when_running == "fail" or deadline.has_passed:
+            raise ModelDirError((refusal,))
+        if not has_said:
+            say(f"waiting up to {timeout_secs:g} s: {refusal.partition(';')[0]}")
+            has_said = True
+        time.sleep(POLL_SECS)
+
+
+SHOWN_AFTER_SECS = 2.0
+
+
+class ReadingBar:
+    """Shows the scan, or the call of a function of the user, that is under way, once it has taken two seconds."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, progress: ScanProgress | CallProgress) -> None:
+        """Show how far a scan is, and that a call runs; what has ended is shown no more."""
+        if progress.secs < SHOWN_AFTER_SECS:
+            return
+        match progress:
+            case ScanProgress(where=where, done_bytes=done, num_bytes=num_bytes):
+                self._show(f"reading {where}", progress.has_ended, done, num_bytes)
+            case CallProgress(where=where, has_ended=has_ended):
+                self._show(f"{where} is running", has_ended)
+            case _:
+                assert_never(progress)
+
+    def _show(self, what: str, has_ended: bool, done: int = 0, total: int | None = None) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._bar.add_task(what, total=total)
+        self._bar.update(self._tasks[what], completed=done, visible=not has_ended)
+
+
+@contextmanager
+def shown_reading() -> Iterator[None]:
+    """Show what the block reads and calls, if it takes long; where stderr is no terminal, in the log."""
+    console = Console(stderr=True)
+    if not console.is_terminal or console.is_dumb_terminal:
+        with watched_by(LoggedProgress(get_logger("psflow").info)):
+            yield
+        return
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar, watched_by(ReadingBar(bar)):
+        yield
 
 
 @dataclass(frozen=True)
@@ -70,7 +157,7 @@ def plan_attempt(parameters: TrainParameters, fork: Fork | None = None) -> Attem
         Whatever is wrong with any of these.
     """
     training = build_training(parameters)
-    check_exportable(training.estimator.model_fn, training.estimator.params)
+    MlflowModelWriter().check(training.estimator.model_fn, training.estimator.params)
     with shown_reading():
         return Attempt(
             training.estimator,

@@ -2,16 +2,69 @@
 
 from __future__ import annotations
 
+import contextvars
+import logging
 import signal
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar
 from types import FrameType, TracebackType
 from typing import Any, Self
+from uuid import UUID
 
-from psflow.flows.stopping.cancellation import CancellationWatch
+from prefect.client.orchestration import get_client
+from prefect.runtime import flow_run
+
 from psflow.ps_runtime.deadline import stop_clock
 
-__all__ = ["INTERRUPTIONS", "AbortedRunError", "InterruptedRunError", "Interrupts"]
+POLL_SECS = 1.5
+JOIN_SECS = 1.0
+"""For a question that is under way as the block ends; a server that hangs may take a minute to answer."""
+
+_log = logging.getLogger(__name__)
+
+
+class CancellationWatch:
+    """Looks at the state of the current flow run, and of the one that it is a part of, for the time of a block.
+
+    Notes
+    -----
+    A server that does not answer is asked again. Outside a flow run it does nothing. The end of the block waits for
+    `JOIN_SECS` at most for the answer to a question that is under way.
+    """
+
+    def __init__(self, on_cancelling: Callable[[], None]) -> None:
+        self._on_cancelling = on_cancelling
+        self._closed = threading.Event()
+        self._ids: list[UUID] = []
+        context = contextvars.copy_context()  # of Prefect's settings: else it would look in another server
+        self._thread = threading.Thread(target=context.run, args=[self._watch], name="psflow-cancellation", daemon=True)
+
+    def __enter__(self) -> Self:
+        if flow_run.id is not None:
+            self._ids = [UUID(text) for text in dict.fromkeys((flow_run.id, flow_run.root_flow_run_id))]
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed.set()
+        if self._ids:
+            self._thread.join(JOIN_SECS)
+
+    def _watch(self) -> None:
+        with get_client(sync_client=True) as client:
+            while not self._closed.wait(POLL_SECS):
+                try:
+                    states = [client.read_flow_run(run_id).state for run_id in self._ids]
+                except Exception as error:  # whatever the server has: training goes on
+                    _log.debug("the state of the flow run could not be read: %s", error)
+                    continue
+                if any(state is not None and (state.is_cancelling() or state.is_cancelled()) for state in states):
+                    self._on_cancelling()
+                    return
+
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -15,8 +15,6 @@ from collections.abc import Callable
 
 from psflow.ps_runtime.deadline import END_SECS, ROLES_SECS, StopClock
 
-__all__ = ["Watchdog", "write_now"]
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 POLL_SECS = 0.5
 """Between two looks whether something else than a signal has started the clock, such as a cancellation in Prefect."""

@@ -12,7 +12,6 @@ from typing import BinaryIO
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from psflow.ps_runtime.checkpoint.direct_io import write_direct
 from psflow.ps_runtime.checkpoint.files import (
     Chunk,
     Fence,
@@ -23,11 +22,10 @@ from psflow.ps_runtime.checkpoint.files import (
     open_fence,
     replacing,
     storing,
+    write_direct,
 )
 from psflow.ps_runtime.errors import LostDirectoryError
 from psflow.ps_runtime.scratch import scratch_directory
-
-__all__ = ["SHARED", "FileStore"]
 
 SHARED = "use a directory that all hosts see under this name, on a shared mount, or a URL such as s3://bucket/run"
 

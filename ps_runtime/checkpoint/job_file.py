@@ -19,8 +19,6 @@ from psflow.ps_runtime.checkpoint.typed_json import UnixTime, as_kind, from_json
 from psflow.ps_runtime.errors import CheckpointError, LostDirectoryError, ModelDirError
 from psflow.ps_runtime.redaction import shown_path
 
-__all__ = ["NAME", "JobFile", "JobRecord", "Owner"]
-
 _log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1

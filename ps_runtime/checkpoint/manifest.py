@@ -11,13 +11,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from psflow.ps_runtime.checkpoint.entries import ShardFile, ShardRecord, TableEntry, TensorEntry, fields_of, whole
-from psflow.ps_runtime.checkpoint.table_faults import table_faults, table_spec_faults
-from psflow.ps_runtime.checkpoint.tensor_format import DTYPES
+from psflow.ps_runtime.checkpoint.entries import (
+    ShardFile,
+    ShardRecord,
+    TableEntry,
+    TensorEntry,
+    fields_of,
+    table_faults,
+    table_spec_faults,
+    whole,
+)
+from psflow.ps_runtime.checkpoint.tensor_file import DTYPES
 from psflow.ps_runtime.errors import CheckpointError, did_you_mean
 from psflow.ps_runtime.specs.variables import ModelSpec
-
-__all__ = ["FORMAT_VERSION", "MAX_MANIFEST_BYTES", "Manifest"]
 
 FORMAT_VERSION = 10
 MAX_MANIFEST_BYTES = 256 << 20

@@ -18,8 +18,6 @@ from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import CheckpointError, LostDirectoryError, StorageError, UsageError
 from psflow.ps_runtime.redaction import shown_path
 
-__all__ = ["Marked", "OwnerMark", "job_mark"]
-
 FIND_SECS = 8.0
 """For a shared file system to show to all hosts what one has written."""
 CONFIRM_SECS = 2.0

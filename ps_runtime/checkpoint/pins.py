@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.errors import StorageError
 
-__all__ = ["STALE_SECS", "Pins"]
-
 logger = logging.getLogger(__name__)
 
 STALE_SECS = 3600.0

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from psflow.ps_runtime.scratch import boot_id
 
-__all__ = ["ProcessId"]
-
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:

@@ -3,25 +3,133 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.checkpoint.entries import TableEntry, TensorEntry
-from psflow.ps_runtime.checkpoint.finite_values import fault_of_variable
+from psflow.ps_runtime.checkpoint.entries import (
+    CANDIDATES,
+    IDS,
+    WEIGHTS,
+    TableEntry,
+    TablePart,
+    TensorEntry,
+    expected_tensors,
+    parts_of,
+)
 from psflow.ps_runtime.checkpoint.manifest import Manifest
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.checkpoint.table_blocks import table_blocks
-from psflow.ps_runtime.checkpoint.table_faults import parts_of
 from psflow.ps_runtime.checkpoint.tensor_file import REMEDY, TensorFile, Wanted
 from psflow.ps_runtime.errors import CheckpointError, did_you_mean
-from psflow.ps_runtime.specs.tables import TableSpec
-from psflow.ps_runtime.specs.variables import VariableSpec
+from psflow.ps_runtime.numeric import first_non_finite
+from psflow.ps_runtime.specs.variables import TableSpec, VariableSpec
 from psflow.ps_runtime.tables.table import Table
 
-__all__ = ["CheckpointReader", "WantedRows"]
+
+def fault_of_variable(variable: str, slot: str | None, row_start: int, values: NDArray[Any]) -> str | None:
+    """Say which row of a variable, or of its `slot`, is not finite; `values` begin at `row_start`. None if all are."""
+    found = _first(values)
+    if found is None:
+        return None
+    return f"row {row_start + found[0]} of {_named('variable', variable, slot)} is {found[1]}"
+
+
+def fault_of_table(table: str, rows: Mapping[str, NDArray[Any]]) -> str | None:
+    """Say which row of a table is not finite; `rows` are its tensors, by name. None if all are."""
+    for name, values in rows.items():
+        if (found := _first(values)) is not None:
+            row = int(rows[CANDIDATES + IDS if name.startswith(CANDIDATES) else IDS][found[0]])
+            return f"row {row} of {_named('table', table, None if name == WEIGHTS else name)} is {found[1]}"
+    return None
+
+
+def fault_of_tensors(
+    tensors: Mapping[str, NDArray[Any]], entries: Sequence[TensorEntry], table_entries: Sequence[TableEntry]
+) -> str | None:
+    """Say what of a shard is not finite; `tensors` by key. None if all is."""
+    for entry in entries:
+        if fault := fault_of_variable(entry.variable, entry.slot, entry.row_start, tensors[entry.key]):
+            return fault
+    tables: dict[str, dict[str, NDArray[Any]]] = {}
+    for row_entry in table_entries:
+        tables.setdefault(row_entry.table, {})[row_entry.tensor] = tensors[row_entry.key]
+    return next((fault for table, rows in tables.items() if (fault := fault_of_table(table, rows))), None)
+
+
+def _first(values: NDArray[Any]) -> tuple[int, float] | None:
+    return first_non_finite(values) if values.dtype.kind == "f" else None
+
+
+def _named(kind: str, name: str, slot: str | None) -> str:
+    return f"{kind} {name!r}" if slot is None else f"slot {slot!r} of {kind} {name!r}"
+
+
+BLOCK_BYTES = 32 << 20
+"""What is read in one go of the rows of a table: no more of it need be in memory twice."""
+
+Read = Callable[[dict[TableEntry, NDArray[Any]], int], None]
+"""Fills arrays with rows of tensors that lie in one file; takes the first row too."""
+
+Block = dict[str, NDArray[Any]]
+
+
+def table_blocks(
+    spec: TableSpec, part: TablePart, num_shards: int, slots: Collection[str], read: Read, path: str
+) -> Iterator[Block]:
+    """Yield what one shard file holds of a table, as `Table.load` takes it; each block overwrites the one before.
+
+    Raises
+    ------
+    CheckpointError
+        If a slot is not there, ids are out of order, out of range or of another shard, push counts are out of range,
+        or a weight or a slot is NaN or infinite.
+    """
+    if missing := sorted(set(slots) - part.keys()):
+        raise CheckpointError(path, f"table {spec.name!r} has no slot {', '.join(missing)}; use another checkpoint")
+    names = expected_tensors(spec, part).keys() | set(slots)
+    candidates = {name for name in names if name.startswith(CANDIDATES)}
+    empty = {name: np.empty((0, *part[name].shape[1:]), part[name].dtype) for name in names}
+    for some in (names - candidates, candidates):
+        last_id = -1
+        for block in _blocks({name: part[name] for name in some}, read):
+            ids = block[CANDIDATES + IDS if some is candidates else IDS]
+            if not _fit(ids, last_id, spec.num_rows, part[IDS].shard, num_shards):
+                raise CheckpointError(
+                    path,
+                    f"the ids of table {spec.name!r} are not ascending, not below {spec.num_rows}, "
+                    "or belong to another shard; use another checkpoint",
+                )
+            pushes = block.get(CANDIDATES + "pushes")
+            if pushes is not None and not ((pushes > 0) & (pushes < spec.admit_after)).all():
+                raise CheckpointError(
+                    path,
+                    f"the push counts of table {spec.name!r} are out of range, expected 1 to {spec.admit_after - 1}; "
+                    "use another checkpoint",
+                )
+            if fault := fault_of_table(spec.name, block):
+                raise CheckpointError(path, f"{fault}; use another checkpoint")
+            last_id = int(ids[-1])
+            yield empty | block
+
+
+def _blocks(entries: dict[str, TableEntry], read: Read) -> Iterator[Block]:
+    if not entries:
+        return
+    num_rows = min(entry.shape[0] for entry in entries.values())
+    row_nbytes = sum(entry.nbytes // num_rows for entry in entries.values()) if num_rows else 1
+    size = max(1, BLOCK_BYTES // row_nbytes)
+    memory = {name: np.empty((min(size, num_rows), *entry.shape[1:]), entry.dtype) for name, entry in entries.items()}
+    for start in range(0, num_rows, size):
+        block = {name: array[: num_rows - start] for name, array in memory.items()}
+        read({entries[name]: array for name, array in block.items()}, start)
+        yield block
+
+
+def _fit(ids: NDArray[np.int64], last_id: int, num_rows: int, shard: int, num_shards: int) -> bool:
+    is_ascending = int(ids[0]) > last_id and int(ids[-1]) < num_rows and bool((ids[1:] > ids[:-1]).all())
+    return is_ascending and bool((ids % num_shards == shard).all())
 
 
 class WantedRows(NamedTuple):

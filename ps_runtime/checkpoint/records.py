@@ -1,30 +1,18 @@
-"""What a job leaves in its model_dir for those who come later: that it finished, and what was evaluated."""
+"""Files in a model_dir for later attempts: the end of training, evaluations, and what MLflow has not taken."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.files import Fence, open_fence
-from psflow.ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
-from psflow.ps_runtime.checkpoint.typed_json import UnixTime, as_kind, from_json
+from psflow.ps_runtime.checkpoint.typed_json import UnixTime, as_kind, from_json, metrics_from_json, metrics_to_json
 from psflow.ps_runtime.errors import CheckpointError
-
-__all__ = [
-    "ALL_STEPS",
-    "EVALUATIONS",
-    "EvaluationLog",
-    "EvaluationRecord",
-    "FinishedMarker",
-    "clear_finished",
-    "measured",
-    "nothing_left",
-    "read_finished",
-    "write_finished",
-]
 
 FINISHED = "finished.json"
 EVALUATIONS = "evaluations.jsonl"
@@ -175,3 +163,102 @@ class EvaluationLog:
         for evaluation in self.read():
             found.setdefault(evaluation.name, {})[evaluation.global_step] = evaluation.checkpoint_saved_at
         return found
+
+
+WAITING_METRICS = "waiting_metrics.jsonl"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingMetrics:
+    """Metrics of one step."""
+
+    run_id: str
+    step: int
+    time: UnixTime
+    values: Mapping[str, float]
+
+    @classmethod
+    def from_facts(cls, facts: Any) -> WaitingMetrics:
+        """Read a line of the file; ValueError, with the key, where it cannot be."""
+        if not isinstance(facts, Mapping):
+            raise ValueError(f"metrics: expected an object, got {facts!r}")
+        plain = {**facts, "values": {}} if "values" in facts else facts  # its NaN is a word, which `as_kind` refuses
+        return replace(as_kind(cls, plain, "metrics"), values=metrics_from_json(facts["values"]))
+
+
+def write_waiting_metrics(model_dir: str, waiting: Sequence[WaitingMetrics]) -> None:
+    """Write `waiting`, and nothing of what the file held before."""
+    lines = [json.dumps(asdict(metrics) | {"values": metrics_to_json(metrics.values)}) + "\n" for metrics in waiting]
+    FileStore(model_dir).put(WAITING_METRICS, "".join(lines).encode())
+
+
+def read_waiting_metrics(model_dir: str) -> list[WaitingMetrics]:
+    """Return what the file holds, in its order; a torn last line is left out, with a warning.
+
+    Raises
+    ------
+    CheckpointError
+        If a line is damaged, with its number.
+    """
+    files = FileStore(model_dir)
+    if files.size(WAITING_METRICS) is None:
+        return []
+    *lines, rest = files.read(WAITING_METRICS).split(b"\n")
+    path = files.path(WAITING_METRICS)
+    if rest:
+        _log.warning("%s: the last line has no end; its metrics are lost", path)
+    waiting = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            waiting.append(WaitingMetrics.from_facts(from_json(line)))
+        except ValueError as error:
+            raise CheckpointError(path, f"line {number} is damaged: {error}; remove that line") from error
+    return waiting
+
+
+WAITING_NOTES = "waiting_notes.json"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingNotes:
+    """Notes of the MLflow run `run_id`: `tags` by name, and the content of `files` by path."""
+
+    run_id: str
+    tags: Mapping[str, str]
+    files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    run_id: str
+    tags: Mapping[str, str]
+    files_base64: Mapping[str, str]
+
+
+def write_waiting_notes(model_dir: str, notes: WaitingNotes) -> None:
+    """Write `notes`, and nothing of what the file held before."""
+    files = {name: b64encode(content).decode() for name, content in notes.files.items()}
+    facts = {"run_id": notes.run_id, "tags": dict(notes.tags), "files_base64": files}
+    FileStore(model_dir).put(WAITING_NOTES, json.dumps(facts).encode())
+
+
+def read_waiting_notes(model_dir: str) -> WaitingNotes | None:
+    """Return what the file holds; None if there is none.
+
+    Raises
+    ------
+    CheckpointError
+        If it is damaged.
+    """
+    files = FileStore(model_dir)
+    if files.size(WAITING_NOTES) is None:
+        return None
+    try:
+        facts = as_kind(_Facts, from_json(files.read(WAITING_NOTES)), "notes")
+        contents = {name: b64decode(text, validate=True) for name, text in facts.files_base64.items()}
+    except ValueError as error:
+        remedy = "remove the file: the MLflow run lacks these tags and files then"
+        raise CheckpointError(files.path(WAITING_NOTES), f"damaged: {error}; {remedy}") from error
+    return WaitingNotes(facts.run_id, facts.tags, contents)

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 
-__all__ = ["Available", "Selection"]
-
 WORDS = ("all", "latest", "best")
 FORMS = "all, latest, best, last:N, FIRST..LAST, or steps such as 300,600"
 ONE_FORMS = "best, latest, or a step such as 600"

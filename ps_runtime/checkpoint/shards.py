@@ -9,16 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.entries import ShardRecord, TableEntry, TensorEntry
-from psflow.ps_runtime.checkpoint.finite_values import fault_of_tensors
-from psflow.ps_runtime.checkpoint.reader import CheckpointReader, WantedRows
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader, WantedRows, fault_of_tensors
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import CheckpointError
 from psflow.ps_runtime.optimizers.base import FloatArray
 from psflow.ps_runtime.specs.layout import Piece, ShardLayout, piece_views
 from psflow.ps_runtime.specs.variables import ModelSpec
 from psflow.ps_runtime.tables.table import Table
-
-__all__ = ["GroupSlots", "load_shard", "save_shard", "shard_tensors", "table_tensors"]
 
 GroupSlots = Sequence[Mapping[str, FloatArray]]
 """For each group of a layout, slot name -> (size,) array in the order of the group's parameters."""

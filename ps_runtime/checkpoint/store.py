@@ -30,10 +30,8 @@ from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.files import Fence, open_fence
 from psflow.ps_runtime.checkpoint.manifest import MAX_MANIFEST_BYTES, Manifest
 from psflow.ps_runtime.checkpoint.pins import Pins
-from psflow.ps_runtime.checkpoint.tensor_file import write_tensors
+from psflow.ps_runtime.checkpoint.tensor_file import TensorFile, write_tensors
 from psflow.ps_runtime.errors import CheckpointError, NoCheckpointError
-
-__all__ = ["CheckpointStore"]
 
 REMEDY = "restore manifest.json, or remove this checkpoint's directory: training then resumes from the previous one"
 
@@ -263,3 +261,20 @@ def _directory(step: int) -> str:
 
 def _manifest_name(step: int) -> str:
     return f"{_directory(step)}/manifest.json"
+
+
+def copy_checkpoint(source: CheckpointStore, target: CheckpointStore, step: int, holder: str) -> Manifest:
+    """Copy the checkpoint of `step`; return its manifest in `target`. Blocks.
+
+    Raises
+    ------
+    CheckpointError
+        If `source` has no such checkpoint, its files are not those of its manifest, to the last bit, or `target` has
+        one already.
+    """
+    with source.pin(step, holder) as manifest:
+        for shard in manifest.shards:
+            name = source.shard_name(step, shard)
+            file = TensorFile(source.files, name, nbytes=shard.nbytes, checksum=shard.checksum)
+            target.files.write(target.shard_name(step, shard), file.chunks())
+        return target.commit(manifest)

@@ -12,8 +12,6 @@ from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, g
 
 from psflow.ps_runtime.checkpoint.entries import fields_of, whole
 
-__all__ = ["UnixTime", "as_kind", "from_json"]
-
 T = TypeVar("T")
 
 LAST_SECOND = 253_402_300_799.0
@@ -89,3 +87,31 @@ def _number(value: Any, key: str, most: float | None = None) -> float:
     if most is not None and not 0 <= value <= most:
         raise ValueError(f"{key}: expected Unix time from 0 to {most:.0f}, got {value!r}")
     return float(value)
+
+
+_WORDS = ("nan", "inf", "-inf")
+
+
+def metrics_to_json(metrics: Mapping[str, Any]) -> dict[str, float | str]:
+    """Return `metrics` as values for JSON.
+
+    Examples
+    --------
+    >>> metrics_to_json({"accuracy": 0.5, "loss": float("nan")})
+    {'accuracy': 0.5, 'loss': 'nan'}
+    """
+    plain = {name: float(value) for name, value in metrics.items()}
+    return {name: value if math.isfinite(value) else str(value) for name, value in plain.items()}
+
+
+def metrics_from_json(metrics: Any) -> dict[str, float]:
+    """Return what `metrics_to_json` was given; ValueError, with the key, where it cannot be."""
+    if not isinstance(metrics, Mapping):
+        raise ValueError(f"metrics: expected an object, got {metrics!r}")
+    return {name: _as_json(name, value) for name, value in metrics.items()}
+
+
+def _as_json(name: str, value: Any) -> float:
+    if type(value) in (int, float) or value in _WORDS:
+        return float(value)
+    raise ValueError(f"metrics.{name}: expected a number, 'nan', 'inf' or '-inf', got {value!r}")

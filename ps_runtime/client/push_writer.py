@@ -9,15 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.client.splitting import Splits
-from psflow.ps_runtime.finite import first_non_finite
-from psflow.ps_runtime.model.sparse import RowGradient
+from psflow.ps_runtime.client.pulls import Splits
+from psflow.ps_runtime.model.lookups import RowGradient
+from psflow.ps_runtime.numeric import first_non_finite
 from psflow.ps_runtime.protocol.payloads import PushBuffer, PushLayout
 from psflow.ps_runtime.specs.layout import ShardLayout, piece_views
-from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.specs.variables import TableSpec
 from psflow.ps_runtime.transport.base import Connection
-
-__all__ = ["Gradients", "NonFinite", "PushWriter"]
 
 Gradients = Mapping[str, NDArray[Any] | RowGradient]
 """Of variables by name, and of tables by name."""

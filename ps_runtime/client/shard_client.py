@@ -11,11 +11,8 @@ from typing import Any, Self, TypeVar
 
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, RefusedError, TransportError, WaitTimeoutError
-from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message, Purpose
 from psflow.ps_runtime.transport.base import Connection
-
-__all__ = ["Dial", "Identity", "ShardClient", "ShardClients", "never_stop"]
 
 _T = TypeVar("_T")
 

@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.client.pulled_variables import REPLY_TIMEOUT_SECS, PulledVariables
+from psflow.ps_runtime.client.pulls import REPLY_TIMEOUT_SECS, PulledVariables, RowClient, Splits
 from psflow.ps_runtime.client.push_writer import Gradients, PushWriter
-from psflow.ps_runtime.client.rows import RowClient
 from psflow.ps_runtime.client.shard_client import ShardClients
-from psflow.ps_runtime.client.splitting import Splits
 from psflow.ps_runtime.errors import InputError, NanGradientError, RefusedError
 from psflow.ps_runtime.latencies import Latencies
 from psflow.ps_runtime.protocol.message import BEGINS_AGAIN, NO_BODY, Kind, Message
@@ -22,8 +20,6 @@ from psflow.ps_runtime.protocol.payloads import GRANT
 from psflow.ps_runtime.specs.input import RecordRange
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.specs.variables import ModelSpec
-
-__all__ = ["HOLD_TIMEOUT_SECS", "Grant", "JobEnd", "TrainingClient"]
 
 HOLD_TIMEOUT_SECS = 7200.0
 GOOD_BYE_SECS = 5.0

@@ -17,22 +17,10 @@ from distributed import Client
 from distributed.scheduler import heartbeat_interval
 
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster.asking import ask
-from psflow.ps_runtime.cluster.turns import CHOOSING, STARTING, Turn
+from psflow.ps_runtime.cluster.cluster_lock import CHOOSING, STARTING, Turn
+from psflow.ps_runtime.cluster.scheduler_rpc import ask
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import CapacityError, RoleFailedError, WaitTimeoutError
-
-__all__ = [
-    "AdmissionPolicy",
-    "admission",
-    "admission_lock",
-    "await_taken",
-    "check_capacity",
-    "free_now",
-    "free_slots",
-    "look",
-    "silent",
-]
 
 CLOSES = ("closing_gracefully", "closing")
 """What the scheduler says of a Dask worker that is about to end."""

@@ -9,8 +9,6 @@ from distributed import Client, Worker
 from psflow.ps_runtime.cluster.cluster_event import ClusterEvent
 from psflow.ps_runtime.specs.roles import RoleId
 
-__all__ = ["OPEN", "call_event", "ended", "event_name", "returned", "running", "started"]
-
 OPEN = "open"
 """As long as somebody waits for the tasks."""
 

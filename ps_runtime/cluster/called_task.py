@@ -10,18 +10,16 @@ from typing import Any
 from distributed import get_worker
 
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster.asking import ask, put
 from psflow.ps_runtime.cluster.call_events import OPEN, call_event, ended, event_name, returned, running, started
 from psflow.ps_runtime.cluster.cluster_event import ClusterEvent
 from psflow.ps_runtime.cluster.event_barrier import EventBarrier
 from psflow.ps_runtime.cluster.failures import raised_at
-from psflow.ps_runtime.cluster.leaving import leave_quickly
+from psflow.ps_runtime.cluster.fast_exit import leave_quickly
 from psflow.ps_runtime.cluster.role_task import Liveness
+from psflow.ps_runtime.cluster.scheduler_rpc import ask, put
 from psflow.ps_runtime.errors import RoleFailedError, RoleLostError, StoppedError
 from psflow.ps_runtime.shipping.pickles import unpickled
 from psflow.ps_runtime.specs.roles import RoleId
-
-__all__ = ["Surroundings", "call_role"]
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,6 @@ from psflow.ps_runtime.checkpoint.files import atomic_write_bytes, make_director
 from psflow.ps_runtime.cluster.own_security import is_pem
 from psflow.ps_runtime.errors import UsageError
 
-__all__ = ["FOLDER", "kept_certificate", "read_certificate"]
-
 FOLDER, NAME, LOCK = "tls", "cluster.pem", ".lock"
 OF_OTHERS = 0o077
 """The rights of everybody but the owner."""

@@ -13,8 +13,6 @@ from typing import Any
 
 from psflow.ps_runtime.errors import StoppedError
 
-__all__ = ["ChiefWatch"]
-
 ASK_SECS = 5.0
 """From one answer to the next question."""
 WARN_SECS = 30.0

@@ -12,9 +12,7 @@ from typing import Any
 
 from distributed import Nanny, Scheduler, Worker
 
-from psflow.ps_runtime.held_setting import HeldSetting
-
-__all__ = ["QUIET", "ClosedNanny", "ClosedScheduler", "ClosedWorker", "quiet_logs", "shown_warnings"]
+from psflow.ps_runtime.one_thread import HeldSetting
 
 QUIET = {
     "distributed.worker.profile.enabled": False,

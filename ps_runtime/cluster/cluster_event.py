@@ -7,9 +7,7 @@ from typing import Any
 
 from distributed import Client, Worker
 
-from psflow.ps_runtime.cluster.asking import ask
-
-__all__ = ["ClusterEvent"]
+from psflow.ps_runtime.cluster.scheduler_rpc import ask
 
 
 class ClusterEvent:

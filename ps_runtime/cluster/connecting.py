@@ -25,8 +25,6 @@ from psflow.ps_runtime.cluster.worker_keeping import KEEPS_NANNIES, keep_workers
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import ClusterError, UsageError
 
-__all__ = ["is_own_cluster", "kill_local_workers", "open_cluster", "warn_of_tls"]
-
 LOCAL_CLUSTER = {
     **QUIET,
     **KEEPS_NANNIES,

@@ -10,8 +10,6 @@ from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
 
-__all__ = ["EventBarrier", "SharedEvent", "arrival", "arrivals"]
-
 SLICE_SECS = 0.25
 SAY_AFTER_SECS = 30.0
 NUM_PHASES = 3

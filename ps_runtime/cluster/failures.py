@@ -10,12 +10,10 @@ from types import TracebackType
 
 from distributed import Client
 
-from psflow.ps_runtime.cluster.asking import scheduler_gone
-from psflow.ps_runtime.cluster.lives import UserFault
+from psflow.ps_runtime.cluster.incarnations import UserFault
+from psflow.ps_runtime.cluster.scheduler_rpc import scheduler_gone
 from psflow.ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError, UsageError
 from psflow.ps_runtime.specs.roles import RoleId
-
-__all__ = ["raised_at", "root_cause", "scheduler_loss", "trace_in_role", "user_fault", "with_causes"]
 
 ROLE_FILE, ROLE_FUNCTION = "role_task.py", "run_role"
 """Where the frames of a role begin; those before are of Dask and of the owner."""
@@ -33,7 +31,7 @@ def scheduler_loss(client: Client, error: CancelledError) -> RoleFailedError | N
 
 
 def root_cause(errors: Sequence[tuple[RoleId, BaseException]]) -> RoleFailedError:
-    """Return the error that the others follow from: a peer that vanishes, or a stop, is a consequence where it can be."""
+    """Return the error that caused the others: a vanished peer, or a stop, counts as a consequence where possible."""
     role, error = min(errors, key=lambda item: isinstance(item[1], TransportError | StoppedError))
     if isinstance(error, RoleFailedError):
         return error

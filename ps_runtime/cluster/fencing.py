@@ -7,10 +7,8 @@ from typing import Any
 
 from distributed import Worker
 
-from psflow.ps_runtime.cluster.asking import ask
+from psflow.ps_runtime.cluster.scheduler_rpc import ask
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError
-
-__all__ = ["SchedulerFence"]
 
 
 class SchedulerFence:

@@ -8,10 +8,8 @@ from typing import Any, TypeVar
 
 from distributed import Future
 
-from psflow.ps_runtime.cluster.asking import is_silence
+from psflow.ps_runtime.cluster.scheduler_rpc import is_silence
 from psflow.ps_runtime.cluster.slots import Slots
-
-__all__ = ["fetched"]
 
 T = TypeVar("T")
 

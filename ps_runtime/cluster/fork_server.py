@@ -20,8 +20,6 @@ from psflow.ps_runtime.config.environment import environment, glibc_tunable, scr
 from psflow.ps_runtime.scratch import PREFIX, new_scratch
 from psflow.ps_runtime.signals import signals_blocked
 
-__all__ = ["shared_scratch", "start_fork_server", "stop_fork_server"]
-
 PRELOAD = "psflow.ps_runtime.cluster.fork_preload"
 
 ENVIRONMENT = {

@@ -9,10 +9,8 @@ from typing import Any
 from distributed import Worker
 
 from psflow.ps_runtime.cluster.silence import Heartbeat, RunningLife
-from psflow.ps_runtime.roles.pulse import Pulse
+from psflow.ps_runtime.roles.context import Pulse
 from psflow.ps_runtime.specs.roles import RoleId
-
-__all__ = ["heartbeat_of", "pulse_shown"]
 
 
 def heartbeat_of(worker: Mapping[str, Any], topic: str, life: RunningLife) -> Heartbeat:

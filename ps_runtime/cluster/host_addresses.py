@@ -8,8 +8,6 @@ import socket
 from psflow.ps_runtime.cluster.port_holders import holder_of
 from psflow.ps_runtime.errors import UsageError
 
-__all__ = ["check_can_listen", "dask_address", "dask_host", "is_of_this_machine", "listen_fault", "resolved"]
-
 REASONS = {
     errno.EADDRNOTAVAIL: "this host has no such address; start the process there, or correct the address",
     errno.EACCES: "this user may not listen there; choose a port from 1024 on",

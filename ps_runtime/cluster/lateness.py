@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from psflow.ps_runtime.cluster.lives import RoleState
+from psflow.ps_runtime.cluster.incarnations import RoleState
 from psflow.ps_runtime.specs.roles import Role, RoleId
-
-__all__ = ["SAVING", "Lateness"]
 
 SAVING = (Role.PS, Role.CHIEF)
 """The roles that make checkpoints: no training goes on without one of them."""

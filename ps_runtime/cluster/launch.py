@@ -19,8 +19,8 @@ from psflow.ps_runtime.cluster.lookout import START_TIMEOUT_SECS, Lookout, late_
 from psflow.ps_runtime.cluster.loss_reports import LossReports
 from psflow.ps_runtime.cluster.missing_workers import roles_to_begin, shortage, slots_needed
 from psflow.ps_runtime.cluster.restarting import Restarting, SlotOf
-from psflow.ps_runtime.cluster.returning import Returning
 from psflow.ps_runtime.cluster.role_futures import RoleFutures
+from psflow.ps_runtime.cluster.rollback import Returning
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import ROLES_SECS, stop_clock
 from psflow.ps_runtime.errors import ProtocolError, RoleFailedError
@@ -44,9 +44,7 @@ from psflow.ps_runtime.roles.events import (
 )
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.specs.roles import Role, RoleId
-from psflow.ps_runtime.transport.address import Address
-
-__all__ = ["ClusterJob"]
+from psflow.ps_runtime.transport.listeners import Address
 
 SLICE_SECS = 0.2
 END_TIMEOUT_SECS = 3.0

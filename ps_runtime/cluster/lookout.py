@@ -17,8 +17,6 @@ from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
-__all__ = ["START_TIMEOUT_SECS", "Lookout", "late_start"]
-
 START_TIMEOUT_SECS = 60.0
 """For a submitted role to report; its process runs already."""
 LISTEN_TIMEOUT_SECS = 300.0
@@ -34,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Lookout:
-    """Hears of Dask workers that are lost, looks at the cluster now and then, and takes note of what became of roles."""
+    """Notices lost Dask workers, looks at the cluster now and then, and records the state of each role."""
 
     def __init__(
         self,

@@ -13,8 +13,6 @@ from distributed import Client
 
 from psflow.ps_runtime.protocol.message import Life
 
-__all__ = ["LossMessages", "receiving", "take_loss"]
-
 _inboxes: dict[str, SimpleQueue[Life]] = {}
 """Of the ps that run in this process, by the topic of their job's events."""
 

@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from distributed import Client
 
-from psflow.ps_runtime.cluster.lives import Loss
+from psflow.ps_runtime.cluster.incarnations import Loss
 from psflow.ps_runtime.cluster.loss_messages import LossMessages
 from psflow.ps_runtime.cluster.missing_workers import num_missing
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.protocol.message import Life
 from psflow.ps_runtime.roles.events import RoleLost, WorkersMissing
 from psflow.ps_runtime.specs.roles import Role, RoleId
-
-__all__ = ["LossReports"]
 
 PS_0 = RoleId(Role.PS, 0)
 

@@ -13,8 +13,6 @@ from psflow.ps_runtime.cluster.connecting import is_own_cluster
 from psflow.ps_runtime.cluster.presence import Presence
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
-__all__ = ["MemoryKills"]
-
 TOPIC = "worker-restart-memory"
 """Of Dask's events: a nanny tells the scheduler, then it has the process end."""
 END_SECS = 30.0

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
-__all__ = ["num_missing", "roles_to_begin", "shortage", "slots_needed"]
-
 
 def slots_needed(roles: Sequence[RoleId], min_workers: int | None) -> int:
     """Return how many slots a job needs to begin.

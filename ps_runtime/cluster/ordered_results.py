@@ -9,7 +9,8 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from distributed import Client, Future, KilledWorker, wait
+from distributed import Client as Client  # those above this room may not import Dask
+from distributed import Future, KilledWorker, wait
 
 from psflow.ps_runtime.cluster.connecting import warn_of_tls
 from psflow.ps_runtime.cluster.failures import scheduler_loss
@@ -17,9 +18,6 @@ from psflow.ps_runtime.cluster.fetching import fetched
 from psflow.ps_runtime.cluster.slots import Slots
 from psflow.ps_runtime.errors import PsflowError, StoppedError, UsageError
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
-
-__all__ = ["Client", "WorkersLostError", "check_client", "ordered_results"]
-
 
 LOOK_SECS = 0.5
 """For a task to end, before somebody looks whether the cluster has workers."""

@@ -11,8 +11,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from distributed import Security
 
-__all__ = ["is_own", "is_pem", "new_pem", "own_security", "security_of"]
-
 ROLES = ("client", "scheduler", "worker")
 NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "psflow-cluster")])
 CERTIFICATE = "-----BEGIN CERTIFICATE-----"

@@ -7,8 +7,6 @@ from contextlib import suppress
 
 import psutil
 
-__all__ = ["holder_of"]
-
 
 def holder_of(port: int) -> str:
     """Return in words which process listens at a port of this machine, and how to end it.

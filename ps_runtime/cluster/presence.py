@@ -9,10 +9,8 @@ from typing import Any
 
 from distributed import Client
 
-from psflow.ps_runtime.cluster.asking import SILENCE_SECS, put, silence
+from psflow.ps_runtime.cluster.scheduler_rpc import SILENCE_SECS, put, silence
 from psflow.ps_runtime.deadline import Deadline
-
-__all__ = ["Presence"]
 
 LOOK_SECS = 5.0
 """Between two questions."""

@@ -24,8 +24,6 @@ from psflow.ps_runtime.cluster.heartbeats import heartbeat_of
 from psflow.ps_runtime.cluster.silence import Action, Hang, RunningLife, Silence
 from psflow.ps_runtime.specs.roles import Role
 
-__all__ = ["LOOKS", "Probe"]
-
 LOOKS = 6
 """At the heartbeats of a role within the timeout, at least."""
 MISSED = 4

@@ -14,8 +14,6 @@ from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
 
-__all__ = ["Restarting", "SlotOf"]
-
 SlotOf = Callable[[RoleId], str | None]
 """Where a role begins again that has a place of its own; None while that is not free."""
 

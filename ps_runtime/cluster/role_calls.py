@@ -21,7 +21,6 @@ from distributed import Client, Future, wait
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission_lock, free_slots, look
-from psflow.ps_runtime.cluster.asking import put
 from psflow.ps_runtime.cluster.call_events import OPEN, call_event, ended, event_name, returned, running, started
 from psflow.ps_runtime.cluster.called_task import Surroundings, call_role
 from psflow.ps_runtime.cluster.event_barrier import arrivals
@@ -29,12 +28,11 @@ from psflow.ps_runtime.cluster.failures import root_cause, scheduler_loss
 from psflow.ps_runtime.cluster.host_addresses import is_of_this_machine, resolved
 from psflow.ps_runtime.cluster.memory_kills import MemoryKills
 from psflow.ps_runtime.cluster.presence import Presence
+from psflow.ps_runtime.cluster.scheduler_rpc import put
 from psflow.ps_runtime.deadline import ROLES_SECS, Deadline, stop_clock
 from psflow.ps_runtime.errors import RoleLostError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.shipping.pickles import pickled
 from psflow.ps_runtime.specs.roles import RoleId
-
-__all__ = ["RoleCall", "RoleCalls"]
 
 ADMISSION_TIMEOUT_SECS = 60.0
 START_TIMEOUT_SECS = 60.0

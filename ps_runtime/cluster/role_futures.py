@@ -17,9 +17,7 @@ from psflow.ps_runtime.errors import RoleFailedError, StoppedError, WaitTimeoutE
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.shipping.pickles import pickled
 from psflow.ps_runtime.specs.roles import RoleId
-from psflow.ps_runtime.transport.address import Address
-
-__all__ = ["OnOutcome", "RoleFutures"]
+from psflow.ps_runtime.transport.listeners import Address
 
 RESULT_TIMEOUT_SECS = 30.0
 """For fetching the report of a role that has ended."""

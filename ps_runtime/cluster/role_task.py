@@ -14,10 +14,10 @@ from distributed.core import Status
 
 from psflow.ps_runtime.checkpoint.owner_mark import job_mark
 from psflow.ps_runtime.client.shard_client import Dial
-from psflow.ps_runtime.cluster.departure import Departure, departure_of
+from psflow.ps_runtime.cluster.fast_exit import leave_quickly
 from psflow.ps_runtime.cluster.fencing import SchedulerFence
+from psflow.ps_runtime.cluster.graceful_shutdown import Departure, departure_of
 from psflow.ps_runtime.cluster.heartbeats import pulse_shown
-from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.cluster.loss_messages import receiving
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
 from psflow.ps_runtime.errors import StoppedError, TransportError
@@ -25,20 +25,17 @@ from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.chief import run_chief
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.evaluator import run_evaluator
-from psflow.ps_runtime.roles.event_codec import encode_event
+from psflow.ps_runtime.roles.event_codec import encode_event, told_logs
 from psflow.ps_runtime.roles.events import RoleEnded, RoleLeaving, RoleStarted
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.ps_runtime.roles.logs import told_logs
 from psflow.ps_runtime.roles.ps import run_ps
 from psflow.ps_runtime.roles.trainer import run_worker, train
 from psflow.ps_runtime.shipping.pickles import unpickled
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.task_facts import TaskFacts
-from psflow.ps_runtime.transport.address import Address
 from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.connecting import connect
-
-__all__ = ["Liveness", "run_role"]
+from psflow.ps_runtime.transport.listeners import Address
 
 
 class _Unlogged(logging.Filter):

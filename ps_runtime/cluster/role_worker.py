@@ -13,8 +13,6 @@ from psflow.ps_runtime.roles.event_codec import decode_event
 from psflow.ps_runtime.roles.events import Event
 from psflow.ps_runtime.roles.trainer import Drive, train
 
-__all__ = ["FINISHED", "LeadingScheduler", "Refusal", "RoleWorker"]
-
 FINISHED = "psflow-finished"
 FAILED = "psflow-failed: "
 REMOVED = frozenset({"scheduler-remove-worker", "worker-heartbeat-missing"})
@@ -36,7 +34,7 @@ class Refusal:
 
 
 class LeadingScheduler(ClosedScheduler):
-    """The scheduler in the process of the chief: tells those who join what it leads, and all in the end how it ended."""
+    """The scheduler in the chief's process: tells joining processes which job it runs, and all of them how it ended."""
 
     def __init__(self, *, description: dict[str, Any], **options: Any) -> None:
         super().__init__(**options)

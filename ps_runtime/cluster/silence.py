@@ -13,9 +13,6 @@ from typing import Literal, NamedTuple
 
 from psflow.ps_runtime.specs.roles import RoleId
 
-__all__ = ["Action", "Hang", "Heartbeat", "RunningLife", "Silence"]
-
-
 Action = Literal["answer", "serve"]
 """What a role does not do that hangs: its process is silent, or only the thread that serves."""
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from distributed import Client
 
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster.asking import ask
+from psflow.ps_runtime.cluster.scheduler_rpc import ask
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import WaitTimeoutError
-
-__all__ = ["Slots"]
 
 AHEAD = 4
 """Tasks that are submitted for each slot: one runs, the others keep it busy until somebody looks, if they are small."""

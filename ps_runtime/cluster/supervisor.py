@@ -31,8 +31,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, assert_never
 
+from psflow.ps_runtime.cluster.incarnations import NOT_NEEDED, Loss, RoleLife, RoleState, UserFault, too_many_losses
 from psflow.ps_runtime.cluster.lateness import SAVING, Lateness
-from psflow.ps_runtime.cluster.lives import NOT_NEEDED, Loss, RoleLife, RoleState, UserFault, too_many_losses
 from psflow.ps_runtime.cluster.silence import RunningLife
 from psflow.ps_runtime.errors import (
     InterruptedLoopError,
@@ -43,8 +43,6 @@ from psflow.ps_runtime.errors import (
     WaitTimeoutError,
 )
 from psflow.ps_runtime.specs.roles import Role, RoleId
-
-__all__ = ["Supervisor"]
 
 
 class Supervisor:

@@ -11,8 +11,6 @@ from typing import Any
 
 from distributed import get_worker
 
-__all__ = ["this_worker", "worker_facts"]
-
 
 def worker_facts(mark: str) -> dict[str, Any]:
     """Return facts of the machine of this process. Sent to a Dask worker by ``psflow doctor``."""

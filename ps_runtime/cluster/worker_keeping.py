@@ -14,8 +14,6 @@ from tornado.ioloop import PeriodicCallback
 
 from psflow.ps_runtime.cluster.failures import with_causes
 
-__all__ = ["KEEPS_NANNIES", "keep_workers", "want_no_workers"]
-
 KEEPS_NANNIES = {"distributed.deploy.lost-worker-timeout": "1 day"}
 """As Dask's configuration: no nanny that is just starting its process again is taken for one that has given up."""
 LOOK_SECS = 1.0

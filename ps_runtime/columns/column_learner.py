@@ -27,7 +27,7 @@ from psflow.ps_runtime.columns.features import (
 )
 from psflow.ps_runtime.columns.intents import Becomes, Intent
 from psflow.ps_runtime.columns.lists import values_of
-from psflow.ps_runtime.columns.lookalikes import Lookalikes
+from psflow.ps_runtime.columns.near_numeric import Lookalikes
 from psflow.ps_runtime.columns.options import as_word
 from psflow.ps_runtime.columns.reading import Column, split_type
 from psflow.ps_runtime.columns.statistics import Moments, Range, Reservoir, ValueCounts
@@ -36,8 +36,6 @@ from psflow.ps_runtime.errors import CellError, InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["ColumnLearner"]
 
 LARGEST_EXACT = 2**24
 """Up to it, float32 holds each whole number."""

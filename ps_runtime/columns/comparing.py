@@ -12,8 +12,6 @@ from psflow.ps_runtime.columns.features import Feature, Group, singles
 from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.reading import NUMBERS, Column, fits
 
-__all__ = ["column_differences", "cross_differences", "feature_differences", "label_differences"]
-
 CONFIGURED = {"members": "columns", "num_buckets": "hash_buckets", "limit": "num_ids"} | {
     key: key for key in ("admit_after", "expire_after_steps")
 }

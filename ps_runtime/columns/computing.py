@@ -33,8 +33,6 @@ from psflow.ps_runtime.errors import CellError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["bucket_ids", "compute", "hashed_ids", "word_ids"]
-
 BLOCK_ROWS = 16_384
 """Rows of a matrix that are written column by column: few enough to stay in the cache until the last column."""
 

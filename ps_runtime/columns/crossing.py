@@ -16,8 +16,6 @@ from psflow.ps_runtime.columns.row_lifetime import UNLIMITED, RowLifetime, lifet
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.keys import Key
 
-__all__ = ["Cross", "CrossOptions", "combination_ids", "crosses_of", "crossing_ids"]
-
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 """The constants of SplitMix64."""

@@ -27,8 +27,6 @@ from psflow.ps_runtime.columns.features import (
 from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.reading import Column
 
-__all__ = ["cross_line", "feature_lines", "label_line", "shown"]
-
 MAX_SHOWN = 10
 
 

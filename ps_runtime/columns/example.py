@@ -26,8 +26,6 @@ from psflow.ps_runtime.columns.features import (
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.columns.reading import Column
 
-__all__ = ["Value", "example_record"]
-
 Value = bool | int | float | str | list[float] | list[bool | int | float | str]
 
 DAY = "2026-01-31"

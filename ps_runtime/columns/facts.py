@@ -32,19 +32,6 @@ from psflow.ps_runtime.columns.reading import Column, split_type
 from psflow.ps_runtime.columns.row_lifetime import RowLifetime
 from psflow.ps_runtime.errors import InputError
 
-__all__ = [
-    "column_facts",
-    "column_from",
-    "cross_facts",
-    "cross_from",
-    "feature_facts",
-    "feature_from",
-    "label_facts",
-    "label_from",
-    "raw_facts",
-    "raw_from",
-]
-
 T = TypeVar("T")
 
 

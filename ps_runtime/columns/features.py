@@ -12,30 +12,6 @@ from psflow.ps_runtime.columns.row_lifetime import UNLIMITED, RowLifetime
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Array",
-    "BucketIds",
-    "Feature",
-    "FeatureSpec",
-    "Group",
-    "HashIds",
-    "IdentityIds",
-    "IsBlank",
-    "LogOnePlus",
-    "ManyIds",
-    "MinMax",
-    "Normalizer",
-    "Number",
-    "OneId",
-    "Scalar",
-    "Single",
-    "Standard",
-    "ValueWeights",
-    "VocabularyIds",
-    "singles",
-    "spec_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class FeatureSpec:

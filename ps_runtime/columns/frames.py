@@ -15,8 +15,6 @@ from psflow.ps_runtime.errors import CellError, InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["table_of"]
-
 KINDS = {
     "int64": "number",
     "float32": "number",

@@ -8,8 +8,6 @@ from typing import Literal
 
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 
-__all__ = ["Groups", "members_of"]
-
 Groups = Mapping[str, Sequence[str] | Literal["numeric"]]
 """Of each group its members, or ``numeric``: all numbers that are in no other group."""
 

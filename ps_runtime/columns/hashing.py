@@ -8,8 +8,6 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["hash_ids"]
-
 DIGEST_BYTES = 8
 
 

@@ -12,8 +12,6 @@ from psflow.ps_runtime.columns.raw import RawColumn, is_list
 from psflow.ps_runtime.columns.reading import NUMBERS, split_type
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 
-__all__ = ["Becomes", "Intent", "intend"]
-
 NUMBER_OPTIONS = ("number", *NUMBERS)
 DATES = ("date", "timestamp")
 WHOLE = re.compile("0|-?[1-9][0-9]*")

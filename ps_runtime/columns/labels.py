@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.computing import word_ids
 from psflow.ps_runtime.columns.features import FeatureSpec, Standard
-from psflow.ps_runtime.columns.lookalikes import Lookalikes
+from psflow.ps_runtime.columns.near_numeric import Lookalikes
 from psflow.ps_runtime.columns.options import LabelOptions
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.reading import NUMBERS, Column, read_column
@@ -22,8 +22,6 @@ from psflow.ps_runtime.errors import CellError, InputError, UsageError, did_you_
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["Label", "LabelLearner", "weights_of"]
 
 LARGEST_WHOLE = 2.0**53
 """Beyond it, each float64 is whole."""

@@ -22,8 +22,6 @@ from psflow.ps_runtime.errors import CellError, InputError, UsageError, did_you_
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Learner"]
-
 T = TypeVar("T")
 
 

@@ -12,8 +12,6 @@ from psflow.ps_runtime.errors import CellError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CellValues", "split_cells", "values_of"]
-
 
 class CellValues(NamedTuple):
     """The values of the cells of a column, one after the other."""

@@ -14,8 +14,6 @@ from psflow.ps_runtime.columns.row_lifetime import RowLifetime, lifetime_faults
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.keys import Key
 
-__all__ = ["MAX_NUMBER", "MAX_WORDS", "ColumnOptions", "LabelOptions", "Quantiles", "as_word"]
-
 MAX_WORDS = 100_000
 """The most words that a vocabulary has."""
 

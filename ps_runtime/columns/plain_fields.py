@@ -13,8 +13,6 @@ import numpy as np
 
 from psflow.ps_runtime.errors import ArgumentTypeError
 
-__all__ = ["keep_plain_fields"]
-
 WORDS: Mapping[Any, tuple[str, str]] = types.MappingProxyType(
     {
         bool: ("true or false", "truths"),

@@ -51,8 +51,6 @@ from psflow.ps_runtime.columns.values import blank_rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Preprocessing"]
-
 
 @dataclass(frozen=True)
 class Preprocessing:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["TYPES", "RawColumn", "is_list"]
-
 TYPES = ("int64", "float32", "float64", "string", "bool", "date", "timestamp")
 """The types of one value. A date is a day, a timestamp has microseconds and no zone."""
 

@@ -13,20 +13,6 @@ from psflow.ps_runtime.columns.raw import TYPES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "LIST",
-    "LISTS",
-    "arrow_type",
-    "as_list",
-    "cast_values",
-    "faults_in",
-    "first_fault",
-    "is_raw_type",
-    "is_stored_as",
-    "raw_type",
-    "wider_type",
-]
-
 NUMBERS = ("int64", "float32", "float64")
 """Each can hold the values of those before it, up to a size that a cast checks."""
 ARRAY = re.compile(r"(\w+)\[(\d{1,9})\]")
@@ -191,7 +177,7 @@ def first_fault(length: int, attempt: Callable[[int], object]) -> int:
 
 
 def faults_in(start: int, stop: int, attempt: Callable[[int, int], object]) -> Iterator[int]:
-    """Yield which of the things ``[start, stop)`` are at fault, in order, by attempts that are made with some in a row."""
+    """Yield which items of ``[start, stop)`` fail, in order; tries runs of items at once."""
     import pyarrow as pa
 
     try:

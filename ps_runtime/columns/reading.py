@@ -17,18 +17,6 @@ from psflow.ps_runtime.errors import CellError, InputError, did_you_mean
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "EXPECTED",
-    "NUMBERS",
-    "Column",
-    "convert",
-    "fits",
-    "raw_type_of",
-    "read_column",
-    "read_columns",
-    "split_type",
-]
-
 NUMBERS = ("int64", "float32", "float64")
 
 EXPECTED = {

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-__all__ = ["MAX_COUNT", "UNLIMITED", "RowLifetime", "lifetime_faults"]
-
 MAX_COUNT = 2**62
 
 

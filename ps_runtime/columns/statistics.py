@@ -17,8 +17,6 @@ from psflow.ps_runtime.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MAX_WORD_LENGTH", "RESERVOIR_SIZE", "Moments", "Range", "Reservoir", "ValueCounts"]
-
 RESERVOIR_SIZE = 100_000
 
 MAX_WORD_LENGTH = 1000

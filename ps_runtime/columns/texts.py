@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import InputError
 
-__all__ = ["decoded"]
-
 
 def decoded(values: NDArray[Any], what: str) -> NDArray[Any]:
     """Return values of which those that are bytes have become text; an array without bytes as it is.

@@ -12,8 +12,6 @@ from psflow.ps_runtime.columns.reading import convert
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["array_of", "blank_rows", "numbers_of", "unique_words"]
-
 MICROSECONDS_A_DAY = 86_400_000_000
 
 

@@ -12,26 +12,6 @@ from pathlib import Path
 
 from psflow.ps_runtime.errors import ConfigError
 
-__all__ = [
-    "HOW_TO_SET_HOME",
-    "bench_peer_python",
-    "check_prefect_home",
-    "child_environment",
-    "environment",
-    "glibc_tunable",
-    "inherited_auth_string",
-    "inherited_scratch",
-    "mlflow_tracking_uri",
-    "prefect_api_url",
-    "prefect_home",
-    "prepare_environment",
-    "scratch_settings",
-    "server_auth",
-    "temporary_home",
-    "tf_config",
-    "tf_config_settings",
-]
-
 TELEMETRY_OFF = {
     "DO_NOT_TRACK": "true",  # Prefect takes 1 as well, MLflow does not
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,7 +13,21 @@ import yaml
 
 from psflow.ps_runtime.errors import ConfigError
 
-__all__ = ["COMMAND_LINE", "Origin", "Settings", "dump", "inline", "is_override", "load", "parse"]
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted key and the value of everything that is no mapping, and of mappings that are empty.
+
+    Examples
+    --------
+    >>> dict(flat({"train": {"max_steps": 3}, "params": {}, "units": [64]}))
+    {'train.max_steps': 3, 'params': {}, 'units': [64]}
+    """
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
 
 MAX_FILE_BYTES = 1024 * 1024
 

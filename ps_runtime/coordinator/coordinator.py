@@ -19,8 +19,6 @@ from psflow.ps_runtime.specs.strategy import Strategy
 from psflow.ps_runtime.specs.task_facts import ClusterSpec
 from psflow.ps_runtime.specs.worker_context import check_not_within
 
-__all__ = ["CoordinatorMode", "run_distribute_coordinator"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any, assert_never
 
 from psflow.ps_runtime.client.shard_client import never_stop
+from psflow.ps_runtime.cluster.worker_process import JOIN_TIMEOUT_SECS
 from psflow.ps_runtime.coordinator.place import Place
 from psflow.ps_runtime.coordinator.program import Program
 from psflow.ps_runtime.coordinator.serving import meeting_place, serve
 from psflow.ps_runtime.errors import ConfigError
-from psflow.ps_runtime.estimator.by_hand import JOIN_TIMEOUT_SECS
 from psflow.ps_runtime.specs.cluster_task import TaskType
 from psflow.ps_runtime.specs.roles import Role, RoleId
-
-__all__ = ["run_independent"]
 
 
 def run_independent(program: Program, place: Place) -> Any:

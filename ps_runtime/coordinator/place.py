@@ -12,8 +12,6 @@ from psflow.ps_runtime.specs.cluster_task import ClusterTask, TaskType
 from psflow.ps_runtime.specs.task_facts import ClusterSpec
 from psflow.ps_runtime.specs.tf_config import Source, TfConfig, load_tf_config, tf_config_of
 
-__all__ = ["Place", "find_place"]
-
 ARGUMENTS = Source("run_distribute_coordinator", "task_type", "task_id")
 ENVIRONMENT = Source()
 ALONE = ({"type": "client"}, {"type": "client", "index": 0})

@@ -15,8 +15,6 @@ from psflow.ps_runtime.specs.cluster_task import TaskType
 from psflow.ps_runtime.specs.strategy import Strategy
 from psflow.ps_runtime.specs.worker_context import Barrier, WorkerContext, within
 
-__all__ = ["Function", "Program"]
-
 Function = Callable[[Strategy | None], Any]
 
 

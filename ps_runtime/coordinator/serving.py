@@ -6,10 +6,8 @@ from collections.abc import Callable
 
 from psflow.ps_runtime.coordinator.place import Place
 from psflow.ps_runtime.errors import ConfigError
-from psflow.ps_runtime.estimator.by_hand import serve_by_hand
-from psflow.ps_runtime.specs.directories import absolute
-
-__all__ = ["meeting_place", "serve"]
+from psflow.ps_runtime.estimator.manual_cluster import serve_by_hand
+from psflow.ps_runtime.specs.run_config import absolute
 
 
 def serve(place: Place, timeout_secs: float, check: Callable[[], None]) -> None:

@@ -19,8 +19,6 @@ from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.specs.cluster_task import TaskType
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
-__all__ = ["run_standalone", "tasks_of"]
-
 
 def run_standalone(program: Program, place: Place, client: Client | None) -> Any:
     """Have each task call its function; return what `worker_fn` returns where this process calls it for all. Blocks.

@@ -14,20 +14,6 @@ from psflow.ps_runtime.data.object_arrays import plain_objects
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import ArraySpec
 
-__all__ = [
-    "Array",
-    "Columns",
-    "array_of",
-    "array_specs",
-    "as_bytes",
-    "digest_of",
-    "map_columns",
-    "named_arrays",
-    "num_rows",
-    "plain_arrays",
-    "zeros_of",
-]
-
 Array = NDArray[Any]
 Columns = Array | dict[str, Array]
 

@@ -16,9 +16,7 @@ from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.libsvm import LibSvmText
 from psflow.ps_runtime.record_files.libsvm_lines import FEATURES
 from psflow.ps_runtime.record_files.partitions import partition_cells, with_folders_above
-from psflow.ps_runtime.specs.text_reading import LibSvmReading, TextReading
-
-__all__ = ["as_in_training", "in_folders_of_training"]
+from psflow.ps_runtime.specs.input import LibSvmReading, TextReading
 
 OPTIONS = frozenset({"column_names", "na_values", "encoding"})
 

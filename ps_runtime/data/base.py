@@ -10,8 +10,6 @@ from typing import Any, ClassVar, Self
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.record_input import RecordInput
 
-__all__ = ["Format"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Format(ABC):

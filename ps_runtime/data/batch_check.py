@@ -11,8 +11,6 @@ import numpy as np
 from psflow.ps_runtime.data.arrays import Columns, plain_arrays
 from psflow.ps_runtime.errors import InputError, LabelError
 
-__all__ = ["Batch", "batch_named", "check_batch", "checked_batch", "is_features", "kind_of"]
-
 Batch = tuple[Columns, Columns | None]
 
 

@@ -20,8 +20,6 @@ from psflow.ps_runtime.data.arrays import Array, Columns, as_bytes, is_plain, na
 from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.specs.layout import ALIGNMENT_BYTES
 
-__all__ = ["decode_batch", "encode_batch"]
-
 LENGTH = struct.Struct("<I")
 MAX_HEADER_BYTES = 1024 * 1024
 MAX_DTYPE_CHARS = 16

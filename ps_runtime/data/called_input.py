@@ -7,8 +7,6 @@ from typing import Any
 
 from psflow.ps_runtime.errors import InputError
 
-__all__ = ["CalledInput"]
-
 
 class CalledInput:
     """What an input_fn has returned, as an input_fn without arguments: each call reads it from its start.

@@ -32,8 +32,6 @@ from psflow.ps_runtime.data.zipping import zipped
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema, Scaling
 
-__all__ = ["MATRIX", "Dataset"]
-
 
 @dataclass(frozen=True, eq=False)
 class Dataset(Transformations, KnownInput):

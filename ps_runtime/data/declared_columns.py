@@ -11,8 +11,6 @@ from psflow.ps_runtime.errors import did_you_mean
 from psflow.ps_runtime.specs.schema import MATRIX
 from psflow.ps_runtime.specs.schema_enforcement import id_fault
 
-__all__ = ["faults_of_column_names", "faults_of_ids"]
-
 
 def faults_of_column_names(columns: tuple[str, ...], features: Columns) -> list[str]:
     """Return what is wrong with the names of the columns of the matrix."""

@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.data.base import Format
-from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.scale import UNIT, ScaleRange, scaling_to
 from psflow.ps_runtime.errors import InputError, did_you_mean
 from psflow.ps_runtime.keys import Key
-
-__all__ = ["SPLITS", "Digits", "read_digits"]
+from psflow.ps_runtime.specs.schema import MATRIX
 
 SPLITS = ("train", "test", "all")
 NUM_TEST = (36, 36, 35, 37, 36, 37, 36, 36, 35, 36)

@@ -15,17 +15,6 @@ import numpy as np
 from psflow.ps_runtime.data.nests import call_with, leaves, map_nest, owned, stacked
 from psflow.ps_runtime.data.ordered_map import ordered_map
 
-__all__ = [
-    "Address",
-    "Batched",
-    "Concatenated",
-    "Elements",
-    "Enumerated",
-    "Mapped",
-    "Rows",
-    "Zipped",
-]
-
 
 class Address(NamedTuple):
     """Which element of which pass over a data set; both from 0."""

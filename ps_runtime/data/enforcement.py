@@ -19,13 +19,11 @@ from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, InputSchema
 from psflow.ps_runtime.specs.schema_enforcement import enforce_features, missing_faults, scale_features
 
-__all__ = ["Enforcement", "check_repeatable", "schema_of", "unused_sentence"]
-
 MAX_NAMES = 10
 """Of those that a sentence lists."""
 Batch = tuple[Columns, Columns | None]
 Reads = Callable[[Columns, Columns | None, InputSchema, str], InputSchema]
-"""Returns what a model reads of an input; see `psflow.ps_runtime.model.mode_reads.ModeReads`."""
+"""Returns what a model reads of an input; see `psflow.ps_runtime.model.calls.mode_reads.ModeReads`."""
 
 
 def schema_of(features: Columns, labels: Columns | None) -> InputSchema:
@@ -59,7 +57,7 @@ def unused_sentence(where: str, names: Sequence[str], who: str = "the model") ->
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """Brings an input into the form that a trained model reads: its features by name, their order, dtypes and scaling."""
+    """Brings an input into the form that a trained model reads: features by name, order, dtypes, scaling."""
 
     schema: InputSchema | None = None
     where: str = "the input"

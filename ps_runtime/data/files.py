@@ -16,8 +16,6 @@ from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.redaction import shown_path, without_secrets
 from psflow.ps_runtime.specs.schema_enforcement import listed_names, missing_faults
 
-__all__ = ["MAX_FILE_BYTES", "check_file", "chosen_names", "left_over", "one_batch", "read_file"]
-
 MAX_FILE_BYTES = 4 * 1024**3
 """A data set lives in memory; a larger file belongs behind a generator."""
 ONE_FILE = "expected one file; formats of record files, such as parquet, take folders and globs"

@@ -17,8 +17,6 @@ from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["FORMATS", "open_dataset"]
-
 FORMATS: Mapping[str, type[Format]] = MappingProxyType(
     {
         "digits": Digits,

@@ -10,8 +10,6 @@ import numpy as np
 from psflow.ps_runtime.data.arrays import Array, array_of
 from psflow.ps_runtime.errors import InputError
 
-__all__ = ["arrays_of", "integers", "rows_of"]
-
 
 def arrays_of(method: str, tensors: Any) -> Any:
     """Return a nest of array-likes as one of arrays; `method` is what error texts call who was given them.

@@ -16,15 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.data.base import Format
-from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.files import MAX_FILE_BYTES, one_batch, read_file
 from psflow.ps_runtime.data.non_finite import Source
 from psflow.ps_runtime.data.scale import UNIT, ScaleRange, scaling_to
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.redaction import shown_path
-
-__all__ = ["Idx", "read_idx"]
+from psflow.ps_runtime.specs.schema import MATRIX
 
 GZIP_MAGIC = b"\x1f\x8b"
 UNSIGNED_BYTE = 0x08

@@ -27,8 +27,6 @@ from psflow.ps_runtime.errors import InputError, UsageError, did_you_mean
 from psflow.ps_runtime.specs.arguments import GIVE_A_FUNCTION
 from psflow.ps_runtime.specs.input import MAX_EPOCHS
 
-__all__ = ["InputContext", "call_input_fn", "open_input"]
-
 NOTHING_TO_ENFORCE = Enforcement()
 
 EXPECTED = (

@@ -23,17 +23,6 @@ from psflow.ps_runtime.record_files.scan import Scan
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "InputScan",
-    "faulty_rows",
-    "invalid_cells",
-    "kept_of_part",
-    "kept_rows",
-    "located",
-    "scan_input",
-    "source_of",
-]
-
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_LABELS = 10_000
 """More numbers are no classes."""

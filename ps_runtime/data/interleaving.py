@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["interleaved"]
-
 
 def interleaved(sources: Iterator[Iterator[Any]], cycle_length: int, block_length: int) -> Iterator[Any]:
     """Yield the elements of iterators, `block_length` in a row of each of `cycle_length` that are open, in turn.

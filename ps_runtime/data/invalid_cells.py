@@ -16,17 +16,6 @@ from psflow.ps_runtime.record_files.base import NAME_OF_COLUMN, InvalidValues
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "ALL_VALID",
-    "INVALID",
-    "INVALID_POLICIES",
-    "CountedCells",
-    "Invalid",
-    "InvalidCells",
-    "InvalidColumn",
-    "rows_with_invalid",
-]
-
 Invalid = Literal["error", "missing", "drop"]
 """What becomes of cells that are not of the type of their column: refused, blank, or left out with their rows."""
 

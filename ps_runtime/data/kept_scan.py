@@ -16,8 +16,6 @@ from psflow.ps_runtime.specs.schema import InputSchema
 if TYPE_CHECKING:
     from psflow.ps_runtime.data.record_input import RecordInput
 
-__all__ = ["EarlierScan", "FlowScan", "KeptScan"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -12,8 +12,6 @@ from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["LazyBatches"]
-
 FIRST = Address(0, 0)
 
 

@@ -32,8 +32,6 @@ from psflow.ps_runtime.data.transformations import (
 )
 from psflow.ps_runtime.errors import InputError
 
-__all__ = ["LazyDataset"]
-
 
 @dataclass(frozen=True, eq=False)
 class LazyDataset(Transformations):

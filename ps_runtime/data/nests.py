@@ -11,8 +11,6 @@ import numpy as np
 from psflow.ps_runtime.data.user_code import misfit, user_error
 from psflow.ps_runtime.errors import InputError, PsflowError
 
-__all__ = ["call_with", "leaves", "map_nest", "owned", "stacked"]
-
 NUMBERS, INTEGERS = "biuf", "biu"
 """Kinds of numpy dtypes, booleans among them."""
 

@@ -14,20 +14,6 @@ from psflow.ps_runtime.data.arrays import Array, Columns, named_arrays, num_rows
 from psflow.ps_runtime.errors import InputError, did_you_mean
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = [
-    "ALL_FINITE",
-    "NON_FINITE",
-    "POLICIES",
-    "UNKNOWN",
-    "NonFinite",
-    "NonFiniteCells",
-    "NonFiniteColumn",
-    "RefusedCellsError",
-    "Source",
-    "non_finite_cells",
-    "policy_faults",
-]
-
 NonFinite = Literal["error", "drop", "keep"]
 """What becomes of rows with a blank, NaN or infinite cell: they are refused, left out, or given to the model."""
 

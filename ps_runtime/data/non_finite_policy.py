@@ -15,8 +15,6 @@ from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.non_finite import NonFinite, RefusedCellsError, Source, non_finite_cells
 from psflow.ps_runtime.errors import InputError
 
-__all__ = ["batches_with_policy", "dataset_with_policy"]
-
 logger = logging.getLogger(__name__)
 
 Batch = tuple[Columns, Columns | None]

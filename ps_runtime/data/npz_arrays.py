@@ -21,8 +21,6 @@ from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.redaction import shown_path
 
-__all__ = ["Npz", "read_npz"]
-
 SUFFIX = ".npy"
 HEADER_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 """Later versions exist for structured dtypes alone."""

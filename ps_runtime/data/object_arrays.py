@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["plain_objects"]
-
 BOOLEANS, NUMBERS, TEXTS = "booleans", "numbers", "texts"
 MISSING = ("NoneType", "NAType", "NaTType")
 """Types of what stands for a value that is not there, beside NaN."""

@@ -8,8 +8,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Never
 
-__all__ = ["ordered_map"]
-
 CALLS_PER_THREAD = 2
 """Under way or done and not taken yet: what bounds the memory."""
 

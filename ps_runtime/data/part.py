@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.number_kinds import is_number
+from psflow.ps_runtime.numeric import is_number
 from psflow.ps_runtime.tables.initial_rows import mix_bits
-
-__all__ = ["InputPart"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,6 @@ from datetime import timedelta
 
 from psflow.ps_runtime.deadline import Deadline
 
-__all__ = [
-    "CallProgress",
-    "LoggedProgress",
-    "ProgressWatcher",
-    "ScanProgress",
-    "watch_scan",
-    "watched_by",
-    "watched_call",
-]
-
 logger = logging.getLogger(__name__)
 
 LOG_EVERY_SECS = 10.0

@@ -36,8 +36,6 @@ from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Batching", "RecordDataset"]
-
 WINDOW_BYTES = 32 * 2**20
 """Of the features of the records that are in memory together, and shuffled among each other."""
 WINDOWS_KEPT = 2

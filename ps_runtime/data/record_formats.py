@@ -29,8 +29,6 @@ from psflow.ps_runtime.record_files.scan import MAX_COLUMNS
 
 TEXT_OPTIONS = ("delimiter", "column_names", "na_values", "encoding")
 
-__all__ = ["ArrowInput", "Csv", "JsonLinesInput", "LibSvm", "ParquetInput", "RecordFiles", "Tsv"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RecordFiles(Format):

@@ -32,11 +32,9 @@ from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.libsvm import LibSvmText
 from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.record_files.scan import MAX_COLUMNS, Scan, column_names
+from psflow.ps_runtime.specs.input import LibSvmReading, TextReading
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
-from psflow.ps_runtime.specs.text_reading import LibSvmReading, TextReading
-
-__all__ = ["IndexedRecords", "RecordInput"]
 
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 """What pandas calls a column that is the index of a frame and has no name."""

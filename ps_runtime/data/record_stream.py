@@ -25,8 +25,6 @@ from psflow.ps_runtime.data.transformations import (
 from psflow.ps_runtime.data.user_code import misfit
 from psflow.ps_runtime.errors import InputError
 
-__all__ = ["RecordStream"]
-
 
 @dataclass(frozen=True, eq=False)
 class RecordStream(Transformations):

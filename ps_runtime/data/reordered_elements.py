@@ -10,8 +10,6 @@ from typing import Any
 from psflow.ps_runtime.data.elements import Address, Elements
 from psflow.ps_runtime.data.shuffle_order import shuffled_window
 
-__all__ = ["Part", "Repeated", "Shuffled"]
-
 
 @dataclass(frozen=True, eq=False)
 class Reordered(Elements):

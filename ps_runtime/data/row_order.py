@@ -15,8 +15,6 @@ from psflow.ps_runtime.data.splittable import is_int
 if TYPE_CHECKING:
     from psflow.ps_runtime.data.lazy_dataset import LazyDataset
 
-__all__ = ["AS_STORED", "RowOrder"]
-
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:

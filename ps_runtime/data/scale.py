@@ -10,8 +10,6 @@ from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.specs.schema import Scaling
 
-__all__ = ["UNIT", "ScaleRange", "scaling_to"]
-
 ScaleRange = Annotated[
     Sequence[float],
     Key(

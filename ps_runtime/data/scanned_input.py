@@ -19,10 +19,8 @@ from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.record_files.files import DataFile
 from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.sealed import seal, unseal
+from psflow.ps_runtime.specs.input import LibSvmReading, TextReading
 from psflow.ps_runtime.specs.schema import InputSchema
-from psflow.ps_runtime.specs.text_reading import LibSvmReading, TextReading
-
-__all__ = ["Asked", "ScannedInput", "digest_of", "model_digest"]
 
 
 @dataclass(frozen=True, slots=True)

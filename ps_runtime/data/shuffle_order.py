@@ -7,8 +7,6 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["shuffled_rows", "shuffled_window"]
-
 NUM_WINDOWS_KEPT = 3
 """Around the end of an epoch the workers read two; a third spares requeued ranges a recomputation."""
 

@@ -12,8 +12,6 @@ from psflow.ps_runtime.data.invalid_cells import ALL_VALID, InvalidCells
 from psflow.ps_runtime.data.non_finite import NonFiniteCells, Source
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["KnownInput", "SplittableInput", "batching_faults", "is_int"]
-
 
 class SplittableInput(ABC):
     """Records by number, of which psflow deals out ranges: each one is used once an epoch over all workers.

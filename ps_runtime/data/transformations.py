@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.data.lazy_dataset import LazyDataset
     from psflow.ps_runtime.data.record_stream import RecordStream
 
-__all__ = [
-    "Transformations",
-    "check_at_least",
-    "check_callable",
-    "check_flag",
-    "check_other",
-    "check_seed",
-    "passes_of",
-]
-
 
 class Transformations(ABC):
     """A data set of elements: records before `batch`, batches after it. Each method returns a new one.

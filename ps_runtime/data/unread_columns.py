@@ -10,8 +10,6 @@ from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["learn_what_is_read"]
-
 
 def learn_what_is_read(
     given: RecordInput, non_finite: NonFinite, where: str, read_of: Callable[[InputSchema], InputSchema]

@@ -14,8 +14,6 @@ from psflow.ps_runtime.data.called_input import CalledInput
 from psflow.ps_runtime.errors import PsflowError, UsageError
 from psflow.ps_runtime.redaction import shown_file
 
-__all__ = ["misfit", "user_code", "user_error"]
-
 
 @contextmanager
 def user_code(function: Callable[..., Any], error: type[UsageError], when: str) -> Iterator[None]:

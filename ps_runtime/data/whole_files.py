@@ -20,8 +20,6 @@ from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.record_files.scan import Scan
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema
 
-__all__ = ["whole_dataset"]
-
 
 def whole_dataset(given: RecordInput, schema: InputSchema, where: str, *, needs_labels: bool) -> Dataset:
     """Return all records of some files.

@@ -10,8 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Part", "Window", "WindowOrder"]
-
 NUM_EPOCHS_KEPT = 2
 """Around the end of an epoch the workers read two."""
 

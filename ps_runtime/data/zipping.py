@@ -9,8 +9,6 @@ from psflow.ps_runtime.data.record_stream import RecordStream
 from psflow.ps_runtime.data.transformations import Transformations
 from psflow.ps_runtime.errors import InputError
 
-__all__ = ["zipped"]
-
 
 def zipped(data_sets: tuple[Any, ...]) -> LazyDataset | RecordStream:
     """Return tuples of an element of each; see `Dataset.zip`."""

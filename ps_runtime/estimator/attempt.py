@@ -16,16 +16,15 @@ from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord
 from psflow.ps_runtime.checkpoint.records import FinishedMarker, clear_finished, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import LostDirectoryError, ModelDirError, PsflowError, UsageError
-from psflow.ps_runtime.estimator.fork import FORKED_FROM, Fork
+from psflow.ps_runtime.estimator.eval_metrics import apply_saver_hook, check_early_stopping, check_waiters
 from psflow.ps_runtime.estimator.local import run_local
-from psflow.ps_runtime.estimator.model_dir import check_local, check_model_dir, lost_job
-from psflow.ps_runtime.estimator.planned_hooks import apply_saver_hook, check_early_stopping, check_waiters
+from psflow.ps_runtime.estimator.model_dir import FORKED_FROM, Fork, check_local, check_model_dir, lost_job
 from psflow.ps_runtime.estimator.planning import JobPlan, plan_job
+from psflow.ps_runtime.estimator.prediction.predictions import schema_to_predict
 from psflow.ps_runtime.estimator.warm_start import plan_warm_start
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
-from psflow.ps_runtime.estimator.zero_row import schema_to_predict
-from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.export_bundle import ModelWriter
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.export.bundle import ModelWriter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.training import EvalSpecs, TrainSpec, all_eval_specs, best_steps
 from psflow.ps_runtime.model.warm_start import WarmStart
@@ -36,8 +35,6 @@ from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.worker_context import check_task
 from psflow.ps_runtime.transport.connecting import transport_named
-
-__all__ = ["CODE_DIGEST", "COMPLETED_STEP", "ENDED_STEP", "FLOW_RUNS", "Attempt", "job_seed"]
 
 ENDED_STEP = "ended_step"
 """What job.json calls the step at which all roles of the last attempt came to their end."""

@@ -2,21 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
-from psflow.ps_runtime.errors import UsageError, did_you_mean
-from psflow.ps_runtime.estimator.arguments import check_name
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import ModelFnError, NoCheckpointError, UsageError, did_you_mean
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.scope import GLOBAL_STEP
+from psflow.ps_runtime.model.calls.values import ModelValues
 from psflow.ps_runtime.model.lookups import integer_ids
-from psflow.ps_runtime.model.scope import GLOBAL_STEP
-from psflow.ps_runtime.model.values import ModelValues
-from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
+from psflow.ps_runtime.specs.run_config import RunConfig, absolute
+from psflow.ps_runtime.specs.variables import TableSpec
 
-__all__ = ["table_rows", "variable_names", "variable_value"]
+
+def checked_config(
+    model_dir: str | os.PathLike[str] | None, config: RunConfig | None, params: Mapping[str, Any] | None
+) -> RunConfig:
+    """Return the settings of an Estimator, its model_dir among them; None stands for none.
+
+    Raises
+    ------
+    UsageError
+        If two different model_dirs are given, or an empty one, or none for a process of a cluster; an ArgumentTypeError
+        if an argument is of a wrong type.
+    """
+    if isinstance(model_dir, os.PathLike):
+        model_dir = os.fspath(model_dir)
+    faults = ArgumentFaults("Estimator: ")
+    faults.text("model_dir", model_dir)
+    if config is not None and not isinstance(config, RunConfig):
+        faults.add_type("config", "a RunConfig or None", config)
+    if params is not None and not isinstance(params, Mapping):
+        faults.add_type("params", "a mapping or None", params)
+    faults.raise_any()
+    config = RunConfig() if config is None else config
+    if model_dir is None and config.model_dir is None and config.cluster is not None:  # each would make one of its own
+        raise UsageError(
+            ("this process is one of a cluster, and no model_dir is given: give a directory that all processes see",)
+        )
+    if model_dir is None or model_dir == config.model_dir:
+        return config
+    if config.model_dir is not None:
+        raise UsageError(
+            (f"model_dir is {model_dir!r}, but that of config is {config.model_dir!r}; give only one of them",)
+        )
+    return config.replace(model_dir=model_dir)
+
+
+def check_params(caller: ModelCaller) -> None:
+    """Raise ModelFnError if there are hyper-parameters that model_fn does not take."""
+    if caller.params and not caller.takes_params:
+        names = ", ".join(map(str, caller.params))
+        raise ModelFnError((f"{caller.name} does not take the argument 'params', but params are given: {names}",))
+
+
+def checked_steps(steps: int | None) -> int | None:
+    """Return a number of steps, or None; UsageError if it is not greater than 0, or no whole number."""
+    faults = ArgumentFaults()
+    number = faults.steps("steps", steps)
+    faults.raise_any()
+    return number
+
+
+def checked_keys(predict_keys: Sequence[str] | None, yield_single_examples: bool) -> Sequence[str]:
+    """Return the names of predictions; none of them stands for all. ArgumentTypeError if one is another kind."""
+    faults = ArgumentFaults()
+    keys = faults.items("predict_keys", predict_keys, str, "str")
+    faults.flag("yield_single_examples", yield_single_examples)
+    faults.raise_any()
+    return keys
+
+
+def check_name(given: Any) -> None:
+    """Raise ArgumentTypeError if the name of a variable or a table is no str."""
+    faults = ArgumentFaults()
+    if not isinstance(given, str):
+        faults.add_type("name", "a str", given)
+    faults.raise_any()
+
+
+def check_texts(**arguments: Any) -> None:
+    """Raise ArgumentTypeError if one of the arguments is neither a str nor None."""
+    faults = ArgumentFaults()
+    for name, given in arguments.items():
+        faults.text(name, given)
+    faults.raise_any()
+
+
+def checkpoint_at(model_dir: str, checkpoint_path: str | None) -> tuple[CheckpointStore, int]:
+    """Return the store and the step of a checkpoint: that of `checkpoint_path`, or else the latest of `model_dir`.
+
+    Raises
+    ------
+    NoCheckpointError
+        If `model_dir` has no checkpoint, or `checkpoint_path` is no directory of one. It need not be there.
+    """
+    store = CheckpointStore(model_dir)
+    if checkpoint_path is None:
+        latest = store.latest()
+        if latest is None:
+            raise NoCheckpointError(model_dir, "there is no checkpoint yet; train first")
+        return store, latest
+    path = absolute(checkpoint_path).rstrip("/")
+    parent, _, name = path.rpartition("/checkpoints/")
+    digits = name.removeprefix("step_")
+    if not parent or not digits.isdecimal():
+        raise NoCheckpointError(checkpoint_path, "expected a directory such as MODEL_DIR/checkpoints/step_00001200")
+    step = int(digits)
+    return store if store.path(step) == path else CheckpointStore(parent), step
+
 
 MAX_WHOLE_TABLE_BYTES = 2**26
 

@@ -17,30 +17,33 @@ from psflow.ps_runtime.checkpoint.records import nothing_left
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.estimator.arguments import check_params, check_texts, checked_config, checked_keys, checked_steps
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.estimator.checkpoint_path import checkpoint_at
-from psflow.ps_runtime.estimator.checkpoint_values import table_rows, variable_names, variable_value
-from psflow.ps_runtime.estimator.predicting import opened_input, predicted_batches
-from psflow.ps_runtime.estimator.predictions import examples_of
+from psflow.ps_runtime.estimator.checkpoint_values import (
+    check_params,
+    check_texts,
+    checked_config,
+    checked_keys,
+    checked_steps,
+    checkpoint_at,
+    table_rows,
+    variable_names,
+    variable_value,
+)
+from psflow.ps_runtime.estimator.prediction.predictions import examples_of, opened_input, predicted_batches
 from psflow.ps_runtime.estimator.saved_model import check_arguments, receiver_fn_of, save_model
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings, warm_start_settings
-from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.calls.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import evaluate, read_values
-from psflow.ps_runtime.model.export_bundle import ModelWriter
-from psflow.ps_runtime.model.hooks import SessionRunHook, as_hooks
-from psflow.ps_runtime.model.listeners import CheckpointSaverListener
-from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
+from psflow.ps_runtime.model.export.bundle import ModelWriter
+from psflow.ps_runtime.model.export.receiver import ServingInputReceiverFn
+from psflow.ps_runtime.model.hooks.base import CheckpointSaverListener, SessionRunHook, as_hooks
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.training import TrainSpec
-from psflow.ps_runtime.specs.directories import absolute
-from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.run_config import RunConfig, absolute
 from psflow.ps_runtime.specs.schema import InputSchema
 
 if TYPE_CHECKING:
     from psflow.ps_runtime.cluster.ordered_results import Client
-
-__all__ = ["Estimator"]
 
 logger = logging.getLogger(__name__)
 

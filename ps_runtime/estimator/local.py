@@ -10,7 +10,7 @@ from typing import Any
 
 from psflow.ps_runtime.checkpoint.owner_mark import job_mark
 from psflow.ps_runtime.errors import StoppedError
-from psflow.ps_runtime.model.caller import BuiltModel
+from psflow.ps_runtime.model.calls.caller import BuiltModel
 from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.chief import Chief, open_chief
 from psflow.ps_runtime.roles.context import RoleContext
@@ -22,8 +22,6 @@ from psflow.ps_runtime.roles.trainer import train
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.in_process import InProcessServer
-
-__all__ = ["LocalJob", "open_local", "run_local"]
 
 STOP_SECS = 10.0
 

@@ -11,22 +11,24 @@ from typing import Any, Self
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.estimator.by_hand import run_by_hand
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.local import open_local
-from psflow.ps_runtime.model.hooks import Fetches, SessionRunHook, as_hooks
-from psflow.ps_runtime.model.listeners import CheckpointSaverListener
+from psflow.ps_runtime.estimator.manual_cluster import run_by_hand
+from psflow.ps_runtime.model.hooks.base import CheckpointSaverListener, Fetches, SessionRunHook, as_hooks
 from psflow.ps_runtime.model.training import TrainSpec
-from psflow.ps_runtime.roles.lent_session import BREAKS, LentSession, NextSession
 from psflow.ps_runtime.roles.session import MonitoredSession
+from psflow.ps_runtime.roles.session_handoff import BREAKS, LentSession, NextSession
 from psflow.ps_runtime.signals import sigterm_leaves
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
-from psflow.ps_runtime.specs.directories import absolute
-from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, SessionCreator, WorkerSessionCreator
-from psflow.ps_runtime.specs.worker_context import get_current_worker_context, within
-
-__all__ = ["MonitoredTrainingSession"]
+from psflow.ps_runtime.specs.run_config import absolute
+from psflow.ps_runtime.specs.worker_context import (
+    ChiefSessionCreator,
+    SessionCreator,
+    WorkerSessionCreator,
+    get_current_worker_context,
+    within,
+)
 
 
 class _Ended(StopIteration):

@@ -21,22 +21,19 @@ from psflow.ps_runtime.data.splittable import KnownInput, SplittableInput
 from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import InputError, LabelError, ModelFnError, UsageError
 from psflow.ps_runtime.model.best import is_better
-from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
+from psflow.ps_runtime.model.calls.caller import BuiltModel, ModelCaller
+from psflow.ps_runtime.model.calls.mode_reads import ModeReads, read_in_any_mode
+from psflow.ps_runtime.model.calls.values import ModelValues
 from psflow.ps_runtime.model.evaluation import as_numbers, batches_of, check_servable, first_rows
-from psflow.ps_runtime.model.exporters import BestExporter
+from psflow.ps_runtime.model.export.exporters import BestExporter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
-from psflow.ps_runtime.model.mode_reads import ModeReads, read_in_any_mode
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, input_names
-from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.input import InputSpec
-from psflow.ps_runtime.specs.lifetimes import unused_lifetimes
 from psflow.ps_runtime.specs.schema import InputSchema
-from psflow.ps_runtime.specs.variables import ModelSpec
-from psflow.ps_runtime.tables.sizes import size_faults
-
-__all__ = ["EvaluationPlan", "JobPlan", "metric_names", "plan_evaluations", "plan_job"]
+from psflow.ps_runtime.specs.variables import ModelSpec, unused_lifetimes
+from psflow.ps_runtime.tables.bounds import size_faults
 
 MAX_SPLIT_BATCHES = 64
 SPLIT_WINDOWS = 4

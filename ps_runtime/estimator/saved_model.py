@@ -14,9 +14,9 @@ from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.data.arrays import zeros_of
 from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import ModelFnError, UsageError
-from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.calls.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import read_values
-from psflow.ps_runtime.model.export_bundle import (
+from psflow.ps_runtime.model.export.bundle import (
     ExportBundle,
     ModelWriter,
     add_version,
@@ -24,13 +24,11 @@ from psflow.ps_runtime.model.export_bundle import (
     check_writer,
     installed_writer,
 )
-from psflow.ps_runtime.model.export_directory import ExportDirectory
-from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
+from psflow.ps_runtime.model.export.directory import ExportDirectory
+from psflow.ps_runtime.model.export.receiver import ServingInputReceiverFn
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
-from psflow.ps_runtime.specs.directories import absolute
-
-__all__ = ["check_arguments", "receiver_fn_of", "save_model"]
+from psflow.ps_runtime.specs.run_config import absolute
 
 logger = logging.getLogger(__name__)
 

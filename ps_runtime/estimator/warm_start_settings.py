@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.initializers import Initializer
-from psflow.ps_runtime.number_kinds import whole_number
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["VocabInfo", "WarmStartSettings", "warm_start_settings"]
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.feature_columns.vocabulary_file import read_words
+from psflow.ps_runtime.initializers import Initializer
+from psflow.ps_runtime.numeric import whole_number
 
 ALL_TRAINABLE = ".*"
 
@@ -168,3 +170,24 @@ def warm_start_settings(given: Any) -> WarmStartSettings | None:
     if not isinstance(given, str | os.PathLike):
         raise UsageError((f"warm_start_from should be a path or WarmStartSettings, got {given!r}",))
     return WarmStartSettings(os.fspath(given))
+
+
+def places_of_words(new: Sequence[str], old: Sequence[str]) -> NDArray[np.int64]:
+    """Return for each of the `new` words where it stands among the `old` ones, ``(len(new),)``; -1: nowhere."""
+    place_of = {word: place for place, word in enumerate(old)}
+    return np.fromiter((place_of.get(word, -1) for word in new), np.int64, len(new))
+
+
+def read_places(info: VocabInfo) -> NDArray[np.int64]:
+    """Return for each id of the new vocabulary, those of unknown words last, the old one; -1 if it has none. Blocks.
+
+    Raises
+    ------
+    UsageError
+        If a file cannot be read.
+    InputError
+        If a vocabulary has fewer words than asked for, or the same word twice; says in which line.
+    """
+    new = read_words(info.new_vocab, info.new_vocab_size)
+    old = read_words(info.old_vocab, info.old_vocab_size)
+    return np.append(places_of_words(new, old), np.full(info.num_oov_buckets, -1, np.int64))

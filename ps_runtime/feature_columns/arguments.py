@@ -11,19 +11,6 @@ import numpy as np
 from psflow.ps_runtime.errors import ArgumentTypeError, UsageError, did_you_mean
 from psflow.ps_runtime.feature_columns.kinds import COMBINERS, CategoricalColumn, SequenceCategoricalColumn
 
-__all__ = [
-    "STRING",
-    "check_categorical",
-    "check_combiner",
-    "check_integer",
-    "check_key",
-    "checked_default",
-    "checked_dtype",
-    "checked_list",
-    "checked_shape",
-    "whole_number",
-]
-
 STRING = "string"
 
 

@@ -28,15 +28,6 @@ from psflow.ps_runtime.feature_columns.kinds import (
 )
 from psflow.ps_runtime.feature_columns.vocabulary_file import read_words
 
-__all__ = [
-    "categorical_column_with_hash_bucket",
-    "categorical_column_with_identity",
-    "categorical_column_with_vocabulary_file",
-    "categorical_column_with_vocabulary_list",
-    "crossed_column",
-    "weighted_categorical_column",
-]
-
 MAX_BUCKETS = 2**62
 BUCKETS = "an integer from 1 to 2**62 - 1"
 

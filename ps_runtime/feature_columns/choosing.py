@@ -19,8 +19,6 @@ from psflow.ps_runtime.feature_columns.kinds import (
     is_sequence,
 )
 
-__all__ = ["as_list", "deep_columns_faults", "has_columns", "linear_columns_faults", "sequence_columns_faults"]
-
 
 def as_list(columns: Any) -> Any:
     """Return the columns of a model as a list, one column too; anything that is no collection as it is."""

@@ -33,8 +33,6 @@ from psflow.ps_runtime.feature_columns.kinds import (
     WeightedColumn,
 )
 
-__all__ = ["bucketized_column", "embedding_column", "indicator_column", "numeric_column", "shared_embeddings"]
-
 
 def numeric_column(
     key: str,

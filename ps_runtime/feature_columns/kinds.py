@@ -13,32 +13,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "COMBINERS",
-    "BucketizedColumn",
-    "CategoricalColumn",
-    "Combiner",
-    "CrossedColumn",
-    "DenseColumn",
-    "EmbeddingColumn",
-    "FeatureColumn",
-    "HashBucketColumn",
-    "IdentityColumn",
-    "IndicatorColumn",
-    "Initializer",
-    "LinearColumn",
-    "NumericColumn",
-    "SequenceCategoricalColumn",
-    "SequenceDenseColumn",
-    "SequenceNumericColumn",
-    "SharedEmbeddingColumn",
-    "VocabularyColumn",
-    "WeightedColumn",
-    "ids_column",
-    "is_sequence",
-    "leaves_of",
-]
-
 Combiner = Literal["sum", "mean", "sqrtn"]
 COMBINERS: tuple[Combiner, ...] = get_args(Combiner)
 Initializer = Callable[..., NDArray[Any]]

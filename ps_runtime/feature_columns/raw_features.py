@@ -16,8 +16,6 @@ from psflow.ps_runtime.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RawFeatures", "Values"]
-
 FINGERPRINTS = 2**62
 """Words that are crossed are hashed below this number."""
 

@@ -18,8 +18,6 @@ from psflow.ps_runtime.feature_columns.kinds import (
 from psflow.ps_runtime.feature_columns.raw_features import RawFeatures
 from psflow.ps_runtime.feature_columns.transforming import Transformation
 
-__all__ = ["SequenceSteps", "SequenceTransformation", "common_lengths"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequenceSteps:

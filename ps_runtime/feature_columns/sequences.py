@@ -23,14 +23,6 @@ from psflow.ps_runtime.feature_columns.categorical import (
 from psflow.ps_runtime.feature_columns.dense import numeric_column
 from psflow.ps_runtime.feature_columns.kinds import SequenceCategoricalColumn, SequenceNumericColumn
 
-__all__ = [
-    "sequence_categorical_column_with_hash_bucket",
-    "sequence_categorical_column_with_identity",
-    "sequence_categorical_column_with_vocabulary_file",
-    "sequence_categorical_column_with_vocabulary_list",
-    "sequence_numeric_column",
-]
-
 
 def sequence_categorical_column_with_identity(
     key: str, num_buckets: int, default_value: int | None = None

@@ -27,8 +27,6 @@ from psflow.ps_runtime.feature_columns.kinds import (
 )
 from psflow.ps_runtime.feature_columns.raw_features import RawFeatures, Values
 
-__all__ = ["IdValues", "Transformation"]
-
 
 class IdValues(NamedTuple):
     """What a column of ids is in a batch."""

@@ -6,8 +6,6 @@ import fsspec
 
 from psflow.ps_runtime.errors import InputError, UsageError
 
-__all__ = ["read_words"]
-
 
 def read_words(path: str, size: int) -> list[str]:
     """Return the first `size` lines of a text file, -1: all. Blocks.

@@ -9,11 +9,6 @@ the others the names of the classes of ``tf.metrics`` in lower case. `name` is w
 has no effect here, where the key of ``eval_metric_ops`` is the name.
 """
 
-from psflow.ps_runtime.metrics.area import (
-    PrecisionRecallArea,
-    RocArea,
-    auc,
-)
 from psflow.ps_runtime.metrics.at_thresholds import (
     AtThresholds,
     BestRate,
@@ -30,33 +25,33 @@ from psflow.ps_runtime.metrics.at_thresholds import (
     true_positives_at_thresholds,
 )
 from psflow.ps_runtime.metrics.base import (
-    Metric,
-)
-from psflow.ps_runtime.metrics.classification import (
-    MajorityShare,
-    Ratio,
-    accuracy,
-    accuracy_baseline,
-    binary_accuracy,
-    categorical_accuracy,
-    false_negatives,
-    false_positives,
-    precision,
-    recall,
-    sparse_categorical_accuracy,
-    true_negatives,
-    true_positives,
-)
-from psflow.ps_runtime.metrics.f_score import FScore, f1_score, fbeta_score
-from psflow.ps_runtime.metrics.means import (
     Mean,
     MeanTensor,
+    Metric,
     RootMean,
     Sum,
     mean,
     mean_tensor,
     percentage_below,
     sum,
+)
+from psflow.ps_runtime.metrics.classification import (
+    FScore,
+    MajorityShare,
+    Ratio,
+    accuracy,
+    accuracy_baseline,
+    binary_accuracy,
+    categorical_accuracy,
+    f1_score,
+    false_negatives,
+    false_positives,
+    fbeta_score,
+    precision,
+    recall,
+    sparse_categorical_accuracy,
+    true_negatives,
+    true_positives,
 )
 from psflow.ps_runtime.metrics.per_class import (
     IntersectionOverUnion,
@@ -92,6 +87,7 @@ from psflow.ps_runtime.metrics.regression import (
     r2_score,
     root_mean_squared_error,
 )
+from psflow.ps_runtime.metrics.thresholds import PrecisionRecallArea, RocArea, auc
 from psflow.ps_runtime.metrics.top_k import (
     average_precision_at_k,
     precision_at_k,

@@ -10,8 +10,7 @@ from typing import Literal, assert_never
 import numpy as np
 from numpy.typing import ArrayLike
 
-from psflow.ps_runtime.metrics.arguments import share
-from psflow.ps_runtime.metrics.base import Doubles, zero_if_empty
+from psflow.ps_runtime.metrics.base import Doubles, share, zero_if_empty
 from psflow.ps_runtime.metrics.thresholds import (
     MARGIN,
     NUM_THRESHOLDS,
@@ -21,22 +20,6 @@ from psflow.ps_runtime.metrics.thresholds import (
     even_thresholds,
     given_thresholds,
 )
-
-__all__ = [
-    "AtThresholds",
-    "BestRate",
-    "NearestRate",
-    "false_negatives_at_thresholds",
-    "false_positives_at_thresholds",
-    "precision_at_recall",
-    "precision_at_thresholds",
-    "recall_at_precision",
-    "recall_at_thresholds",
-    "sensitivity_at_specificity",
-    "specificity_at_sensitivity",
-    "true_negatives_at_thresholds",
-    "true_positives_at_thresholds",
-]
 
 Statistic = Literal[
     "true_positives", "false_positives", "true_negatives", "false_negatives", "precision", "recall", "specificity"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from psflow.ps_runtime.errors import ModelFnError
-
-__all__ = ["Doubles", "Metric", "zero_if_empty"]
+from psflow.ps_runtime.numeric import plain
 
 Doubles = NDArray[np.float64]
 
@@ -63,3 +63,189 @@ def _cannot_merge(metric: Metric, got: str, expected: str) -> ModelFnError:
     return ModelFnError(
         (f"a {type(metric).__name__} of {got} cannot be merged with one of {expected}; measure every batch alike",)
     )
+
+
+def argument_error(function: str, fault: str) -> ModelFnError:
+    """Return the error that says what is wrong with an argument of `function`."""
+    return ModelFnError((f"{function}: {fault}",))
+
+
+def same_shape(function: str, labels: ArrayLike, predictions: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return both as arrays; ModelFnError unless they have one shape."""
+    truth, guesses = np.asarray(plain(labels)), np.asarray(plain(predictions))
+    if truth.shape != guesses.shape:
+        raise argument_error(
+            function,
+            f"expected labels and predictions of one shape, got {truth.shape} and {guesses.shape}; reshape one of them",
+        )
+    return truth, guesses
+
+
+def doubles(function: str, labels: ArrayLike, predictions: ArrayLike) -> tuple[Doubles, Doubles]:
+    """Return both as float64; ModelFnError unless they have one shape."""
+    truth, guesses = same_shape(function, labels, predictions)
+    return truth.astype(np.float64), guesses.astype(np.float64)
+
+
+def truths(function: str, name: str, values: NDArray[Any]) -> NDArray[np.bool]:
+    """Return which values are true: all but 0. ModelFnError if one is NaN."""
+    if values.dtype.kind == "f" and (is_nan := np.isnan(values)).any():
+        raise argument_error(function, f"{name}{_place(is_nan)} is nan, expected 0 for false, another number for true")
+    return values.astype(bool)
+
+
+def class_ids(function: str, name: str, values: ArrayLike, num_classes: int) -> NDArray[np.int64]:
+    """Return class ids, flat; ModelFnError if one is no integer in ``[0, num_classes)``."""
+    given = np.asarray(plain(values))
+    if given.dtype.kind not in "fiub":
+        raise argument_error(function, f"expected integers as {name}, got {given.dtype}")
+    outside = ~((given >= 0) & (given < num_classes) & (given == np.floor(given)))
+    if outside.any():
+        value = given[outside][0]
+        raise argument_error(function, f"{name}{_place(outside)} is {value}, expected an integer in [0, {num_classes})")
+    return given.astype(np.int64).ravel()
+
+
+def rows_of_classes(
+    function: str, labels: ArrayLike, predictions: ArrayLike
+) -> tuple[Doubles, Doubles, tuple[int, ...]]:
+    """Return both as float64 of shape ``(rows, classes)``, and the shape of the rows; ModelFnError unless alike."""
+    truth, guesses = doubles(function, labels, predictions)
+    if not truth.ndim or not truth.shape[-1]:
+        raise argument_error(function, f"expected arrays (..., classes), got shape {truth.shape}")
+    return truth.reshape(-1, truth.shape[-1]), guesses.reshape(-1, truth.shape[-1]), truth.shape[:-1]
+
+
+def broadcast_weights(function: str, weights: ArrayLike | None, shape: tuple[int, ...]) -> Doubles:
+    """Return a weight for each of the values of `shape`; 1 without `weights`.
+
+    Weights are one number, or have the rank of the values with each axis as long as theirs or 1; one axis of length 1
+    at the end may be missing, or be too many. They do not broadcast otherwise: ``(3,)`` beside ``(3, 3)`` means the
+    rows.
+
+    Raises
+    ------
+    ModelFnError
+        If they have another shape, or one of them is negative, NaN or infinite.
+    """
+    given = np.asarray(1.0 if weights is None else plain(weights))
+    if given.dtype.kind not in "fiub":
+        raise argument_error(function, f"expected numbers as weights, got {given.dtype}")
+    wrong = ~((given >= 0) & (given < np.inf))
+    if wrong.any():
+        raise argument_error(
+            function, f"weights{_place(wrong)} is {given[wrong][0]}, expected a finite number of 0 or more"
+        )
+    fitting = given.astype(np.float64)
+    if fitting.ndim == len(shape) - 1 and fitting.ndim:
+        fitting = fitting[..., np.newaxis]
+    elif fitting.ndim == len(shape) + 1 and fitting.shape[-1] == 1:
+        fitting = fitting[..., 0]
+    lengths = zip(fitting.shape, shape, strict=False)
+    if fitting.ndim and (fitting.ndim != len(shape) or any(mine not in (1, theirs) for mine, theirs in lengths)):
+        raise argument_error(
+            function, f"expected weights of shape {shape}, of its axes some 1, or one number; got {given.shape}"
+        )
+    return np.broadcast_to(fitting, shape)
+
+
+def share(function: str, name: str, value: float) -> float:
+    """Return a number in [0, 1]; ModelFnError if it is none."""
+    if not 0.0 <= value <= 1.0:
+        raise argument_error(function, f"{name} is {value}, expected a number in [0, 1]")
+    return float(value)
+
+
+def _place(wrong: NDArray[np.bool]) -> str:
+    """Return the index of the first that is wrong, such as ``[3, 0]``; nothing for a single number."""
+    return str([int(axis[0]) for axis in np.nonzero(wrong)]) if wrong.ndim else ""
+
+
+@dataclass(frozen=True)
+class Sum(Metric):
+    """A weighted sum; 0 if there was no example."""
+
+    total: float = 0.0
+
+    def result(self) -> float:
+        """Return the sum."""
+        return self.total
+
+
+@dataclass(frozen=True)
+class Mean(Metric):
+    """A weighted mean: `total` of the weighted values over the sum of weights, `count`."""
+
+    total: float = 0.0
+    count: float = 0.0
+
+    def result(self) -> float:
+        """Return the mean."""
+        return self.total / self.count if self.count else math.nan
+
+
+@dataclass(frozen=True)
+class RootMean(Mean):
+    """The square root of a mean."""
+
+    def result(self) -> float:
+        """Return the root."""
+        return math.sqrt(super().result())
+
+
+@dataclass(frozen=True, eq=False)
+class MeanTensor(Metric):
+    """A weighted mean for each element of an array that every batch has."""
+
+    total: float | Doubles = 0.0
+    count: float | Doubles = 0.0
+
+    def result(self) -> Doubles:
+        """Return the means; NaN where the weights sum to 0."""
+        total, count = np.atleast_1d(self.total), np.atleast_1d(self.count)
+        means: Doubles = np.divide(total, count, out=np.full(total.shape, math.nan), where=count != 0.0)
+        return means.reshape(np.shape(self.total))
+
+
+def mean_of(function: str, values: Doubles, weights: ArrayLike | None) -> Mean:
+    """Return the mean of values that `function`, which errors name, has made."""
+    if weights is None:
+        return Mean(float(np.sum(values, dtype=np.float64)), float(values.size))
+    shares = broadcast_weights(function, weights, values.shape)
+    return Mean(float(np.sum(values * shares)), float(np.sum(shares)))
+
+
+def mean(values: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None) -> Mean:
+    """Measure the mean of `values`.
+
+    Parameters
+    ----------
+    values : array of numbers
+        Of any shape.
+    weights : array or number, optional
+        Of the shape of `values`, of its axes some 1 and the last one missing if it is; or one number. 1 if left out.
+    """
+    return mean_of("mean", np.asarray(plain(values)), weights)
+
+
+def sum(values: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None) -> Sum:
+    """Measure the sum of `values` times `weights`, which are as those of `mean`."""
+    return Sum(mean_of("sum", np.asarray(plain(values)), weights).total)
+
+
+def mean_tensor(values: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None) -> MeanTensor:
+    """Measure the mean over batches of each element of `values`, which has one shape in all of them."""
+    numbers = np.asarray(plain(values), np.float64)
+    shares = broadcast_weights("mean_tensor", weights, numbers.shape)
+    return MeanTensor(numbers * shares, shares.copy())
+
+
+def percentage_below(
+    values: ArrayLike, threshold: float, weights: ArrayLike | None = None, *, name: str | None = None
+) -> Mean:
+    """Measure the share of `values` that are less than `threshold`: a number in [0, 1], no percentage."""
+    if math.isnan(threshold):
+        raise argument_error("percentage_below", "threshold is nan, expected a number")
+    numbers = np.asarray(plain(values))
+    below = np.where(np.isnan(numbers), math.nan, numbers < threshold)
+    return mean_of("percentage_below", below, weights)

@@ -9,25 +9,16 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from psflow.ps_runtime.metrics.arguments import (
+from psflow.ps_runtime.metrics.base import (
+    Doubles,
+    Metric,
     argument_error,
     broadcast_weights,
     class_ids,
     rows_of_classes,
     same_shape,
+    zero_if_empty,
 )
-from psflow.ps_runtime.metrics.base import Doubles, Metric, zero_if_empty
-
-__all__ = [
-    "IntersectionOverUnion",
-    "PerClassAccuracy",
-    "binary_iou",
-    "iou",
-    "mean_iou",
-    "mean_per_class_accuracy",
-    "one_hot_iou",
-    "one_hot_mean_iou",
-]
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,21 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from psflow.ps_runtime.metrics.arguments import argument_error, class_ids, doubles, rows_of_classes, share
-from psflow.ps_runtime.metrics.base import Doubles
-from psflow.ps_runtime.metrics.means import Mean, mean_of
-from psflow.ps_runtime.tracing import plain
-
-__all__ = [
-    "binary_crossentropy",
-    "categorical_crossentropy",
-    "categorical_hinge",
-    "hinge",
-    "kl_divergence",
-    "poisson",
-    "sparse_categorical_crossentropy",
-    "squared_hinge",
-]
+from psflow.ps_runtime.metrics.base import (
+    Doubles,
+    Mean,
+    argument_error,
+    class_ids,
+    doubles,
+    mean_of,
+    rows_of_classes,
+    share,
+)
+from psflow.ps_runtime.numeric import plain
 
 EPSILON = 1e-7
 """How near to 0 and 1 TensorFlow lets probabilities come."""

@@ -10,25 +10,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from psflow.ps_runtime.errors import did_you_mean
-from psflow.ps_runtime.metrics.arguments import argument_error, broadcast_weights, doubles
-from psflow.ps_runtime.metrics.base import Doubles, Metric
-from psflow.ps_runtime.metrics.means import Mean, RootMean, mean_of
-from psflow.ps_runtime.tracing import plain
-
-__all__ = [
-    "CosineDistance",
-    "R2Score",
-    "cosine_similarity",
-    "log_cosh_error",
-    "mean_absolute_error",
-    "mean_absolute_percentage_error",
-    "mean_cosine_distance",
-    "mean_relative_error",
-    "mean_squared_error",
-    "mean_squared_logarithmic_error",
-    "r2_score",
-    "root_mean_squared_error",
-]
+from psflow.ps_runtime.metrics.base import (
+    Doubles,
+    Mean,
+    Metric,
+    RootMean,
+    argument_error,
+    broadcast_weights,
+    doubles,
+    mean_of,
+)
+from psflow.ps_runtime.numeric import plain
 
 EPSILON = 1e-7
 """What TensorFlow keeps divisors and logarithms above."""

@@ -7,22 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from psflow.ps_runtime.metrics.arguments import argument_error, broadcast_weights, class_ids
-from psflow.ps_runtime.metrics.base import Doubles
-from psflow.ps_runtime.metrics.means import Mean, mean_of
-from psflow.ps_runtime.tracing import plain
-
-__all__ = [
-    "average_precision_at_k",
-    "precision_at_k",
-    "precision_at_top_k",
-    "recall_at_k",
-    "recall_at_top_k",
-    "sparse_average_precision_at_k",
-    "sparse_precision_at_k",
-    "sparse_top_k_categorical_accuracy",
-    "top_k_categorical_accuracy",
-]
+from psflow.ps_runtime.metrics.base import Doubles, Mean, argument_error, broadcast_weights, class_ids, mean_of
+from psflow.ps_runtime.numeric import plain
 
 NO_LABEL = -1
 """Fills a row of labels that has fewer of them than another."""

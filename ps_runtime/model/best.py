@@ -14,23 +14,10 @@ from typing import Any, Literal
 import numpy as np
 
 from psflow.ps_runtime.checkpoint.files import atomic_write_text
-from psflow.ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
-from psflow.ps_runtime.checkpoint.typed_json import as_kind, from_json
+from psflow.ps_runtime.checkpoint.typed_json import as_kind, from_json, metrics_from_json, metrics_to_json
 from psflow.ps_runtime.errors import ArgumentTypeError, CheckpointError, UsageError, did_you_mean
-from psflow.ps_runtime.number_kinds import is_number
+from psflow.ps_runtime.numeric import is_number
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
-
-__all__ = [
-    "BestRecord",
-    "Better",
-    "CompareFn",
-    "best_of",
-    "better",
-    "check_compare_fn",
-    "is_better",
-    "missing",
-    "not_finite",
-]
 
 CompareFn = Callable[..., Any]
 """``compare_fn(best_eval_result, current_eval_result)``: whether the current one is better."""

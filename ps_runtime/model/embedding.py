@@ -10,14 +10,44 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from psflow.ps_runtime.errors import InputError, ModelFnError, did_you_mean
-from psflow.ps_runtime.model.gathering import gather, pool
+from psflow.ps_runtime.model.calls.scope import current_scope
 from psflow.ps_runtime.model.lookups import ABSENT, Lookup, integer_ids
-from psflow.ps_runtime.model.scope import current_scope
-from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.numeric import plain
+from psflow.ps_runtime.specs.variables import TableSpec
+from psflow.ps_runtime.tables.dedupe import Occurrences
 from psflow.ps_runtime.tables.initial_rows import initializer_faults
-from psflow.ps_runtime.tracing import plain
 
-__all__ = ["embedding_lookup"]
+
+def take(rows: NDArray[Any], found: Occurrences) -> NDArray[Any]:
+    """Return ``(size, dim)``: for each position its row of ``(num_unique, dim)``."""
+    return np.take(rows, found.inverse(), axis=0)
+
+
+def weighted_sum(rows: NDArray[Any], weights: NDArray[Any] | None, found: Occurrences, num_sums: int) -> NDArray[Any]:
+    """Return ``(num_sums, dim)``: of as many neighbours the weighted sum of their rows.
+
+    `weights` are ``(num_sums, size // num_sums)``, or None for 1 each.
+    """
+    return found.pool(rows, num_sums, None if weights is None else weights.reshape(-1))
+
+
+def gather(rows: Any, found: Occurrences) -> Any:
+    """Do as `take` does."""
+    if plain(rows) is rows:
+        return take(rows, found)
+    from psflow.ps_runtime.model.calls import autodiff  # imports autograd
+
+    return autodiff.gather(rows, found)
+
+
+def pool(rows: Any, weights: Any, found: Occurrences, num_sums: int) -> Any:
+    """Do as `weighted_sum` does."""
+    if plain(rows) is rows and plain(weights) is weights:
+        return weighted_sum(rows, weights, found, num_sums)
+    from psflow.ps_runtime.model.calls import autodiff
+
+    return autodiff.pool(rows, weights, found, num_sums)
+
 
 Combiner = Literal["sum", "mean", "sqrtn"]
 Initializer = Literal["uniform", "normal", "constant", "zeros"]

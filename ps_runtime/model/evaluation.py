@@ -21,30 +21,17 @@ from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
 from psflow.ps_runtime.data.splittable import KnownInput, SplittableInput
 from psflow.ps_runtime.errors import InputError, ModelFnError
 from psflow.ps_runtime.metrics import Metric, mean
-from psflow.ps_runtime.model.batch_hooks import BatchHooks, BatchSession
-from psflow.ps_runtime.model.caller import ModelCaller, check_loss
-from psflow.ps_runtime.model.hooks import SessionRunHook
-from psflow.ps_runtime.model.mode_reads import ModeReads
+from psflow.ps_runtime.model.calls.caller import ModelCaller, check_loss
+from psflow.ps_runtime.model.calls.mode_reads import ModeReads
+from psflow.ps_runtime.model.calls.values import ModelValues
+from psflow.ps_runtime.model.hooks.base import SessionRunHook
+from psflow.ps_runtime.model.hooks.batch import BatchHooks, BatchSession
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.specs.schema import InputSchema
 
 if TYPE_CHECKING:
     from psflow.ps_runtime.checkpoint.reader import CheckpointReader
     from psflow.ps_runtime.model.training import EvalSpec
-
-__all__ = [
-    "OpenedEvaluation",
-    "as_numbers",
-    "batches_of",
-    "check_servable",
-    "evaluate",
-    "first_rows",
-    "input_digest",
-    "predict_batch",
-    "predict_batches",
-    "read_values",
-]
 
 EXAMPLE_ROWS = 3
 """Rows of the input that an export shows as its example."""

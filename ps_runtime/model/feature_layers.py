@@ -5,18 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.feature_columns.choosing import as_list, deep_columns_faults, linear_columns_faults
-from psflow.ps_runtime.feature_columns.kinds import COMBINERS, Combiner, DenseColumn, LinearColumn
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.feature_columns.choosing import (
+    as_list,
+    deep_columns_faults,
+    linear_columns_faults,
+    sequence_columns_faults,
+)
+from psflow.ps_runtime.feature_columns.kinds import (
+    COMBINERS,
+    Combiner,
+    DenseColumn,
+    LinearColumn,
+    SequenceDenseColumn,
+    SequenceNumericColumn,
+)
+from psflow.ps_runtime.feature_columns.sequence_steps import SequenceTransformation, common_lengths
 from psflow.ps_runtime.feature_columns.transforming import Transformation
 from psflow.ps_runtime.initializers import zeros
-from psflow.ps_runtime.model.canned.column_inputs import Embedded, deep_inputs, linear_inputs
+from psflow.ps_runtime.model.calls.scope import get_variable, read_columns
+from psflow.ps_runtime.model.canned.column_inputs import (
+    Embedded,
+    IdRows,
+    column_specs,
+    deep_input,
+    deep_inputs,
+    linear_inputs,
+)
 from psflow.ps_runtime.model.canned.features import Ids
-from psflow.ps_runtime.model.canned.id_rows import IdRows
-from psflow.ps_runtime.model.scope import get_variable
-from psflow.ps_runtime.tracing import numpy_of, plain
-
-__all__ = ["input_layer", "linear_model"]
+from psflow.ps_runtime.numeric import numpy_of, plain
 
 
 def input_layer(
@@ -122,3 +142,71 @@ def linear_model(
 def _check(faults: list[str]) -> None:
     if faults:
         raise UsageError(tuple(faults))
+
+
+def sequence_input_layer(
+    features: Any,
+    feature_columns: SequenceDenseColumn | Iterable[SequenceDenseColumn],
+    *,
+    name: str = "sequence_input_layer",
+) -> tuple[Any, NDArray[np.int64]]:
+    """Put columns of sequences side by side, in the sorted order of their names.
+
+    Parameters
+    ----------
+    features : mapping of str to array
+        Raw features, as model_fn gets them: each ``(batch, length)`` or ``(batch, length, n)``.
+    feature_columns : column or iterable of column
+        Made by `sequence_numeric_column`, or indicators and embeddings of ids of sequences.
+    name : str
+        What the names of variables begin with: another one for each layer of a model_fn.
+
+    Returns
+    -------
+    inputs : (batch, length, width) float32 array
+        `length` is that of the arrays. Within `minimize` autograd follows the vectors of embeddings,
+        ``<name>/<column>/embedding_weights``. A step without a value is 0, or the default of its column.
+    sequence_length : (batch,) int64 array
+        Steps of each sequence, up to the last that has a value.
+
+    Raises
+    ------
+    UsageError
+        If a column is none of sequences.
+    InputError
+        If a feature is not there, or not what its column expects; if the sequences of an example differ in length.
+    ModelFnError
+        If this call of model_fn has a layer of the name already.
+
+    References
+    ----------
+    ``tf.keras.experimental.SequenceFeatures`` returns the same.
+
+    Examples
+    --------
+    >>> from psflow.feature_column import sequence_numeric_column
+    >>> inputs, lengths = sequence_input_layer({"x": [[3.0, 7.0], [1.0, np.nan]]}, sequence_numeric_column("x"))
+    >>> inputs.tolist(), lengths.tolist()
+    ([[[3.0], [7.0]], [[1.0], [0.0]]], [2, 1])
+    """
+    columns = as_list(feature_columns)
+    if faults := sequence_columns_faults(columns):
+        raise UsageError(tuple(faults))
+    read_columns(name, lambda: column_specs(name, columns))
+    sequences = SequenceTransformation(features)
+    in_order = sorted(columns, key=lambda column: column.name)
+    steps = {column.name: sequences.steps(column) for column in in_order}
+    lengths = common_lengths({column: found.lengths for column, found in steps.items()})
+    if len(widths := {found.present.shape[1]: column for column, found in steps.items()}) > 1:
+        shown = " and ".join(f"{column!r} has {length}" for length, column in widths.items())
+        raise InputError((f"the arrays of sequences have axes of another length, {shown}; fill them up alike",))
+    blocks = []
+    for column in in_order:
+        if isinstance(column, SequenceNumericColumn):
+            blocks.append(sequences.numbers(column))
+        else:
+            block = deep_input(steps[column.name].transformation, column, name)
+            blocks.append(block.rows.look_up(block.ids) if isinstance(block, Embedded) else block)
+    np_ = numpy_of(next((block for block in blocks if plain(block) is not block), None))
+    shape = *next(iter(steps.values())).present.shape, sum(block.shape[1] for block in blocks)
+    return np_.reshape(np_.concatenate(blocks, axis=1), shape), lengths

@@ -12,8 +12,6 @@ from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.redaction import shown_path
 
-__all__ = ["KeptInputs"]
-
 FOLDER = "inputs"
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.errors import InputError, ModelFnError
+from psflow.ps_runtime.numeric import plain
+from psflow.ps_runtime.specs.variables import TableSpec
 from psflow.ps_runtime.tables.bounds import check_ids
 from psflow.ps_runtime.tables.dedupe import Occurrences, find_occurrences
-
-__all__ = ["ABSENT", "Lookup", "Lookups", "integer_ids"]
 
 ABSENT = -1
 """Stands for no id."""
@@ -98,3 +98,92 @@ def integer_ids(table: str, ids: Any) -> NDArray[Any]:
 def _check(spec: TableSpec, ids: NDArray[Any]) -> None:
     if ids.min() < ABSENT or ids.max() >= spec.num_rows:
         check_ids(spec.name, np.where(ids == ABSENT, 0, ids), spec.num_rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseGradient:
+    """The gradient of a table, computed by hand: for `Optimizer.apply_gradients`.
+
+    Parameters
+    ----------
+    ids : array of integers, any shape
+        Such as were looked up. An id may stand there several times: its gradients add up. -1 counts for nothing.
+    values : (*ids.shape, dim) or (*ids.shape[:-1], 1, dim) array
+        Gradient of the loss with respect to what the lookup of each id gave; or one for all ids along the last axis,
+        as where they were looked up with ``combiner="sum"``.
+
+    Notes
+    -----
+    ``a + b`` is the gradient of a table in which two arrays of ids were looked up.
+
+    Examples
+    --------
+    >>> one, other = SparseGradient([3, 4], np.ones((2, 8))), SparseGradient([[4, -1]], np.ones((1, 2, 8)))
+    >>> (one + other).ids
+    array([ 3,  4,  4, -1])
+    """
+
+    ids: Any
+    values: Any
+
+    def __add__(self, other: SparseGradient) -> SparseGradient:
+        parts = (self, other)
+        return SparseGradient(
+            np.concatenate([np.asarray(part.ids).reshape(-1) for part in parts]),
+            np.concatenate([part._row_of_each_id() for part in parts]),
+        )
+
+    def _row_of_each_id(self) -> NDArray[Any]:
+        """Return ``(number of ids, dim)``."""
+        ids, values = np.asarray(self.ids), np.asarray(plain(self.values))
+        if ids.ndim and values.shape[:-1] == (*ids.shape[:-1], 1):
+            values = np.broadcast_to(values, (*ids.shape, values.shape[-1]))
+        return values.reshape(-1, *values.shape[-1:])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowGradient:
+    """The gradient of one step for one table."""
+
+    ids: NDArray[np.int64]
+    values: NDArray[Any]
+
+    @classmethod
+    def sum(cls, spec: TableSpec, parts: Sequence[tuple[NDArray[np.int64], NDArray[Any]]]) -> RowGradient:
+        """Return the sum of gradients, each of unique ids and a row of values for each of them."""
+        ids, values = parts[0]
+        if len(parts) > 1:
+            found = find_occurrences(np.concatenate([ids for ids, _ in parts]))
+            ids, values = found.unique, found.sum(np.concatenate([values for _, values in parts]))
+        return cls(ids, np.ascontiguousarray(values, spec.dtype))
+
+
+def row_gradient(spec: TableSpec, given: Any, lookups: Lookups) -> RowGradient:
+    """Return what a model_fn gave as gradient of a table with the values of each id summed.
+
+    Raises
+    ------
+    ModelFnError
+        If it is no SparseGradient, or its values do not fit its ids.
+    InputError
+        If its ids cannot be.
+    """
+    if not isinstance(given, SparseGradient):
+        raise ModelFnError(
+            (f"the gradient of table {spec.name!r} must be a SparseGradient(ids, values), got {type(given).__name__}",)
+        )
+    ids, values = integer_ids(spec.name, given.ids), np.asarray(plain(given.values))
+    expected = (*ids.shape, spec.dim)
+    shared = (*ids.shape[:-1], 1, spec.dim)
+    if values.shape not in (expected, shared) or values.dtype.kind not in "fiu":
+        raise ModelFnError(
+            (
+                f"the values of the gradient of table {spec.name!r} are {values.dtype.name}{list(values.shape)}, "
+                f"expected {spec.dtype}{list(expected)}: a row for each of its ids",
+            )
+        )
+    if ids.ndim and values.strides[-2] == 0:  # as `numpy.broadcast_to` repeats them
+        values = values[..., :1, :]
+    found = lookups.of(spec, ids).found
+    rows = values.reshape(-1, spec.dim).astype(spec.dtype, copy=False)
+    return RowGradient(found.unique, found.sum(rows))

@@ -9,13 +9,11 @@ from typing import Any
 
 from psflow.ps_runtime.errors import ModelFnError, ModelFnTypeError
 from psflow.ps_runtime.metrics import Metric
-from psflow.ps_runtime.model.export_outputs import ExportOutput, checked_outputs
-from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.export.outputs import ExportOutput, checked_outputs
+from psflow.ps_runtime.model.hooks.base import SessionRunHook
 from psflow.ps_runtime.model.scaffold import Scaffold
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
-
-__all__ = ["EstimatorSpec", "ModeKeys"]
 
 RESERVED_METRICS = ("loss", "global_step")
 LOSS_ALONE = "a number (a function of psflow.losses returns the loss and its gradient: give the first of them)"

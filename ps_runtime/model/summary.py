@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from psflow.ps_runtime.errors import ModelFnError
-from psflow.ps_runtime.model.scope import current_scope
-from psflow.ps_runtime.model.scope import scalar_summary as scalar
+from psflow.ps_runtime.model.calls.scope import current_scope
+from psflow.ps_runtime.model.calls.scope import scalar_summary as scalar
 from psflow.ps_runtime.model.summary_files import MAX_BYTES, NAME, FileSummary, Histogram, Image, Text, as_pixels
-from psflow.ps_runtime.tracing import plain
+from psflow.ps_runtime.numeric import plain
 
 __all__ = ["histogram", "image", "scalar", "text"]
 

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MAX_BYTES", "NAME", "FileSummary", "Histogram", "Image", "Text", "as_pixels"]
-
 MAX_BYTES = 48_000
 """Of the pixels of an image, or of a text: what an event of a role carries."""
 NAME = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*")

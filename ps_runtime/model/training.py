@@ -8,12 +8,9 @@ from typing import Any
 
 from psflow.ps_runtime.data.non_finite import NonFinite, policy_faults
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.model.exporters import BestExporter, Exporter
-from psflow.ps_runtime.model.hooks import SessionRunHook
-from psflow.ps_runtime.model.listeners import CheckpointSaverListener
+from psflow.ps_runtime.model.export.exporters import BestExporter, Exporter
+from psflow.ps_runtime.model.hooks.base import CheckpointSaverListener, SessionRunHook
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
-
-__all__ = ["EvalSpec", "EvalSpecs", "TrainSpec", "all_eval_specs", "best_steps", "input_names"]
 
 
 @dataclass(frozen=True)

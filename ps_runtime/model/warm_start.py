@@ -13,8 +13,6 @@ from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.initializers import Initializer, variable_rng
 
-__all__ = ["WarmSource", "WarmStart", "warm_rows", "warm_value"]
-
 
 @dataclass(frozen=True, eq=False)
 class WarmSource:

@@ -3,13 +3,9 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from psflow.ps_runtime.optimizers.adagrad import Adagrad
-from psflow.ps_runtime.optimizers.adam import Adam
+from psflow.ps_runtime.optimizers.adaptive import Adagrad, Adam, Ftrl, RMSProp
 from psflow.ps_runtime.optimizers.base import FloatArray, LearningRate, Optimizer, Slots, UpdateOperands
-from psflow.ps_runtime.optimizers.ftrl import Ftrl
-from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.optimizers.momentum import Momentum
-from psflow.ps_runtime.optimizers.rms_prop import RMSProp
+from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent, Momentum
 from psflow.ps_runtime.optimizers.schedules import CosineDecay, ExponentialDecay, PiecewiseConstant, PolynomialDecay
 
 __all__ = [

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import ModelFnTypeError, UsageError
 from psflow.ps_runtime.keys import Key
-from psflow.ps_runtime.number_kinds import is_number
-
-__all__ = ["SMALLEST", "FloatArray", "LearningRate", "Optimizer", "Slots", "TrainOp", "UpdateOperands", "above_zero"]
+from psflow.ps_runtime.numeric import is_number
 
 FloatArray = NDArray[np.floating[Any]]
 Slots = Mapping[str, FloatArray]

@@ -11,9 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.number_kinds import is_number
-
-__all__ = ["CosineDecay", "ExponentialDecay", "PiecewiseConstant", "PolynomialDecay"]
+from psflow.ps_runtime.numeric import is_number
 
 
 @dataclass(frozen=True)

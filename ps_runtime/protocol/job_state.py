@@ -1,14 +1,157 @@
-"""Where a job stands, as a new life of the chief learns it from ps-0."""
+"""The state of a job as its roles learn it from ps-0: snapshots, decisions about pushes, progress.
+
+ps-0 decides, and its shard hears of it at once. The others hear of it from the replicas: each grant carries the end of
+the list, and each pull from another ps hands it on. So every shard makes the same updates in the same order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from enum import IntEnum
+from typing import Any, NamedTuple, Self
 
-from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.protocol.message import NO_REPLICA, Life
 
-__all__ = ["JobState"]
+_START = struct.Struct("<Q")
+_ENTRY = struct.Struct("<IIIQ")
+
+
+class Decision(IntEnum):
+    """What is to be done with a push."""
+
+    APPLY = 1
+    """Make it an update."""
+    SUM = 2
+    """Add it to the sum of the round."""
+    CLOSE = 3
+    """Make the mean of the round's sum an update; `sequence` is the number of gradients in it."""
+    DROP = 4
+    """Forget it."""
+
+
+class Entry(NamedTuple):
+    """One decision, about push `sequence` of a life of `replica`."""
+
+    decision: Decision
+    replica: int
+    incarnation: int
+    sequence: int
+
+    @classmethod
+    def close(cls, num_gradients: int) -> Entry:
+        """Return the entry that closes a round of `num_gradients`."""
+        return cls(Decision.CLOSE, NO_REPLICA, 0, num_gradients)
+
+    @property
+    def makes_update(self) -> bool:
+        """Whether the version of every shard goes up by one."""
+        return self.decision is Decision.APPLY or self.decision is Decision.CLOSE
+
+
+@dataclass
+class EntryLog:
+    """The entries that some shard may not have heard of yet.
+
+    `start` is the place of the first of them among all entries since the job began.
+    """
+
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        self._entries: list[Entry] = []
+        self._encoded = bytearray()
+
+    @property
+    def end(self) -> int:
+        """The place after the last entry."""
+        return self.start + len(self._entries)
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """The entries from `start` on."""
+        return self._entries
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Add new entries."""
+        for entry in entries:
+            self._entries.append(entry)
+            self._encoded += _ENTRY.pack(*entry)
+
+    def forget(self, known: int) -> None:
+        """Forget the entries before place `known`, which every shard has heard of."""
+        if known > self.start:
+            del self._entries[: known - self.start]
+            del self._encoded[: (known - self.start) * _ENTRY.size]
+            self.start = known
+
+    def encode(self) -> bytes:
+        """Return the log as bytes."""
+        return _START.pack(self.start) + self._encoded
+
+
+def decode_entries(data: bytes | bytearray | memoryview, known: int = 0) -> tuple[int, list[Entry]]:
+    """Read what `EntryLog.encode` wrote, but for the entries before place `known`; nothing at all stands for none.
+
+    Raises
+    ------
+    ProtocolError
+        If these are no entries.
+    """
+    if not data:
+        return 0, []
+    try:
+        (start,) = _START.unpack_from(data)
+        num_skipped = min(max(0, known - start), (len(data) - _START.size) // _ENTRY.size)
+        rest = memoryview(data)[_START.size + num_skipped * _ENTRY.size :]
+        return start + num_skipped, [Entry(Decision(d), m, i, s) for d, m, i, s in _ENTRY.iter_unpack(rest)]
+    except (struct.error, ValueError) as error:
+        raise ProtocolError("peer", f"not entries of a log: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a cut holds of the job: the step, who pushed what, and where the input stands. No stop flags."""
+
+    step: int
+    lives: Mapping[Life, int]
+    input: Mapping[str, Any]
+    num_examples: int
+    log_start: int = 0
+    log: Sequence[Entry] = ()
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return the cut as plain data."""
+        return {
+            "step": self.step,
+            "lives": [[*life, sequence] for life, sequence in sorted(self.lives.items())],
+            "input": dict(self.input),
+            "num_examples": self.num_examples,
+            "log": [self.log_start, *(list(entry) for entry in self.log)],
+        }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Cut:
+        """Read what `to_facts` wrote; ValueError where it cannot be."""
+        try:
+            lives = {(_whole(m), _whole(i)): _whole(sequence) for m, i, sequence in facts["lives"]}
+            if not isinstance(facts["lives"], list) or not isinstance(facts["input"], Mapping):
+                raise ValueError("expected a list of lives and the position of an input")
+            start, *log = facts["log"]
+            entries = [Entry(Decision(d), _whole(m), _whole(i), _whole(s)) for d, m, i, s in log]
+            return cls(
+                _whole(facts["step"]), lives, facts["input"], _whole(facts["num_examples"]), _whole(start), entries
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not the facts of a cut: {error}") from error
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"expected a whole number >= 0, got {value!r}")
+    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,34 +4,12 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import Any
+from enum import IntEnum, StrEnum
+from typing import Any, Protocol
 
 from psflow.ps_runtime.errors import LifeOverError, ProtocolError, RefusedError
-
-__all__ = [
-    "BEGINS_AGAIN",
-    "HEADER",
-    "IN_MAILBOX",
-    "MAX_JSON_BYTES",
-    "NO_BODY",
-    "NO_REPLICA",
-    "REPLY_IN_SECOND_HALF",
-    "SECOND_HALF",
-    "TRANSPORT_FLAGS",
-    "Body",
-    "Kind",
-    "Life",
-    "Message",
-    "Room",
-    "body_view",
-    "decode_header",
-    "encode_header",
-    "refusal",
-    "refused_error",
-]
 
 Body = bytes | bytearray | memoryview
 
@@ -226,3 +204,42 @@ def refused_error(peer: str, message: Message) -> RefusedError:
     facts = message.json()
     code, reason = str(facts.get("code", "refused")), str(facts.get("reason", "no reason given"))
     return (LifeOverError if code == "incarnation" else RefusedError)(peer, code, reason)
+
+
+class Purpose(StrEnum):
+    """What a connection is for."""
+
+    TRAIN = "train"
+    SAVE = "save"
+    WATCH = "watch"
+
+
+Reply = tuple[int, Message]
+"""Who it is for (the number of a connection), and what it says."""
+
+
+class Handler(Protocol):
+    """The policy behind a ps: events in, replies out. No sockets, no clock, no threads.
+
+    It belongs to one server: numbers of connections are unique there and never used again. An error that is no
+    ProtocolError ends the server.
+    """
+
+    def handle(self, peer: int, message: Message) -> Iterable[Reply]:
+        """Take a whole message of connection `peer`; return the replies that are due now, to any peer.
+
+        Raises ProtocolError: the transport then refuses and disconnects the peer.
+        """
+
+    def disconnected(self, peer: int) -> Iterable[Reply]:
+        """Take note that connection `peer` is gone; return the replies that are due to others.
+
+        Called once for each connection that `handle` was called for, unless the server itself was closed.
+        """
+
+    def max_body_bytes(self, peer: int, kind: Kind) -> int:
+        """Return the largest body that a message of this kind may have from this peer now.
+
+        Asked before the body is read, so it must change nothing. May raise ProtocolError, as `handle`. Before a peer
+        is let in it is 0 for all kinds but HELLO: no memory is shared with it then.
+        """

@@ -13,8 +13,6 @@ from psflow.ps_runtime.record_files.stored_columns import as_raw_columns, check_
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ArrowFile"]
-
 STREAM = b"\xff\xff\xff\xff"
 FEATHER_1 = b"FEA1"
 

@@ -18,19 +18,6 @@ from psflow.ps_runtime.record_files.files import DataFile
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "CHUNK_BYTES",
-    "LARGEST_EXACT",
-    "NAME_OF_COLUMN",
-    "NUMBER",
-    "InvalidValues",
-    "OnInvalid",
-    "OpenRecords",
-    "Place",
-    "RecordError",
-    "RecordFormat",
-]
-
 CHUNK_BYTES = 4 * 1024**2
 """About the text of one chunk."""
 

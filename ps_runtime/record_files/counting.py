@@ -15,8 +15,6 @@ from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.partitions import open_records
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 
-__all__ = ["count_records"]
-
 
 def count_records(
     files: Sequence[DataFile],

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["QuotedSpans", "first_record_end", "last_record_end", "plain_lines"]
-
 QUOTE = ord('"')
 LINE_ENDS = b"\r\n"
 

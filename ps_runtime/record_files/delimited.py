@@ -13,8 +13,6 @@ from psflow.ps_runtime.record_files.base import RecordFormat
 from psflow.ps_runtime.record_files.delimited_file import OpenDelimited
 from psflow.ps_runtime.record_files.files import DataFile
 
-__all__ = ["DelimitedText", "likely_delimiter"]
-
 DELIMITERS = ";\t|,"
 
 NA_VALUES = ("NA", "N/A", "NaN", "nan", "null", "NULL")

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import csv
 
-__all__ = ["OpenDelimited"]
-
 HEADER_BYTES = 64 * 1024
 HEADER_HINT = "the first row must name the columns; for a file without such a row set column_names"
 NUL_HINT = "the file is damaged, or UTF-16 or UTF-32: convert it to UTF-8"

@@ -15,8 +15,6 @@ from fsspec.implementations.local import LocalFileSystem
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.redaction import shown_path, without_secrets
 
-__all__ = ["COMPRESSED", "DataFile", "check_unchanged", "look_at", "open_file", "read_bytes", "readable", "unchanged"]
-
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
 STAMPS = ("ETag", "etag", "LastModified", "last_modified", "updated", "mtime", "modified", "created")
 """What file systems of fsspec call the state of a file, the most exact first."""

@@ -12,8 +12,6 @@ from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.libsvm import LibSvmText
 from psflow.ps_runtime.record_files.parquet import Parquet
 
-__all__ = ["RECORD_FORMATS"]
-
 RECORD_FORMATS: Mapping[str, type[RecordFormat]] = MappingProxyType(
     {kind.name: kind for kind in (DelimitedText, JsonLines, LibSvmText, Parquet, ArrowFile)}
 )

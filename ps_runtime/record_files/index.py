@@ -18,8 +18,6 @@ from psflow.ps_runtime.record_files.files import DataFile, check_unchanged
 from psflow.ps_runtime.record_files.formats import RECORD_FORMATS
 from psflow.ps_runtime.record_files.sealed import seal, unseal
 
-__all__ = ["RecordIndex"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RecordIndex:

@@ -19,8 +19,6 @@ from psflow.ps_runtime.record_files.text_file import INFERRED_ROWS, OpenText
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["JsonLines"]
-
 IN_ROW = re.compile(r" in row \d+$")
 WHITE_SPACE = b" \t\r\n"
 

@@ -13,8 +13,6 @@ from psflow.ps_runtime.columns.raw_types import LIST, LISTS, is_raw_type, wider_
 from psflow.ps_runtime.record_files.base import LARGEST_EXACT, InvalidValues, OnInvalid, RecordError
 from psflow.ps_runtime.record_files.text_cells import MAX_SHOWN, inferred_type, most_invalid, value_fault
 
-__all__ = ["ADVICE", "first_types", "line_fault", "object_of", "without_invalid"]
-
 ADVICE = "correct the line, or leave the column out"
 NUMBERS = ("int64", "float64")
 

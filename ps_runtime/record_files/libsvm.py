@@ -19,8 +19,6 @@ from psflow.ps_runtime.record_files.text_file import INFERRED_ROWS, OpenText
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LibSvmText"]
-
 MATRIX_BYTES = 32 * 1024**2
 """At most, of the matrix of a chunk that has more than one record."""
 MAX_FEATURES = 10**9 - 1

@@ -14,8 +14,6 @@ from psflow.ps_runtime.record_files.base import RecordError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FEATURES", "LABEL", "LibSvmLines", "num_records"]
-
 LABEL = "label"
 FEATURES = "features"
 QUERY = "qid:"

@@ -16,8 +16,6 @@ from psflow.ps_runtime.record_files.files import COMPRESSED, DataFile, look_at, 
 from psflow.ps_runtime.record_files.partitions import with_folders_apart
 from psflow.ps_runtime.redaction import secret_keys, shown_path
 
-__all__ = ["list_files"]
-
 NOT_DATA = ("_", ".")
 """A file or folder whose name begins so holds no data, unless it is asked for by name: markers, temporary files."""
 

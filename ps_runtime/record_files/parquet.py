@@ -16,8 +16,6 @@ from psflow.ps_runtime.record_files.stored_columns import as_raw_columns, check_
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MAX_COMPRESSION_RATIO", "Parquet"]
-
 MAX_ROW_GROUP_BYTES = 64 * 1024**2
 """A row group that holds more is read in slices."""
 SLICE_BYTES = 16 * 1024**2

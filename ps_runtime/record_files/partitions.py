@@ -15,8 +15,6 @@ from psflow.ps_runtime.record_files.text_cells import inferred_type, parse_cells
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["open_records", "partition_cells", "with_folders_above", "with_folders_apart"]
-
 BLANK = "__HIVE_DEFAULT_PARTITION__"
 """What writers of partitions call the folder of records without a value."""
 

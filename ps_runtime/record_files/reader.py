@@ -18,8 +18,6 @@ from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RecordReader"]
-
 
 class RecordReader:
     """Reads any range of records: a context manager, which closes its file.

@@ -30,8 +30,6 @@ from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MAX_COLUMNS", "Scan", "ScannedChunk", "column_names"]
-
 MAX_COLUMNS = 10_000
 """A table is seldom wider, and each column takes time and memory before the first record is read."""
 

@@ -14,8 +14,6 @@ from safetensors.numpy import load, save
 
 from psflow.ps_runtime.errors import InputError
 
-__all__ = ["DIGEST_BYTES", "seal", "unseal"]
-
 DIGEST_BYTES = hashlib.sha256().digest_size
 DESCRIPTION = "description"
 

@@ -21,8 +21,6 @@ from psflow.ps_runtime.record_files.text_cells import parse_cells, stripped, val
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["as_raw_columns", "check_names", "stored_types", "whole_file"]
-
 
 @contextmanager
 def whole_file(form: str) -> Iterator[None]:

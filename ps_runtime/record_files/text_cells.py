@@ -15,18 +15,6 @@ from psflow.ps_runtime.record_files.base import LARGEST_EXACT, InvalidValues, On
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "FALSE",
-    "HEX",
-    "MAX_SHOWN",
-    "TRUE",
-    "inferred_type",
-    "most_invalid",
-    "parse_cells",
-    "stripped",
-    "value_fault",
-]
-
 TRUE = ("true", "True", "TRUE", "1")
 FALSE = ("false", "False", "FALSE", "0")
 

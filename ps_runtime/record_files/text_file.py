@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from psflow.ps_runtime.record_files.base import CHUNK_BYTES, OpenRecords, Place, RecordError
 from psflow.ps_runtime.record_files.files import DataFile, open_file, read_bytes
 
-__all__ = ["INFERRED_ROWS", "MAX_RECORD_BYTES", "OpenText"]
-
 INFERRED_ROWS = 10_000
 """The types of text are inferred over so many rows, of at most `CHUNK_BYTES`."""
 MAX_RECORD_BYTES = 16 * 1024**2

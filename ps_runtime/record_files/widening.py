@@ -12,8 +12,6 @@ from psflow.ps_runtime.record_files.base import LARGEST_EXACT, InvalidValues, Re
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["WideningTypes"]
-
 LARGE = re.compile(r"'?[+-]?[0-9]{16,}'?$")
 """A whole number as it is shown among invalid values."""
 

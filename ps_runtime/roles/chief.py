@@ -8,32 +8,80 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.checkpoint.records import FinishedMarker, clear_finished, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.client.saving import SavingClient
+from psflow.ps_runtime.client.checkpoints import SavingClient
 from psflow.ps_runtime.client.shard_client import Dial, ShardClients
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.errors import InputError, StoppedError
-from psflow.ps_runtime.model.caller import BuiltModel
-from psflow.ps_runtime.model.session_start import first_values
+from psflow.ps_runtime.model.calls.caller import BuiltModel
+from psflow.ps_runtime.model.scaffold import first_values
 from psflow.ps_runtime.protocol.job_state import JobState
-from psflow.ps_runtime.protocol.purpose import Purpose
-from psflow.ps_runtime.roles.batches import BatchReader
+from psflow.ps_runtime.protocol.message import Purpose
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import FirstStep, Restored
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.ps_runtime.roles.own_stream import OwnStream
 from psflow.ps_runtime.roles.saver import ChiefSaver
 from psflow.ps_runtime.roles.session import MonitoredSession, build_model
-from psflow.ps_runtime.roles.timed_cuts import TimedCuts
+from psflow.ps_runtime.roles.streams import BatchReader, OwnStream
 from psflow.ps_runtime.roles.trainer import Drive, open_client, open_session, open_shards, sample_of, train
 from psflow.ps_runtime.roles.warm_checkpoint import write_warm_checkpoint
 from psflow.ps_runtime.specs.input import InputSize
 
-__all__ = ["Chief", "open_chief", "run_chief"]
+
+def take_up_end(model_dir: str) -> FinishedMarker | None:
+    """Return the end of this attempt, if a chief has marked and saved it; remove what a lost one left unfinished.
+
+    To be called while nobody writes checkpoints. An attempt removes the marker of the one before as it starts, so one
+    that is there is of a chief of this attempt.
+    """
+    store = CheckpointStore(model_dir)
+    store.discard_uncommitted()
+    end = read_finished(model_dir)
+    if end is not None and end.final_step == store.latest():
+        return end
+    clear_finished(model_dir)
+    return None
+
+
+class Saver(Protocol):
+    """Who makes the cuts."""
+
+    last_cut_at: float
+
+
+class TimedCuts:
+    """Asks for a cut once so many seconds have passed since the last one.
+
+    Notes
+    -----
+    Not thread-safe.
+    """
+
+    def __init__(
+        self, saver: Saver, secs: float | None, request: Callable[[], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._saver = saver
+        self._secs = secs
+        self._request = request
+        self._clock = clock
+        self._is_open = False
+
+    def open(self) -> None:
+        """Begin to look at the clock: the job is open."""
+        self._is_open = True
+
+    def look(self) -> None:
+        """Ask for a cut if it is time. Blocks until ps-0 has heard of it, not until the cut is made."""
+        now = self._clock()
+        if self._is_open and self._secs is not None and now - self._saver.last_cut_at >= self._secs:
+            self._saver.last_cut_at = now
+            self._request()
+
 
 logger = logging.getLogger(__name__)
 

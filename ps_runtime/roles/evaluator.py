@@ -18,25 +18,23 @@ from psflow.ps_runtime.checkpoint.records import (
     read_finished,
 )
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.client.checkpoints import WatchingClient
 from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClient
-from psflow.ps_runtime.client.watching import WatchingClient
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import NoBestError
 from psflow.ps_runtime.model.best import best_of, not_finite
-from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.values import ModelValues
 from psflow.ps_runtime.model.evaluation import OpenedEvaluation, read_values
-from psflow.ps_runtime.model.export_bundle import ExportBundle, ModelWriter
-from psflow.ps_runtime.model.exporters import BestExporter
+from psflow.ps_runtime.model.export.bundle import ExportBundle, ModelWriter
+from psflow.ps_runtime.model.export.exporters import BestExporter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.training import input_names
-from psflow.ps_runtime.model.values import ModelValues
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.message import Purpose
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import Evaluation, Export
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.role_metrics import Sample
-
-__all__ = ["run_evaluator"]
 
 SLICE_SECS = 0.25
 LOOK_SECS = 5.0

@@ -26,27 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from psflow.ps_runtime.transport.address import Address
-
-__all__ = [
-    "Checkpoint",
-    "Evaluation",
-    "Event",
-    "Export",
-    "FirstStep",
-    "LogMessage",
-    "Metrics",
-    "PsListening",
-    "RecordedEvent",
-    "Restored",
-    "RoleEnded",
-    "RoleEvent",
-    "RoleLeaving",
-    "RoleLost",
-    "RoleStarted",
-    "SummaryFile",
-    "WorkersMissing",
-]
+from psflow.ps_runtime.transport.listeners import Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from psflow.ps_runtime.checkpoint.job_file import Owner
-from psflow.ps_runtime.model.export_bundle import ModelWriter
+from psflow.ps_runtime.model.export.bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.model.warm_start import WarmStart
 from psflow.ps_runtime.optimizers import Optimizer
@@ -15,8 +15,6 @@ from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.variables import ModelSpec
-
-__all__ = ["JobSpec"]
 
 LIVES_PER_ATTEMPT = 1 << 16
 

@@ -5,34 +5,115 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from psflow.ps_runtime.checkpoint.files import Fence, open_fence
-from psflow.ps_runtime.checkpoint.lost_end import take_up_end
-from psflow.ps_runtime.protocol.handler import Reply
-from psflow.ps_runtime.roles.context import RoleContext
-from psflow.ps_runtime.roles.copying import copy_arrays
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.shards import load_shard, save_shard
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import PsflowError, StoppedError
+from psflow.ps_runtime.protocol.message import Reply
+from psflow.ps_runtime.roles.chief import take_up_end
+from psflow.ps_runtime.roles.context import Pulse, RoleContext
 from psflow.ps_runtime.roles.events import PsListening
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.ps_runtime.roles.pulse import Pulse
 from psflow.ps_runtime.roles.role_metrics import Sample
-from psflow.ps_runtime.roles.shard_storage import ShardStorage
-from psflow.ps_runtime.roles.stream_reader import StreamReader
+from psflow.ps_runtime.roles.streams import StreamReader
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
+from psflow.ps_runtime.server.instructions import Refusal
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.job_requests import JobRequests
 from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.specs.roles import RoleId
-from psflow.ps_runtime.transport.address import new_unix_name
 from psflow.ps_runtime.transport.arena import Arena
 from psflow.ps_runtime.transport.connecting import Transport, transport_named
+from psflow.ps_runtime.transport.listeners import new_unix_name
 from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
 from psflow.ps_runtime.transport.socket_server import SocketServer
 
-__all__ = ["Post", "PsParts", "run_ps"]
+LARGE_BYTES = 8 << 20
+"""From here on threads are worth their start, a tenth of a millisecond."""
+
+NUM_THREADS = min(4, os.cpu_count() or 1)
+"""One processor does not use all the bandwidth of memory, a few do."""
+
+
+def copy_arrays(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> None:
+    """Copy the second array of each pair into the first. Blocks; all processors take part in what is large."""
+    num_parts = NUM_THREADS if sum(source.nbytes for _, source in pairs) >= LARGE_BYTES else 1
+
+    def copy(part: int) -> None:
+        for target, source in pairs:
+            start, stop = (len(source) * edge // num_parts for edge in (part, part + 1))
+            np.copyto(target[start:stop], source[start:stop])
+
+    if num_parts == 1:
+        copy(0)
+        return
+    with ThreadPoolExecutor(num_parts, thread_name_prefix="psflow-copy") as threads:
+        list(threads.map(copy, range(num_parts)))
+
+
+Written = Callable[[int, Mapping[str, Any] | Refusal], None]
+"""Takes the step, and what was written or why nothing was."""
+
+
+class ShardStorage:
+    """Reads and writes the part of each checkpoint that one shard holds."""
+
+    def __init__(
+        self, job: JobSpec, index: int, written: Written, fence: Fence = open_fence, pulse: Pulse | None = None
+    ) -> None:
+        self._job = job
+        self._index = index
+        self._written = written
+        self._pulse = pulse or Pulse()
+        self._store = CheckpointStore(job.model_dir, fence=fence)
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="psflow-writer")
+
+    def load(self, step: int, shard: Shard) -> Mapping[str, Any]:
+        """Fill the shard's snapshot from the checkpoint of `step`; return the facts of its cut. Blocks."""
+        arrays = shard.snapshot_arrays
+        with self._pulse.long_call(), CheckpointReader.pinned(self._store, step, f"ps-{self._index}") as reader:
+            load_shard(reader, shard.layout, self._job.model, arrays.arena, arrays.slots, shard.snapshot_tables)
+            return reader.manifest.job
+
+    def write(self, step: int, shard: Shard) -> None:
+        """Start to write the shard's snapshot; `written` is called when that is done. Does not block."""
+        self._writer.submit(self._write, step, shard)
+
+    def close(self) -> None:
+        """Wait for the file that is being written, and end the thread."""
+        self._writer.shutdown(wait=True)
+
+    def _write(self, step: int, shard: Shard) -> None:
+        arrays = shard.snapshot_arrays
+        what = f"ps-{self._index} could not write its part of checkpoint {step}"
+        try:
+            record = save_shard(
+                self._store,
+                step,
+                self._job.num_ps,
+                shard.layout,
+                arrays.arena,
+                arrays.slots,
+                shard.snapshot_tables,
+            )
+        except StoppedError as error:  # this ps was lost: training rolls back, and saves again
+            self._written(step, Refusal("lost", f"{what}: {error}"))
+        except Exception as error:  # whatever a store raises: the saver waits for an answer
+            reason = str(error) if isinstance(error, PsflowError) else f"{type(error).__name__}: {error}"
+            self._written(step, Refusal("storage", f"{what}: {reason}"))
+        else:
+            self._written(step, record.to_facts())
+
 
 SLICE_SECS = 0.2
 MAX_TICK_SECS = 2 * SLICE_SECS

@@ -12,8 +12,6 @@ import psutil
 from psflow.ps_runtime.errors import TransportError
 from psflow.ps_runtime.latencies import Latencies
 
-__all__ = ["RoleMetrics", "Sample"]
-
 FIRST_SECS = 1.0
 MAX_SECS = 10.0
 """Between two reports: at first often, for short jobs, then seldom, for long ones."""

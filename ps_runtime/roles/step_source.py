@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.client.push_writer import Gradients
 from psflow.ps_runtime.client.training import Grant, JobEnd, TrainingClient
-from psflow.ps_runtime.model.gradients import StepResult
+from psflow.ps_runtime.model.calls.gradients import StepResult
+from psflow.ps_runtime.model.calls.scope import KeyPath
 from psflow.ps_runtime.model.lookups import Lookups
-from psflow.ps_runtime.model.scope import KeyPath
 from psflow.ps_runtime.specs.input import RecordRange
-from psflow.ps_runtime.specs.tables import TableSpec
-
-__all__ = ["InTurn", "KnownIds", "OneAhead", "Reader", "StepSource", "Work", "next_work"]
+from psflow.ps_runtime.specs.variables import TableSpec
 
 
 class Reader(Protocol):

@@ -16,27 +16,23 @@ from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import InputError, StoppedError
-from psflow.ps_runtime.model.basic_hooks import GlobalStepWaiterHook, NanTensorHook
-from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
-from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.calls.caller import BuiltModel, ModelCaller
+from psflow.ps_runtime.model.hooks.base import SessionRunHook
+from psflow.ps_runtime.model.hooks.basic import GlobalStepWaiterHook, NanTensorHook
+from psflow.ps_runtime.model.hooks.reporting import StepCounterHook, SummarySaverHook
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
-from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
-from psflow.ps_runtime.model.session_start import await_ready
+from psflow.ps_runtime.model.scaffold import await_ready
 from psflow.ps_runtime.model.spec import ModeKeys
-from psflow.ps_runtime.protocol.purpose import Purpose
-from psflow.ps_runtime.roles.batches import BatchReader
+from psflow.ps_runtime.protocol.message import Purpose
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import FirstStep, SummaryFile
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.ps_runtime.roles.own_stream import OwnStream
 from psflow.ps_runtime.roles.role_metrics import Sample
-from psflow.ps_runtime.roles.session import MonitoredSession
-from psflow.ps_runtime.roles.step_session import StepSession
+from psflow.ps_runtime.roles.session import MonitoredSession, StepSession
+from psflow.ps_runtime.roles.streams import BatchReader, OwnStream
 from psflow.ps_runtime.specs.input import InputSize
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.run_config import RunConfig
-
-__all__ = ["Drive", "open_client", "open_session", "open_shards", "run_worker", "sample_of", "train"]
 
 logger = logging.getLogger(__name__)
 

@@ -15,15 +15,13 @@ from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.shards import save_shard
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.model.warm_start import WarmSource, WarmStart, warm_rows, warm_value
-from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.protocol.job_state import Cut
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.ps_runtime.server.input_positions import InputPositions
+from psflow.ps_runtime.server.input_position import InputPositions
 from psflow.ps_runtime.server.shard import ShardArrays
 from psflow.ps_runtime.specs.layout import ShardLayout, piece_views, place
-from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.specs.variables import TableSpec
 from psflow.ps_runtime.tables.table import Table
-
-__all__ = ["write_warm_checkpoint"]
 
 logger = logging.getLogger(__name__)
 

@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.protocol.job_state import Cut
 from psflow.ps_runtime.server.instructions import Phase, Refusal
-
-__all__ = ["TRANSITIONS", "CutEvent", "CutProtocol"]
 
 
 class CutEvent(StrEnum):

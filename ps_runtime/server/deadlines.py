@@ -6,14 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from psflow.ps_runtime.server.instructions import Expired
-from psflow.ps_runtime.server.peers import CHIEF
+from psflow.ps_runtime.server.instructions import CHIEF, Expired
 from psflow.ps_runtime.server.replicas import Replica
 from psflow.ps_runtime.server.updates import BatchTicket
+from psflow.ps_runtime.specs.consistency import StepDeadline
 from psflow.ps_runtime.specs.input import RecordRange
-from psflow.ps_runtime.specs.step_deadline import StepDeadline
-
-__all__ = ["Deadlines"]
 
 WEIGHT = 1 / 16
 """Of the last step in what is usual."""

@@ -10,9 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from psflow.ps_runtime.errors import CheckpointError, InputError, ProtocolError
-from psflow.ps_runtime.protocol.cut import Cut
-from psflow.ps_runtime.protocol.decisions import decode_entries
-from psflow.ps_runtime.protocol.handler import Reply
+from psflow.ps_runtime.protocol.job_state import Cut, decode_entries
 from psflow.ps_runtime.protocol.message import (
     BEGINS_AGAIN,
     MAX_JSON_BYTES,
@@ -21,16 +19,14 @@ from psflow.ps_runtime.protocol.message import (
     Body,
     Kind,
     Message,
+    Purpose,
+    Reply,
     refusal,
 )
 from psflow.ps_runtime.protocol.payloads import PushBuffer
-from psflow.ps_runtime.protocol.purpose import Purpose
-from psflow.ps_runtime.server.instructions import Refusal
+from psflow.ps_runtime.server.instructions import Peer, Refusal, replica_name
 from psflow.ps_runtime.server.job_requests import JobRequests
-from psflow.ps_runtime.server.peers import Peer, replica_name
 from psflow.ps_runtime.server.shard import Shard
-
-__all__ = ["JobKey", "PsHandler", "Storage"]
 
 MAX_CONTROL_BYTES = 4096
 

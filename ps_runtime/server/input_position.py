@@ -2,13 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import bisect
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from psflow.ps_runtime.server.intervals import Intervals
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 
-__all__ = ["InputPosition"]
+
+class Intervals:
+    """A set of integers, kept as sorted, disjoint half-open intervals that do not touch each other.
+
+    Notes
+    -----
+    Not thread-safe. `add` takes O(log n) steps and moves up to n intervals.
+
+    Examples
+    --------
+    >>> seen = Intervals()
+    >>> seen.add(0, 10), seen.add(20, 30), seen.add(5, 22)
+    (0, 0, 7)
+    >>> list(seen), seen.covered
+    ([(0, 30)], 30)
+    """
+
+    __slots__ = ("_covered", "_starts", "_stops")
+
+    def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+        self._covered = 0
+        for start, stop in pairs:
+            self.add(start, stop)
+
+    @property
+    def covered(self) -> int:
+        """Number of integers in the set."""
+        return self._covered
+
+    def add(self, start: int, stop: int) -> int:
+        """Add the integers of ``[start, stop)``; return how many of them the set held already.
+
+        Raises
+        ------
+        ValueError
+            If `stop` is less than `start`.
+        """
+        if stop < start:
+            raise ValueError(f"expected start <= stop, got [{start}, {stop})")
+        if start == stop:
+            return 0
+        # intervals [first, last) overlap or touch the new one, and become one with it
+        first = bisect.bisect_left(self._stops, start)
+        last = bisect.bisect_right(self._starts, stop)
+        if last == first + 1 and self._stops[first] == start:  # read on: nearly always so
+            self._stops[first] = stop
+            self._covered += stop - start
+            return 0
+        merged = range(first, last)
+        already = sum(min(self._stops[i], stop) - max(self._starts[i], start) for i in merged)
+        if merged:
+            start_of_all, stop_of_all = min(start, self._starts[first]), max(stop, self._stops[last - 1])
+        else:
+            start_of_all, stop_of_all = start, stop
+        self._starts[first:last] = [start_of_all]
+        self._stops[first:last] = [stop_of_all]
+        self._covered += stop - start - already
+        return already
+
+    def __contains__(self, number: int) -> bool:
+        index = bisect.bisect_right(self._starts, number) - 1
+        return index >= 0 and number < self._stops[index]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._starts, self._stops, strict=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Intervals) and self._starts == other._starts and self._stops == other._stops
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"Intervals({list(self)})"
 
 
 class InputPosition:
@@ -192,3 +266,88 @@ class InputPosition:
         while (used := self._used.get(self.epochs_completed)) is not None and used.covered >= self._num_records:
             del self._used[self.epochs_completed]
             self.epochs_completed += 1
+
+
+class InputPositions:
+    """The queues from which the replicas of a job are granted batches."""
+
+    def __init__(self, spec: InputSpec, num_replicas: int) -> None:
+        self.spec = spec
+        self._positions = [InputPosition(spec) for _ in range(num_replicas if spec.each_worker_reads_all else 1)]
+        self._left: set[int] = set()
+
+    def of(self, replica: int) -> InputPosition:
+        """Return the queue of `replica`, which may be that of all."""
+        return self._positions[replica if self.spec.each_worker_reads_all else 0]
+
+    def left(self, replica: int) -> None:
+        """Take note that `replica` trains no more: what it would have read for itself is not waited for."""
+        self._left.add(replica)
+
+    def came(self, replica: int) -> None:
+        """Take note that `replica` trains, maybe again."""
+        self._left.discard(replica)
+
+    def begin_again(self) -> None:
+        """Read the input from its start, wherever it was left."""
+        for position in self._positions:
+            position.begin_again()
+
+    def has_used_up_own(self, replica: int) -> bool:
+        """Return whether `replica` has a queue of its own, and nothing is left in it."""
+        return self.spec.each_worker_reads_all and self._positions[replica].is_exhausted
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether nothing is left to grant, unless a replica gives something back."""
+        return all(
+            position.is_exhausted or (self.spec.each_worker_reads_all and replica in self._left)
+            for replica, position in enumerate(self._positions)
+        )
+
+    @property
+    def epochs_completed(self) -> int:
+        """Epochs of which every record is used: where each replica reads all, by each of them."""
+        return min(position.epochs_completed for position in self._positions)
+
+    @property
+    def num_repeats(self) -> int:
+        """Records that were used twice in an epoch of one queue."""
+        return sum(position.num_repeats for position in self._positions)
+
+    @property
+    def num_misses(self) -> int:
+        """Records that got lost; exact while no batch is under way."""
+        return sum(position.num_misses for position in self._positions)
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return the positions as plain data."""
+        return {
+            "each_worker_reads_all": self.spec.each_worker_reads_all,
+            "positions": [position.to_facts() for position in self._positions],
+        }
+
+    @classmethod
+    def restored(cls, spec: InputSpec, num_replicas: int, facts: Mapping[str, Any]) -> InputPositions:
+        """Return the positions that `to_facts` described.
+
+        They are new ones if the input was of another size, or was shared where now each replica reads all, or the other
+        way round. Where each reads all, a replica that was not there begins at the start.
+
+        Raises
+        ------
+        ValueError
+            If `facts` are none.
+        """
+        restored = cls(spec, num_replicas)
+        try:
+            known = list(facts["positions"])
+            reads_all = facts["each_worker_reads_all"]
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not the facts of an input position: {error!r}") from error
+        if not known or type(reads_all) is not bool:
+            raise ValueError(f"not the facts of an input position: {facts!r}")
+        if reads_all is spec.each_worker_reads_all:
+            for index, position in enumerate(known[: len(restored._positions)]):
+                restored._positions[index] = InputPosition.restored(spec, position)
+        return restored

@@ -13,12 +13,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from psflow.ps_runtime.protocol.cut import Cut
-from psflow.ps_runtime.protocol.job_state import JobState
+from psflow.ps_runtime.protocol.job_state import Cut, JobState
 from psflow.ps_runtime.server.cut_protocol import CutProtocol
 from psflow.ps_runtime.server.deadlines import Deadlines
-from psflow.ps_runtime.server.input_positions import InputPositions
+from psflow.ps_runtime.server.input_position import InputPositions
 from psflow.ps_runtime.server.instructions import (
+    CHIEF,
     CutReady,
     Decided,
     Expired,
@@ -26,15 +26,10 @@ from psflow.ps_runtime.server.instructions import (
     JobFinished,
     Phase,
 )
-from psflow.ps_runtime.server.peers import CHIEF
-from psflow.ps_runtime.server.replicas import Replicas
-from psflow.ps_runtime.server.ticket_queue import TicketQueue
+from psflow.ps_runtime.server.replicas import Replicas, TicketQueue
 from psflow.ps_runtime.server.updates import BatchTicket, Updates
-from psflow.ps_runtime.specs.consistency import Async, Consistency
+from psflow.ps_runtime.specs.consistency import Async, Consistency, StepDeadline
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
-from psflow.ps_runtime.specs.step_deadline import StepDeadline
-
-__all__ = ["Job"]
 
 
 @dataclass

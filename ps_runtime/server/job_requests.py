@@ -7,16 +7,22 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from psflow.ps_runtime.errors import ProtocolError, WaitTimeoutError
-from psflow.ps_runtime.protocol.handler import Reply
-from psflow.ps_runtime.protocol.message import Kind, Life, Message, refusal
+from psflow.ps_runtime.protocol.message import Kind, Life, Message, Purpose, Reply, refusal
 from psflow.ps_runtime.protocol.payloads import GRANT
-from psflow.ps_runtime.protocol.purpose import Purpose
-from psflow.ps_runtime.server.instructions import CutReady, Decided, Expired, Granted, JobFinished, NoTicket, Refusal
+from psflow.ps_runtime.server.instructions import (
+    CHIEF,
+    CutReady,
+    Decided,
+    Expired,
+    Granted,
+    JobFinished,
+    NoTicket,
+    Peer,
+    Refusal,
+    replica_name,
+)
 from psflow.ps_runtime.server.job import Job
-from psflow.ps_runtime.server.peers import CHIEF, Peer, replica_name
 from psflow.ps_runtime.server.shard import Shard
-
-__all__ = ["JobRequests", "Stream"]
 
 MAX_REASON_CHARS = 500
 MAX_LIVES = 3

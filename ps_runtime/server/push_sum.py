@@ -13,8 +13,6 @@ from psflow.ps_runtime.protocol.payloads import PushBuffer, PushLayout
 from psflow.ps_runtime.specs.layout import ShardLayout
 from psflow.ps_runtime.tables.dedupe import find_occurrences
 
-__all__ = ["PushSum", "RowGradients"]
-
 RowGradients = list[tuple[NDArray[np.int64], NDArray[Any]]]
 """Of each table of the model: ids, each once, and their gradients ``(n, dim)``."""
 

@@ -16,19 +16,16 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer, UpdateOperands
-from psflow.ps_runtime.protocol.decisions import Decision, Entry
+from psflow.ps_runtime.protocol.job_state import Decision, Entry
 from psflow.ps_runtime.protocol.message import Life, Room
 from psflow.ps_runtime.protocol.payloads import PushBuffer, PushLayout
-from psflow.ps_runtime.server.instructions import Refusal
-from psflow.ps_runtime.server.peers import replica_name
+from psflow.ps_runtime.server.instructions import Refusal, replica_name
 from psflow.ps_runtime.server.push_sum import PushSum, RowGradients
 from psflow.ps_runtime.specs.layout import Group, ShardLayout
-from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.specs.variables import TableSpec
 from psflow.ps_runtime.tables.bounds import places_of
 from psflow.ps_runtime.tables.table import Table
 from psflow.ps_runtime.transport.arena import Arena
-
-__all__ = ["CopyArrays", "Shard", "ShardArrays"]
 
 BLOCK_SIZE = 1 << 17
 """How many parameters are updated at a time: they, their slots and gradients stay in the cache of a core."""

@@ -2,17 +2,70 @@
 
 from __future__ import annotations
 
+import csv
+import dis
+import functools
+import importlib
 import importlib.machinery
+import importlib.util
+import itertools
+import os
+import re
+import site
 import sys
-from pathlib import Path
-from types import ModuleType
+import sysconfig
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Self
 
 import cloudpickle
 
-from psflow.ps_runtime.shipping.installed import is_installed
+LIBRARY_FOLDERS = ("site-packages", "dist-packages")
+MODULES = tuple(importlib.machinery.all_suffixes())
 
-__all__ = ["ByValue", "is_own"]
+
+def is_installed(path: Path) -> bool:
+    """Return whether `path` is of the standard library, or of what pip or the system has installed.
+
+    A checkout that is installed as editable is the user's own: its files lie elsewhere.
+    """
+    roots = _roots(tuple(sys.path))
+    return f"{path}{os.sep}".startswith(roots) or f"{path.resolve()}{os.sep}".startswith(roots)
+
+
+@functools.lru_cache(maxsize=8)
+def _roots(path: tuple[str, ...]) -> tuple[str, ...]:
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+    named = [sysconfig.get_path(kind) for kind in kinds]
+    # libraries of another environment: --system-site-packages, PYTHONPATH, a .pth file
+    of_path = [entry for entry in path if Path(entry).name in LIBRARY_FOLDERS]
+    roots = (*named, *site.getsitepackages(), site.getusersitepackages(), *of_path)
+    found = tuple(dict.fromkeys(f"{Path(root).resolve()}{os.sep}" for root in roots))
+    folders = (Path(entry).resolve() for entry in path)
+    others = (folder for folder in folders if not f"{folder}{os.sep}".startswith(found))
+    return (*found, *itertools.chain.from_iterable(map(_of_target, others)))
+
+
+def _of_target(folder: Path) -> Iterator[str]:
+    """Yield what ``pip install --target`` has put into a folder, where files of the user may be as well.
+
+    A package is yielded whole. Of a namespace, which anybody may add to, it is the modules that the record names.
+    """
+    for record in folder.glob("*.dist-info/RECORD"):  # an .egg-info is of a checkout
+        with suppress(OSError):
+            yield from (f"{folder / name}{os.sep}" for name in _of_record(record))
+
+
+def _of_record(record: Path) -> set[PurePosixPath]:
+    rows = csv.reader(record.read_text("utf-8", "surrogateescape").splitlines())
+    files = [PurePosixPath(row[0]) for row in rows if row]
+    modules = [file for file in files if file.name.endswith(MODULES) and ".." not in file.parts]
+    packages = {module.parent for module in modules if module.name.startswith("__init__.")}
+    return {next((one for one in module.parents[-2::-1] if one in packages), module) for module in modules}
+
 
 ENGINE = "psflow"
 EXTENSIONS = tuple(importlib.machinery.EXTENSION_SUFFIXES)
@@ -58,3 +111,87 @@ class ByValue:
         if module.__name__ not in {"__main__", *cloudpickle.list_registry_pickle_by_value()}:
             cloudpickle.register_pickle_by_value(module)
             self._modules.append(module)
+
+
+IDENTIFIER = re.compile(r"(?<![\w.])[^\W\d]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Import:
+    """``import name``, or ``from name import names``, `level` packages up."""
+
+    name: str
+    level: int
+    names: tuple[str, ...]
+
+
+def global_names(function: FunctionType) -> list[str]:
+    """Return the names of the globals that a function reads, as far as its module has them."""
+    return [name for name in _names(function.__code__) if name in function.__globals__]
+
+
+def imported_names(function: FunctionType) -> list[str]:
+    """Return the names of the modules that a function imports when it runs, and of attributes that may be modules."""
+    package = function.__globals__.get("__package__") or ""
+    found: list[str] = []
+    for statement in _imports(function.__code__):
+        if statement.level and not package:
+            continue
+        name = importlib.util.resolve_name("." * statement.level + statement.name, package)
+        if statement.names:
+            found += [name, *(f"{name}.{one}" for one in statement.names)]
+        else:  # it binds the first package, and reaches the others by it
+            parts = name.split(".")
+            found += [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+    return list(dict.fromkeys(found))
+
+
+def own_module(name: str) -> ModuleType | None:
+    """Return the module of the user that `name` names, imported if need be; None if there is none."""
+    if name not in sys.modules and not _may_be_own(name.partition(".")[0]):
+        return None
+    try:
+        module = importlib.import_module(name)
+    except Exception:  # it is not there, or of use in other circumstances alone
+        return None
+    return module if is_own(module) else None
+
+
+def _may_be_own(top: str) -> bool:
+    if top in sys.modules:
+        return is_own(sys.modules[top])
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and is_own(importlib.util.module_from_spec(spec))
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(code: CodeType) -> tuple[str, ...]:
+    found: list[str] = []
+    for one in _codes(code):
+        steps = list(dis.get_instructions(one))
+        found += [step.argval for step in steps if step.opname == "LOAD_GLOBAL"]
+        for text, names in itertools.pairwise(steps):  # of a class; dataclasses read annotations that are text
+            if names.argval == "__annotations__" and isinstance(text.argval, str):
+                found += IDENTIFIER.findall(text.argval)
+    return tuple(dict.fromkeys(found))
+
+
+@functools.lru_cache(maxsize=4096)
+def _imports(code: CodeType) -> tuple[_Import, ...]:
+    found = []
+    for one in _codes(code):
+        steps = list(dis.get_instructions(one))
+        for level, names, step in zip(steps, steps[1:], steps[2:], strict=False):
+            if step.opname == "IMPORT_NAME":
+                found.append(_Import(step.argval, level.argval, names.argval or ()))
+    return tuple(found)

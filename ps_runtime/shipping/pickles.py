@@ -20,13 +20,9 @@ from typing import Any, Generic, TypeVar, final
 import cloudpickle
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.shipping.code_names import global_names, imported_names, own_module
-from psflow.ps_runtime.shipping.named import TYPING, enum_reduced, member_reduced, sentinel, typing_reduced
-from psflow.ps_runtime.shipping.own_modules import ByValue, is_own
-from psflow.ps_runtime.shipping.parts import culprit
+from psflow.ps_runtime.shipping.own_modules import ByValue, global_names, imported_names, is_own, own_module
+from psflow.ps_runtime.shipping.parts import TYPING, culprit, enum_reduced, member_reduced, sentinel, typing_reduced
 from psflow.ps_runtime.shipping.travelling_modules import TravellingModules
-
-__all__ = ["Shipped", "pickled", "unpickled"]
 
 T = TypeVar("T")
 

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from types import FunctionType, ModuleType
 from typing import Any, Self
 
-__all__ = ["TravellingModules", "module_of"]
-
 _PROCESS = secrets.token_hex(8)
 
 

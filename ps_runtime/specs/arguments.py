@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from psflow.ps_runtime.errors import ArgumentTypeError, UsageError
-from psflow.ps_runtime.number_kinds import is_number, whole_number
-
-__all__ = ["GIVE_A_FUNCTION", "NAME", "NAME_IN_WORDS", "ArgumentFaults", "with_article"]
+from psflow.ps_runtime.numeric import is_number, whole_number
 
 NAME = r"^[A-Za-z0-9_][\w.-]{0,99}$"
 """What names directories and metrics: it leads nowhere else, and MLflow takes each character."""

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
+from psflow.ps_runtime.errors import ConfigError, did_you_mean
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
-from psflow.ps_runtime.specs.task_facts import ClusterSpec, TaskFacts
-
-__all__ = ["ClusterAddresses", "ClusterTask", "TaskType"]
+from psflow.ps_runtime.specs.task_facts import (
+    ClusterSpec,
+    TaskFacts,
+    address_faults,
+    duplicate_faults,
+    index_fault,
+    num_addresses,
+)
 
 
 class TaskType(StrEnum):
@@ -116,3 +123,59 @@ class ClusterTask:
         if self.cluster.evaluator is not None:
             cluster[TaskType.EVALUATOR] = [self.cluster.evaluator]
         return json.dumps({"cluster": cluster, "task": {"type": self.task_type, "index": self.task_id}})
+
+
+PS_HOSTS, WORKER_HOSTS, JOB_NAME, TASK_INDEX = "--ps_hosts", "--worker_hosts", "--job_name", "--task_index"
+JOB_NAMES = [TaskType.PS.value, TaskType.WORKER.value, TaskType.EVALUATOR.value]
+
+
+def parse_role_flags(ps_hosts: str, worker_hosts: str, job_name: str, task_index: int) -> ClusterTask:
+    """Return the process that the flags describe.
+
+    The first worker host is the chief; the indices of the others shift down by one.
+
+    Raises
+    ------
+    ConfigError
+        With every fault, by the name of its flag.
+
+    Examples
+    --------
+    >>> task = parse_role_flags("a:1", "b:1;c:1", "worker", 1)
+    >>> task.cluster.chief, task.cluster.workers, str(task.role)
+    ('b:1', ('c:1',), 'worker-0')
+    """
+    hosts = {PS_HOSTS: _split(ps_hosts), WORKER_HOSTS: _split(worker_hosts)}
+    faults = [fault for name, addresses in hosts.items() for fault in address_faults(name, addresses)]
+    faults = faults or duplicate_faults(hosts)
+    nums = {"ps": len(hosts[PS_HOSTS]), "worker": len(hosts[WORKER_HOSTS]), "evaluator": 1}
+    if job_name not in nums:
+        faults.append(f"{JOB_NAME} should be one of {', '.join(JOB_NAMES)}, got {job_name!r}{_hint(job_name)}")
+    elif (fault := index_fault(TASK_INDEX, task_index, nums[job_name], _why(job_name, nums[job_name]))) is not None:
+        faults.append(fault)
+    if faults:
+        raise ConfigError(tuple(faults))
+    chief, *workers = hosts[WORKER_HOSTS]
+    cluster = ClusterAddresses(chief, tuple(workers), tuple(hosts[PS_HOSTS]))
+    if job_name != TaskType.WORKER:
+        return ClusterTask(cluster, TaskType(job_name), task_index)
+    return ClusterTask(cluster, *worker_or_chief(task_index))
+
+
+def worker_or_chief(index: int) -> tuple[TaskType, int]:
+    """Return what a worker is where worker 0 is the chief."""
+    return (TaskType.WORKER, index - 1) if index else (TaskType.CHIEF, 0)
+
+
+def _split(hosts: str) -> list[str]:
+    return [host.strip() for host in re.split("[,;]", hosts)]
+
+
+def _why(job_name: str, num: int) -> str:
+    return "there is one evaluator" if job_name == TaskType.EVALUATOR else num_addresses(f"--{job_name}_hosts", num)
+
+
+def _hint(job_name: str) -> str:
+    if job_name in (TaskType.CHIEF, TaskType.MASTER):
+        return f"; the chief is {JOB_NAME} worker {TASK_INDEX} 0"
+    return did_you_mean(job_name, JOB_NAMES)

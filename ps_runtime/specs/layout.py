@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
-__all__ = ["ALIGNMENT_BYTES", "Group", "Piece", "ShardLayout", "piece_views", "place"]
-
 ALIGNMENT_BYTES = 64
 MIN_PIECE_BYTES = 64 * 1024
 """A variable smaller than this is not worth splitting."""

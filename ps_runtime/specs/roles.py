@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Role", "RoleId", "job_roles"]
-
 _NAME = re.compile("(ps|chief|worker|evaluator)-(0|[1-9][0-9]{0,5})")
 
 

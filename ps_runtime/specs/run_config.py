@@ -7,19 +7,31 @@ import os
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Any
 
+from fsspec.core import url_to_fs
+from fsspec.utils import get_protocol
+
 from psflow.ps_runtime.config.environment import tf_config
 from psflow.ps_runtime.errors import UsageError, did_you_mean
-from psflow.ps_runtime.number_kinds import whole_number
+from psflow.ps_runtime.numeric import whole_number
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
-from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, Consistency
-from psflow.ps_runtime.specs.directories import absolute
-from psflow.ps_runtime.specs.step_deadline import StepDeadline
+from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, Consistency, StepDeadline
 from psflow.ps_runtime.specs.task_facts import ClusterSpec, TaskFacts
 from psflow.ps_runtime.specs.tf_config import parse_tf_config
 from psflow.ps_runtime.specs.worker_context import get_current_worker_context
 
-__all__ = ["SESSION_CREATION_TIMEOUT_SECS", "RunConfig"]
+
+def absolute(directory: str) -> str:
+    """Return the absolute path of a local `directory`, also of a ``file://`` URL; any other URL as it is."""
+    if not is_local(directory):
+        return directory
+    return os.path.abspath(url_to_fs(directory)[1] if "://" in directory else directory)
+
+
+def is_local(directory: str) -> bool:
+    """Whether it is on the disks of this machine, as its path or URL says."""
+    return get_protocol(directory) in ("file", "local")
+
 
 _UNSET: Any = object()
 DEFAULT_SAVE_SECS = 600.0

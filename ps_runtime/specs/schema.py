@@ -14,10 +14,7 @@ from psflow.ps_runtime.columns.features import Standard
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.columns.row_lifetime import UNLIMITED, RowLifetime
 from psflow.ps_runtime.errors import InputError, did_you_mean
-from psflow.ps_runtime.specs.column_spec import ColumnSpec, column_differences
-from psflow.ps_runtime.specs.text_reading import LibSvmReading, TextReading, text_from
-
-__all__ = ["MATRIX", "ArraySpec", "InputSchema", "Scaling"]
+from psflow.ps_runtime.specs.input import ColumnSpec, LibSvmReading, TextReading, column_differences, text_from
 
 MATRIX = "features"
 """Name of the one feature array of a table, whose columns have names."""

@@ -11,16 +11,6 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.errors import InputError, did_you_mean
 from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, InputSchema
 
-__all__ = [
-    "enforce_arrays",
-    "enforce_features",
-    "id_fault",
-    "listed_names",
-    "missing_faults",
-    "scale_features",
-    "stacked",
-]
-
 MAX_NAMES = 10
 """Of those that an error lists."""
 MAX_FAULTS = 2

@@ -7,8 +7,6 @@ from typing import Any, Protocol, runtime_checkable
 from psflow.ps_runtime.specs.roles import Role
 from psflow.ps_runtime.specs.task_facts import ClusterSpec
 
-__all__ = ["ParameterServerStrategy", "Strategy", "StrategyExtended"]
-
 
 class StrategyExtended(Protocol):
     """How the tasks of a strategy share their work."""

@@ -8,17 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from psflow.ps_runtime.errors import ConfigError, did_you_mean
-from psflow.ps_runtime.specs.cluster_faults import (
-    address_faults,
-    duplicate_faults,
-    index_fault,
-    num_addresses,
-    whole_fault,
-)
-from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType
-from psflow.ps_runtime.specs.role_flags import worker_or_chief
-
-__all__ = ["Source", "TfConfig", "load_tf_config", "parse_tf_config", "tf_config_of"]
+from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType, worker_or_chief
+from psflow.ps_runtime.specs.task_facts import address_faults, duplicate_faults, index_fault, num_addresses, whole_fault
 
 KEYS = ("cluster", "task", "model_dir", "environment")
 TASK_KEYS = ("type", "index")

@@ -5,16 +5,53 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from psflow.ps_runtime.columns.row_lifetime import RowLifetime
 from psflow.ps_runtime.specs.schema import InputSchema
-from psflow.ps_runtime.specs.tables import TableSpec
 
-__all__ = ["ModelSpec", "VariableSpec"]
+ASKED = ("num_rows", "dim", "dtype", "initializer", "admit_after", "expire_after_steps")
+"""What a model_fn asks of a table by its name; seed and optimizer come from elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """One sparse table. Row `id` lies on shard ``id % num_ps``, there at place ``id // num_ps``."""
+
+    name: str
+    num_rows: int
+    dim: int
+    dtype: str
+    optimizer: int | None
+    initializer: Mapping[str, Any]
+    seed: int
+    admit_after: int = 1
+    expire_after_steps: int | None = None
+
+    @property
+    def row_nbytes(self) -> int:
+        """Size of a row's weights in bytes."""
+        return self.dim * np.dtype(self.dtype).itemsize
+
+    def num_rows_on(self, shard: int, num_shards: int) -> int:
+        """Return how many rows lie on one of the shards.
+
+        Examples
+        --------
+        >>> spec = TableSpec("items", 7, 4, "float32", 0, {"name": "zeros"}, seed=1)
+        >>> [spec.num_rows_on(shard, 3) for shard in range(3)]
+        [3, 2, 2]
+        """
+        return max(0, -(-(self.num_rows - shard) // num_shards))
+
+    def differences(self, other: TableSpec) -> list[str]:
+        """Say in which of the things that a model_fn asks for `other` differs, such as ``dim 8, expected 16``."""
+        pairs = [(name, getattr(other, name), getattr(self, name)) for name in ASKED]
+        return [f"{name} {got!r}, expected {expected!r}" for name, got, expected in pairs if got != expected]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +171,14 @@ class ModelSpec:
 
     def _optimizer_of(self, part: VariableSpec | TableSpec) -> Mapping[str, Any] | None:
         return None if part.optimizer is None else self.optimizers[part.optimizer]
+
+
+def unused_lifetimes(schema: InputSchema, tables: Iterable[TableSpec]) -> Iterator[str]:
+    """Say which features have a lifetime that no table of the model has: it would have no effect."""
+    found = {RowLifetime(table.admit_after, table.expire_after_steps) for table in tables}
+    for spec in schema.features:
+        if spec.lifetime.is_limited and spec.lifetime not in found:
+            yield (
+                f"feature {spec.name!r} has {spec.lifetime}, but model_fn looks up no sparse table with that lifetime; "
+                "give it to embedding_lookup as admit_after and expire_after_steps, or leave it out of the input"
+            )

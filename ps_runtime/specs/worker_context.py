@@ -12,12 +12,31 @@ from typing import Any, Protocol
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.roles import Role
-from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, SessionCreator, WorkerSessionCreator
 from psflow.ps_runtime.specs.strategy import Strategy
 from psflow.ps_runtime.specs.task_facts import ClusterSpec
 from psflow.ps_runtime.specs.tf_config import TfConfig
 
-__all__ = ["Barrier", "WorkerContext", "check_not_within", "check_task", "get_current_worker_context", "within"]
+
+@dataclass(frozen=True)
+class ChiefSessionCreator:
+    """Its session restores the latest checkpoint, or gives the variables their first values."""
+
+    master: str
+    config: Mapping[str, Any]
+    checkpoint_dir: str | None
+
+
+@dataclass(frozen=True)
+class WorkerSessionCreator:
+    """Its session waits until that of the chief is there."""
+
+    master: str
+    config: Mapping[str, Any]
+    max_wait_secs: float
+
+
+SessionCreator = ChiefSessionCreator | WorkerSessionCreator
+
 
 WAIT_SECS = 7200.0
 """For other workers, and for a session of the chief."""

@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import did_you_mean
-from psflow.ps_runtime.number_kinds import is_number
-from psflow.ps_runtime.specs.tables import TableSpec
-
-__all__ = ["initial_rows", "initializer_faults", "mix_bits"]
+from psflow.ps_runtime.numeric import is_number
+from psflow.ps_runtime.specs.variables import TableSpec
 
 _PARAMETERS = {"zeros": (), "constant": ("value",), "uniform": ("scale",), "normal": ("scale",)}
 """The initializers, and the parameters of each."""

@@ -9,14 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer
-from psflow.ps_runtime.specs.tables import TableSpec
-from psflow.ps_runtime.tables.bounds import check_ids, places_of
+from psflow.ps_runtime.specs.variables import TableSpec
+from psflow.ps_runtime.tables.bounds import check_ids, places_of, push_count_dtype
 from psflow.ps_runtime.tables.initial_rows import initial_rows
-from psflow.ps_runtime.tables.memory import lazy_zeros, row_memory
-from psflow.ps_runtime.tables.sizes import push_count_dtype
-from psflow.ps_runtime.tables.table_rows import TableRows
-
-__all__ = ["Table"]
+from psflow.ps_runtime.tables.table_rows import TableRows, lazy_zeros, row_memory
 
 _BLOCK_ROWS = 1 << 16
 """How many rows are looked at together where all of them are looked at."""

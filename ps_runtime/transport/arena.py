@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.transport.shared_memory import SharedMemory
 
-__all__ = ["COUNTER", "HEADER_BYTES", "NEXT_VERSION", "REACHED", "VERSION", "Arena", "Readers", "header_words"]
-
 HEADER_BYTES = 4096
 """Before the bytes: four int64. A page, so that the bytes begin at one."""
 COUNTER, VERSION, REACHED, NEXT_VERSION = range(4)

@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.protocol.message import Message
 
-__all__ = ["Connection", "ReadableArena"]
-
 
 class ReadableArena(Protocol):
     """The arena of a ps, as a role on the same host sees it."""

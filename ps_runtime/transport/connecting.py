@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from psflow.ps_runtime.errors import BrokenPeerError, UsageError, WaitTimeoutError, did_you_mean
-from psflow.ps_runtime.transport.address import Address, unix_path
-from psflow.ps_runtime.transport.listeners import is_same_user, tune
+from psflow.ps_runtime.transport.listeners import Address, is_same_user, tune, unix_path
 from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
 from psflow.ps_runtime.transport.sharing import no_sharing
 from psflow.ps_runtime.transport.socket_client import Sharing, SocketConnection
-
-__all__ = ["TRANSPORTS", "Transport", "connect", "transport_named"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,8 @@ from types import TracebackType
 from typing import Self
 
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, PsflowError, WaitTimeoutError
-from psflow.ps_runtime.protocol.handler import Handler, Reply
-from psflow.ps_runtime.protocol.message import HEADER, Kind, Message, body_view, refusal, refused_error
+from psflow.ps_runtime.protocol.message import HEADER, Handler, Kind, Message, Reply, body_view, refusal, refused_error
 from psflow.ps_runtime.transport.base import Connection
-
-__all__ = ["InProcessConnection", "InProcessServer"]
 
 
 class InProcessServer:

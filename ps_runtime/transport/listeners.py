@@ -3,13 +3,136 @@
 from __future__ import annotations
 
 import os
+import secrets
+import selectors
 import socket
 import struct
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
-from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.transport.address import unix_path
+from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.scratch import boot_id
 
-__all__ = ["is_same_user", "listen_on_tcp", "listen_on_unix", "tune"]
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a ps listens."""
+
+    host: str
+    tcp_port: int | None
+    unix_name: str | None
+    boot_id: str
+
+    @property
+    def is_on_this_host(self) -> bool:
+        """Whether this process runs under the same kernel."""
+        return bool(self.boot_id) and self.boot_id == boot_id()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the address as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> Address:
+        """Make an address of what `to_dict` returned.
+
+        Raises
+        ------
+        UsageError
+            Naming each key that is missing, unknown or of the wrong type.
+        """
+        faults = _faults(facts)
+        if faults:
+            raise UsageError(tuple(faults))
+        return cls(**facts)
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "host": (str,),
+    "tcp_port": (int, type(None)),
+    "unix_name": (str, type(None)),
+    "boot_id": (str,),
+}
+
+
+def _faults(facts: Mapping[str, Any]) -> list[str]:
+    names = [f.name for f in fields(Address)]
+    faults = [f"address of a ps: unknown key {key!r}{did_you_mean(key, names)}" for key in facts if key not in names]
+    for name in names:
+        if name not in facts:
+            faults.append(f"address of a ps: {name!r} is missing")
+        elif not isinstance(facts[name], _TYPES[name]) or isinstance(facts[name], bool):
+            wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in _TYPES[name])
+            faults.append(f"address of a ps: {name!r} should be {wanted}, got {facts[name]!r}")
+    port = facts.get("tcp_port")
+    if isinstance(port, int) and not 0 < port < 65536:
+        faults.append(f"address of a ps: 'tcp_port' should be from 1 to 65535, got {port}")
+    return faults
+
+
+def new_unix_name() -> str | None:
+    """Return a fresh name for an abstract Unix socket, 128 random bits; None where the system has no such sockets."""
+    if not sys.platform.startswith("linux") or not hasattr(socket, "AF_UNIX"):
+        return None
+    return f"psflow-{secrets.token_hex(16)}"
+
+
+def unix_path(name: str) -> str:
+    """Return what the socket calls want for the abstract name `name`."""
+    return "\0" + name
+
+
+Ready = list[tuple[selectors.SelectorKey, int]]
+
+_DISTURBED_SECS = 0.0003
+"""Between two looks, which take some microseconds: somebody else computes on this core, or wants to."""
+_LEAST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 0.01, 1.0
+"""How long all waits are spent asleep after that: longer each time, and less again while it does not happen."""
+
+
+class Waiting:
+    """Waits with a selector; awake, for a bounded time, where the last wait was short and nobody wants the core."""
+
+    def __init__(self, selector: selectors.BaseSelector, awake_secs: float) -> None:
+        self._selector = selector
+        self._awake_secs = awake_secs
+        self._was_short = False
+        self._asleep_until = 0.0
+        self._pause_secs = _LEAST_PAUSE_SECS
+
+    def select(self, timeout_secs: float) -> Ready:
+        """Return what is ready, as ``BaseSelector.select`` does, after at most `timeout_secs`."""
+        if not self._awake_secs:
+            return self._selector.select(timeout_secs)
+        began_at = time.monotonic()
+        ready: Ready = []
+        if self._was_short and began_at >= self._asleep_until:
+            ready = self._select_awake(began_at, began_at + min(self._awake_secs, timeout_secs))
+        if not ready:
+            ready = self._selector.select(timeout_secs)
+            self._was_short = bool(ready) and time.monotonic() - began_at < self._awake_secs
+        return ready
+
+    def _select_awake(self, began_at: float, deadline: float) -> Ready:
+        is_disturbed = False
+        looked_at = began_at
+        while True:
+            ready = self._selector.select(0)
+            now = time.monotonic()
+            is_disturbed |= now - looked_at > _DISTURBED_SECS
+            looked_at = now
+            if ready or now >= deadline:
+                break
+        if is_disturbed:
+            self._asleep_until = now + self._pause_secs
+            self._pause_secs = min(2 * self._pause_secs, _LONGEST_PAUSE_SECS)
+        else:
+            self._pause_secs = max(0.95 * self._pause_secs, _LEAST_PAUSE_SECS)
+        return ready
+
 
 _BACKLOG = 1024
 _UNIX_BUFFER_BYTES = 4 * 1024 * 1024

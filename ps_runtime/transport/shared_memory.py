@@ -11,8 +11,6 @@ import platform
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SharedMemory", "why_no_shared_memory"]
-
 # <linux/fcntl.h>: the numbers, since Python names them on Linux alone, and the last one nowhere
 _ADD_SEALS, _GET_SEALS = 1033, 1034
 _SEALS = 0x1 | 0x2 | 0x4  # no more seals, no shrinking, no growing

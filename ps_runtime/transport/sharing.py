@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.protocol.message import IN_MAILBOX, SECOND_HALF, Kind, Message
 from psflow.ps_runtime.transport.arena import HEADER_BYTES, Arena
-from psflow.ps_runtime.transport.mailbox import Mailbox
+from psflow.ps_runtime.transport.inbox import Mailbox
 from psflow.ps_runtime.transport.reading import ArenaReader
 from psflow.ps_runtime.transport.shared_memory import SharedMemory, why_no_shared_memory
-
-__all__ = ["Descriptors", "Shared", "new_mailbox", "no_sharing", "take_over", "what_is_shared"]
 
 _SIZES = struct.Struct("<QQQ")
 """Body of the answer: bytes of a request, of a reply, and of the arena, its header included; 0 if it is not shared."""

@@ -30,12 +30,9 @@ from psflow.ps_runtime.protocol.message import (
     refused_error,
 )
 from psflow.ps_runtime.transport.base import Connection
-from psflow.ps_runtime.transport.inbox import Inbox
-from psflow.ps_runtime.transport.mailbox import INLINE_BYTES
+from psflow.ps_runtime.transport.inbox import INLINE_BYTES, Inbox
 from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
 from psflow.ps_runtime.transport.sharing import Descriptors, Shared, no_sharing, take_over
-
-__all__ = ["Sharing", "SocketConnection"]
 
 Sharing = Literal["never", "maybe", "must"]
 """Whether a connection shares memory with its ps."""

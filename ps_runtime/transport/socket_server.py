@@ -15,19 +15,21 @@ from functools import partial
 from typing import Self
 
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, UsageError
-from psflow.ps_runtime.protocol.handler import Handler, Reply
-from psflow.ps_runtime.protocol.message import HEADER, Kind, Message, refusal
+from psflow.ps_runtime.protocol.message import HEADER, Handler, Kind, Message, Reply, refusal
 from psflow.ps_runtime.scratch import boot_id
-from psflow.ps_runtime.transport.address import Address, new_unix_name
 from psflow.ps_runtime.transport.arena import Arena
-from psflow.ps_runtime.transport.listeners import is_same_user, listen_on_tcp, listen_on_unix, tune
-from psflow.ps_runtime.transport.marks import LARGE_BYTES, Marks
-from psflow.ps_runtime.transport.server_connection import ServerConnection, Spares, say_at_once
+from psflow.ps_runtime.transport.listeners import (
+    Address,
+    Waiting,
+    is_same_user,
+    listen_on_tcp,
+    listen_on_unix,
+    new_unix_name,
+    tune,
+)
+from psflow.ps_runtime.transport.reading import LARGE_BYTES, Marks
+from psflow.ps_runtime.transport.server_connection import ServerConnection, Spares, Strangers, say_at_once
 from psflow.ps_runtime.transport.sharing import new_mailbox, what_is_shared
-from psflow.ps_runtime.transport.strangers import Strangers
-from psflow.ps_runtime.transport.waiting import Waiting
-
-__all__ = ["SocketServer"]
 
 _READ = selectors.EVENT_READ
 _WRITE = selectors.EVENT_WRITE

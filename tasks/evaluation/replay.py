@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,17 +12,96 @@ from types import TracebackType
 from typing import Any, Self
 
 from distributed import Client, Future
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Cancelled, Failed
 
-from psflow.ps_runtime.cluster.asking import put
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.records import EVALUATIONS, EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.cluster.fetching import fetched
+from psflow.ps_runtime.cluster.scheduler_rpc import put
 from psflow.ps_runtime.cluster.slots import Slots
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import WaitTimeoutError
+from psflow.ps_runtime.errors import StorageError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.shipping.pickles import pickled
 from psflow.tasks.completed import completed_batches
 from psflow.tasks.evaluation.worker import EvaluationJob, Failure, Outcome, evaluate_checkpoint, forget
 
-__all__ = ["Replay"]
+logger = logging.getLogger(__name__)
+
+READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+class ReplayRecord:
+    """The evaluations of a model_dir, on disk as far as something may be written there."""
+
+    def __init__(self, model_dir: str, directory: str | None = None) -> None:
+        self._model_dir = model_dir
+        self.directory = directory or model_dir
+        self.is_written = True
+        self._log = EvaluationLog(self.directory)
+        logs = [EvaluationLog(model_dir), *([self._log] if directory is not None else [])]
+        self._known = {(e.name, e.global_step): e for log in logs for e in log.read()}
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return f"{self.directory.rstrip('/')}/{EVALUATIONS}"
+
+    def find(self, name: str, step: int, saved_at: float) -> EvaluationRecord | None:
+        """Return the evaluation of a checkpoint under `name`; None if it is not in the record."""
+        found = self._known.get((name, step))
+        return found if found is not None and found.checkpoint_saved_at == saved_at else None
+
+    def check_input(self, name: str, digest: str, key: str) -> None:
+        """Refuse an input that is another one than that of the evaluations called `name`.
+
+        Raises
+        ------
+        UsageError
+            If the record holds evaluations of that name on another input.
+        """
+        others = sorted(
+            e.global_step
+            for e in self._known.values()
+            if e.name == name and digest and e.input_digest not in ("", digest)
+        )
+        if others:
+            raise UsageError(
+                (
+                    f"evaluation {name or 'eval'!r} has different data, batch size or eval.steps than its recorded "
+                    f"results (checkpoints {_shown(others)}); rename it ({key}), or repeat all of them (--force)",
+                )
+            )
+
+    def write(self, evaluation: EvaluationRecord, *, is_forced: bool) -> None:
+        """Put `evaluation` down, durably; a warning says so where nothing may be written."""
+        self._known[evaluation.name, evaluation.global_step] = evaluation
+        if not self.is_written:
+            return
+        try:
+            if self.directory != self._model_dir:
+                FileStore(self.directory).create()
+            if is_forced:
+                self._log.append(evaluation)
+            else:
+                self._log.add(evaluation)
+        except (OSError, StorageError) as error:
+            cause = error.__cause__ if isinstance(error, StorageError) else error
+            if not isinstance(cause, OSError) or cause.errno not in READ_ONLY:
+                raise
+            self.is_written = False
+            logger.warning(
+                "%s cannot be written to, so the results are in MLflow only, and the next evaluation repeats them; "
+                "--record DIR keeps the record elsewhere",
+                self.directory,
+            )
+
+
+def _shown(steps: Sequence[int]) -> str:
+    return ", ".join(map(str, steps[:5])) + (", ..." if len(steps) > 5 else "")
+
 
 TASKS_PER_THREAD = 4
 """From so many checkpoints for each thread on, a Dask task evaluates all of one, which is then read once."""
@@ -122,3 +203,33 @@ class Replay:
             if isinstance(outcome, Failure):
                 self._failures.setdefault(outcome.global_step, []).append(outcome)
             self._changed.notify_all()
+
+
+SLICE_SECS = 0.5
+MAX_TASK_RUNS = 50
+"""Beyond so many checkpoints a task run stands for several of them."""
+
+
+def in_task_runs(steps: Sequence[int]) -> list[list[int]]:
+    """Return `steps` in as many groups as there will be task runs.
+
+    Examples
+    --------
+    >>> in_task_runs([300, 600])
+    [[300], [600]]
+    >>> [len(group) for group in in_task_runs(range(101))][:2]
+    [3, 3]
+    """
+    size = -(-len(steps) // MAX_TASK_RUNS)
+    return [list(steps[start : start + size]) for start in range(0, len(steps), size)] if steps else []
+
+
+@task(name="evaluate", task_run_name="evaluate {label}", cache_policy=NO_CACHE, persist_result=False)
+def evaluate_steps(label: str, steps: Sequence[int], replay: Replay, stop: threading.Event) -> int | State[int]:
+    """Wait in slices until the checkpoints of `steps` are evaluated; return how many they are."""
+    while (failures := replay.wait(steps, 0.0 if stop.is_set() else SLICE_SECS)) is None:
+        if stop.is_set():
+            return Cancelled(message="it was interrupted; run the same command again to do the rest")
+    if failures:
+        return Failed(message="; ".join(f"step {f.global_step}: {f.reason}" for f in failures))
+    return len(steps)

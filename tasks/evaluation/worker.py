@@ -15,20 +15,18 @@ from psflow.ps_runtime.checkpoint.file_store import SHARED
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.records import EvaluationRecord
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.cluster.leaving import leave_quickly
+from psflow.ps_runtime.cluster.fast_exit import leave_quickly
 from psflow.ps_runtime.cluster.role_task import Liveness
 from psflow.ps_runtime.config.environment import prepare_environment
 from psflow.ps_runtime.data.kept_scan import FlowScan
 from psflow.ps_runtime.errors import InputError, NoCheckpointError, PsflowError, StoppedError
-from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.values import ModelValues
 from psflow.ps_runtime.model.evaluation import OpenedEvaluation, read_values
 from psflow.ps_runtime.model.training import EvalSpec
-from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.shipping.pickles import unpickled
 from psflow.ps_runtime.specs.schema import InputSchema
-
-__all__ = ["EvaluationJob", "Failure", "evaluate_checkpoint", "forget"]
 
 
 @dataclass(frozen=True)

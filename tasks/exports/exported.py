@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.model.best import BestRecord, Better
-from psflow.ps_runtime.model.export_directory import ExportDirectory
+from psflow.ps_runtime.model.export.directory import ExportDirectory
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.ps_runtime.roles.events import Export
 from psflow.tasks.exports.writer import checkpoint_of
-from psflow.tasks.tracking.best_alias import BEST, BestAlias
-from psflow.tasks.tracking.models import BestModel, RecordedModels
+from psflow.tasks.tracking.models import BEST, BestAlias, BestModel, RecordedModels
 from psflow.tasks.tracking.store import mlflow_client, reason_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-__all__ = ["BEST", "CHOSEN", "Exported", "Registration", "add_export", "exports_of", "moved_best"]
 
 CHOSEN = "chosen"
 """Stands for the exporter of checkpoints that a person has named."""

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from psflow.ps_runtime.columns.example import example_record
-from psflow.ps_runtime.model.export_outputs import DEFAULT_SIGNATURE
+from psflow.ps_runtime.data.user_code import user_code
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.model.export.outputs import DEFAULT_SIGNATURE
+from psflow.ps_runtime.model.export.receiver import ServingInputReceiverFn
+from psflow.ps_runtime.model.export.serving_input import ServingInput, served_features
+from psflow.ps_runtime.specs.schema import InputSchema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,11 +22,24 @@ if TYPE_CHECKING:
 
     from psflow.ps_runtime.columns.preprocessing import Preprocessing
     from psflow.ps_runtime.columns.reading import Column
-    from psflow.ps_runtime.model.export_bundle import ExportBundle
-    from psflow.ps_runtime.model.serving_input import ServingInput
+    from psflow.ps_runtime.model.export.bundle import ExportBundle
     from psflow.ps_runtime.specs.schema import ArraySpec
 
-__all__ = ["input_example", "model_signature"]
+
+def tried_receiver(function: ServingInputReceiverFn, schema: InputSchema | None) -> ServingInput:
+    """Call a serving_input_receiver_fn on its examples; return it with what it receives.
+
+    Raises
+    ------
+    UsageError
+        If the function fails, or makes other features than the model reads.
+    """
+    with user_code(function, UsageError, "on its examples"):
+        receiver = ServingInput.of(function)
+    if schema is not None:
+        served_features(receiver.example, schema, "what serving_input_receiver_fn makes of its examples")
+    return receiver
+
 
 COLUMN_TYPES = {"float32": "float", "float64": "double", "int32": "integer", "int64": "long"}
 """MLflow's names."""

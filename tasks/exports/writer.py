@@ -22,19 +22,16 @@ from psflow.ps_runtime.checkpoint.tensor_file import write_tensors
 from psflow.ps_runtime.config.environment import prepare_environment
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.feature_columns.kinds import FeatureColumn
-from psflow.ps_runtime.model.serving_receiver import RawServingInput, ServingInputReceiverFn
+from psflow.ps_runtime.model.export.receiver import RawServingInput, ServingInputReceiverFn
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.scratch import scratch_directory
-from psflow.tasks.exports.receiver import tried_receiver
-from psflow.tasks.exports.signature import input_example, model_signature
-from psflow.tasks.serving.code import ENGINE, ModelFnSource, RequiredCode, module_of_optimizer, source_of
+from psflow.tasks.exports.code import ENGINE, ModelFnSource, RequiredCode, module_of_optimizer, source_of
+from psflow.tasks.exports.signature import input_example, model_signature, tried_receiver
 from psflow.tasks.tracking.store import keep_quiet
 
 if TYPE_CHECKING:
-    from psflow.ps_runtime.model.export_bundle import ExportBundle
+    from psflow.ps_runtime.model.export.bundle import ExportBundle
     from psflow.ps_runtime.tables.table import Table
-
-__all__ = ["MlflowModelWriter", "check_exportable", "checkpoint_of"]
 
 SCRIPT = Path(__file__).parents[1] / "serving" / "pyfunc_model.py"
 ALWAYS_REQUIRED = ("mlflow", "numpy", "safetensors")
@@ -47,13 +44,33 @@ class MlflowModelWriter:
     Where the training data came from a table the model takes tables with its columns, else arrays.
     """
 
+    def check(
+        self, model_fn: Callable[..., Any], params: Mapping[str, Any], serving: Iterable[ServingInputReceiverFn] = ()
+    ) -> None:
+        """Raise before training what would keep `write` from exporting a model and its serving functions.
+
+        Raises
+        ------
+        ModelFnError
+            If a function has no file or is not at its top level, if a file of the user imports all names, or if
+            a parameter cannot be written as JSON.
+        UsageError
+            If a serving_input_receiver_fn fails on its examples, or is where model_fn cannot import it.
+        """
+        source = source_of(model_fn)
+        _required_code(source, None, has_engine=False)
+        _encoded(dict(params), "params")
+        for function in serving:
+            _required_code(source, function, has_engine=False)
+            tried_receiver(function, None)
+
     def write(self, directory: str, bundle: ExportBundle) -> None:
         """Write the model of `bundle` into the empty local folder `directory`.
 
         Raises
         ------
         ModelFnError
-            As `check_exportable` does.
+            As `check` does.
 
         Notes
         -----
@@ -117,27 +134,6 @@ def _refusals_of_the_disk() -> Iterator[None]:
         if isinstance(error.__cause__, OSError):
             raise error.__cause__ from None
         raise
-
-
-def check_exportable(
-    model_fn: Callable[..., Any], params: Mapping[str, Any], serving: Iterable[ServingInputReceiverFn] = ()
-) -> None:
-    """Find out before training whether a model can be exported, with serving_input_receiver_fns of exporters.
-
-    Raises
-    ------
-    ModelFnError
-        If a function has no file or is not at its top level, if a file of the user imports all names of psflow, or if
-        a parameter cannot be written as JSON.
-    UsageError
-        If a serving_input_receiver_fn fails on its examples, or is where model_fn cannot import it.
-    """
-    source = source_of(model_fn)
-    _required_code(source, None, has_engine=False)
-    _encoded(dict(params), "params")
-    for function in serving:
-        _required_code(source, function, has_engine=False)
-        tried_receiver(function, None)
 
 
 def checkpoint_of(directory: str) -> tuple[int, float] | None:

@@ -13,13 +13,11 @@ from psflow.ps_runtime.data.non_finite import non_finite_cells
 from psflow.tasks.prediction.partitions import Partition, cut_arrays
 from psflow.tasks.prediction.rows import Block, OnFault, Rows
 
-__all__ = ["ArrayRows"]
-
 BLOCK_BYTES = 4 * 1024**2
 
 
 class ArrayRows(Rows):
-    """The records of an npz file, of IDX files or the like; and record files, for a model that was trained on arrays."""
+    """The records of array files such as npz or IDX, and tabular files for a model that was trained on arrays."""
 
     def __init__(self, data: Dataset, unused: tuple[str, ...] = ()) -> None:
         self._data, self.unused = data, unused

@@ -20,8 +20,6 @@ from psflow.tasks.prediction.options import PredictionOptions
 from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
 from psflow.tasks.prediction.record_rows import RecordRows
 
-__all__ = ["planned_batches"]
-
 NAME = re.compile(r"batch-\d{5,}")
 
 

@@ -18,8 +18,6 @@ from psflow.tasks.prediction.options import OutputFormat
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["OutputColumns", "Prediction", "chosen_predictions", "escaped"]
-
 TEXT = "str"
 """What a signature calls the dtype of texts of any length."""
 FORMULA = r"^[=+\-@\t\r\n]"

@@ -23,8 +23,6 @@ from psflow.tasks.prediction.parts import HashedStream, writing
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["OutputError", "PredictionFolder"]
-
 JOB = "_job.json"
 INDEX = "_index"
 PARTS = "_parts"

@@ -25,13 +25,6 @@ from psflow.tasks.prediction.options import PredictInvalid
 from psflow.tasks.prediction.record_rows import RecordRows
 from psflow.tasks.prediction.rows import Rows
 
-__all__ = [
-    "PredictionInput",
-    "input_shown",
-    "open_rows",
-    "prediction_input",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class PredictionInput:

@@ -16,14 +16,11 @@ from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.redaction import shown_path, without_secrets
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.tasks.prediction.columns import Prediction
-from psflow.tasks.tracking.pages import version_page
-from psflow.tasks.tracking.store import mlflow_client, prepare_store, reason_of
+from psflow.tasks.tracking.store import mlflow_client, prepare_store, reason_of, version_page
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.types import TensorSpec
-
-__all__ = ["ModelInfo", "found_model", "load_model", "read_model_info"]
 
 CONFIG = Path("artifacts", "model", "config.json")
 REGISTERED = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")

@@ -7,8 +7,6 @@ from typing import Literal
 
 from psflow.ps_runtime.errors import UsageError
 
-__all__ = ["OnError", "OutputFormat", "PredictInvalid", "PredictionOptions"]
-
 OutputFormat = Literal["parquet", "csv"]
 OnError = Literal["stop", "reject"]
 """What becomes of a row that cannot be read or predicted: the prediction stops, or goes on without it."""

@@ -21,8 +21,6 @@ from psflow.ps_runtime.checkpoint.typed_json import UnixTime, as_kind, from_json
 from psflow.ps_runtime.errors import LostDirectoryError, PsflowError, UsageError
 from psflow.ps_runtime.redaction import shown_path
 
-__all__ = ["OutputClaim"]
-
 _log = logging.getLogger(__name__)
 
 NAME = "_owner.json"

@@ -9,8 +9,6 @@ from typing import Any
 
 from psflow.ps_runtime.checkpoint.typed_json import as_kind, from_json
 
-__all__ = ["CellCount", "PartFacts", "all_invalid", "all_not_finite"]
-
 
 @dataclass(frozen=True, slots=True)
 class CellCount:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.job_file import Owner
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster.leaving import leave_quickly
+from psflow.ps_runtime.cluster.fast_exit import leave_quickly
 from psflow.ps_runtime.config.environment import prepare_environment
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.one_thread import one_thread
@@ -30,8 +30,6 @@ from psflow.tasks.prediction.parts import HashedStream, PartWriter
 from psflow.tasks.prediction.predictor import batch_rows, cells_of, predicted_batches
 from psflow.tasks.prediction.record_rows import RecordRows
 from psflow.tasks.prediction.rows import Block, Fault, OnFault, Rows
-
-__all__ = ["PredictionWork", "predict_partition"]
 
 CellsByColumn = Mapping[str, NDArray[np.bool_]]
 """Which rows of a block have such a cell, by column; no column has none."""

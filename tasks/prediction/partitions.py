@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from psflow.ps_runtime.record_files.index import RecordIndex
 
-__all__ = ["PARTITION_BYTES", "Partition", "cut_arrays", "cut_records"]
-
 PARTITION_BYTES = 32 * 1024**2
 """About the bytes of the input that a partition has. The cut depends on the input alone, so that any number of workers
 can go on with what others began."""

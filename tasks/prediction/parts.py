@@ -19,8 +19,6 @@ from psflow.tasks.prediction.options import OutputFormat
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["HashedStream", "PartWriter", "repeating", "writing"]
-
 GROUP_BYTES = 16 * 1024**2
 """What is kept in memory until it is written: a row group of Parquet."""
 WRITE_BACK_BYTES = 8 * 1024**2

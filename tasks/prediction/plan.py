@@ -30,8 +30,6 @@ from psflow.tasks.prediction.partitions import PARTITION_BYTES, Partition
 from psflow.tasks.prediction.record_rows import RecordRows
 from psflow.tasks.prediction.rows import Rows
 
-__all__ = ["PredictionPlan", "plan_prediction"]
-
 logger = logging.getLogger(__name__)
 
 PROGRESS_EVERY_SECS = 10.0

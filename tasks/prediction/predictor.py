@@ -12,8 +12,6 @@ from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.tasks.prediction.rows import Block, Fault, OnFault, Rows
 
-__all__ = ["batch_rows", "predicted_batches"]
-
 BATCH_BYTES = 4 * 1024**2
 """Of the features that are predicted at once: they and what is computed of them stay near the caches."""
 MAX_BATCH_ROWS = 8192

@@ -13,8 +13,6 @@ from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.prediction.part_facts import PartFacts
 from psflow.tasks.prediction.partitions import Partition
 
-__all__ = ["PredictionProgress", "shown_secs"]
-
 EVERY_SECS = 2.0
 
 

@@ -23,8 +23,6 @@ from psflow.tasks.prediction.rows import Block, Fault, OnFault, Rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RecordRows"]
-
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 

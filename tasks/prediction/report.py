@@ -8,9 +8,7 @@ from typing import Any
 from psflow.tasks.prediction.part_facts import PartFacts
 from psflow.tasks.prediction.plan import PredictionPlan
 from psflow.tasks.prediction.progress import shown_secs
-from psflow.tasks.tracking.pages import link
-
-__all__ = ["report"]
+from psflow.tasks.tracking.store import link
 
 PREVIEW_ROWS = 10
 PREVIEW_COLUMNS = 12

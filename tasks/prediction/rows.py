@@ -16,8 +16,6 @@ from psflow.tasks.prediction.partitions import Partition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Block", "Fault", "OnFault", "Rows"]
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:

@@ -14,8 +14,6 @@ from prefect.states import Cancelled
 from psflow.tasks.prediction.progress import PredictionProgress
 from psflow.tasks.prediction.window import Partitions, predicted_parts
 
-__all__ = ["predict_partitions"]
-
 
 @task(name="predict partitions", cache_policy=NO_CACHE, persist_result=False)
 def predict_partitions(

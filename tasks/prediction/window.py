@@ -17,8 +17,6 @@ from psflow.tasks.prediction.part_facts import PartFacts
 from psflow.tasks.prediction.partition import PredictionWork, predict_partition
 from psflow.tasks.prediction.partitions import Partition
 
-__all__ = ["PartitionLostError", "Partitions", "predicted_parts"]
-
 
 class Partitions:
     """The partitions that are left, and what they have in common: opaque to Prefect, which looks into sequences."""

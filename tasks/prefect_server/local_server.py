@@ -15,11 +15,8 @@ from psflow.ps_runtime.config.environment import check_prefect_home, child_envir
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 from psflow.tasks.basic_auth import new_auth_string
-from psflow.tasks.prefect_server.keeper import Keeper
-from psflow.tasks.prefect_server.server_process import ServerProcess, ServerProgram
+from psflow.tasks.prefect_server.keeper import Keeper, ServerProcess, ServerProgram
 from psflow.tasks.schema_revisions import check_prefect_database
-
-__all__ = ["LocalPrefectServer"]
 
 LOOK_SECS = 0.05
 """Between two looks whether a process that has not answered is there."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import DatasetInput, Run
 
-__all__ = ["RunFacts", "differences", "find_run", "run_facts"]
-
 RUN_ID = re.compile(r"[0-9a-f]{1,32}")
 MAX_SHOWN = 5
 CODE_TAGS = ("psflow.version", "psflow.code_digest", "mlflow.source.")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-__all__ = ["DatasetInfo", "missing_run", "open_run"]
-
 MAX_DIGEST_LENGTH = 36
 NOTE, OWN_NOTE = "mlflow.note.content", "psflow.note"
 """The description of a run as its page shows it, and a digest of the last one that we wrote."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 from psflow.ps_runtime.config.environment import mlflow_tracking_uri
 from psflow.ps_runtime.errors import ConfigError
@@ -23,18 +24,47 @@ from psflow.tasks.started_servers import found
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = [
-    "artifact_location",
-    "is_sqlite",
-    "keep_quiet",
-    "mlflow_client",
-    "prepare_store",
-    "reason_of",
-    "retried",
-    "sqlite_path",
-    "store_uri",
-    "unusable",
-]
+VIEW = "workflowType=machine_learning"
+"""Opens a page in the view of runs and curves; a browser that has chosen no view shows that of GenAI."""
+
+
+def run_page(uri: str, experiment_id: str, run_id: str) -> str | None:
+    """Return the address of a run's page; None if `uri` is a store without a server.
+
+    Examples
+    --------
+    >>> run_page("http://bob:secret@host:5000/", "3", "f00")
+    'http://host:5000/#/experiments/3/runs/f00?workflowType=machine_learning'
+    """
+    return _page(uri, f"experiments/{experiment_id}/runs/{run_id}")
+
+
+def checkpoint_page(uri: str, experiment_id: str, model_id: str) -> str | None:
+    """Return the address of the page of a logged model, such as a checkpoint."""
+    return _page(uri, f"experiments/{experiment_id}/models/{model_id}")
+
+
+def version_page(uri: str, name: str, version: str) -> str | None:
+    """Return the address of the page of a version of a registered model."""
+    return _page(uri, f"models/{quote(name, safe='')}/versions/{version}")
+
+
+def link(text: str, page: str | None) -> str:
+    """Return `text` as markdown that leads to `page`, where there is one.
+
+    Examples
+    --------
+    >>> link("f00", "http://host/f00"), link("f00", None)
+    ('[f00](http://host/f00)', '`f00`')
+    """
+    return f"`{text}`" if page is None else f"[{text}]({page})"
+
+
+def _page(uri: str, place: str) -> str | None:
+    if not uri.startswith(("http://", "https://")):
+        return None
+    return f"{without_secrets(uri).rstrip('/')}/#/{place}?{VIEW}"
+
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 SQLITE = "sqlite:///"

@@ -17,19 +17,14 @@ from psflow.ps_runtime.redaction import without_secrets
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
 from psflow.tasks.owners import KIND, TRAIN
 from psflow.tasks.tracking.models import BestModel, RecordedModels
-from psflow.tasks.tracking.notes import Notes
-from psflow.tasks.tracking.pages import run_page
-from psflow.tasks.tracking.points import Points, is_of_evaluation
+from psflow.tasks.tracking.points import Notes, Points, is_of_evaluation
 from psflow.tasks.tracking.run import DatasetInfo, open_run
-from psflow.tasks.tracking.store import mlflow_client, reason_of, retried
-from psflow.tasks.tracking.waiting import Waiting
-from psflow.tasks.tracking.writes import Writes
+from psflow.tasks.tracking.store import mlflow_client, reason_of, retried, run_page
+from psflow.tasks.tracking.writes import Waiting, Writes
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Run
-
-__all__ = ["DatasetInfo", "Tracker"]
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from psflow.ps_runtime.cluster.loss_messages import take_loss
 from psflow.ps_runtime.data.dataset import Dataset
-from psflow.ps_runtime.model.hooks import SessionRunHook
-from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.calls.scope import get_variable
+from psflow.ps_runtime.model.hooks.base import SessionRunHook
 from psflow.ps_runtime.model.spec import EstimatorSpec
 from psflow.ps_runtime.optimizers import GradientDescent
 

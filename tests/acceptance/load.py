@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import psutil
 
-from psflow.ps_runtime.client.saving import SavingClient
+from psflow.ps_runtime.client.checkpoints import SavingClient
 from psflow.ps_runtime.client.shard_client import Identity, ShardClients
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.message import Purpose
 from psflow.ps_runtime.roles import ps as role
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
@@ -29,9 +29,9 @@ from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
-from psflow.ps_runtime.transport.address import Address
 from psflow.ps_runtime.transport.arena import Arena
 from psflow.ps_runtime.transport.connecting import connect
+from psflow.ps_runtime.transport.listeners import Address
 from psflow.ps_runtime.transport.socket_server import SocketServer
 from tests.ps_runtime.rules import rules_of
 

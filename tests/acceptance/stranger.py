@@ -29,8 +29,7 @@ from websockets.typing import Subprotocol
 from psflow.ps_runtime.client.shard_client import Identity
 from psflow.ps_runtime.cluster.own_security import own_security
 from psflow.ps_runtime.errors import PsflowError
-from psflow.ps_runtime.protocol.message import HEADER, Kind, Message, decode_header, encode_header
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.message import HEADER, Kind, Message, Purpose, decode_header, encode_header
 
 SECS = 5.0
 READ = (

@@ -62,9 +62,9 @@ from pathlib import Path
 import numpy as np
 from psflow.ps_runtime.data.enforcement import schema_of
 from psflow.ps_runtime.errors import StorageError
-from psflow.ps_runtime.model.export_bundle import ExportBundle
-from psflow.ps_runtime.model.exporters import LatestExporter
-from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.model.export.bundle import ExportBundle
+from psflow.ps_runtime.model.export.exporters import LatestExporter
+from psflow.ps_runtime.model.calls.values import ModelValues
 from psflow.tasks.exports.writer import MlflowModelWriter
 from tests.flows.user_models import line
 

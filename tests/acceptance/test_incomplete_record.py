@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from psflow.tasks.tracking import prepare_store
+from psflow.tasks.tracking.store import prepare_store
 from tests.acceptance.conftest import wait_for
 from tests.flows.conftest import DIGITS_CONF, Project
 from tests.mlflow_server import MlflowServer

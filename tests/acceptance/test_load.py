@@ -18,7 +18,7 @@ import pytest
 
 from psflow.ps_runtime.errors import RefusedError
 from psflow.ps_runtime.latencies import Latencies
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.message import Purpose
 from tests.acceptance.load import START_SECS, Replica, Sample, open_job, serve, shards_of, train
 
 LOAD_SECS = float(os.environ.get("PSFLOW_LOAD_SECS", "20"))

@@ -15,7 +15,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric
 
-from psflow.tasks.tracking import prepare_store
+from psflow.tasks.tracking.store import prepare_store
 from tests.mlflow_server import MlflowServer
 
 AWAY_SECS = 60.0

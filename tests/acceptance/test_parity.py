@@ -25,7 +25,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from psflow.flows.drafting.init import init
+from psflow.flows.init.answer import init
 from psflow.flows.parameters.configuration import read_conf
 from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.planning.building import build_training

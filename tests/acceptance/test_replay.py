@@ -11,8 +11,8 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from psflow.flows.evaluate import evaluate
-from psflow.flows.parameters.evaluate import EvaluateParameters
-from psflow.flows.parameters.resolved_config import write_config
+from psflow.flows.parameters.configuration import write_config
+from psflow.flows.parameters.stages import EvaluateParameters
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.checkpoint.records import EvaluationLog

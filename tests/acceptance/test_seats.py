@@ -20,7 +20,7 @@ from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles.events import Event, PsListening
-from psflow.ps_runtime.transport.address import Address
+from psflow.ps_runtime.transport.listeners import Address
 from tests.acceptance.many_connections import NUM_SILENT, NUM_SLOW
 from tests.ps_runtime.estimator.regression import regression, shuffled
 

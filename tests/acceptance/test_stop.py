@@ -27,7 +27,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelling
 
-from psflow.tasks.tracking import prepare_store
+from psflow.tasks.tracking.store import prepare_store
 from tests.acceptance.conftest import Served, wait_for
 from tests.acceptance.test_schedule import owner
 from tests.flows.conftest import DIGITS_CONF, PSFLOW, ROOT, Project

@@ -12,8 +12,8 @@ import pytest
 from distributed import Client
 
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster.asking import ask
 from psflow.ps_runtime.cluster.own_security import own_security
+from psflow.ps_runtime.cluster.scheduler_rpc import ask
 from tests.acceptance.test_lost_roles import dask_process
 from tests.free_ports import free_port
 

@@ -9,7 +9,7 @@ from benchmarks.scaling_cluster import CLUSTER, COLOURS, Network, draw_clusters,
 from benchmarks.scaling_model import Bottleneck, Costs, Linear, WayCosts
 from benchmarks.settings import Settings
 from psflow import ModeKeys, RunConfig
-from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.calls.caller import ModelCaller
 from psflow.ps_runtime.specs.layout import place
 
 WAY = WayCosts(*[Linear(20e-6, 1e-10)] * 5)

@@ -4,7 +4,7 @@ import pytest
 from benchmarks.models import dense, embedding, mlp
 from benchmarks.workloads import Workload
 from psflow import ModeKeys, RunConfig
-from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.calls.caller import ModelCaller
 
 SMALL = {"dense": {"num_parameters": 1000}, "mlp": {}, "embedding": {"ids": "zipf"}}
 

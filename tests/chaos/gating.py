@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from psflow.ps_runtime.checkpoint.manifest import Manifest
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.client.pulled_variables import PulledVariables
-from psflow.ps_runtime.client.saving import SavingClient
+from psflow.ps_runtime.client.checkpoints import SavingClient
+from psflow.ps_runtime.client.pulls import PulledVariables
 from psflow.ps_runtime.client.shard_client import ShardClient
-from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.protocol.job_state import Cut
 from psflow.ps_runtime.protocol.message import Kind, Message, encode_header
 from tests.chaos.gates import Gates
 from tests.chaos.trials import Phase

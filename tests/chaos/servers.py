@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 from mlflow import MlflowClient
 
-from psflow.flows.answering.exit_codes import ExitCode
+from psflow.flows.output import ExitCode
 from tests.chaos.gates import POLL_SECS, Gates
 from tests.chaos.oracles import violations, wrong_points, wrong_runs
 from tests.chaos.outcome import LateError, Outcome, limited

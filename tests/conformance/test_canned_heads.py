@@ -35,7 +35,7 @@ from psflow import (
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.estimator import saved_model
 from psflow.ps_runtime.losses import Reduction
-from psflow.ps_runtime.model.served_features import served_features
+from psflow.ps_runtime.model.export.serving_input import served_features
 
 InputFn = Callable[[], Dataset]
 CONFIG = RunConfig(tf_random_seed=1, save_checkpoints_steps=1000, log_step_count_steps=None)

@@ -18,8 +18,7 @@ from psflow import (
 )
 from psflow.ps_runtime.errors import StoppedError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, WorkerSessionCreator
-from psflow.ps_runtime.specs.worker_context import within
+from psflow.ps_runtime.specs.worker_context import ChiefSessionCreator, WorkerSessionCreator, within
 from tests.conformance.coordinated import context_of
 from tests.conformance.programs import estimator_in, line, rows
 from tests.parity.coordinator import FULL, NO_CHIEF

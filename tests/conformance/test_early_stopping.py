@@ -15,7 +15,7 @@ from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.errors import CheckpointError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.metrics.base import Metric
-from psflow.ps_runtime.model import hook_timer
+from psflow.ps_runtime.model.hooks import base
 from tests.ps_runtime.roles.conftest import roles  # noqa: F401  (a fixture)
 
 NAN = math.nan
@@ -258,7 +258,7 @@ def test_looks_every_so_many_steps(estimator):
 
 def test_looks_every_minute_by_default(estimator, monkeypatch):
     clock = SimpleNamespace(now=10.0)
-    monkeypatch.setattr(hook_timer.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(base.time, "monotonic", lambda: clock.now)
     asked = []
     hook = psflow.make_early_stopping_hook(estimator, lambda: asked.append(clock.now))
     context = psflow.SessionRunContext(psflow.SessionRunArgs(), SimpleNamespace(is_chief=True))

@@ -13,7 +13,7 @@ import psflow
 from psflow import BestExporter, EstimatorSpec, FinalExporter, LatestExporter, ModeKeys, export, placeholder
 from psflow.ps_runtime.errors import ModelFnError, NoCheckpointError, UsageError
 from psflow.ps_runtime.estimator import saved_model
-from psflow.ps_runtime.model import export_bundle
+from psflow.ps_runtime.model.export import bundle as export_bundle
 from psflow.tasks.exports.writer import MlflowModelWriter
 from tests.conformance.programs import estimator_in, line, rows
 from tests.conformance.test_exporters import run

@@ -11,8 +11,8 @@ import pytest
 
 import psflow as tf
 from psflow import Dataset, GradientDescent, RunConfig
-from psflow.ps_runtime.model.canned.hidden_units import HiddenUnits
-from psflow.ps_runtime.model.scope import BuildScope, CallScope
+from psflow.ps_runtime.model.calls.scope import BuildScope, CallScope
+from psflow.ps_runtime.model.canned.dnn import HiddenUnits
 from psflow.ps_runtime.model.spec import ModeKeys
 
 X = np.random.default_rng(5).normal(size=(24, 3)).astype(np.float32)

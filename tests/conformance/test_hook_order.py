@@ -12,8 +12,8 @@ import psflow
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.errors import NanGradientError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.model.basic_hooks import NanTensorHook
-from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
+from psflow.ps_runtime.model.hooks.basic import NanTensorHook
+from psflow.ps_runtime.model.hooks.reporting import StepCounterHook, SummarySaverHook
 from tests.ps_runtime.roles.conftest import roles  # noqa: F401  (a fixture)
 
 TIMES = {"begin": 1, "after_create_session": 1, "before_run": 3, "after_run": 3, "end": 1}

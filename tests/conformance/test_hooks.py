@@ -9,7 +9,7 @@ import pytest
 import psflow
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.model.hooks import Coordinator, HookCalls, as_hooks
+from psflow.ps_runtime.model.hooks.base import Coordinator, HookCalls, as_hooks
 from tests.conformance.hooked import Fetching, examples, run
 
 

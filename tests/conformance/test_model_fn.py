@@ -33,8 +33,8 @@ from psflow import (
     losses,
 )
 from psflow.ps_runtime.errors import ArgumentTypeError, ModelFnError, ModelFnTypeError, UsageError
-from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.scope import BuildScope
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.scope import BuildScope
 
 # Estimator(model_fn, model_dir, config, params)
 

@@ -16,7 +16,7 @@ from psflow import (
     variable_axis_size_partitioner,
 )
 from psflow.ps_runtime.errors import ModelFnError, ModelFnTypeError
-from psflow.ps_runtime.model.scope import BuildScope, CallScope
+from psflow.ps_runtime.model.calls.scope import BuildScope, CallScope
 
 PARTITIONERS = [
     fixed_size_partitioner(1),

@@ -10,7 +10,7 @@ import pytest
 
 import psflow
 from psflow.ps_runtime.errors import NanLossError, UsageError
-from psflow.ps_runtime.model import hook_timer
+from psflow.ps_runtime.model.hooks import base
 from tests.conformance.hooked import Fetching, examples, run
 
 # The timer
@@ -37,7 +37,7 @@ def test_a_timer_triggers_first_and_then_by_steps(every, steps, triggered):
 
 def test_a_timer_triggers_by_seconds_but_not_twice_for_a_step(monkeypatch):
     clock = SimpleNamespace(now=50.0)
-    monkeypatch.setattr(hook_timer.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(base.time, "monotonic", lambda: clock.now)
     timer = psflow.SecondOrStepTimer(every_secs=2)
     assert timer.should_trigger_for_step(1)
     assert timer.update_last_triggered_step(1) == (None, None)
@@ -132,9 +132,9 @@ def test_a_step_that_is_negative_is_none():
 
 
 def lines_of(caplog, estimator, *arguments, what="train", **options):
-    with caplog.at_level(logging.INFO, logger="psflow.ps_runtime.model.logging_hook"):
+    with caplog.at_level(logging.INFO, logger="psflow.ps_runtime.model.hooks.reporting"):
         run(estimator, what, [psflow.LoggingTensorHook(*arguments, **options)])
-    found = [r.getMessage() for r in caplog.records if r.name == "psflow.ps_runtime.model.logging_hook"]
+    found = [r.getMessage() for r in caplog.records if r.name == "psflow.ps_runtime.model.hooks.reporting"]
     return [line.partition(" (")[0] for line in found]
 
 
@@ -165,9 +165,9 @@ def test_logs_an_evaluation_and_a_prediction(caplog, trained):
 
 def test_says_the_seconds_between_two_lines(caplog, estimator):
     hook = psflow.LoggingTensorHook("loss", every_n_iter=2)
-    with caplog.at_level(logging.INFO, logger="psflow.ps_runtime.model.logging_hook"):
+    with caplog.at_level(logging.INFO, logger="psflow.ps_runtime.model.hooks.reporting"):
         estimator.train(examples, [hook])
-    first, second = (r.getMessage() for r in caplog.records if r.name == "psflow.ps_runtime.model.logging_hook")
+    first, second = (r.getMessage() for r in caplog.records if r.name == "psflow.ps_runtime.model.hooks.reporting")
     assert first == "loss = 0.5"
     assert second.startswith("loss = 0.0 (0.")
     assert second.endswith(" sec)")
@@ -208,9 +208,9 @@ def test_final_ops_of_an_evaluation_are_its_metrics(trained):
 
 def test_hooks_that_count_steps_have_nothing_to_report_of_an_evaluation(trained, caplog):
     counters = [psflow.StepCounterHook(1), psflow.SummarySaverHook(1), psflow.StepCounterHook(None, 1e-9)]
-    with caplog.at_level(logging.INFO, logger="psflow.ps_runtime.model.batch_hooks"):
+    with caplog.at_level(logging.INFO, logger="psflow.ps_runtime.model.hooks.batch"):
         trained.evaluate(examples, hooks=counters)
-    assert [r for r in caplog.records if r.name == "psflow.ps_runtime.model.batch_hooks"] == []
+    assert [r for r in caplog.records if r.name == "psflow.ps_runtime.model.hooks.batch"] == []
 
 
 def test_what_a_hook_reports_of_an_evaluation_is_logged(trained, caplog):
@@ -218,7 +218,7 @@ def test_what_a_hook_reports_of_an_evaluation_is_logged(trained, caplog):
         def end(self, session):
             session.report(session.global_step, {"m": session.run("mean")})
 
-    with caplog.at_level(logging.INFO, logger="psflow.ps_runtime.model.batch_hooks"):
+    with caplog.at_level(logging.INFO, logger="psflow.ps_runtime.model.hooks.batch"):
         trained.evaluate(examples, hooks=[Reporting()])
     assert "step 3: {'m': -1.25}" in caplog.messages
 

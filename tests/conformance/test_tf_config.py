@@ -14,8 +14,7 @@ from psflow import (
 )
 from psflow.ps_runtime.config.environment import environment
 from psflow.ps_runtime.errors import ConfigError, UsageError
-from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType
-from psflow.ps_runtime.specs.role_flags import parse_role_flags
+from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType, parse_role_flags
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.tf_config import TfConfig, parse_tf_config
 

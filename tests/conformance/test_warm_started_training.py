@@ -26,10 +26,10 @@ from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.estimator.fork import Fork
+from psflow.ps_runtime.estimator.model_dir import Fork
 from psflow.ps_runtime.initializers import constant
 from psflow.ps_runtime.roles.warm_checkpoint import write_warm_checkpoint
-from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.specs.variables import TableSpec
 from tests.conformance.warm_checkpoints import BIAS, write
 
 

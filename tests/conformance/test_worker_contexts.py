@@ -9,7 +9,7 @@ import cloudpickle
 import pytest
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, WorkerSessionCreator
+from psflow.ps_runtime.specs.worker_context import ChiefSessionCreator, WorkerSessionCreator
 from tests.conformance.coordinated import STRATEGY, context_of
 from tests.parity.coordinator import FULL, NO_CHIEF, Strategy
 

@@ -11,13 +11,12 @@ from psflow.ps_runtime.checkpoint.shards import save_shard
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.estimator.warm_start import plan_warm_start
 from psflow.ps_runtime.model.warm_start import warm_value
-from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.protocol.job_state import Cut
 from psflow.ps_runtime.server.input_position import InputPosition
 from psflow.ps_runtime.server.shard import ShardArrays
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.layout import piece_views, place
-from psflow.ps_runtime.specs.tables import TableSpec
-from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec, VariableSpec
 from psflow.ps_runtime.tables.table import Table
 
 SGD = GradientDescent(learning_rate=0.5)

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from psflow.flows import cli
-from psflow.flows.answering.exit_codes import recorded
+from psflow.flows.output import recorded
 from psflow.ps_runtime.errors import RoleFailedError, UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +53,7 @@ PREDICT = ["predict", "--model", "models:/x@best", "--input", "a.csv", "--output
 @pytest.fixture
 def flow(monkeypatch):
     """Put a function in place of the flows, so that only the command line is under test."""
-    monkeypatch.setattr("psflow.flows.starting.head_start.head_start", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr("psflow.flows.head_start.head_start", lambda *_, **__: contextlib.nullcontext())
 
     def flow(function):
         for name in ("train", "predict"):
@@ -255,8 +255,8 @@ def test_help_loads_none_of_the_libraries_that_take_long():
 
 NOISY = """
 import atexit, contextlib, os, sys, types
-import psflow.flows.starting.head_start
-psflow.flows.starting.head_start.head_start = lambda *_, **__: contextlib.nullcontext()
+import psflow.flows.head_start
+psflow.flows.head_start.head_start = lambda *_, **__: contextlib.nullcontext()
 def flow(*_):
     print("for people"); os.system("echo from a child")
     atexit.register(print, "at exit")

@@ -18,11 +18,10 @@ import pytest
 import yaml
 from prefect.flows import load_flow_from_entrypoint
 
-from psflow.flows.deployments import FLOWS, configured, general
-from psflow.flows.serve import _Ending, _Patient, serve
+from psflow.flows.parameters.model import CANNED
+from psflow.flows.serve import FLOWS, _Ending, _Patient, configured, general, serve
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.errors import ConfigError, UsageError
-from psflow.ps_runtime.estimator.canned import CANNED
 from psflow.tasks.started_servers import Servers
 
 ROOT = Path(__file__).parents[2]

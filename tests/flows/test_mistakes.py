@@ -28,7 +28,7 @@ OWN = "or one of your own as package.module:name"
 def directory(table: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Have a small project, and no flow that begins: whatever is refused is refused before."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
-    monkeypatch.setattr("psflow.flows.starting.head_start.head_start", lambda *_: nullcontext())
+    monkeypatch.setattr("psflow.flows.head_start.head_start", lambda *_: nullcontext())
     monkeypatch.setattr("psflow.flows.train.invoke", _only_prepare)
     monkeypatch.setattr("psflow.ps_runtime.cluster.connecting.CONNECT_TIMEOUT_SECS", 0.2)
     return table

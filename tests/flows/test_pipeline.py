@@ -31,7 +31,7 @@ def _nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
         with prepare(parameters):
             pytest.fail("a flow would have begun")
 
-    monkeypatch.setattr("psflow.flows.starting.head_start.head_start", lambda *_: nullcontext())
+    monkeypatch.setattr("psflow.flows.head_start.head_start", lambda *_: nullcontext())
     monkeypatch.setattr("psflow.flows.pipeline.invoke", only_prepare)
     monkeypatch.setattr("psflow.flows.planning.planned.prepare_store", lambda: "nobody asks for it")
 

@@ -11,19 +11,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from psflow.flows import invocation
 from psflow.flows import predict as flows_predict
-from psflow.flows.parameters.predict import PredictParameters
+from psflow.flows.parameters.stages import PredictParameters
 from psflow.flows.predict import dry_run, predict, prepared
-from psflow.flows.starting import invocation
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.data.digits import read_digits
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
-from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.values import ModelValues
+from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.model.canned.dnn import dnn_model
-from psflow.ps_runtime.model.export_bundle import ExportBundle
+from psflow.ps_runtime.model.export.bundle import ExportBundle
 from psflow.ps_runtime.model.spec import ModeKeys
-from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.roles.events import Export
 from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.prediction import partitions
@@ -31,7 +31,8 @@ from psflow.tasks.prediction.folder import PredictionFolder
 from psflow.tasks.prediction.part_facts import PartFacts, all_not_finite
 from psflow.tasks.prediction.partition import predict_partition
 from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
-from psflow.tasks.tracking import Tracker, prepare_store
+from psflow.tasks.tracking.store import prepare_store
+from psflow.tasks.tracking.tracker import Tracker
 from tests.new_databases import copy_store
 
 pytestmark = pytest.mark.process

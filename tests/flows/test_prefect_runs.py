@@ -22,23 +22,21 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 from prefect.states import Cancelled
 
+from psflow.flows.invocation import Invocation
 from psflow.flows.parameters.train import parse_parameters
-from psflow.flows.prefect_runs.public_flow import public_flow
-from psflow.flows.prefect_runs.task_runs import TaskRuns
-from psflow.flows.starting.invocation import Invocation
+from psflow.flows.prefect_runs import TaskRuns, public_flow
+from psflow.flows.reporting import plotting
+from psflow.flows.reporting import watch as watching
+from psflow.flows.reporting.artifacts import PageLinks
+from psflow.flows.reporting.watch import Watch, Watched
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, AbortedRunError, Interrupts
-from psflow.flows.watching import plotting
-from psflow.flows.watching import watch as watching
-from psflow.flows.watching.page_links import PageLinks
-from psflow.flows.watching.watch import Watch, Watched
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError
 from psflow.ps_runtime.roles.events import Export
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.tasks.orphaned_runs import note_cancelling
-from psflow.tasks.roles.logs import RoleLogs
-from psflow.tasks.roles.task import run_role
-from tests.flows.watching.test_watch import CONF, EVALUATION, METRICS
+from psflow.tasks.role_runs import RoleLogs, run_role
+from tests.flows.reporting.test_watch import CONF, EVALUATION, METRICS
 
 pytestmark = pytest.mark.cluster(shared=True)
 

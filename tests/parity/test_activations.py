@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.activations import activated
+from psflow.ps_runtime.layers import activated
 from tests.parity.activations import NAMES, NUMBERS_FILE, POINTS
 
 TENSORFLOW = json.loads(NUMBERS_FILE.read_text())

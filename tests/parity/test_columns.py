@@ -18,7 +18,7 @@ from psflow import (
     initializers,
 )
 from psflow.ps_runtime.feature_columns.transforming import Transformation
-from psflow.ps_runtime.model.scope import BuildScope, CallScope
+from psflow.ps_runtime.model.calls.scope import BuildScope, CallScope
 from tests.parity.columns import (
     BATCH,
     CATEGORICAL,

@@ -6,8 +6,8 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.activations import NAMED, activated, activation_faults
 from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.layers import NAMED, activated, activation_faults
 
 POINTS = np.array([[-2.0, -0.3, 0.4], [1.5, 5.0, -6.0]])
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psflow.ps_runtime.finite import first_non_finite
+from psflow.ps_runtime.numeric import first_non_finite
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from psflow.ps_runtime.held_setting import HeldSetting
+from psflow.ps_runtime.one_thread import HeldSetting
 
 
 class Changes:

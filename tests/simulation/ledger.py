@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.protocol.job_state import Cut
 from psflow.ps_runtime.protocol.message import Life
 from psflow.ps_runtime.specs.consistency import Consistency, Sync
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange

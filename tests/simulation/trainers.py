@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from psflow.ps_runtime.client.saving import SavingClient
+from psflow.ps_runtime.client.checkpoints import SavingClient
 from psflow.ps_runtime.client.shard_client import Identity
 from psflow.ps_runtime.client.training import JobEnd
 from psflow.ps_runtime.errors import BrokenPeerError, StoppedError
-from psflow.ps_runtime.model.gradients import StepResult
+from psflow.ps_runtime.model.calls.gradients import StepResult
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from psflow.ps_runtime.protocol.cut import Cut
-from psflow.ps_runtime.protocol.job_state import JobState
-from psflow.ps_runtime.protocol.message import Life
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.job_state import Cut, JobState
+from psflow.ps_runtime.protocol.message import Life, Purpose
 from psflow.ps_runtime.roles.step_source import InTurn, KnownIds, OneAhead, Work, next_work
 from psflow.ps_runtime.specs.consistency import Sync
 from psflow.ps_runtime.specs.input import RecordRange

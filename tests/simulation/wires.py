@@ -14,8 +14,7 @@ from psflow.ps_runtime.client.push_writer import Gradients
 from psflow.ps_runtime.client.shard_client import Identity, ShardClient, ShardClients, never_stop
 from psflow.ps_runtime.client.training import Grant, JobEnd, TrainingClient
 from psflow.ps_runtime.errors import BrokenPeerError, WaitTimeoutError
-from psflow.ps_runtime.protocol.message import Kind, Message
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.message import Kind, Message, Purpose
 from psflow.ps_runtime.transport.base import Connection
 
 if TYPE_CHECKING:

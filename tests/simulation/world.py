@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 
-from psflow.ps_runtime.cluster.lives import UserFault
+from psflow.ps_runtime.cluster.incarnations import UserFault
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 from tests.simulation.processes import Evaluator, OwnError, Process

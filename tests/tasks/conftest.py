@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from psflow.tasks.tracking import Tracker, prepare_store
 from psflow.tasks.tracking import store as store_module
+from psflow.tasks.tracking.store import prepare_store
+from psflow.tasks.tracking.tracker import Tracker
 from tests.new_databases import copy_store
 
 

@@ -26,7 +26,7 @@ from psflow.tasks.cleaning import (
     remove_deleted_runs,
     size_text,
 )
-from psflow.tasks.reaching import run_fault
+from psflow.tasks.connectivity import run_fault
 from psflow.tasks.tracking.models import PATH
 from tests.new_databases import copy_store
 

@@ -124,7 +124,7 @@ def test_a_run_that_was_to_end_is_cancelled_when_its_process_is_killed(client: S
 
 def test_only_mlflow_runs_without_a_process_are_closed(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
-    monkeypatch.setattr("psflow.tasks.tracking.running.RUNS_PER_PAGE", 1)  # none is overlooked beside many
+    monkeypatch.setattr("psflow.tasks.tracking.child_run.RUNS_PER_PAGE", 1)  # none is overlooked beside many
     client = MlflowClient(store)
     owners: tuple[dict[str, str], ...] = ({OWNER: DEAD}, {OWNER: owner_text()}, {}, {OWNER: DEAD}, {})
     runs = [client.create_run("0", tags=tags).info.run_id for tags in owners]

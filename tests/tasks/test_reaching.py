@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 
-from psflow.tasks.reaching import run_fault
+from psflow.tasks.connectivity import run_fault
 
 
 def test_the_run_of_a_resumed_job_is_looked_for(store: str, tmp_path: Path) -> None:

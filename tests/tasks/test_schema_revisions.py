@@ -16,8 +16,8 @@ from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, PREFECT_API_UR
 
 from psflow.ps_runtime.errors import ConfigError
 from psflow.tasks import schema_revisions
+from psflow.tasks.connectivity import store_fault
 from psflow.tasks.prefect_server.local_server import LocalPrefectServer
-from psflow.tasks.reaching import store_fault
 from psflow.tasks.schema_revisions import revision_fault, schema_fault, upgrade_schema
 from psflow.tasks.tracking.store import prepare_store, unusable
 from tests.new_databases import copy_prefect_database, copy_store

@@ -13,10 +13,9 @@ from prefect.settings import PREFECT_API_AUTH_STRING
 
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.errors import ConfigError, RoleFailedError, WaitTimeoutError
-from psflow.tasks.local_servers import starting
-from psflow.tasks.local_servers.starting import bring_up
-from psflow.tasks.local_servers.stopping import end_servers, take_down
-from psflow.tasks.prefect_server.health import client_settings
+from psflow.tasks import local_servers
+from psflow.tasks.local_servers import bring_up, end_servers, take_down
+from psflow.tasks.prefect_server.api import client_settings
 from psflow.tasks.started_servers import FILE, StartedServer, found, read_started, record_lock, write_started
 
 pytestmark = pytest.mark.process
@@ -80,7 +79,7 @@ def test_who_finds_servers_knows_their_passwords_and_nobody_else_can_read_them(
 def test_a_server_that_is_up_is_not_taken_for_one_with_another_password_policy(
     process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, home: Path, with_password: bool
 ) -> None:
-    monkeypatch.setattr(starting, "named_api_url", lambda: None)
+    monkeypatch.setattr(local_servers, "named_api_url", lambda: None)
     up = replace(server(process.pid), serves=str(home), auth_string=None if with_password else "psflow:secret")
     with record_lock(1):
         write_started([up])
@@ -151,15 +150,15 @@ def test_a_home_that_cannot_be_written_to_is_named(tmp_path: Path, monkeypatch: 
 def test_a_server_that_does_not_come_up_is_told_with_its_log_and_forgotten(
     monkeypatch: pytest.MonkeyPatch, program: str, error: type[Exception], words: str
 ) -> None:
-    monkeypatch.setattr(starting, "named_api_url", lambda: None)
-    monkeypatch.setattr(starting, "_program", lambda *_: (["-c", program], {}))
+    monkeypatch.setattr(local_servers, "named_api_url", lambda: None)
+    monkeypatch.setattr(local_servers, "_program", lambda *_: (["-c", program], {}))
     with pytest.raises(error, match=words):
         bring_up(1, {"prefect": 0})
     assert read_started() == []
 
 
 def test_what_the_environment_names_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "named_api_url", lambda: "http://prefect.example/api")
+    monkeypatch.setattr(local_servers, "named_api_url", lambda: "http://prefect.example/api")
     endpoints = bring_up(1)
     assert (endpoints.prefect, endpoints.mlflow) == ("http://prefect.example/api", "http://mlflow.example:5000")
     assert read_started() == []

@@ -11,17 +11,6 @@ import numpy as np
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.losses import Reduction
 
-__all__ = [
-    "check",
-    "class_faults",
-    "count_faults",
-    "is_count",
-    "loss_faults",
-    "metric_class_faults",
-    "name_faults",
-    "threshold_faults",
-]
-
 
 def check(model: str, faults: Iterable[str]) -> None:
     """Raise UsageError with all `faults` of the arguments of `model`, if there are some."""

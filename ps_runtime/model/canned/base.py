@@ -13,12 +13,10 @@ from psflow.ps_runtime.errors import InputError, ModelFnError
 from psflow.ps_runtime.losses import FloatArray, Reduction
 from psflow.ps_runtime.metrics import Mean, Metric
 from psflow.ps_runtime.model.canned.features import read_weights
-from psflow.ps_runtime.model.export_outputs import DEFAULT_SIGNATURE, ExportOutput, PredictOutput
+from psflow.ps_runtime.model.export.outputs import DEFAULT_SIGNATURE, ExportOutput, PredictOutput
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.schema import InputSchema
-
-__all__ = ["Head", "HeadSpec", "Predictions", "weight_of_input", "weighted_mean_loss"]
 
 PREDICT_SIGNATURE = "predict"
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime import metrics
 from psflow.ps_runtime.columns.texts import decoded
 from psflow.ps_runtime.errors import InputError, LabelError, did_you_mean
+from psflow.ps_runtime.losses import FloatArray
 from psflow.ps_runtime.specs.schema import InputSchema
-
-__all__ = ["all_class_predictions", "class_ids_of", "ids_of_words", "vocabulary_of", "words_of_classes"]
 
 MAX_SHOWN = 10
 """Classes that an error lists."""
@@ -117,3 +117,28 @@ def all_class_predictions(rows: int, words: NDArray[np.str_]) -> dict[str, NDArr
 
 def _shown(words: Sequence[str]) -> str:
     return ", ".join(map(repr, words[:MAX_SHOWN])) + (", ..." if len(words) > MAX_SHOWN else "")
+
+
+def area_metrics(
+    events: NDArray[Any], probabilities: FloatArray, weights: NDArray[Any] | None
+) -> dict[str, metrics.Metric]:
+    """Return the areas below two curves over all thresholds, ``auc`` and ``auc_precision_recall``."""
+    return {
+        "auc": metrics.auc(events, probabilities, weights),
+        "auc_precision_recall": metrics.auc(
+            events, probabilities, weights, curve="PR", summation_method="careful_interpolation"
+        ),
+    }
+
+
+def threshold_metrics(
+    events: NDArray[Any], probabilities: FloatArray, thresholds: Sequence[float], weights: NDArray[Any] | None
+) -> dict[str, metrics.Metric]:
+    """Return accuracy, precision and recall of the events whose probability is larger than each threshold."""
+    measured: dict[str, metrics.Metric] = {}
+    for threshold in thresholds:
+        guesses, ending = probabilities > threshold, f"positive_threshold_{threshold:g}"
+        measured[f"accuracy/{ending}"] = metrics.accuracy(events, guesses, weights)
+        measured[f"precision/{ending}"] = metrics.precision(events, guesses, weights)
+        measured[f"recall/{ending}"] = metrics.recall(events, guesses, weights)
+    return measured

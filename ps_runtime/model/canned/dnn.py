@@ -7,25 +7,77 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from psflow.ps_runtime.activations import Backward
 from psflow.ps_runtime.feature_columns.transforming import Transformation
-from psflow.ps_runtime.initializers import normal, zeros
-from psflow.ps_runtime.layers import FloatArray, dense, dense_backward, dense_input_gradient
+from psflow.ps_runtime.initializers import normal, variable_rng, zeros
+from psflow.ps_runtime.layers import (
+    ActivationFn,
+    Backward,
+    FloatArray,
+    activated,
+    dense,
+    dense_backward,
+    dense_input_gradient,
+)
+from psflow.ps_runtime.model.calls.gradients import gradient_buffer
+from psflow.ps_runtime.model.calls.scope import current_scope, get_variable
 from psflow.ps_runtime.model.canned.base import Head, HeadSpec
-from psflow.ps_runtime.model.canned.column_inputs import Embedded, deep_inputs, vectors_name
+from psflow.ps_runtime.model.canned.column_inputs import Embedded, IdRows, deep_inputs, vectors_name
 from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, check_no_lifetimes, one_hot, read_features
-from psflow.ps_runtime.model.canned.hidden_units import HiddenUnits
-from psflow.ps_runtime.model.canned.id_rows import IdRows
-from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
-from psflow.ps_runtime.model.scope import get_variable
-from psflow.ps_runtime.model.sparse import SparseGradient
+from psflow.ps_runtime.model.lookups import SparseGradient
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["INPUT_LAYER", "DeepPart", "ForwardPass", "Layer", "backward", "dnn_model", "forward"]
+
+def step_random(name: str, config: Any) -> np.random.Generator:
+    """Return the random generator of one thing that a training call draws.
+
+    It depends on the job's seed, `name`, the replica and the global_step of the call alone: a job that resumes draws
+    what it would have drawn, and replicas draw different things.
+
+    Raises
+    ------
+    ModelFnError
+        Outside a model_fn.
+    """
+    scope = current_scope("random numbers")
+    assert scope.seed is not None, "a training call has one"
+    replica = None if config is None else config.global_id_in_cluster
+    return variable_rng(scope.seed, f"{name}:{replica or 0}:{scope.global_step}")
+
+
+@dataclass(frozen=True)
+class HiddenUnits:
+    """What becomes of the sums of each hidden layer."""
+
+    activation_fn: ActivationFn = "relu"
+    dropout: float = 0.0
+    config: Any = None
+
+    @classmethod
+    def of(cls, activation_fn: ActivationFn, dropout: float | None, mode: ModeKeys, config: Any) -> HiddenUnits:
+        """Return those of a call of model_fn: nothing is dropped but in training."""
+        return cls(activation_fn, (dropout or 0.0) if mode == ModeKeys.TRAIN else 0.0, config)
+
+    def __call__(self, layer: str, sums: FloatArray) -> tuple[FloatArray, Backward]:
+        """Return the outputs of a layer, and how a gradient goes back through them; see `activated`."""
+        outputs, backward = activated(self.activation_fn, sums)
+        if not self.dropout:
+            return outputs, backward
+        factors = self._factors(layer, outputs)
+        return outputs * factors, _scaled(backward, factors)
+
+    def _factors(self, layer: str, outputs: FloatArray) -> NDArray[Any]:
+        drawn = step_random(f"{layer}/dropout", self.config).random(outputs.shape, np.float32)
+        return (drawn >= self.dropout).astype(outputs.dtype) / (1 - self.dropout)
+
+
+def _scaled(backward: Backward, factors: NDArray[Any]) -> Callable[[FloatArray], FloatArray]:
+    return lambda gradient: backward(gradient * factors)
+
 
 INPUT_LAYER = "dnn/input_layer"
 """What the names of vectors begin with."""

@@ -11,16 +11,13 @@ from psflow.ps_runtime.feature_columns.transforming import Transformation
 from psflow.ps_runtime.layers import FloatArray
 from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.column_inputs import Embedded, deep_inputs, linear_inputs
-from psflow.ps_runtime.model.canned.dnn import INPUT_LAYER, DeepPart
+from psflow.ps_runtime.model.canned.dnn import INPUT_LAYER, DeepPart, HiddenUnits
 from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, check_no_lifetimes, read_features
-from psflow.ps_runtime.model.canned.hidden_units import HiddenUnits
 from psflow.ps_runtime.model.canned.linear import LINEAR_LAYER, LinearPart, default_optimizer, num_columns
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.schema import InputSchema
-
-__all__ = ["dnn_linear_combined_model"]
 
 LARGEST_RATE = 0.005
 """Of the linear part, by default: smaller than that of a linear model alone, as in TensorFlow 2.15."""

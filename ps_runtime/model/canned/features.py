@@ -14,17 +14,6 @@ from psflow.ps_runtime.feature_columns.kinds import COMBINERS, Combiner
 from psflow.ps_runtime.losses import FloatArray
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
-__all__ = [
-    "MAX_DENSE_IDS",
-    "Ids",
-    "check_lifetimes",
-    "check_no_lifetimes",
-    "joining_factors",
-    "one_hot",
-    "read_features",
-    "read_weights",
-]
-
 MAX_DENSE_IDS = 1000
 """Of one feature: so many may have a column each in a matrix, or a row each in a variable."""
 

@@ -9,22 +9,48 @@ from typing import Any, Self
 
 import numpy as np
 
+from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.feature_columns.transforming import Transformation
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray
+from psflow.ps_runtime.model.calls.gradients import gradient_buffer
+from psflow.ps_runtime.model.calls.scope import get_variable
 from psflow.ps_runtime.model.canned.base import Head, HeadSpec
-from psflow.ps_runtime.model.canned.column_inputs import linear_inputs
+from psflow.ps_runtime.model.canned.column_inputs import IdRows, linear_inputs
 from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, check_no_lifetimes, read_features
-from psflow.ps_runtime.model.canned.id_rows import IdRows
-from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
-from psflow.ps_runtime.model.scope import get_variable
-from psflow.ps_runtime.model.sparse import SparseGradient
+from psflow.ps_runtime.model.lookups import SparseGradient
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers import Ftrl, Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema
 
-__all__ = ["LinearPart", "default_optimizer", "linear_model", "num_columns"]
+BASELINE_BIAS = "baseline/bias"
+
+
+def baseline_model(
+    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
+) -> EstimatorSpec:
+    """Be the model_fn of models that do not look at features; `params` has its ``head`` and ``optimizer``."""
+    asked: HeadSpec = params["head"]
+    head = asked.reading(input_schema)
+    check_lifetimes(input_schema)
+    bias: FloatArray = get_variable(BASELINE_BIAS, (head.logits_dimension,), initializer=zeros)
+    outputs = np.repeat(bias[np.newaxis], _num_rows(features), axis=0)
+
+    def train(gradient: FloatArray) -> TrainOp:
+        optimizer: Optimizer = params["optimizer"]
+        return optimizer.apply_gradients({BASELINE_BIAS: gradient.sum(axis=0)})
+
+    return head.create_estimator_spec(features, mode, outputs, labels, train)
+
+
+def _num_rows(features: Any) -> int:
+    if not isinstance(features, Mapping):
+        return len(features)
+    for array in features.values():
+        return len(array)
+    raise InputError(("expected at least one feature, got an empty mapping: it tells how many examples there are",))
+
 
 LINEAR_LAYER = "linear/linear_model"
 BIAS = f"{LINEAR_LAYER}/bias_weights"

@@ -22,12 +22,15 @@ from psflow.ps_runtime.model.canned.arguments import (
     threshold_faults,
 )
 from psflow.ps_runtime.model.canned.base import Head, Predictions, weight_of_input, weighted_mean_loss
-from psflow.ps_runtime.model.canned.class_labels import all_class_predictions, ids_of_words, words_of_classes
-from psflow.ps_runtime.model.canned.threshold_metrics import area_metrics, threshold_metrics
-from psflow.ps_runtime.model.export_outputs import ClassificationOutput, ExportOutput
+from psflow.ps_runtime.model.canned.class_labels import (
+    all_class_predictions,
+    area_metrics,
+    ids_of_words,
+    threshold_metrics,
+    words_of_classes,
+)
+from psflow.ps_runtime.model.export.outputs import ClassificationOutput, ExportOutput
 from psflow.ps_runtime.specs.schema import InputSchema
-
-__all__ = ["MultiLabelHead"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,8 @@ from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.losses import FloatArray, Reduction, mean_squared_error
 from psflow.ps_runtime.model.canned.arguments import check, count_faults, loss_faults, name_faults
 from psflow.ps_runtime.model.canned.base import Head, Predictions, weight_of_input, weighted_mean_loss
-from psflow.ps_runtime.model.export_outputs import ExportOutput, RegressionOutput
+from psflow.ps_runtime.model.export.outputs import ExportOutput, RegressionOutput
 from psflow.ps_runtime.specs.schema import InputSchema
-
-__all__ = ["RegressionHead"]
 
 
 @dataclass(frozen=True, slots=True)

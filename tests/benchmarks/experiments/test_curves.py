@@ -15,8 +15,8 @@ from benchmarks.experiments.networks import estimator_of, sigmoid_network
 from benchmarks.experiments.trials import CONSISTENCIES, PROBLEMS, Trial
 from psflow import ModeKeys
 from psflow.ps_runtime.cluster.connecting import open_cluster
-from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.gradients import GradientFn
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.gradients import GradientFn
 from psflow.ps_runtime.specs.consistency import Async, Consistency
 from tests.leak_guard import no_leaks
 

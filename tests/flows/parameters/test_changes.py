@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from psflow.flows.parameters.changes import changes
-from psflow.flows.parameters.resolved_config import resolve
+from psflow.flows.parameters.configuration import resolve
 from psflow.flows.parameters.train import parse_parameters
+from psflow.flows.planning.restart import changes
 from psflow.ps_runtime.config.files import load
 
 DIGITS = str(Path(__file__).parents[3] / "conf" / "digits.yaml")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from psflow.flows.parameters.resolved_config import read_config, resolve, write_config
+from psflow.flows.parameters.configuration import read_config, resolve, write_config
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.config.files import load

@@ -8,10 +8,10 @@ from textwrap import indent
 import pytest
 from pydantic import ValidationError
 
-from psflow.flows.parameters.evaluate import EvaluateParameters
-from psflow.flows.parameters.resolved_config import resolve, write_config
+from psflow.flows.parameters.configuration import resolve, write_config
+from psflow.flows.parameters.stages import EvaluateParameters
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
-from psflow.flows.replay.found_training import found_training
+from psflow.flows.replay.plan import found_training
 from psflow.ps_runtime.config.files import load
 from psflow.ps_runtime.errors import ConfigError
 

@@ -7,8 +7,7 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from psflow.flows.parameters.base import FlowParameters
-from psflow.flows.parameters.on_resume import OnResume, check_declared, declared
+from psflow.flows.parameters.base import FlowParameters, OnResume, check_declared, declared
 from psflow.flows.parameters.train import TrainParameters
 
 

@@ -6,10 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from psflow.flows.parameters.configuration import read_settings
-from psflow.flows.parameters.consistency import KINDS
 from psflow.flows.parameters.input import MODELS, DataInput, FunctionInput
-from psflow.flows.parameters.model import CannedModel, FunctionModel
-from psflow.flows.parameters.predict import PredictParameters, parse_predict_parameters
+from psflow.flows.parameters.model import KINDS, CannedModel, FunctionModel
+from psflow.flows.parameters.stages import PredictParameters, parse_predict_parameters
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.config.files import COMMAND_LINE, Origin, load
@@ -18,7 +17,7 @@ from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.losses import Reduction
-from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.optimizers import Adagrad, Adam, Momentum
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, BoundedStaleness, Hogwild, Sync
 

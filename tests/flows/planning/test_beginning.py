@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from psflow.flows.parameters.resolved_config import write_config
+from psflow.flows.parameters.configuration import write_config
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
-from psflow.flows.planning.beginning import begin, tell
 from psflow.flows.planning.building import build_training
 from psflow.flows.planning.planned import plan_attempt
+from psflow.flows.planning.restart import begin, tell
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.files import load

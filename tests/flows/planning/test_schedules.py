@@ -10,7 +10,7 @@ import pytest
 from prefect.server.schemas.schedules import CronSchedule, IntervalSchedule
 
 from psflow.flows.parameters.stages import ScheduleParameters
-from psflow.flows.planning.schedules import schedule_of
+from psflow.flows.planning.building import schedule_of
 
 SPRING, AUTUMN = datetime(2026, 3, 28, 12, tzinfo=UTC), datetime(2026, 10, 24, 12, tzinfo=UTC)
 """Noon before the nights in which Europe changes its clocks: the local hour of 2 is left out, or comes twice."""

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
-from psflow.flows.planning import turns
-from psflow.flows.planning.turns import await_turn
+from psflow.flows.planning import planned
+from psflow.flows.planning.planned import await_turn
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.config.files import load
 from psflow.ps_runtime.errors import ModelDirError
@@ -50,7 +50,7 @@ def test_the_turn_comes_when_the_other_has_ended(tmp_path: Path, monkeypatch: py
         if len(naps) == 2:
             other.release()
 
-    monkeypatch.setattr(turns.time, "sleep", sleep)
+    monkeypatch.setattr(planned.time, "sleep", sleep)
     said: list[str] = []
     await_turn(parsed(tmp_path, "resume.when_running=wait", "cluster.admission_timeout_secs=3600.0"), said.append)
     assert len(naps) == 2

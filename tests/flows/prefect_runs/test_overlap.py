@@ -25,8 +25,7 @@ from prefect.flow_engine import run_flow
 from prefect.states import Scheduled
 
 from psflow.flows.parameters.base import FlowParameters
-from psflow.flows.prefect_runs.overlap import Lease
-from psflow.flows.prefect_runs.public_flow import public_flow
+from psflow.flows.prefect_runs import Lease, public_flow
 from psflow.ps_runtime.errors import ConfigError
 
 pytestmark = [pytest.mark.cluster(shared=True), pytest.mark.usefixtures("prefect_named")]
@@ -34,7 +33,7 @@ pytestmark = [pytest.mark.cluster(shared=True), pytest.mark.usefixtures("prefect
 ANOTHER = """
 import sys
 from pathlib import Path
-from psflow.flows.prefect_runs.overlap import Lease
+from psflow.flows.prefect_runs import Lease
 lease = Lease(sys.argv[1], "5f0c", "train digits to 60")
 assert lease.take() is None
 print(flush=True)
@@ -142,7 +141,7 @@ def test_a_killed_holder_is_nobody_and_the_next_run_begins(client: SyncPrefectCl
 def test_a_run_that_queues_begins_when_the_other_one_has_ended(
     client: SyncPrefectClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("psflow.flows.prefect_runs.overlap.POLL_SECS", 0.01)
+    monkeypatch.setattr("psflow.flows.prefect_runs.POLL_SECS", 0.01)
     run = run_of_a_deployment(client, "queues", "overlap:queue")
     with another(run.deployment_id) as holder:
         kill_once_waited_for(holder, caplog)
@@ -156,7 +155,7 @@ def test_a_run_that_queues_begins_when_the_other_one_has_ended(
 def test_a_run_that_is_tried_again_waits_for_the_one_that_began_between_its_attempts(
     client: SyncPrefectClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, retries: int
 ) -> None:
-    monkeypatch.setattr("psflow.flows.prefect_runs.overlap.POLL_SECS", 0.01)
+    monkeypatch.setattr("psflow.flows.prefect_runs.POLL_SECS", 0.01)
     flow = failing.with_options(retries=retries)
     run = run_of_a_deployment(client, f"tried again {retries}", "overlap:skip", flow=flow)
     close = Lease.close
@@ -204,7 +203,7 @@ def test_a_signal_ends_the_wait_of_a_run_that_queues(
     client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(sleep=lambda secs: signal.raise_signal(signal.SIGTERM))
-    monkeypatch.setattr("psflow.flows.prefect_runs.overlap.time", clock)
+    monkeypatch.setattr("psflow.flows.prefect_runs.time", clock)
     run = run_of_a_deployment(client, "ends", "overlap:queue")
     with another(run.deployment_id):
         outcome(run)

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from psflow.flows.parameters.resolved_config import write_config
+from psflow.flows.parameters.configuration import write_config
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.cluster.connecting import open_cluster
-from psflow.tasks.tracking import Tracker, prepare_store
+from psflow.tasks.tracking.store import prepare_store
+from psflow.tasks.tracking.tracker import Tracker
 from tests.dask_tls import certificates_named
 from tests.new_databases import copy_store
 

@@ -9,7 +9,7 @@ import pytest
 
 from psflow.flows.parameters.pipeline import PipelineParameters
 from psflow.flows.planning.planned import plan_attempt
-from psflow.flows.replay.ahead import check_after_training, check_without_training
+from psflow.flows.replay.export_plan import check_after_training, check_without_training
 from psflow.ps_runtime.errors import UsageError
 from tests.flows.replay.conftest import CONFIG
 

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from psflow.flows.cli import run
 from psflow.flows.evaluate import evaluate
-from psflow.flows.parameters.evaluate import EvaluateParameters
+from psflow.flows.parameters.stages import EvaluateParameters
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile

@@ -14,15 +14,14 @@ from mlflow import MlflowClient
 
 from psflow.flows.cli import run
 from psflow.flows.export import export
-from psflow.flows.parameters.export import ExportParameters
 from psflow.flows.parameters.pipeline import PipelineParameters
-from psflow.flows.replay.ahead import check_without_training
-from psflow.flows.replay.export_plan import plan_export
+from psflow.flows.parameters.stages import ExportParameters
+from psflow.flows.replay.export_plan import check_without_training, plan_export
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.model.best import BestRecord
-from psflow.ps_runtime.model.export_directory import ExportDirectory
+from psflow.ps_runtime.model.export.directory import ExportDirectory
 from psflow.tasks.exports.exported import moved_best
 from tests.flows.replay.conftest import CONFIG
 

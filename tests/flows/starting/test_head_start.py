@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from psflow.flows.starting import head_start as module
-from psflow.flows.starting.head_start import head_start
+from psflow.flows import head_start as module
+from psflow.flows.head_start import head_start
 
 
 class Server:

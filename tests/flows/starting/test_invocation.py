@@ -7,8 +7,8 @@ import pytest
 from prefect import flow
 from prefect.client.schemas.objects import State
 
+from psflow.flows.invocation import invoke
 from psflow.flows.parameters.base import FlowParameters
-from psflow.flows.starting.invocation import invoke
 from psflow.ps_runtime.errors import FlowFailedError, InputError, RoleFailedError
 
 pytestmark = pytest.mark.usefixtures("prefect_named")

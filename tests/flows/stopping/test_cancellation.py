@@ -6,8 +6,8 @@ from uuid import uuid4
 
 import pytest
 
-from psflow.flows.stopping import cancellation as module
-from psflow.flows.stopping.cancellation import CancellationWatch
+from psflow.flows.stopping import interrupts as module
+from psflow.flows.stopping.interrupts import CancellationWatch
 
 
 def test_a_server_that_hangs_does_not_keep_the_block_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:

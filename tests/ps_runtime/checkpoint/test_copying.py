@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.checkpoint.copying import copy_checkpoint
-from psflow.ps_runtime.checkpoint.direct_io import DirectReader
+from psflow.ps_runtime.checkpoint.files import DirectReader
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
-from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.checkpoint.store import CheckpointStore, copy_checkpoint
 from psflow.ps_runtime.errors import CheckpointError
 
 SHARD = "checkpoints/step_00000003/shard_00001_of_00002.safetensors"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.checkpoint import direct_io
-from psflow.ps_runtime.checkpoint.direct_io import BLOCK_BYTES, DirectReader, write_direct
+from psflow.ps_runtime.checkpoint import files
+from psflow.ps_runtime.checkpoint.files import BLOCK_BYTES, DirectReader, write_direct
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 2 * BLOCK_BYTES + 12_345, dtype=np.uint8).tobytes()
 
@@ -138,6 +138,6 @@ def test_another_failure_is_told_also_if_it_comes_once(
 
 
 def test_a_system_without_direct_access(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct_io, "_O_DIRECT", 0)
+    monkeypatch.setattr(files, "_O_DIRECT", 0)
     write(tmp_path / "file", CONTENT)
     assert read(tmp_path / "file", 3, len(CONTENT)) == CONTENT[3:]

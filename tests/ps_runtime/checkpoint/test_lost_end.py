@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.checkpoint.lost_end import take_up_end
 from psflow.ps_runtime.checkpoint.records import FinishedMarker, read_finished, write_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.roles.chief import take_up_end
 
 
 @pytest.mark.parametrize("latest", [None, 20])

@@ -13,18 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psflow.ps_runtime.checkpoint import manifest as manifest_module
+from psflow.ps_runtime.checkpoint import reader as table_blocks
 from psflow.ps_runtime.checkpoint import shards as shards_module
-from psflow.ps_runtime.checkpoint import table_blocks
 from psflow.ps_runtime.checkpoint.entries import ShardRecord, TableEntry
 from psflow.ps_runtime.checkpoint.manifest import Manifest
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.shards import load_shard, save_shard, table_tensors
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import CheckpointError
-from psflow.ps_runtime.optimizers.adam import Adam
+from psflow.ps_runtime.optimizers.adaptive import Adam
 from psflow.ps_runtime.specs.layout import place
-from psflow.ps_runtime.specs.tables import TableSpec
-from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec, VariableSpec
 from psflow.ps_runtime.tables.table import Table
 
 ADAM = Adam(learning_rate=float("nan"))

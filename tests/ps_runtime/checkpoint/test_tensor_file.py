@@ -12,8 +12,7 @@ from hypothesis.extra import numpy as hnp
 from safetensors.numpy import load
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
-from psflow.ps_runtime.checkpoint.tensor_file import TensorFile, write_tensors
-from psflow.ps_runtime.checkpoint.tensor_format import DTYPES, encode_tensor_header
+from psflow.ps_runtime.checkpoint.tensor_file import DTYPES, TensorFile, encode_tensor_header, write_tensors
 from psflow.ps_runtime.errors import CheckpointError
 
 NAME = "shard.safetensors"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from psflow.ps_runtime.checkpoint.waiting_metrics import WaitingMetrics, read_waiting_metrics, write_waiting_metrics
+from psflow.ps_runtime.checkpoint.records import WaitingMetrics, read_waiting_metrics, write_waiting_metrics
 from psflow.ps_runtime.errors import CheckpointError
 
 LINE = {"run_id": "a", "step": 5, "time": 7.0, "values": {"loss": "inf"}}

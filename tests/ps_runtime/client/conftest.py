@@ -10,8 +10,7 @@ import pytest
 
 from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients, never_stop
 from psflow.ps_runtime.errors import BrokenPeerError
-from psflow.ps_runtime.protocol.message import Kind, Message
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.message import Kind, Message, Purpose
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.instructions import Refusal
 from psflow.ps_runtime.server.job import Job

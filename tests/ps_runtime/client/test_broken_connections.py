@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.client import shard_client
-from psflow.ps_runtime.client.saving import SavingClient
+from psflow.ps_runtime.client.checkpoints import SavingClient
 from psflow.ps_runtime.client.training import Grant, JobEnd, TrainingClient
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.message import Purpose
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 MODEL = ModelSpec(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.client.pulled_variables import PulledVariables
+from psflow.ps_runtime.client.pulls import PulledVariables
 from psflow.ps_runtime.protocol.message import NO_BODY, Kind, Message
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.client.pulls import Splits
 from psflow.ps_runtime.client.push_writer import NonFinite, PushWriter
-from psflow.ps_runtime.client.splitting import Splits
-from psflow.ps_runtime.model.sparse import RowGradient
+from psflow.ps_runtime.model.lookups import RowGradient
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.specs.layout import piece_views, place
-from psflow.ps_runtime.specs.tables import TableSpec
-from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec, VariableSpec
 
 MODEL = ModelSpec(
     (VariableSpec("a", (3,), "float32", 0), VariableSpec("b", (3,), "float32", 0)),

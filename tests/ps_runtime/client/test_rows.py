@@ -8,13 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.client.rows import RowClient
+from psflow.ps_runtime.client.pulls import RowClient, Splits
 from psflow.ps_runtime.client.shard_client import Identity, ShardClients, never_stop
-from psflow.ps_runtime.client.splitting import Splits
-from psflow.ps_runtime.protocol.message import Kind, Message
-from psflow.ps_runtime.protocol.purpose import Purpose
-from psflow.ps_runtime.protocol.row_payloads import RowLayout
-from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.protocol.message import Kind, Message, Purpose
+from psflow.ps_runtime.protocol.payloads import RowLayout
+from psflow.ps_runtime.specs.variables import TableSpec
 from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.in_process import InProcessServer
 from psflow.ps_runtime.transport.socket_server import SocketServer

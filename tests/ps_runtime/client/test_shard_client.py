@@ -21,8 +21,7 @@ from psflow.ps_runtime.client.shard_client import (
 )
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, RefusedError, StoppedError, WaitTimeoutError
-from psflow.ps_runtime.protocol.message import Kind, Message
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.message import Kind, Message, Purpose
 from psflow.ps_runtime.transport.base import Connection
 
 IDENTITY = Identity("job", "token", 7, "worker-1", Purpose.TRAIN, 2, 3)

@@ -7,14 +7,13 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.client.saving import SavingClient
+from psflow.ps_runtime.client.checkpoints import SavingClient
 from psflow.ps_runtime.client.training import TrainingClient
-from psflow.ps_runtime.model.sparse import RowGradient
+from psflow.ps_runtime.model.lookups import RowGradient
 from psflow.ps_runtime.optimizers import OPTIMIZERS
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.message import Purpose
 from psflow.ps_runtime.specs.consistency import Async, Sync
-from psflow.ps_runtime.specs.tables import TableSpec
-from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec, VariableSpec
 
 SECS = 200.0
 NUM_STEPS = 60

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psflow.ps_runtime.client.saving import SavingClient
+from psflow.ps_runtime.client.checkpoints import SavingClient
 from psflow.ps_runtime.client.training import Grant, TrainingClient
 from psflow.ps_runtime.errors import (
     CheckpointError,
@@ -20,10 +20,8 @@ from psflow.ps_runtime.errors import (
     RefusedError,
     WaitTimeoutError,
 )
-from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.optimizers.momentum import Momentum
-from psflow.ps_runtime.protocol.message import Kind
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent, Momentum
+from psflow.ps_runtime.protocol.message import Kind, Purpose
 from psflow.ps_runtime.server.instructions import Refusal
 from psflow.ps_runtime.specs import layout
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from psflow.ps_runtime.client.checkpoints import WatchingClient
 from psflow.ps_runtime.client.shard_client import Identity, ShardClient, never_stop
-from psflow.ps_runtime.client.watching import WatchingClient
 from psflow.ps_runtime.errors import BrokenPeerError, RefusedError, WaitTimeoutError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.message import Purpose
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 MODEL = ModelSpec((VariableSpec("w", (), "float32", 0),), (GradientDescent(learning_rate=1.0).config(),))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from distributed.comm import connect
 
-from psflow.ps_runtime.cluster import asking as module
-from psflow.ps_runtime.cluster.asking import ask
+from psflow.ps_runtime.cluster import scheduler_rpc as module
 from psflow.ps_runtime.cluster.own_security import own_security
+from psflow.ps_runtime.cluster.scheduler_rpc import ask
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError, WaitTimeoutError
 from tests.free_ports import free_port
 

@@ -25,13 +25,13 @@ from distributed import Client, Event, wait
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.records import write_finished
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster import chief_watch, joining, leading, role_worker
+from psflow.ps_runtime.cluster import chief_process, chief_watch, role_worker, worker_process
 from psflow.ps_runtime.cluster.certificate_file import kept_certificate
+from psflow.ps_runtime.cluster.chief_process import Led, _nodes, describe, lead
 from psflow.ps_runtime.cluster.closed_nodes import shown_warnings
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address, is_of_this_machine
-from psflow.ps_runtime.cluster.joining import OwnProgram, _Joining, join
-from psflow.ps_runtime.cluster.leading import Led, _nodes, describe, lead
 from psflow.ps_runtime.cluster.own_security import new_pem
+from psflow.ps_runtime.cluster.worker_process import OwnProgram, _Joining, join
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError, LostDirectoryError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
@@ -184,7 +184,7 @@ def test_a_chief_that_is_there_and_does_not_answer_is_not_waited_for(
     async def wait_for_ever() -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(joining, "ANSWER_TIMEOUT_SECS", 0.1)
+    monkeypatch.setattr(worker_process, "ANSWER_TIMEOUT_SECS", 0.1)
     with led(cluster, tmp_path) as one:
         scheduler: Any = one.client.cluster.scheduler
         scheduler.handlers["describe_cluster"] = wait_for_ever
@@ -204,7 +204,7 @@ def test_a_scheduler_that_does_not_start_says_why(
         except OSError as error:
             raise RuntimeError("Cluster failed to start: Timed out") from error
 
-    monkeypatch.setattr(leading, "SpecCluster", fail)
+    monkeypatch.setattr(chief_process, "SpecCluster", fail)
     where = "127.0.0.1:" + cluster.chief.rpartition(":")[2]
     words = f"^chief-0 was stopped: its scheduler, at {where}, did not start: Cannot assign requested address$"
     with pytest.raises(StoppedError, match=words), led(cluster, tmp_path):
@@ -274,8 +274,8 @@ def test_a_process_that_does_not_come_is_named(
         nonlocal now
         now += secs
 
-    monkeypatch.setattr(leading, "time", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr(leading, "Deadline", lambda secs: Deadline(secs, lambda: now))
+    monkeypatch.setattr(chief_process, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(chief_process, "Deadline", lambda secs: Deadline(secs, lambda: now))
     who = rf"ps-0 \({cluster.ps[0]}\), evaluator-0"
     remedy = (
         "start each of them, with the cluster of this process, or name its address there if a coordinator starts the "
@@ -392,7 +392,7 @@ def test_a_file_that_an_earlier_cluster_has_left_is_refused_only_once_no_chief_r
 def test_a_process_that_does_not_see_the_model_dir_of_its_chief_is_refused(
     cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joining, "APART_SECS", 0.0)
+    monkeypatch.setattr(worker_process, "APART_SECS", 0.0)
     own = tmp_path / "own"
     who = rf"^{own}: the chief at {cluster.chief} is there, but ps-0 on {socket.gethostname()}"
     advice = "use a directory that all hosts see under this name, on a shared mount, or a URL"
@@ -445,7 +445,7 @@ def test_the_end_is_looked_for_only_once_the_time_is_over(
         raise PermissionError(errno.EACCES, "Permission denied", self.path(name))
 
     monkeypatch.setattr(FileStore, "size", refuse)
-    monkeypatch.setattr(joining, "POLL_SECS", 0.01)
+    monkeypatch.setattr(worker_process, "POLL_SECS", 0.01)
     deadline = Deadline(0.03)
     words = (
         rf"^model_dir {tmp_path}: {tmp_path}/finished.json cannot be read: Permission denied; start all processes as"
@@ -482,9 +482,9 @@ def listening(cluster: ClusterAddresses, program: str) -> Iterator[None]:
 def test_another_program_at_the_address_of_the_chief_is_not_the_chief(
     cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, left: str
 ) -> None:
-    monkeypatch.setattr(joining, "APART_SECS", 0.0)
-    monkeypatch.setattr(joining, "ANSWER_TIMEOUT_SECS", 0.1)
-    monkeypatch.setattr(joining, "CONNECT_TIMEOUT_SECS", 0.1)
+    monkeypatch.setattr(worker_process, "APART_SECS", 0.0)
+    monkeypatch.setattr(worker_process, "ANSWER_TIMEOUT_SECS", 0.1)
+    monkeypatch.setattr(worker_process, "CONNECT_TIMEOUT_SECS", 0.1)
     keep = kept_certificate(str(tmp_path), new_pem()) if left != "nothing" else contextlib.nullcontext()
     words = f"^the chief at {cluster.chief} did not answer"
     with listening(cluster, program), keep, pytest.raises(WaitTimeoutError, match=words):

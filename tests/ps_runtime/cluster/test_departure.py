@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from distributed.core import Status
 
-from psflow.ps_runtime.cluster import departure
-from psflow.ps_runtime.cluster.departure import Departure
+from psflow.ps_runtime.cluster import graceful_shutdown
+from psflow.ps_runtime.cluster.graceful_shutdown import Departure
 from psflow.ps_runtime.cluster.role_task import Liveness
 from psflow.ps_runtime.errors import StoppedError
 
@@ -68,7 +68,7 @@ def test_a_role_that_may_finish_its_step_leaves_before_the_next_and_another_one_
 
 
 def test_a_step_that_takes_too_long_is_not_waited_for(told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(departure, "LEAVE_SECS", 0.0)
+    monkeypatch.setattr(graceful_shutdown, "LEAVE_SECS", 0.0)
     leaves, worker = departing(Status.closing, told)
     asyncio.run(leaves.teardown(worker))
     assert leaves.is_due()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from psflow.ps_runtime.cluster.failures import root_cause, trace_in_role, user_fault
-from psflow.ps_runtime.cluster.lives import UserFault
+from psflow.ps_runtime.cluster.incarnations import UserFault
 from psflow.ps_runtime.errors import (
     BrokenPeerError,
     CheckpointError,

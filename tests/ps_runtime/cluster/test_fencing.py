@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.cluster import asking
+from psflow.ps_runtime.cluster import scheduler_rpc
 from psflow.ps_runtime.cluster.fencing import SchedulerFence
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 
@@ -80,8 +80,8 @@ def test_a_role_that_is_anothers_by_now_may_not(loop: asyncio.AbstractEventLoop,
 def test_a_scheduler_that_is_silent_lets_nothing_through(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "SLICE_SECS", 0.001)
-    monkeypatch.setattr(asking, "SILENCE_SECS", 0.002)
+    monkeypatch.setattr(scheduler_rpc, "SLICE_SECS", 0.001)
+    monkeypatch.setattr(scheduler_rpc, "SILENCE_SECS", 0.002)
     words = r"^the Dask scheduler did not confirm that ps-0 still runs within 0.002 s: look at its log and its host"
     with pytest.raises(WaitTimeoutError, match=words):
         fence_of(loop, None)()
@@ -90,7 +90,7 @@ def test_a_scheduler_that_is_silent_lets_nothing_through(
 def test_a_role_that_is_to_end_waits_for_no_scheduler(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "SLICE_SECS", 0.001)
+    monkeypatch.setattr(scheduler_rpc, "SLICE_SECS", 0.001)
     checks = iter([None, None, StoppedError("ps-0", "its Dask task was cancelled")])
 
     def check() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster.joining import OwnProgram, _Joining, join
-from psflow.ps_runtime.cluster.leading import lead
+from psflow.ps_runtime.cluster.chief_process import lead
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
+from psflow.ps_runtime.cluster.worker_process import OwnProgram, _Joining, join
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses

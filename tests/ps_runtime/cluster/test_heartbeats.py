@@ -7,7 +7,7 @@ from typing import Any
 
 from psflow.ps_runtime.cluster.heartbeats import heartbeat_of, pulse_shown
 from psflow.ps_runtime.cluster.silence import Heartbeat, RunningLife
-from psflow.ps_runtime.roles.pulse import Pulse
+from psflow.ps_runtime.roles.context import Pulse
 from psflow.ps_runtime.specs.roles import RoleId
 
 PS, OTHER = (RunningLife(RoleId.parse(f"ps-{i}"), 65536, "tcp://h:1") for i in range(2))

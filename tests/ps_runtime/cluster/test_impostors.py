@@ -14,11 +14,11 @@ import pytest
 from distributed import Security
 
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster import joining
+from psflow.ps_runtime.cluster import worker_process
 from psflow.ps_runtime.cluster.certificate_file import kept_certificate
-from psflow.ps_runtime.cluster.joining import OwnProgram, join
-from psflow.ps_runtime.cluster.leading import lead
+from psflow.ps_runtime.cluster.chief_process import lead
 from psflow.ps_runtime.cluster.own_security import new_pem, security_of
+from psflow.ps_runtime.cluster.worker_process import OwnProgram, join
 from psflow.ps_runtime.errors import LostDirectoryError
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
@@ -77,7 +77,7 @@ def impostor(address: str, *, is_older: bool) -> Iterator[list[bytes]]:
 def test_a_process_tells_an_impostor_at_the_address_of_the_chief_nothing(
     cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, is_older: bool
 ) -> None:
-    monkeypatch.setattr(joining, "APART_SECS", 0.0)
+    monkeypatch.setattr(worker_process, "APART_SECS", 0.0)
     keep = kept_certificate(str(tmp_path), new_pem()) if left != "no certificate" else contextlib.nullcontext()
     words = (
         rf"^{tmp_path}: the chief at {cluster.chief} is there, but ps-0 on {socket.gethostname()} finds {left} of it "

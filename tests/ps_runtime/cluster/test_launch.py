@@ -28,7 +28,7 @@ from psflow.ps_runtime.roles.events import (
     WorkersMissing,
 )
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
-from psflow.ps_runtime.transport.address import Address
+from psflow.ps_runtime.transport.listeners import Address
 
 PS = RoleId(Role.PS, 0)
 LIFE = 1 << 16

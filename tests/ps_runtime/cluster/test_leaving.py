@@ -8,7 +8,7 @@ import pytest
 pytestmark = pytest.mark.process
 
 PROGRAM = """
-from psflow.ps_runtime.cluster.leaving import leave_quickly
+from psflow.ps_runtime.cluster.fast_exit import leave_quickly
 class Garbage:
     def __del__(self):
         print("looked for")

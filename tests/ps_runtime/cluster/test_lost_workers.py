@@ -32,11 +32,11 @@ from psflow import (
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.cluster import connecting, presence
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
-from psflow.ps_runtime.cluster.asking import SILENCE_SECS
 from psflow.ps_runtime.cluster.connecting import kill_local_workers, open_cluster
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.cluster.presence import Presence
+from psflow.ps_runtime.cluster.scheduler_rpc import SILENCE_SECS
 from psflow.ps_runtime.errors import ClusterError, RoleFailedError, WaitTimeoutError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles.event_codec import encode_event

@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import pytest
 
-from psflow.ps_runtime.cluster import returning as module
-from psflow.ps_runtime.cluster.returning import KEEP_SECS, Returning
+from psflow.ps_runtime.cluster import rollback as module
+from psflow.ps_runtime.cluster.rollback import KEEP_SECS, Returning
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError

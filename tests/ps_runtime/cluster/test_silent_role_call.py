@@ -13,11 +13,11 @@ import pytest
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster import called_task, role_calls
-from psflow.ps_runtime.cluster.asking import put
 from psflow.ps_runtime.cluster.called_task import Surroundings
 from psflow.ps_runtime.cluster.cluster_event import ClusterEvent
 from psflow.ps_runtime.cluster.memory_kills import TOPIC
 from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls
+from psflow.ps_runtime.cluster.scheduler_rpc import put
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.limits import HANG_SECS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.cluster import asking
+from psflow.ps_runtime.cluster import scheduler_rpc
 from psflow.ps_runtime.cluster.restarting import Restarting
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import WaitTimeoutError
@@ -51,8 +51,8 @@ def restarting_of(loop: asyncio.AbstractEventLoop, scheduler: Scheduler) -> Rest
 def test_a_silent_scheduler_ends_the_search_by_its_name_and_the_owner_is_heard_meanwhile(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, has_turn: bool
 ) -> None:
-    monkeypatch.setattr(asking, "SLICE_SECS", 0.001)
-    monkeypatch.setattr(asking, "SILENCE_SECS", 0.05)
+    monkeypatch.setattr(scheduler_rpc, "SLICE_SECS", 0.001)
+    monkeypatch.setattr(scheduler_rpc, "SILENCE_SECS", 0.05)
     checked: list[None] = []
     with pytest.raises(WaitTimeoutError, match=r"^the Dask scheduler at tls://h:1 did not answer within 0\.05 s: look"):
         restarting_of(loop, Scheduler()).place(lambda: checked.append(None), has_turn=has_turn)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.cluster import asking, slots
+from psflow.ps_runtime.cluster import scheduler_rpc, slots
 from psflow.ps_runtime.cluster.slots import Slots
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import WaitTimeoutError
@@ -19,8 +19,8 @@ def test_a_silent_scheduler_is_named(loop: asyncio.AbstractEventLoop, monkeypatc
     async def wait_for_ever() -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(asking, "SLICE_SECS", 0.001)
-    monkeypatch.setattr(asking, "SILENCE_SECS", 0.05)
+    monkeypatch.setattr(scheduler_rpc, "SLICE_SECS", 0.001)
+    monkeypatch.setattr(scheduler_rpc, "SILENCE_SECS", 0.05)
     scheduler = SimpleNamespace(address="tls://h:1", ncores=wait_for_ever)
     client: Any = SimpleNamespace(scheduler=scheduler, loop=SimpleNamespace(asyncio_loop=loop))
     with pytest.raises(WaitTimeoutError, match=r"^the Dask scheduler at tls://h:1 did not answer within 0\.05 s: look"):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psflow.ps_runtime.cluster.lives import HOUR_SECS, UserFault
+from psflow.ps_runtime.cluster.incarnations import HOUR_SECS, UserFault
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import (
     BrokenPeerError,

@@ -10,8 +10,8 @@ import pytest
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster import role_worker
-from psflow.ps_runtime.cluster.joining import OwnProgram, join
-from psflow.ps_runtime.cluster.leading import lead
+from psflow.ps_runtime.cluster.chief_process import lead
+from psflow.ps_runtime.cluster.worker_process import OwnProgram, join
 from psflow.ps_runtime.errors import ConfigError, UsageError
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId

@@ -39,7 +39,7 @@ from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.errors import CapacityError, ModelDirError, RoleFailedError
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.model.hooks import Coordinator
+from psflow.ps_runtime.model.hooks.base import Coordinator
 from psflow.ps_runtime.roles.events import LogMessage, RoleLost
 from tests.leak_guard import no_leaks
 

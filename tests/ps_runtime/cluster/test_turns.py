@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.cluster import turns
-from psflow.ps_runtime.cluster.turns import STARTING, Turn
+from psflow.ps_runtime.cluster import cluster_lock
+from psflow.ps_runtime.cluster.cluster_lock import STARTING, Turn
 
 
 def test_who_does_not_wait_until_a_turn_is_given_back_has_dask_refresh_it_no_more(
@@ -19,7 +19,7 @@ def test_who_does_not_wait_until_a_turn_is_given_back_has_dask_refresh_it_no_mor
 
     stopped: list[str] = []
     lock = SimpleNamespace(refresh_callback=SimpleNamespace(stop=lambda: stopped.append("refreshing")))
-    monkeypatch.setattr(turns, "Lock", lambda name, scheduler_rpc, loop: lock)
+    monkeypatch.setattr(cluster_lock, "Lock", lambda name, scheduler_rpc, loop: lock)
     monkeypatch.setattr(Turn, "give_back", interrupt)
     client: Any = SimpleNamespace(
         scheduler=SimpleNamespace(), loop=SimpleNamespace(add_callback=lambda callback: callback())

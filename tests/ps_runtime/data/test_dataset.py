@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema, Scaling
+from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, InputSchema, Scaling
 
 
 def order(data: Dataset, epoch: int) -> list[int]:

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.digits import read_digits
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.specs.schema import MATRIX
 
 
 def rows(data: Dataset) -> list[tuple[float, ...]]:

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement, check_repeatable, schema_of, unused_sentence
 from psflow.ps_runtime.data.formats import open_dataset
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.npz_arrays import Npz
 from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.specs.schema import InputSchema, Scaling
+from psflow.ps_runtime.specs.schema import MATRIX, InputSchema, Scaling
 
 ROWS = np.float32([[1, 2, 3], [4, 5, 6]])
 TABLE = Dataset({MATRIX: ROWS}, np.array([0, 1]), columns=("a", "b", "c"), label="y")

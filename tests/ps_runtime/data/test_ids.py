@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.specs.schema import ArraySpec
+from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec
 
 WORDS = np.array([0, 2, 1, 2])
 AGES = np.float32([20, 30, 40, 50])

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psflow.ps_runtime.data.dataset import MATRIX
 from psflow.ps_runtime.data.idx_images import Idx, read_idx
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.specs.schema import Scaling
+from psflow.ps_runtime.specs.schema import MATRIX, Scaling
 
 IMAGES = np.arange(12, dtype=np.uint8).reshape(3, 2, 2) * 20
 

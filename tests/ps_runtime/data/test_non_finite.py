@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.data import non_finite
-from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.formats import open_dataset
 from psflow.ps_runtime.data.input_pipeline import open_input
@@ -23,6 +23,7 @@ from psflow.ps_runtime.data.record_formats import Csv, Tsv
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.specs.schema import MATRIX
 
 X = np.array([[1, 2], [3, np.nan], [5, 6], [np.inf, np.nan]], np.float32)
 Y = np.array([0, 1, 1, 0])

@@ -13,13 +13,13 @@ from psflow.ps_runtime.checkpoint.shards import save_shard
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.model.caller import BuiltModel
+from psflow.ps_runtime.model.calls.caller import BuiltModel
+from psflow.ps_runtime.model.calls.scope import get_variable
 from psflow.ps_runtime.model.embedding import embedding_lookup
-from psflow.ps_runtime.model.scope import get_variable
-from psflow.ps_runtime.model.sparse import SparseGradient
+from psflow.ps_runtime.model.lookups import SparseGradient
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers import GradientDescent
-from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.protocol.job_state import Cut
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.tables.table import Table
 

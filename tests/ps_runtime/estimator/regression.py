@@ -12,8 +12,8 @@ from psflow import metrics, summary
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.dataset import Dataset
-from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
-from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.calls.scope import get_variable
+from psflow.ps_runtime.model.hooks.base import SessionRunArgs, SessionRunHook
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers import Adam
 

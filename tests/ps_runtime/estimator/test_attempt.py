@@ -16,8 +16,8 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import CheckpointError, ModelDirError, StorageError
 from psflow.ps_runtime.estimator import attempt as attempt_module
 from psflow.ps_runtime.estimator.attempt import Attempt, job_seed
-from psflow.ps_runtime.estimator.fork import Fork
-from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.estimator.model_dir import Fork
+from psflow.ps_runtime.model.calls.scope import get_variable
 from psflow.ps_runtime.model.spec import EstimatorSpec
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.optimizers import Momentum

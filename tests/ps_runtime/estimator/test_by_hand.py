@@ -13,7 +13,7 @@ from psflow import Estimator, EstimatorSpec, EvalSpec, RunConfig, Server, TrainS
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.estimator.by_hand import _log_for_all, serve_by_hand
+from psflow.ps_runtime.estimator.manual_cluster import _log_for_all, serve_by_hand
 from psflow.ps_runtime.roles.events import LogMessage, RoleLost, RoleStarted
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType
 from psflow.ps_runtime.specs.roles import RoleId

@@ -31,9 +31,9 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import CheckpointError, InputError, ModelFnError, UsageError
-from psflow.ps_runtime.estimator import prediction_partitions
-from psflow.ps_runtime.estimator.distributed_prediction import distributed_predictions
-from psflow.ps_runtime.estimator.prediction_task import OpenedJob
+from psflow.ps_runtime.estimator.prediction import task
+from psflow.ps_runtime.estimator.prediction.distributed import distributed_predictions
+from psflow.ps_runtime.estimator.prediction.task import OpenedJob
 from psflow.ps_runtime.one_thread import one_thread
 from tests.leak_guard import no_leaks
 
@@ -180,7 +180,7 @@ def test_workers_keep_nothing_of_a_prediction_that_has_ended(client: Client, mod
 def test_an_input_without_end_is_read_no_further_than_the_window(
     client: Client, model_dir: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prediction_partitions, "PARTITION_BATCHES", 1)
+    monkeypatch.setattr(task, "PARTITION_BATCHES", 1)
     read = itertools.count()
     given = ({"x": X[:4]} for _ in read)
     predictions = estimator(model_dir).predict(lambda: given, yield_single_examples=False, client=client)

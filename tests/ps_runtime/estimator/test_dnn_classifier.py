@@ -3,8 +3,8 @@ import pytest
 
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
-from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.estimator.canned.dnn import DNNClassifier
+from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.optimizers import Adam
 from psflow.ps_runtime.specs.run_config import RunConfig
 

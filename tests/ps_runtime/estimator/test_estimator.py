@@ -24,9 +24,9 @@ from psflow.ps_runtime.errors import (
     UsageError,
 )
 from psflow.ps_runtime.initializers import ones
-from psflow.ps_runtime.model.basic_hooks import NanTensorHook, StopAtStepHook
-from psflow.ps_runtime.model.hooks import SessionRunHook
-from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.calls.scope import get_variable
+from psflow.ps_runtime.model.hooks.base import SessionRunHook
+from psflow.ps_runtime.model.hooks.basic import NanTensorHook, StopAtStepHook
 from psflow.ps_runtime.model.spec import EstimatorSpec
 from psflow.ps_runtime.optimizers import GradientDescent
 from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync

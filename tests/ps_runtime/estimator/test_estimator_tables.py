@@ -14,13 +14,13 @@ from psflow.ps_runtime.errors import BrokenPeerError, InputError, ModelFnError, 
 from psflow.ps_runtime.estimator import checkpoint_values
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.planning import plan_job
-from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.values import ModelValues
 from psflow.ps_runtime.model.embedding import embedding_lookup
-from psflow.ps_runtime.model.exporters import BestExporter, LatestExporter
+from psflow.ps_runtime.model.export.exporters import BestExporter, LatestExporter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.spec import EstimatorSpec
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
-from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.evaluator import run_evaluator
 from psflow.ps_runtime.roles.events import Export

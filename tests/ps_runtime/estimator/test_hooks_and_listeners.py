@@ -9,8 +9,7 @@ from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.errors import (
     UsageError,
 )
-from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
-from psflow.ps_runtime.model.listeners import CheckpointSaverListener
+from psflow.ps_runtime.model.hooks.base import CheckpointSaverListener, SessionRunArgs, SessionRunHook
 from psflow.ps_runtime.model.spec import EstimatorSpec
 from tests.ps_runtime.estimator.regression import (
     FailAt,

@@ -9,7 +9,7 @@ import pytest
 
 import psflow
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.estimator.in_memory_evaluator import InMemoryEvaluatorHook
+from psflow.ps_runtime.estimator.evaluation_hooks import InMemoryEvaluatorHook
 from tests.ps_runtime.estimator.regression import records, shuffled
 
 

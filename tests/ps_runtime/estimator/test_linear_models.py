@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from psflow import Adam, Dataset, LinearClassifier, LinearRegressor, RunConfig
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 
 CONFIG = RunConfig(tf_random_seed=3, save_checkpoints_steps=10_000)

@@ -17,9 +17,9 @@ from psflow.ps_runtime.errors import ModelDirError, NoBestError
 from psflow.ps_runtime.estimator import local
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.local import run_local
-from psflow.ps_runtime.model.basic_hooks import StopAtStepHook
 from psflow.ps_runtime.model.best import better
-from psflow.ps_runtime.model.exporters import BestExporter
+from psflow.ps_runtime.model.export.exporters import BestExporter
+from psflow.ps_runtime.model.hooks.basic import StopAtStepHook
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.event_codec import decode_event, encode_event
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, FirstStep, Metrics

@@ -18,9 +18,8 @@ from psflow.ps_runtime.errors import LostDirectoryError
 from psflow.ps_runtime.estimator import attempt as attempts
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.model.exporters import LatestExporter
-from psflow.ps_runtime.model.hooks import SessionRunHook
-from psflow.ps_runtime.model.listeners import CheckpointSaverListener
+from psflow.ps_runtime.model.export.exporters import LatestExporter
+from psflow.ps_runtime.model.hooks.base import CheckpointSaverListener, SessionRunHook
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.specs.run_config import RunConfig
 from tests.limits import HANG_SECS

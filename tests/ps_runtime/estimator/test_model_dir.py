@@ -10,14 +10,18 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.checkpoint.job_file import JobFile
-from psflow.ps_runtime.checkpoint.waiting_metrics import WaitingMetrics, write_waiting_metrics
-from psflow.ps_runtime.checkpoint.waiting_notes import WaitingNotes, write_waiting_notes
+from psflow.ps_runtime.checkpoint.records import (
+    WaitingMetrics,
+    WaitingNotes,
+    write_waiting_metrics,
+    write_waiting_notes,
+)
 from psflow.ps_runtime.errors import CheckpointError, ModelDirError, PsflowError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.estimator.model_dir import check_model_dir
-from psflow.ps_runtime.model.exporters import BestExporter
+from psflow.ps_runtime.model.export.exporters import BestExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from tests.ps_runtime.estimator.regression import records, regression, shuffled, steps_of
 

@@ -20,10 +20,10 @@ from psflow import MonitoredTrainingSession, Server
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.cluster import joining
+from psflow.ps_runtime.cluster import worker_process
 from psflow.ps_runtime.errors import BrokenPeerError, RoleFailedError, StoppedError, UsageError
 from psflow.ps_runtime.estimator import monitored
-from psflow.ps_runtime.estimator.by_hand import serve_by_hand
+from psflow.ps_runtime.estimator.manual_cluster import serve_by_hand
 from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.specs.consistency import Consistency
 from psflow.ps_runtime.specs.worker_context import WorkerContext, get_current_worker_context, within
@@ -256,7 +256,7 @@ def test_an_interrupted_loop_of_a_worker_lets_the_others_train_on_also_if_the_ch
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(joining, "POLL_SECS", 2.0)  # until the process of the worker leaves the cluster
+    monkeypatch.setattr(worker_process, "POLL_SECS", 2.0)  # until the process of the worker leaves the cluster
     is_interrupted = Event()
 
     def interrupt(session: MonitoredTrainingSession) -> None:

@@ -15,10 +15,11 @@ from psflow.ps_runtime.data.reading_progress import watched_by
 from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.estimator.planning import plan_evaluations, plan_job
-from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.exporters import BestExporter, better
+from psflow.ps_runtime.model.best import better
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.scope import get_variable
+from psflow.ps_runtime.model.export.exporters import BestExporter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
-from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.specs.input import InputSpec

@@ -12,8 +12,8 @@ import pytest
 
 from psflow import Csv, Dataset
 from psflow.ps_runtime.data.input_pipeline import open_input
-from psflow.ps_runtime.estimator import prediction_partitions
-from psflow.ps_runtime.estimator.prediction_partitions import DealtBatches, RecordRange, partitions_of
+from psflow.ps_runtime.estimator.prediction import task
+from psflow.ps_runtime.estimator.prediction.task import DealtBatches, RecordRange, partitions_of
 
 
 def rows(number: int) -> Any:
@@ -38,7 +38,7 @@ def test_batches_travel_together_up_to_a_number(num_rows: int, batch_size: int, 
 
 
 def test_batches_travel_together_up_to_a_size_and_a_larger_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prediction_partitions, "PARTITION_BYTES", 8 * 10)
+    monkeypatch.setattr(task, "PARTITION_BYTES", 8 * 10)
     sizes = (4, 6, 1, 11, 5, 5, 5)
     assert shapes(partitions_of(iter([(rows(size), None) for size in sizes]))) == [[4, 6], [1], [11], [5, 5], [5]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from psflow import EvalSpec, GradientDescent, RunConfig, TrainSpec
-from psflow.ps_runtime.estimator.program_facts import program_facts
+from psflow.ps_runtime.estimator.manual_cluster import program_facts
 
 
 def facts(params: dict[str, Any], train_spec: TrainSpec, *eval_specs: EvalSpec) -> dict[str, str]:

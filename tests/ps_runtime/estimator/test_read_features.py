@@ -20,17 +20,17 @@ from psflow.ps_runtime.data.formats import open_dataset
 from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import InputError, ModelDirError
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.estimator.dnn_linear_combined_regressor import DNNLinearCombinedRegressor
+from psflow.ps_runtime.estimator.canned.dnn_linear_combined import DNNLinearCombinedRegressor
+from psflow.ps_runtime.estimator.canned.linear import LinearRegressor
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.estimator.fork import Fork
-from psflow.ps_runtime.estimator.linear_regressor import LinearRegressor
 from psflow.ps_runtime.estimator.local import run_local
+from psflow.ps_runtime.estimator.model_dir import Fork
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
+from psflow.ps_runtime.model.calls.scope import get_variable
 from psflow.ps_runtime.model.evaluation import OpenedEvaluation
-from psflow.ps_runtime.model.export_bundle import ExportBundle
-from psflow.ps_runtime.model.exporters import LatestExporter
+from psflow.ps_runtime.model.export.bundle import ExportBundle
+from psflow.ps_runtime.model.export.exporters import LatestExporter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
-from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.optimizers import GradientDescent

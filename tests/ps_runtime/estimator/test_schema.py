@@ -12,18 +12,19 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.formats import open_dataset
 from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import InputError, ModelDirError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.estimator.fork import Fork
 from psflow.ps_runtime.estimator.local import run_local
+from psflow.ps_runtime.estimator.model_dir import Fork
 from psflow.ps_runtime.estimator.planning import plan_evaluations
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.schema import MATRIX
 from tests.ps_runtime.estimator.regression import X, Y, regression
 
 VALUES = {"a": X[:, 0], "b": X[:, 1]}

@@ -9,7 +9,7 @@ import pytest
 
 from psflow import ClusterSpec, RunConfig, Server
 from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, PsflowError, UsageError
-from psflow.ps_runtime.estimator import server as server_module
+from psflow.ps_runtime.estimator import manual_cluster as server_module
 
 HOSTS = {"ps": ["a:1"], "worker": ["b:1", "c:1"]}
 PLACES = [

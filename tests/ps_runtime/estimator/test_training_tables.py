@@ -15,14 +15,14 @@ from psflow.ps_runtime.errors import InputError, NanGradientError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.initializers import zeros
+from psflow.ps_runtime.model.calls.scope import get_or_create_global_step, get_variable
+from psflow.ps_runtime.model.calls.values import ModelValues
 from psflow.ps_runtime.model.embedding import embedding_lookup
-from psflow.ps_runtime.model.exporters import BestExporter
-from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
-from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
-from psflow.ps_runtime.model.sparse import SparseGradient
+from psflow.ps_runtime.model.export.exporters import BestExporter
+from psflow.ps_runtime.model.hooks.base import SessionRunArgs, SessionRunHook
+from psflow.ps_runtime.model.lookups import SparseGradient
 from psflow.ps_runtime.model.spec import EstimatorSpec
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
-from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Adam
 from psflow.ps_runtime.roles.events import Evaluation
 from tests.ps_runtime.estimator.ratings import DIM, ITEMS, LABELS, NUM_ITEMS, SGD, ratings, records

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.specs.variables import TableSpec
 
 
 class ArrayRows:

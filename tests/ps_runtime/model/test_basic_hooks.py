@@ -9,11 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from psflow.ps_runtime.errors import NanGradientError, NanLossError, UsageError
-from psflow.ps_runtime.model import logging_hook, reporting_hooks
-from psflow.ps_runtime.model.basic_hooks import NanTensorHook, StopAtStepHook
-from psflow.ps_runtime.model.hooks import Coordinator, SessionRunArgs, SessionRunContext, SessionRunValues, pick
-from psflow.ps_runtime.model.logging_hook import LoggingTensorHook
-from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
+from psflow.ps_runtime.model.hooks import reporting
+from psflow.ps_runtime.model.hooks.base import Coordinator, SessionRunArgs, SessionRunContext, SessionRunValues, pick
+from psflow.ps_runtime.model.hooks.basic import NanTensorHook, StopAtStepHook
+from psflow.ps_runtime.model.hooks.reporting import LoggingTensorHook, StepCounterHook, SummarySaverHook
 
 
 class Steps:
@@ -77,7 +76,7 @@ def test_a_step_that_was_not_pushed_is_an_error_or_an_end(fault, caplog):
 
 def messages_of(caplog, tensors, num_steps, **options):
     steps = Steps(LoggingTensorHook(tensors, **options))
-    with caplog.at_level(logging.INFO, logger=logging_hook.logger.name):
+    with caplog.at_level(logging.INFO, logger=reporting.logger.name):
         for n in range(1, num_steps + 1):
             steps.step(n)
     return caplog.messages
@@ -106,7 +105,7 @@ def test_logs_nothing_between(caplog):
 @pytest.fixture
 def clock(monkeypatch):
     time = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(reporting_hooks.time, "monotonic", lambda: time.now)
+    monkeypatch.setattr(reporting.time, "monotonic", lambda: time.now)
     return time
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import ModelFnError
-from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.scope import get_variable
+from psflow.ps_runtime.model.calls.values import ModelValues
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Adam, GradientDescent
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 

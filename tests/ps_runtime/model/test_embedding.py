@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import InputError, ModelFnError
+from psflow.ps_runtime.model.calls.scope import BuildScope, CallScope, get_variable
 from psflow.ps_runtime.model.embedding import embedding_lookup
-from psflow.ps_runtime.model.scope import BuildScope, CallScope, get_variable
 from tests.ps_runtime.model.tables import ArrayRows, spec_of
 
 ROWS = np.random.default_rng(8).normal(size=(9, 4)).astype(np.float32)

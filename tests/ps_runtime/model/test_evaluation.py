@@ -9,12 +9,12 @@ from psflow import metrics
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import schema_of
 from psflow.ps_runtime.errors import InputError, ModelFnError
-from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.scope import get_or_create_global_step, get_variable
+from psflow.ps_runtime.model.calls.values import ModelValues
 from psflow.ps_runtime.model.evaluation import OpenedEvaluation, batches_of, evaluate, input_digest, predict_batch
-from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec
-from psflow.ps_runtime.model.values import ModelValues
 
 X = np.arange(10, dtype=np.float32)
 DATA = Dataset(X, 2 * X).batch(4)

@@ -15,17 +15,10 @@ from hypothesis import strategies as st
 
 from psflow.ps_runtime.data.enforcement import schema_of
 from psflow.ps_runtime.errors import ArgumentTypeError, CheckpointError, LostDirectoryError, StorageError, UsageError
-from psflow.ps_runtime.model.best import best_of, not_finite
-from psflow.ps_runtime.model.export_bundle import ExportBundle
-from psflow.ps_runtime.model.exporters import (
-    BestExporter,
-    Exporter,
-    ExportResult,
-    FinalExporter,
-    LatestExporter,
-    better,
-)
-from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.model.best import best_of, better, not_finite
+from psflow.ps_runtime.model.calls.values import ModelValues
+from psflow.ps_runtime.model.export.bundle import ExportBundle
+from psflow.ps_runtime.model.export.exporters import BestExporter, Exporter, ExportResult, FinalExporter, LatestExporter
 
 
 def bundle(step: int = 1, **metrics: float) -> ExportBundle:

@@ -7,10 +7,9 @@ import pytest
 
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.initializers import ones
-from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
-from psflow.ps_runtime.model.gradients import GradientFn
-from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.gradients import GradientFn, gradient_buffer
+from psflow.ps_runtime.model.calls.scope import get_variable
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 

@@ -13,9 +13,9 @@ from autograd.extend import primitive
 from psflow import metrics
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.model import summary
-from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.gradients import GradientFn
-from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.gradients import GradientFn
+from psflow.ps_runtime.model.calls.scope import get_or_create_global_step, get_variable
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers import Adam, GradientDescent, Momentum
 

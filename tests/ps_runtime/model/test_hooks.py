@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.model.hooks import Coordinator, SessionRunArgs, SessionRunContext, SessionRunHook, pick
+from psflow.ps_runtime.model.hooks.base import Coordinator, SessionRunArgs, SessionRunContext, SessionRunHook, pick
 
 
 class Pair(NamedTuple):

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.model import profiler_hook
-from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunContext, SessionRunValues
-from psflow.ps_runtime.model.profiler_hook import ProfilerHook
+from psflow.ps_runtime.model.hooks import reporting
+from psflow.ps_runtime.model.hooks.base import SessionRunArgs, SessionRunContext, SessionRunValues
+from psflow.ps_runtime.model.hooks.reporting import ProfilerHook
 
 
 def some_work():
@@ -48,7 +48,7 @@ def test_writes_the_calls_of_a_step_now_and_then(tmp_path):
 
 
 def test_a_trace_has_an_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(profiler_hook, "MAX_EVENTS", 10)
+    monkeypatch.setattr(reporting, "MAX_EVENTS", 10)
     run(ProfilerHook(save_steps=1, output_dir=str(tmp_path)), 1, lambda: [some_work() for _ in range(1000)])
     events = json.loads((tmp_path / "timeline-1.json").read_text())["traceEvents"]
     assert 10 <= len(events) < 20

@@ -6,13 +6,7 @@ import pytest
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.model import summary
-from psflow.ps_runtime.model.scope import (
-    BuildScope,
-    CallScope,
-    Declared,
-    get_or_create_global_step,
-    get_variable,
-)
+from psflow.ps_runtime.model.calls.scope import BuildScope, CallScope, Declared, get_or_create_global_step, get_variable
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import ArgumentTypeError, InputError, UsageError
-from psflow.ps_runtime.model.serving_input import ServingInput
-from psflow.ps_runtime.model.serving_receiver import (
+from psflow.ps_runtime.model.export.receiver import (
     RawServingInput,
     ServingInputReceiver,
     TensorServingInputReceiver,
     build_raw_serving_input_receiver_fn,
     placeholder,
 )
+from psflow.ps_runtime.model.export.serving_input import ServingInput
 from psflow.ps_runtime.specs.schema import ArraySpec
 
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "serve.md"

@@ -15,7 +15,7 @@ import pytest
 import psflow
 from psflow import summary
 from psflow.ps_runtime.errors import ModelFnError
-from psflow.ps_runtime.model.scope import BuildScope
+from psflow.ps_runtime.model.calls.scope import BuildScope
 from psflow.ps_runtime.model.summary_files import MAX_BYTES, as_pixels
 
 

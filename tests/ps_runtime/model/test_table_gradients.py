@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import InputError, ModelFnError
-from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.gradients import GradientFn
+from psflow.ps_runtime.model.calls.scope import get_or_create_global_step, get_variable
 from psflow.ps_runtime.model.embedding import embedding_lookup
-from psflow.ps_runtime.model.gradients import GradientFn
-from psflow.ps_runtime.model.lookups import Lookups
-from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
-from psflow.ps_runtime.model.sparse import RowGradient, SparseGradient
+from psflow.ps_runtime.model.lookups import Lookups, RowGradient, SparseGradient
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers import Adam, GradientDescent
 from tests.ps_runtime.model.tables import ArrayRows

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.model.exporters import FinalExporter
+from psflow.ps_runtime.model.export.exporters import FinalExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, all_eval_specs
 
 

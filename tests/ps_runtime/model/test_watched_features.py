@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.values import ModelValues, WatchedFeatures, observed
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from psflow.ps_runtime.model.values import ModelValues
-from psflow.ps_runtime.model.watched_features import WatchedFeatures, observed
 
 GIVEN = {"x": np.ones(2), "row": np.arange(2)}
 ALL = None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.protocol.decisions import Decision, Entry, EntryLog, decode_entries
+from psflow.ps_runtime.protocol.job_state import Decision, Entry, EntryLog, decode_entries
 
 ENTRIES = [Entry(Decision.APPLY, 0, 5, 1), Entry(Decision.SUM, 2**32 - 1, 7, 2**64 - 1), Entry.close(1)]
 

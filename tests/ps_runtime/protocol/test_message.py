@@ -23,7 +23,7 @@ from psflow.ps_runtime.protocol.message import (
     refusal,
     refused_error,
 )
-from psflow.ps_runtime.protocol.row_payloads import MAX_ROWS
+from psflow.ps_runtime.protocol.payloads import MAX_ROWS
 
 PAGE = Path(__file__).parents[3] / "docs" / "protocol.md"
 

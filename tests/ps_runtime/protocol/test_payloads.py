@@ -9,11 +9,9 @@ import pytest
 
 from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.protocol.payloads import GRANT, PushBuffer, PushLayout
-from psflow.ps_runtime.protocol.row_payloads import RowLayout
+from psflow.ps_runtime.protocol.payloads import GRANT, PushBuffer, PushLayout, RowLayout
 from psflow.ps_runtime.specs.layout import ALIGNMENT_BYTES, place
-from psflow.ps_runtime.specs.tables import TableSpec
-from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec, VariableSpec
 
 SGD = GradientDescent(learning_rate=1.0).config()
 MODEL = ModelSpec(

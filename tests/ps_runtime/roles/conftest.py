@@ -21,8 +21,8 @@ from psflow.ps_runtime.roles.ps import run_ps
 from psflow.ps_runtime.roles.trainer import run_worker
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.task_facts import TaskFacts
-from psflow.ps_runtime.transport.address import Address
 from psflow.ps_runtime.transport.connecting import connect
+from psflow.ps_runtime.transport.listeners import Address
 
 WAIT_SECS = 200
 

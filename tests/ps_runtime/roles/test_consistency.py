@@ -12,12 +12,12 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.model.calls.scope import get_variable
 from psflow.ps_runtime.model.embedding import embedding_lookup
-from psflow.ps_runtime.model.scope import get_variable
-from psflow.ps_runtime.model.sparse import SparseGradient
+from psflow.ps_runtime.model.lookups import SparseGradient
 from psflow.ps_runtime.model.spec import EstimatorSpec
 from psflow.ps_runtime.model.training import TrainSpec
-from psflow.ps_runtime.optimizers.adagrad import Adagrad
+from psflow.ps_runtime.optimizers.adaptive import Adagrad
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
 from psflow.ps_runtime.specs.run_config import RunConfig

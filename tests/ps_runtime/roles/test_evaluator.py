@@ -16,7 +16,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import BrokenPeerError, NoBestError, StoppedError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.model.exporters import BestExporter, LatestExporter
+from psflow.ps_runtime.model.export.exporters import BestExporter, LatestExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.evaluator import run_evaluator
 from psflow.ps_runtime.roles.events import Evaluation, Export

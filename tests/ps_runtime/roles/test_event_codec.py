@@ -31,7 +31,7 @@ from psflow.ps_runtime.roles.events import (
     SummaryFile,
     WorkersMissing,
 )
-from psflow.ps_runtime.transport.address import Address
+from psflow.ps_runtime.transport.listeners import Address
 
 SENT: dict[str, Any] = {"role": "worker-12", "incarnation": 65536, "number": 3, "time": 1795338240.5}
 EVENTS: list[Event] = [

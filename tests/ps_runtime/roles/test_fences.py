@@ -17,7 +17,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import LostDirectoryError, StoppedError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.model.exporters import LatestExporter
+from psflow.ps_runtime.model.export.exporters import LatestExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles import evaluator
 from psflow.ps_runtime.roles.chief import run_chief

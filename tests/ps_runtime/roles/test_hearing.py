@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.roles import hearing as module
+from psflow.ps_runtime.roles import event_dispatch as module
 from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.event_codec import told_logs
+from psflow.ps_runtime.roles.event_dispatch import heard
 from psflow.ps_runtime.roles.events import Checkpoint, Event, LogMessage
-from psflow.ps_runtime.roles.hearing import heard
-from psflow.ps_runtime.roles.logs import told_logs
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from tests.limits import HANG_SECS
 

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from psflow.ps_runtime.errors import BrokenPeerError, InterruptedLoopError, PsflowError, RoleFailedError, StoppedError
-from psflow.ps_runtime.roles.lent_session import LentSession
 from psflow.ps_runtime.roles.session import MonitoredSession
+from psflow.ps_runtime.roles.session_handoff import LentSession
 from tests.limits import HANG_SECS
 
 SESSION = cast(MonitoredSession, object())

@@ -10,13 +10,13 @@ import pytest
 from psflow.ps_runtime.errors import LifeOverError, StoppedError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.hooks.base import SessionRunHook
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.roles.chief import run_chief
 from psflow.ps_runtime.roles.trainer import run_worker
+from psflow.ps_runtime.specs.consistency import StepDeadline
 from psflow.ps_runtime.specs.roles import Role
 from psflow.ps_runtime.specs.run_config import RunConfig
-from psflow.ps_runtime.specs.step_deadline import StepDeadline
 from tests.limits import HANG_SECS
 from tests.ps_runtime.estimator.regression import NUM_BATCHES, NUM_RECORDS, records, regression, steps_of
 

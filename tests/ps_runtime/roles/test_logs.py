@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.roles import logs as module
+from psflow.ps_runtime.roles import event_codec as module
 from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.event_codec import told_logs
+from psflow.ps_runtime.roles.event_dispatch import not_told
 from psflow.ps_runtime.roles.events import Checkpoint, LogMessage
-from psflow.ps_runtime.roles.hearing import not_told
-from psflow.ps_runtime.roles.logs import told_logs
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from tests.limits import HANG_SECS
 
@@ -138,7 +138,7 @@ def test_a_flood_is_cut_and_counted(told: list[Any], make: Make, monkeypatch: py
 def test_a_long_record_is_cut(told: list[Any], make: Make) -> None:
     with told_logs(make(0)):
         logger.info("x" * 100_000)
-    assert len(told[0].message) == module.MAX_CHARS
+    assert len(told[0].message) == module.MAX_LOG_CHARS
 
 
 def test_who_logs_does_not_fail_because_nobody_can_be_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

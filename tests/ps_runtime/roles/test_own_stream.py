@@ -7,8 +7,7 @@ import pytest
 
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.roles.batches import BatchReader
-from psflow.ps_runtime.roles.own_stream import OwnStream
+from psflow.ps_runtime.roles.streams import BatchReader, OwnStream
 from psflow.ps_runtime.specs.input import RecordRange
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.protocol.message import Kind, Message
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.message import Kind, Message, Purpose
 from psflow.ps_runtime.roles import ps as module
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.ps import LINGER_SECS, LOST_AFTER_SECS, LOST_LINGER_SECS, MAX_TICK_SECS, SLICE_SECS

@@ -13,12 +13,11 @@ from psflow.ps_runtime.checkpoint.files import Fence, open_fence
 from psflow.ps_runtime.checkpoint.manifest import Manifest
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import CheckpointError, StoppedError
-from psflow.ps_runtime.optimizers.adagrad import Adagrad
-from psflow.ps_runtime.roles.shard_storage import ShardStorage
+from psflow.ps_runtime.optimizers.adaptive import Adagrad
+from psflow.ps_runtime.roles.ps import ShardStorage
 from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.layout import place
-from psflow.ps_runtime.specs.tables import TableSpec
-from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec, VariableSpec
 
 ADAGRAD = Adagrad(learning_rate=float("nan"))
 MODEL = ModelSpec(

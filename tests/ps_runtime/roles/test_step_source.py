@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.client.training import Grant, JobEnd
-from psflow.ps_runtime.model.gradients import StepResult
+from psflow.ps_runtime.model.calls.gradients import StepResult
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.roles.step_source import InTurn, KnownIds, OneAhead, next_work
 from psflow.ps_runtime.specs.input import RecordRange
-from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.specs.variables import TableSpec
 
 SPEC = EstimatorSpec(ModeKeys.EVAL, loss=0.0)  # a source does not look at it
 ITEMS = TableSpec("items", 10, 2, "float32", 0, {"name": "zeros"}, seed=1)

@@ -13,7 +13,7 @@ import pytest
 from psflow.ps_runtime.data.batch_codec import decode_batch
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.model.training import TrainSpec
-from psflow.ps_runtime.roles.stream_reader import READ_AHEAD_BATCHES, StreamReader
+from psflow.ps_runtime.roles.streams import READ_AHEAD_BATCHES, StreamReader
 from psflow.ps_runtime.specs.roles import RoleId
 from psflow.ps_runtime.specs.variables import ModelSpec
 

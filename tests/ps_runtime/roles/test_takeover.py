@@ -15,8 +15,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.shard_client import ShardClient
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.model.hooks import SessionRunHook
-from psflow.ps_runtime.model.listeners import CheckpointSaverListener
+from psflow.ps_runtime.model.hooks.base import CheckpointSaverListener, SessionRunHook
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.protocol.job_state import JobState
 from psflow.ps_runtime.protocol.message import Kind

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from psflow.ps_runtime.roles.timed_cuts import TimedCuts
+from psflow.ps_runtime.roles.chief import TimedCuts
 
 
 @pytest.fixture

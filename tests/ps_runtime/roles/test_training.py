@@ -15,9 +15,9 @@ from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import InputError, NanGradientError, RefusedError, StoppedError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.calls.scope import get_variable
+from psflow.ps_runtime.model.hooks.base import SessionRunHook
 from psflow.ps_runtime.model.scaffold import Scaffold
-from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.partitioners import fixed_size_partitioner
 from psflow.ps_runtime.protocol.message import Kind, Message

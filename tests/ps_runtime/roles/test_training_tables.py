@@ -10,7 +10,7 @@ import pytest
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.embedding import embedding_lookup
-from psflow.ps_runtime.model.sparse import SparseGradient
+from psflow.ps_runtime.model.lookups import SparseGradient
 from psflow.ps_runtime.model.spec import EstimatorSpec
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.roles.chief import run_chief

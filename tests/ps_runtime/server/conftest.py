@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import CheckpointError, ProtocolError
-from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message, encode_header
+from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message, Purpose, encode_header
 from psflow.ps_runtime.protocol.payloads import PushBuffer
-from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.job_requests import JobRequests

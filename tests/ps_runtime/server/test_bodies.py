@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.protocol.cut import Cut
-from psflow.ps_runtime.protocol.decisions import Decision, Entry, EntryLog
+from psflow.ps_runtime.protocol.job_state import Cut, Decision, Entry, EntryLog
 from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message
 from psflow.ps_runtime.specs.input import InputSpec
 from tests.ps_runtime.server.started_job import MODEL, StartedJob

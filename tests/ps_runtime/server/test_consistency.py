@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from psflow.ps_runtime.protocol.decisions import Decision
+from psflow.ps_runtime.protocol.job_state import Decision
 from psflow.ps_runtime.server.instructions import CutReady, Decided, Granted, JobFinished, NoTicket
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Sync

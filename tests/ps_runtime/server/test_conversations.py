@@ -9,14 +9,12 @@ import pytest
 
 from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.protocol.cut import Cut
-from psflow.ps_runtime.protocol.message import BEGINS_AGAIN, NO_BODY, NO_REPLICA, Kind, Message
+from psflow.ps_runtime.protocol.job_state import Cut
+from psflow.ps_runtime.protocol.message import BEGINS_AGAIN, NO_BODY, NO_REPLICA, Kind, Message, Purpose
 from psflow.ps_runtime.protocol.payloads import GRANT, PushBuffer
-from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.instructions import Phase, Refusal
 from psflow.ps_runtime.specs.input import InputSpec
-from psflow.ps_runtime.specs.tables import TableSpec
-from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec, VariableSpec
 
 MODEL = ModelSpec((VariableSpec("w", (2,), "float32", 0),), (GradientDescent(learning_rate=1.0).config(),))
 ONES = {"w": np.ones(2, np.float32)}

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from psflow.ps_runtime.protocol.cut import Cut
-from psflow.ps_runtime.protocol.decisions import Entry
+from psflow.ps_runtime.protocol.job_state import Cut, Entry
 from psflow.ps_runtime.server.cut_protocol import TRANSITIONS, CutEvent, CutProtocol
 from psflow.ps_runtime.server.instructions import Phase, Refusal
 

@@ -15,10 +15,9 @@ from psflow.ps_runtime.server.instructions import CutReady, Granted, Phase, Refu
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.job_requests import JobRequests
 from psflow.ps_runtime.server.shard import Shard
-from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Consistency, Sync
+from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Consistency, StepDeadline, Sync
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 from psflow.ps_runtime.specs.layout import place
-from psflow.ps_runtime.specs.step_deadline import StepDeadline
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 from tests.ps_runtime.server.started_job import StartedJob
 

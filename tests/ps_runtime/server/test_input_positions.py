@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from psflow.ps_runtime.server.input_positions import InputPositions
+from psflow.ps_runtime.server.input_position import InputPositions
 from psflow.ps_runtime.server.instructions import Granted, Phase
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Consistency, Sync

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psflow.ps_runtime.server.intervals import Intervals
+from psflow.ps_runtime.server.input_position import Intervals
 
 ranges = st.tuples(st.integers(-20, 60), st.integers(0, 15)).map(lambda r: (r[0], r[0] + r[1]))
 

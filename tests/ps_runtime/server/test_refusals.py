@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.protocol.message import MAX_JSON_BYTES, NO_REPLICA, Kind, Message
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.message import MAX_JSON_BYTES, NO_REPLICA, Kind, Message, Purpose
 from psflow.ps_runtime.specs.input import InputSpec
 from tests.ps_runtime.server.started_job import VALUES, StartedJob
 

@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.optimizers.momentum import Momentum
-from psflow.ps_runtime.protocol.decisions import Decision, Entry
+from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent, Momentum
+from psflow.ps_runtime.protocol.job_state import Decision, Entry
 from psflow.ps_runtime.protocol.payloads import PushBuffer
 from psflow.ps_runtime.server.instructions import Refusal
 from psflow.ps_runtime.server.shard import BLOCK_SIZE, Shard
 from psflow.ps_runtime.specs.layout import piece_views, place
-from psflow.ps_runtime.specs.tables import TableSpec
-from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec, VariableSpec
 from psflow.ps_runtime.transport.arena import HEADER_BYTES, REACHED, VERSION, Arena, header_words
 
 SIZES = {"a": 2, "b": 3, "c": 2, "d": 1}

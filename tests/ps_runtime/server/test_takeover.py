@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.protocol.cut import Cut
-from psflow.ps_runtime.protocol.job_state import JobState
-from psflow.ps_runtime.protocol.message import Kind, Message
-from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.job_state import Cut, JobState
+from psflow.ps_runtime.protocol.message import Kind, Message, Purpose
 from psflow.ps_runtime.server.instructions import Phase
 from tests.ps_runtime.server.started_job import VALUES, StartedJob
 

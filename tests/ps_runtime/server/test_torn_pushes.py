@@ -13,10 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.protocol.cut import Cut
-from psflow.ps_runtime.protocol.message import Kind, Message
+from psflow.ps_runtime.protocol.job_state import Cut
+from psflow.ps_runtime.protocol.message import Kind, Message, Purpose
 from psflow.ps_runtime.protocol.payloads import GRANT
-from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.instructions import Phase
 from psflow.ps_runtime.specs import layout
 from psflow.ps_runtime.specs.input import InputSpec

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from psflow.ps_runtime.protocol.decisions import Decision, Entry
+from psflow.ps_runtime.protocol.job_state import Decision, Entry
 from psflow.ps_runtime.server.instructions import Decided
 from psflow.ps_runtime.server.updates import BatchTicket, Updates
 from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Sync

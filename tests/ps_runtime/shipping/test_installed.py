@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.shipping.installed import is_installed
+from psflow.ps_runtime.shipping.own_modules import is_installed
 
 
 def test_libraries_are_installed() -> None:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from psflow.ps_runtime.server.consistency import consistency_state
+from psflow.ps_runtime.server.updates import consistency_state
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, Consistency, _Facts
 
 

@@ -4,10 +4,9 @@ import dataclasses
 
 import pytest
 
-from psflow.ps_runtime.optimizers.adam import Adam
+from psflow.ps_runtime.optimizers.adaptive import Adam
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.specs.tables import TableSpec
-from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec, VariableSpec
 
 SGD, ADAM = GradientDescent(learning_rate=0.1).config(), Adam(learning_rate=0.1).config()
 W = VariableSpec("w", (3, 2), "float32", 0)

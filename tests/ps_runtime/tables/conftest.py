@@ -20,7 +20,7 @@ from psflow.ps_runtime.optimizers import (
     RMSProp,
     UpdateOperands,
 )
-from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.specs.variables import TableSpec
 from psflow.ps_runtime.tables.initial_rows import initial_rows
 from psflow.ps_runtime.tables.table import Table
 from tests.extending import load

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.optimizers import Adagrad, Ftrl
-from psflow.ps_runtime.tables import memory
-from psflow.ps_runtime.tables.memory import lazy_zeros
+from psflow.ps_runtime.tables import table_rows
 from psflow.ps_runtime.tables.table import Table
+from psflow.ps_runtime.tables.table_rows import lazy_zeros
 
 MB = 1 << 20
 
@@ -108,6 +108,6 @@ def test_rows_begin_at_a_cache_line(make_spec):
     np.testing.assert_array_equal(accumulator[[0, 1, 32]], np.full((3, 16), 1.1, np.float32))
 
 
-@pytest.mark.skipif(not memory._NO_RESERVE, reason="nobody says how to ask for it here")
+@pytest.mark.skipif(not table_rows._NO_RESERVE, reason="nobody says how to ask for it here")
 def test_memory_may_be_larger_than_the_machine():
     assert lazy_zeros(1 << 40)[-1] == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from psflow.ps_runtime.optimizers import Adam, GradientDescent
-from psflow.ps_runtime.tables.sizes import MAX_ROWS, size_faults
+from psflow.ps_runtime.tables.bounds import MAX_ROWS, size_faults
 from psflow.ps_runtime.tables.table import Table
 
 SGD, ADAM = GradientDescent(0.1), Adam(0.1)

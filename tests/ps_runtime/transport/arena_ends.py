@@ -10,8 +10,7 @@ import numpy as np
 
 from psflow.ps_runtime.transport import reading
 from psflow.ps_runtime.transport.arena import Arena
-from psflow.ps_runtime.transport.marks import Marks
-from psflow.ps_runtime.transport.reading import ArenaReader
+from psflow.ps_runtime.transport.reading import ArenaReader, Marks
 from psflow.ps_runtime.transport.shared_memory import SharedMemory
 
 SMALL = 1000

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from psflow.ps_runtime.errors import ClosedError, ProtocolError
-from psflow.ps_runtime.protocol.handler import Reply
-from psflow.ps_runtime.protocol.message import Kind, Message, refusal
+from psflow.ps_runtime.protocol.message import Kind, Message, Reply, refusal
 from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.in_process import InProcessServer

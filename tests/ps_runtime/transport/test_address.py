@@ -7,7 +7,7 @@ import pytest
 
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.scratch import boot_id
-from psflow.ps_runtime.transport.address import Address, new_unix_name
+from psflow.ps_runtime.transport.listeners import Address, new_unix_name
 
 HERE = Address("10.0.0.5", 4321, "psflow-00ff", "boot")
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from psflow.ps_runtime.protocol.message import HEADER, MAGIC, Kind, Message, decode_header, encode_header
 from psflow.ps_runtime.transport import listeners
-from psflow.ps_runtime.transport.address import Address, unix_path
+from psflow.ps_runtime.transport.listeners import Address, unix_path
 from psflow.ps_runtime.transport.socket_server import SocketServer
 
 PULL = encode_header(Message(Kind.PULL), 0)

@@ -14,9 +14,9 @@ import pytest
 
 from psflow.ps_runtime.errors import BrokenPeerError
 from psflow.ps_runtime.protocol.message import Kind, Message
-from psflow.ps_runtime.transport.address import Address
 from psflow.ps_runtime.transport.arena import Arena
 from psflow.ps_runtime.transport.connecting import connect
+from psflow.ps_runtime.transport.listeners import Address
 from psflow.ps_runtime.transport.socket_client import SocketConnection
 from psflow.ps_runtime.transport.socket_server import SocketServer
 

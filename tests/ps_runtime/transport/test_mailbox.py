@@ -9,7 +9,7 @@ import pytest
 
 from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.protocol.message import IN_MAILBOX, SECOND_HALF
-from psflow.ps_runtime.transport.mailbox import Mailbox, Tray
+from psflow.ps_runtime.transport.inbox import Mailbox, Tray
 
 FIRST, SECOND = IN_MAILBOX, IN_MAILBOX | SECOND_HALF
 

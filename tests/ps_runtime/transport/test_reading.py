@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.transport import marks, reading
-from psflow.ps_runtime.transport.marks import MARK, copy_secs
+from psflow.ps_runtime.transport import reading
+from psflow.ps_runtime.transport.reading import MARK, copy_secs
 from psflow.ps_runtime.transport.shared_memory import SharedMemory
 from tests.ps_runtime.transport.arena_ends import LARGE, SMALL, Clock, Ends, opened
 
@@ -21,9 +21,8 @@ from tests.ps_runtime.transport.arena_ends import LARGE, SMALL, Clock, Ends, ope
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     clock = Clock()
-    for module in (reading, marks):
-        monkeypatch.setattr(module, "time", clock)
-        monkeypatch.setattr(module, "Deadline", partial(Deadline, clock=clock.monotonic))
+    monkeypatch.setattr(reading, "time", clock)
+    monkeypatch.setattr(reading, "Deadline", partial(Deadline, clock=clock.monotonic))
     return clock
 
 

@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.transport import marks, reading
-from psflow.ps_runtime.transport.marks import DONE, MARK, PROMISED, SINCE, copy_secs
+from psflow.ps_runtime.transport import reading
+from psflow.ps_runtime.transport.reading import DONE, MARK, PROMISED, SINCE, copy_secs
 from tests.ps_runtime.transport.arena_ends import CHUNK, LARGE, Clock, Ends, opened
 
 
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     clock = Clock()
-    for module in (reading, marks):
-        monkeypatch.setattr(module, "time", clock)
-        monkeypatch.setattr(module, "Deadline", partial(Deadline, clock=clock.monotonic))
+    monkeypatch.setattr(reading, "time", clock)
+    monkeypatch.setattr(reading, "Deadline", partial(Deadline, clock=clock.monotonic))
     return clock
 
 

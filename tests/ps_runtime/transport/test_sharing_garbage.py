@@ -12,7 +12,7 @@ import pytest
 from psflow.ps_runtime.errors import BrokenPeerError, ProtocolError, WaitTimeoutError
 from psflow.ps_runtime.protocol.message import HEADER, IN_MAILBOX, Kind, Message, decode_header, encode_header
 from psflow.ps_runtime.transport.arena import Arena
-from psflow.ps_runtime.transport.mailbox import Mailbox
+from psflow.ps_runtime.transport.inbox import Mailbox
 from psflow.ps_runtime.transport.shared_memory import SharedMemory
 from psflow.ps_runtime.transport.socket_client import SocketConnection
 from psflow.ps_runtime.transport.socket_server import SocketServer

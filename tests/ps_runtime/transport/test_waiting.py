@@ -3,8 +3,8 @@ import socket
 
 import pytest
 
-from psflow.ps_runtime.transport import waiting
-from psflow.ps_runtime.transport.waiting import Waiting
+from psflow.ps_runtime.transport import listeners
+from psflow.ps_runtime.transport.listeners import Waiting
 
 AWAKE_SECS = 0.5
 
@@ -34,7 +34,7 @@ class CountingSelector(selectors.DefaultSelector):
 @pytest.fixture
 def selector(monkeypatch):
     with CountingSelector() as selector:
-        monkeypatch.setattr(waiting.time, "monotonic", lambda: selector.now)
+        monkeypatch.setattr(listeners.time, "monotonic", lambda: selector.now)
         yield selector
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.errors import UsageError
-from psflow.tasks.evaluation.record import ReplayRecord
+from psflow.tasks.evaluation.replay import ReplayRecord
 
 NOBODY = 65534
 

@@ -17,7 +17,7 @@ from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.data.digits import Digits
 from psflow.ps_runtime.data.formats import open_dataset
 from psflow.ps_runtime.errors import WaitTimeoutError
-from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
+from psflow.ps_runtime.estimator.canned.dnn import DNNClassifier
 from psflow.ps_runtime.model.training import EvalSpec
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.tasks.evaluation import replay as module

@@ -32,7 +32,7 @@ from psflow import (
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.errors import ModelDirError, RoleFailedError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.model.hooks import Coordinator
+from psflow.ps_runtime.model.hooks.base import Coordinator
 from psflow.ps_runtime.roles.events import LogMessage
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType
 from tests.free_ports import free_address

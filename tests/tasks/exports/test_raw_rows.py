@@ -17,7 +17,7 @@ from mlflow.pyfunc.scoring_server import invocations
 
 from psflow.ps_runtime.columns.options import ColumnOptions
 from psflow.ps_runtime.data.record_formats import Csv, LibSvm, ParquetInput
-from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.model.canned.dnn import dnn_model
 from psflow.tasks.exports.writer import MlflowModelWriter
 from tests.tasks.exports.test_writer import agree, bundle_of

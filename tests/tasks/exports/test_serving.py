@@ -19,13 +19,11 @@ from mlflow.pyfunc.scoring_server import invocations
 from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import ArgumentTypeError, InputError, ModelFnError, UsageError
 from psflow.ps_runtime.model.export import ServingInputReceiver, build_raw_serving_input_receiver_fn
-from psflow.ps_runtime.model.served_features import served_features
-from psflow.ps_runtime.model.serving_input import ServingInput
-from psflow.ps_runtime.model.serving_receiver import placeholder
+from psflow.ps_runtime.model.export.receiver import placeholder
+from psflow.ps_runtime.model.export.serving_input import ServingInput, served_features
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema, Scaling
-from psflow.tasks.exports.receiver import tried_receiver
-from psflow.tasks.exports.signature import model_signature
-from psflow.tasks.exports.writer import MlflowModelWriter, check_exportable
+from psflow.tasks.exports.signature import model_signature, tried_receiver
+from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.prediction.model import read_model_info
 from tests.tasks.exports.test_writer import bundle_of
 
@@ -207,15 +205,15 @@ def nothing() -> None:
 
 
 def test_functions_that_no_export_can_hold_are_found_out_before_training(user_model: Any) -> None:
-    check_exportable(user_model.linear, {}, [user_model.lines, build_raw_serving_input_receiver_fn({"x": X})])
+    MlflowModelWriter().check(user_model.linear, {}, [user_model.lines, build_raw_serving_input_receiver_fn({"x": X})])
     with pytest.raises(
         ModelFnError, match=r"serving_input_receiver_fn .*<lambda> cannot be exported: move it to the top"
     ):
-        check_exportable(user_model.linear, {}, [lambda: None])  # type: ignore[list-item, return-value]
+        MlflowModelWriter().check(user_model.linear, {}, [lambda: None])  # type: ignore[list-item, return-value]
     with pytest.raises(ArgumentTypeError, match="what nothing returns should be a ServingInputReceiver, got None"):
         tried_receiver(nothing, None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"user_model:broken raised KeyError on its examples at .*user_model\.py:"):
-        check_exportable(user_model.linear, {}, [user_model.broken])
+        MlflowModelWriter().check(user_model.linear, {}, [user_model.broken])
 
 
 def test_a_function_that_model_fn_cannot_import_is_refused(user_model: Any, tmp_path: Path) -> None:
@@ -227,4 +225,4 @@ def test_a_function_that_model_fn_cannot_import_is_refused(user_model: Any, tmp_
     namespace: dict[str, Any] = {"__name__": "elsewhere"}
     exec(compile(path.read_text(), str(path), "exec"), namespace)
     with pytest.raises(ModelFnError, match=r"numbers is in .*elsewhere\.py, which model_fn, in .* cannot import"):
-        check_exportable(user_model.linear, {}, [namespace["numbers"]])
+        MlflowModelWriter().check(user_model.linear, {}, [namespace["numbers"]])

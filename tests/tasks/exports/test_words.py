@@ -16,7 +16,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.formats import open_dataset
 from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.model.evaluation import read_values
-from psflow.ps_runtime.model.export_bundle import ExportBundle
+from psflow.ps_runtime.model.export.bundle import ExportBundle
 from psflow.ps_runtime.optimizers import Adam
 from psflow.tasks.exports.writer import MlflowModelWriter
 

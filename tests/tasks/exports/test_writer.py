@@ -21,17 +21,17 @@ from safetensors.numpy import load_file
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import schema_of
 from psflow.ps_runtime.errors import ModelFnError
-from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.values import ModelValues
+from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.model.canned.dnn import dnn_model
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 from psflow.ps_runtime.model.spec import ModeKeys
-from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Adagrad, ExponentialDecay, GradientDescent
 from psflow.ps_runtime.specs.schema import InputSchema, Scaling
 from psflow.ps_runtime.tables.table import Table
-from psflow.tasks.exports.writer import MlflowModelWriter, check_exportable
-from psflow.tasks.serving.code import RequiredCode, module_of_optimizer, source_of
+from psflow.tasks.exports.code import RequiredCode, module_of_optimizer, source_of
+from psflow.tasks.exports.writer import MlflowModelWriter
 from tests.tasks.exports.elsewhere import Elsewhere, mlflow_alone
 
 ROOT = Path(__file__).parents[3]
@@ -404,12 +404,12 @@ def test_model_fn_without_a_file() -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec(compile("def model_fn(features, mode): ...", "<stdin>", "exec"), namespace)
     with pytest.raises(ModelFnError, match=r"model_fn has no file .*<stdin>.* move it to a module"):
-        check_exportable(namespace["model_fn"], {})
+        MlflowModelWriter().check(namespace["model_fn"], {})
 
 
 def test_model_fn_inside_a_function(user_model: Any) -> None:
     with pytest.raises(ModelFnError, match="move it to the top level"):
-        check_exportable(user_model.outer(), {})
+        MlflowModelWriter().check(user_model.outer(), {})
 
 
 @pytest.mark.parametrize(
@@ -434,20 +434,20 @@ def test_all_names_of_psflow_are_refused_before_training(
     namespace: dict[str, Any] = {"__name__": "star_model"}
     exec(compile(body, str(tmp_path / "star_model.py"), "exec"), namespace)
     if words is None:
-        check_exportable(namespace["model_fn"], {})
+        MlflowModelWriter().check(namespace["model_fn"], {})
         return
     with pytest.raises(ModelFnError, match=words):
-        check_exportable(namespace["model_fn"], {})
+        MlflowModelWriter().check(namespace["model_fn"], {})
 
 
 def test_model_fn_that_is_no_function() -> None:
     with pytest.raises(ModelFnError, match="expected a function or a method"):
-        check_exportable(SimpleNamespace(__qualname__="f"), {})  # type: ignore[arg-type]
+        MlflowModelWriter().check(SimpleNamespace(__qualname__="f"), {})  # type: ignore[arg-type]
 
 
 def test_parameter_that_json_cannot_hold(user_model: Any) -> None:
     with pytest.raises(ModelFnError, match=r"params\['nested'\]\[0\] is a object, which an export cannot hold"):
-        check_exportable(user_model.linear, {"nested": [object()]})
+        MlflowModelWriter().check(user_model.linear, {"nested": [object()]})
 
 
 def test_script_that_runs_as_main(tmp_path: Path) -> None:

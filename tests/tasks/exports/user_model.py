@@ -6,14 +6,14 @@ from user_parts import number_in, scaled
 import psflow.ps_runtime.model.spec as spec
 from psflow import embedding_lookup, export, placeholder
 from psflow.ps_runtime.initializers import zeros
-from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.calls.scope import get_variable
 
 
 def linear(features, mode, params):
     _ = params["scale"]
 
     import psflow
-    import psflow.ps_runtime.model.values
+    import psflow.ps_runtime.model.calls.values
 
     assert _ is params["scale"]
     w = get_variable("w", (), initializer=zeros)

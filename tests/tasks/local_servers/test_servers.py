@@ -16,10 +16,9 @@ import psutil
 import pytest
 
 from psflow.tasks.basic_auth import authorization, with_auth
-from psflow.tasks.local_servers.starting import Endpoints, bring_up
-from psflow.tasks.local_servers.stopping import take_down
+from psflow.tasks.connectivity import prefect_fault
+from psflow.tasks.local_servers import Endpoints, bring_up, take_down
 from psflow.tasks.prefect_server.api import named_api_url, prefect_api
-from psflow.tasks.reaching import prefect_fault
 from psflow.tasks.started_servers import StartedServer, found
 from psflow.tasks.tracking.store import prepare_store
 from tests.new_databases import copy_prefect_database

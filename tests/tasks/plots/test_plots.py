@@ -33,17 +33,15 @@ from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.model.evaluation import read_values
-from psflow.ps_runtime.model.export_bundle import ExportBundle
+from psflow.ps_runtime.model.export.bundle import ExportBundle
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.tasks import plots
+from psflow.tasks import plots as curves
+from psflow.tasks import plots as module
+from psflow.tasks.exports.code import source_of
 from psflow.tasks.exports.writer import _write_model
-from psflow.tasks.plots import class_scores as module
-from psflow.tasks.plots import classifier, figures
-from psflow.tasks.plots import learning_curves as curves
-from psflow.tasks.plots.class_scores import class_scores
-from psflow.tasks.plots.classifier import ClassScores, classifier_plots
-from psflow.tasks.plots.learning_curves import learning_curves
-from psflow.tasks.serving.code import source_of
+from psflow.tasks.plots import ClassScores, class_scores, classifier_plots, learning_curves
 
 
 @pytest.fixture
@@ -55,8 +53,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
         drawn.append(figure)
         return original(figure)
 
-    original = figures.png
-    for user in (curves, classifier):
+    original = plots.png
+    for user in (curves, plots):
         monkeypatch.setattr(user, "png", png)
     return drawn
 
@@ -122,7 +120,7 @@ def test_one_class_alone_has_no_curve(drawn: list[Figure]) -> None:
 def test_many_classes_stay_readable(drawn: list[Figure]) -> None:
     classifier_plots(scores(50, rows=2000), "t")
     assert not drawn[0].axes[0].texts
-    assert len(drawn[1].axes[0].lines) == classifier.MAX_CURVES
+    assert len(drawn[1].axes[0].lines) == plots.MAX_CURVES
 
 
 def blobs() -> Dataset:

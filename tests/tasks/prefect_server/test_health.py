@@ -10,9 +10,8 @@ import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from psflow.ps_runtime.errors import ConfigError
-from psflow.tasks.prefect_server.api import check_named_api
-from psflow.tasks.prefect_server.health import health_fault
-from psflow.tasks.reaching import prefect_fault
+from psflow.tasks.connectivity import prefect_fault
+from psflow.tasks.prefect_server.api import check_named_api, health_fault
 
 
 class Silent:

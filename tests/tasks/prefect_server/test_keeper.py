@@ -18,9 +18,8 @@ import pytest
 
 from psflow.ps_runtime.deadline import StopClock
 from psflow.tasks.prefect_server import keeper as module
-from psflow.tasks.prefect_server import server_process
-from psflow.tasks.prefect_server.keeper import Keeper, Restarts
-from psflow.tasks.prefect_server.server_process import ServerProcess, ServerProgram
+from psflow.tasks.prefect_server import keeper as server_process
+from psflow.tasks.prefect_server.keeper import Keeper, Restarts, ServerProcess, ServerProgram
 from tests.limits import HANG_SECS
 
 pytestmark = pytest.mark.process

@@ -11,8 +11,8 @@ from prefect.exceptions import CancelledRun
 from psflow.ps_runtime.errors import ConfigError, RoleFailedError
 from psflow.ps_runtime.redaction import redact_logs
 from psflow.ps_runtime.roles.events import LogMessage
-from psflow.tasks.roles import logs as module
-from psflow.tasks.roles.logs import RoleLogs, leave_traces_out
+from psflow.tasks import role_runs as module
+from psflow.tasks.role_runs import RoleLogs, leave_traces_out
 
 
 def log(role: str, message: str, level: int = logging.INFO) -> LogMessage:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from psflow.tasks.serving import code as module
-from psflow.tasks.serving.code import ModelFnSource, RequiredCode
+from psflow.tasks.exports import code as module
+from psflow.tasks.exports.code import ModelFnSource, RequiredCode
 
 
 @pytest.fixture

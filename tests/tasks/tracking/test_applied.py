@@ -13,11 +13,11 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics
-from psflow.tasks.tracking import Tracker
 from psflow.tasks.tracking import store as store_module
 from psflow.tasks.tracking import tracker as tracker_module
 from psflow.tasks.tracking.child_run import open_child_run
 from psflow.tasks.tracking.store import retried
+from psflow.tasks.tracking.tracker import Tracker
 
 WRITES = (
     "create_experiment",

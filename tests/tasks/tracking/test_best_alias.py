@@ -10,8 +10,8 @@ from mlflow import MlflowClient
 
 from psflow.ps_runtime.model.best import better
 from psflow.ps_runtime.roles.events import Export
-from psflow.tasks.tracking import Tracker
-from psflow.tasks.tracking.best_alias import BestAlias
+from psflow.tasks.tracking.models import BestAlias
+from psflow.tasks.tracking.tracker import Tracker
 
 NAME = "psflow-digits"
 ACCURACY = better("accuracy", "max")

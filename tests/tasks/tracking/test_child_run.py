@@ -5,8 +5,8 @@ from __future__ import annotations
 from mlflow import MlflowClient
 
 from psflow.tasks.owners import JOB_ID, KIND, MODEL_DIR
-from psflow.tasks.tracking import Tracker
 from psflow.tasks.tracking.child_run import find_training_run, open_child_run
+from psflow.tasks.tracking.tracker import Tracker
 
 TAGS = {JOB_ID: "f00", MODEL_DIR: "/runs/digits", KIND: "train"}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from psflow.tasks.tracking import code_version as module
-from psflow.tasks.tracking.code_version import code_version
+from psflow.tasks.tracking import context as module
+from psflow.tasks.tracking.context import code_version
 
 pytestmark = pytest.mark.process
 

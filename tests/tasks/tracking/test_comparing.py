@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from mlflow.entities import Metric, Run
 
-from psflow.flows.looking.diff import diff
+from psflow.flows.inspect.runs import diff
 from psflow.ps_runtime.errors import UsageError
 from psflow.tasks.tracking.comparing import differences, find_run, run_facts
 from psflow.tasks.tracking.run import DatasetInfo, open_run

@@ -9,8 +9,8 @@ import pytest
 from mlflow import MlflowClient
 
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics
-from psflow.tasks.tracking import Tracker, prepare_store
-from psflow.tasks.tracking.pages import VIEW
+from psflow.tasks.tracking.store import VIEW, prepare_store
+from psflow.tasks.tracking.tracker import Tracker
 from tests.mlflow_server import MlflowServer
 from tests.new_databases import copy_store
 from tests.tasks.waiting import wait_until

@@ -11,9 +11,9 @@ import pytest
 from mlflow import MlflowClient
 
 from psflow.ps_runtime.roles.events import Metrics
-from psflow.tasks.tracking import Tracker
 from psflow.tasks.tracking import tracker as tracker_module
-from psflow.tasks.tracking.notes import Notes
+from psflow.tasks.tracking.points import Notes
+from psflow.tasks.tracking.tracker import Tracker
 
 OpenTracker = Callable[..., Tracker]
 

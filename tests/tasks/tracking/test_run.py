@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from mlflow import MlflowClient
 
-from psflow.flows.watching.page_links import PageLinks
-from psflow.tasks.tracking import Tracker
+from psflow.flows.reporting.artifacts import PageLinks
+from psflow.tasks.tracking.tracker import Tracker
 
 
 def test_a_resumed_run_has_no_page_of_an_earlier_attempt(store: str, open_tracker: Callable[..., Tracker]) -> None:

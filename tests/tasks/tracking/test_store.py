@@ -9,8 +9,8 @@ import mlflow
 import pytest
 
 from psflow.ps_runtime.errors import ConfigError
-from psflow.tasks.tracking import Tracker, prepare_store
-from psflow.tasks.tracking.store import artifact_location, mlflow_client, reason_of
+from psflow.tasks.tracking.store import artifact_location, mlflow_client, prepare_store, reason_of
+from psflow.tasks.tracking.tracker import Tracker
 
 
 def test_path_of_a_store_becomes_absolute(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,11 +16,10 @@ from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
 from psflow.tasks.exports.exported import Exported, Registration
 from psflow.tasks.owners import OWNER
-from psflow.tasks.tracking import Tracker
 from psflow.tasks.tracking import tracker as tracker_module
 from psflow.tasks.tracking import writes as writes_module
-from psflow.tasks.tracking.waiting import Waiting, keep_waiting, read_waiting
-from psflow.tasks.tracking.writes import MAX_ATTEMPTS
+from psflow.tasks.tracking.tracker import Tracker
+from psflow.tasks.tracking.writes import MAX_ATTEMPTS, Waiting, keep_waiting, read_waiting
 from tests.limits import HANG_SECS
 from tests.tasks.waiting import wait_until
 

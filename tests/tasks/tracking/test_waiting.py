@@ -9,7 +9,7 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.roles.events import Metrics
-from psflow.tasks.tracking.waiting import Waiting, keep_waiting, read_waiting
+from psflow.tasks.tracking.writes import Waiting, keep_waiting, read_waiting
 
 
 def test_metrics_of_another_run_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

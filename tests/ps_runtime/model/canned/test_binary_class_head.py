@@ -4,7 +4,7 @@ import sklearn.metrics
 
 from psflow.ps_runtime.errors import InputError, LabelError, UsageError
 from psflow.ps_runtime.losses import Reduction
-from psflow.ps_runtime.model.canned.binary_class_head import BinaryClassHead
+from psflow.ps_runtime.model.canned.class_heads import BinaryClassHead
 
 RNG = np.random.default_rng(9)
 LABELS = RNG.integers(0, 2, 50)

@@ -3,13 +3,12 @@ import pytest
 
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.losses import softmax_cross_entropy
-from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
-from psflow.ps_runtime.model.canned.dnn import Layer, backward, dnn_model, forward
-from psflow.ps_runtime.model.canned.hidden_units import HiddenUnits
-from psflow.ps_runtime.model.gradients import GradientFn
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.gradients import GradientFn
+from psflow.ps_runtime.model.calls.values import ModelValues
+from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
+from psflow.ps_runtime.model.canned.dnn import HiddenUnits, Layer, backward, dnn_model, forward
 from psflow.ps_runtime.model.spec import ModeKeys
-from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Adagrad
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 

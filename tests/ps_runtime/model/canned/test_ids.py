@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.gradients import GradientFn
+from psflow.ps_runtime.model.calls.values import ModelValues
+from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.model.canned.dnn import dnn_model
 from psflow.ps_runtime.model.canned.features import MAX_DENSE_IDS
 from psflow.ps_runtime.model.canned.linear import linear_model
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead
-from psflow.ps_runtime.model.gradients import GradientFn
-from psflow.ps_runtime.model.sparse import RowGradient
+from psflow.ps_runtime.model.lookups import RowGradient
 from psflow.ps_runtime.model.spec import ModeKeys
-from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import GradientDescent
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 

@@ -5,13 +5,13 @@ import pytest
 import scipy.special
 import sklearn.metrics
 
-from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.calls.gradients import GradientFn
+from psflow.ps_runtime.model.calls.values import ModelValues
+from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.model.canned.linear import default_optimizer, linear_model, num_columns
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead
-from psflow.ps_runtime.model.gradients import GradientFn
 from psflow.ps_runtime.model.spec import ModeKeys
-from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import GradientDescent
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 

@@ -11,9 +11,7 @@ from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.reading import Column
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.losses import Reduction
-from psflow.ps_runtime.model.canned.binary_class_head import BinaryClassHead
-from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
-from psflow.ps_runtime.model.canned.multi_class_head import MultiClassHead
+from psflow.ps_runtime.model.canned.class_heads import BinaryClassHead, ClassifierSpec, MultiClassHead
 from psflow.ps_runtime.model.canned.multi_label_head import MultiLabelHead
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 from psflow.ps_runtime.model.spec import ModeKeys

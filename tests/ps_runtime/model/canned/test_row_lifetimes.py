@@ -10,12 +10,11 @@ import pytest
 from psflow.feature_column import categorical_column_with_identity, embedding_column
 from psflow.ps_runtime.columns.row_lifetime import RowLifetime
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.canned.baseline import baseline_model
+from psflow.ps_runtime.model.calls.caller import ModelCaller
 from psflow.ps_runtime.model.canned.dnn import dnn_model
 from psflow.ps_runtime.model.canned.dnn_linear_combined import dnn_linear_combined_model
 from psflow.ps_runtime.model.canned.features import MAX_DENSE_IDS
-from psflow.ps_runtime.model.canned.linear import linear_model
+from psflow.ps_runtime.model.canned.linear import baseline_model, linear_model
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.optimizers import GradientDescent

@@ -1,1 +1,0 @@
-"""What a command answers: facts, lines for people, an exit code."""

@@ -1,0 +1,254 @@
+"""``psflow init``, ``plan``, ``train``, ``pipeline``, ``evaluate``, ``export`` and ``predict``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from psflow.flows.commands import BEGAN_AT, Json, Overrides, Settings
+from psflow.flows.output import Answer, ExitCode, recorded
+
+Reading = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]", help="How the files are read, such as encoding=latin-1 or columns.zip.type=string."
+    ),
+]
+
+
+def init(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="File, folder, glob or URL of records with columns.")],
+    overrides: Reading = None,
+    *,
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")],
+    output: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Where the configuration goes; default: DATA.yaml, here.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="DNNClassifier, LinearClassifier, DNNRegressor or LinearRegressor."),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="csv, tsv, parquet, arrow, jsonl or libsvm; default: as the suffixes say."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    as_json: Json = False,
+) -> Answer:
+    """Write a first configuration for record files, ready to train: guesses, each with its reason in a comment.
+
+    It reads the first 100,000 records at most.
+    """
+    from psflow.flows.init.answer import init
+
+    return init(data, label, overrides or (), output=output, model=model, format_name=format, overwrites=force)
+
+
+def plan(settings: Settings, as_json: Json = False) -> Answer:
+    """Show what psflow train CONF would do, and where, without starting or writing anything."""
+    from psflow.ps_runtime.config.environment import prepare_environment
+
+    prepare_environment()
+    from psflow.flows.inspect.plan import plan
+
+    return plan(settings)
+
+
+def train(
+    settings: Annotated[
+        list[str], typer.Argument(metavar="CONF [KEY=VALUE]", help="YAML files and overrides; later ones win.")
+    ],
+    fork: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Start a new job in DIR from the latest checkpoint of the job of CONF."),
+    ] = None,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Resume even if CONF now changes what the job learns.")
+    ] = False,
+    as_json: Json = False,
+) -> Answer:
+    """Train, evaluate and export as CONF says; resume an interrupted training."""
+    from psflow.flows.parameters.configuration import read_settings
+    from psflow.flows.parameters.train import parse_parameters
+    from psflow.ps_runtime.config.environment import prepare_environment
+
+    flags: dict[str, tuple[str, Any]] = {} if fork is None else {"--fork": ("resume.fork", fork)}
+    flags |= {"--allow-changes": ("resume.allow_changes", True)} if allow_changes else {}
+    loaded = read_settings(settings, flags)
+    parameters = parse_parameters(loaded.values, loaded.origins)
+    prepare_environment()
+    from psflow.flows.head_start import head_start
+
+    with head_start(BEGAN_AT):
+        from psflow.flows.train import train
+
+        summary = train(parameters, loaded)
+    from psflow.flows.reporting.summary import shown
+
+    return Answer(summary, shown(summary), recorded(summary))
+
+
+def pipeline(settings: Settings, as_json: Json = False) -> Answer:
+    """Train, evaluate, export and predict as CONF says; do only what is missing."""
+    from psflow.flows.parameters.configuration import read_conf
+    from psflow.flows.parameters.pipeline import pipeline_parameters
+    from psflow.ps_runtime.config.environment import prepare_environment
+
+    conf = read_conf(settings)
+    parameters = pipeline_parameters(conf)
+    prepare_environment()
+    from psflow.flows.head_start import head_start
+
+    with head_start(BEGAN_AT):
+        from psflow.flows.pipeline import pipeline
+        from psflow.flows.reporting.summary import shown_pipeline
+
+        facts = pipeline(parameters, conf.settings)
+    stages = [stage for stage in facts.values() if isinstance(stage, Mapping)]
+    return Answer(facts, shown_pipeline(facts), recorded(*stages))
+
+
+def evaluate(
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CONF] [KEY=VALUE]",
+            help="Configuration to use in place of the one in the model_dir, and overrides, such as "
+            "evals.other.input.path=other.csv; cluster.address names a Dask scheduler to evaluate on, "
+            "cluster.workers=4 sets the number of Dask workers of a cluster on this machine.",
+        ),
+    ] = None,
+    model_dir: Annotated[str | None, typer.Option(metavar="DIR", help="model_dir of the training.")] = None,
+    run_id: Annotated[str | None, typer.Option(metavar="RUN", help="Id of the MLflow run of the training.")] = None,
+    checkpoints: Annotated[
+        str,
+        typer.Option(
+            metavar="WHICH",
+            help="Checkpoints to evaluate: all, latest, best, last:5, 1000..9000, or steps such as 300,600.",
+        ),
+    ] = "all",
+    force: Annotated[bool, typer.Option("--force", help="Evaluate again what the record already holds.")] = False,
+    record: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Directory of the record of evaluations; default: the model_dir.")
+    ] = None,
+    as_json: Json = False,
+) -> Answer:
+    """Evaluate old checkpoints against any data, in parallel on the cluster."""
+    from psflow.flows.parameters.configuration import source_settings
+    from psflow.flows.parameters.stages import parse_evaluate_parameters
+    from psflow.ps_runtime.config.environment import prepare_environment
+    from psflow.ps_runtime.errors import EvaluationFailedError
+
+    options = {"model_dir": model_dir, "run_id": run_id, "checkpoints": checkpoints, "force": force, "record": record}
+    loaded = source_settings(settings or (), options)
+    prepare_environment()
+    parameters = parse_evaluate_parameters(loaded.values, loaded.origins)
+    from psflow.flows.head_start import head_start
+
+    with head_start(BEGAN_AT):
+        from psflow.flows.evaluate import evaluate
+        from psflow.flows.reporting.summary import shown_evaluations
+
+        try:
+            facts = evaluate(parameters)
+        except EvaluationFailedError as error:
+            lines = [*shown_evaluations(error.facts), *str(error).splitlines()]
+            return Answer(error.facts, lines, ExitCode.FAILED)
+    return Answer(facts, shown_evaluations(facts), recorded(facts))
+
+
+def export(
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CONF] [KEY=VALUE]",
+            help="Configuration to use in place of the one in the model_dir, and overrides.",
+        ),
+    ] = None,
+    model_dir: Annotated[str | None, typer.Option(metavar="DIR", help="model_dir of the training.")] = None,
+    run_id: Annotated[str | None, typer.Option(metavar="RUN", help="Id of the MLflow run of the training.")] = None,
+    checkpoint: Annotated[
+        str, typer.Option(metavar="WHICH", help="Checkpoint to export: best, latest, or a step such as 600.")
+    ] = "best",
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="Choose the best checkpoint by this metric instead of best.metric, and move the alias best to it."
+        ),
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option(metavar="min|max", help="Whether a smaller or a larger value of --metric is better.")
+    ] = None,
+    as_json: Json = False,
+) -> Answer:
+    """Export a checkpoint as an MLflow model, and register it."""
+    from psflow.flows.parameters.configuration import source_settings
+    from psflow.flows.parameters.stages import parse_export_parameters
+    from psflow.ps_runtime.config.environment import prepare_environment
+
+    options = {"model_dir": model_dir, "run_id": run_id, "checkpoint": checkpoint, "metric": metric, "mode": mode}
+    loaded = source_settings(settings or (), options)
+    prepare_environment()
+    parameters = parse_export_parameters(loaded.values, loaded.origins)
+    from psflow.flows.head_start import head_start
+
+    with head_start(BEGAN_AT):
+        from psflow.flows.export import export
+        from psflow.flows.reporting.summary import shown_export
+
+        facts = export(parameters)
+    return Answer(facts, shown_export(facts))
+
+
+def predict(
+    model: Annotated[
+        str, typer.Option(metavar="URI", help="URI of an MLflow model, such as models:/psflow-digits@best.")
+    ],
+    data: Annotated[
+        str,
+        typer.Option(
+            "--input",
+            metavar="PATH",
+            help="File, folder, glob or URL to score: CSV, TSV, Parquet, Arrow, JSON lines, npz, IDX, or another "
+            "format with the override format=NAME, which a folder needs; or digits:test.",
+        ),
+    ],
+    output: Annotated[
+        str, typer.Option(metavar="DIR", help="Directory for the predictions, one row per row of the input.")
+    ],
+    overrides: Overrides = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Count files, rows and partitions, and show the columns of the output; write nothing."
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> Answer:
+    """Score every row of a file with a model, exactly once, in file order, in parallel on a cluster."""
+    from psflow.flows.parameters.configuration import text_keys
+    from psflow.flows.parameters.stages import PredictParameters, parse_predict_parameters
+    from psflow.ps_runtime.config.environment import prepare_environment
+    from psflow.ps_runtime.config.files import Origin, Settings, load
+
+    options = {"model": model, "input": data, "output": output}
+    origins = {name: Origin(f"--{name}") for name in options}
+    loaded = load([], overrides or (), text_keys(PredictParameters)).merged(Settings(options, origins))
+    parameters = parse_predict_parameters(loaded.values, loaded.origins)
+    prepare_environment()
+    if dry_run:
+        from psflow.flows.predict import dry_run as look
+        from psflow.flows.reporting.summary import shown_dry_run
+
+        facts = look(parameters)
+        return Answer(facts, shown_dry_run(facts))
+    from psflow.flows.head_start import head_start
+
+    with head_start(BEGAN_AT):
+        from psflow.flows.predict import predict
+        from psflow.flows.reporting.summary import shown_predictions
+
+        facts = predict(parameters)
+    return Answer(facts, shown_predictions(facts))

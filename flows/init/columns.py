@@ -1,0 +1,240 @@
+"""Guesses what a column that is not the label becomes, from counts of its values."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from psflow.ps_runtime.columns.near_numeric import lookalike
+from psflow.ps_runtime.columns.raw import TYPES, RawColumn
+from psflow.ps_runtime.columns.statistics import MAX_WORD_LENGTH
+from psflow.ps_runtime.columns.values import array_of, blank_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """What was counted."""
+
+    raw: RawColumn
+    num_records: int
+    num_blanks: int
+    num_infinite: int
+    num_distinct: int
+    low: Any = None
+    high: Any = None
+    mean_length: float = 0.0
+    max_length: int = 0
+    lookalike: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return self.raw.name
+
+    @property
+    def is_array(self) -> bool:
+        """Whether each value is an array."""
+        return self.raw.type not in TYPES
+
+    @property
+    def all_differ(self) -> bool:
+        """Whether each record has a value of its own."""
+        return self.num_distinct == self.num_records
+
+    @property
+    def blanks(self) -> str:
+        """How many blanks there are, behind a comma; empty if there is none."""
+        return f", {self.num_blanks:,} of {self.num_records:,} blank" if self.num_blanks else ""
+
+    @property
+    def infinite(self) -> str:
+        """How many values are infinite."""
+        return f"{self.num_infinite:,} of {self.num_records:,} infinite"
+
+    @property
+    def range(self) -> str:
+        """From the least to the greatest value."""
+        low, high = (f"{value:g}" if isinstance(value, float) else f"{value}" for value in (self.low, self.high))
+        return f"{low} to {high}"
+
+
+def column_facts(raw: RawColumn, column: pa.ChunkedArray) -> ColumnFacts:
+    """Count the values of a column."""
+    from pyarrow import compute as pc
+
+    values = column.combine_chunks()
+    blank = blank_rows(values)
+    num_blanks = int(np.count_nonzero(blank))
+    num_infinite = _num_infinite(values)
+    present = values.filter(~blank)
+    if raw.type not in TYPES or not len(present):
+        return ColumnFacts(raw, len(values), num_blanks, num_infinite, 0)
+    bounds = pc.min_max(present).as_py()
+    facts = ColumnFacts(
+        raw,
+        len(values),
+        num_blanks,
+        num_infinite,
+        pc.count_distinct(present).as_py(),
+        bounds["min"],
+        bounds["max"],
+    )
+    if raw.type != "string":
+        return facts
+    lengths = pc.utf8_length(present)
+    return replace(
+        facts,
+        mean_length=pc.mean(lengths).as_py(),
+        max_length=pc.max(lengths).as_py(),
+        lookalike=lookalike(present),
+    )
+
+
+def _num_infinite(values: pa.Array) -> int:
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    if pa.types.is_fixed_size_list(values.type):
+        return int(np.isinf(array_of(values)).any(axis=1).sum())
+    return pc.sum(pc.is_inf(values)).as_py() or 0 if pa.types.is_floating(values.type) else 0
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number and what it counts.
+
+    Examples
+    --------
+    >>> counted(1, "word"), counted(1200, "word")
+    ('1 word', '1,200 words')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+KEY_NAME = re.compile(r"(?:.*[^a-z])?(?:id|key|uuid|guid)", re.IGNORECASE)
+"""``id``, ``customer_id``, ``order-key``, and no ``paid``."""
+CAMEL_KEY_NAME = re.compile(r".*[a-z](?:Id|ID|Key)")
+ENOUGH_RECORDS = 20
+"""That values which all differ do so by nature, not by chance."""
+MAX_KEY_LENGTH = 64
+LONG_TEXT = 60
+"""Characters of a value on average: sentences."""
+BLANK = "(blank)"
+"""The word that blanks become."""
+EMBEDDING = 8
+
+
+class Use(Enum):
+    """What a column is for."""
+
+    FEATURE = "feature"
+    KEY = "key"
+    LEFT_OUT = "left out"
+
+
+@dataclass(frozen=True)
+class ColumnGuess:
+    """What becomes of a column."""
+
+    name: str
+    use: Use
+    comment: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def guess_column(facts: ColumnFacts, *, can_flag: bool, is_deep: bool, max_words: int, seen: str) -> ColumnGuess:
+    """Return what becomes of a column."""
+    guess = _guess_of_values(facts, can_flag=can_flag, is_deep=is_deep, max_words=max_words, seen=seen)
+    return replace(guess, comment=f"{guess.comment}; {facts.lookalike}") if facts.lookalike else guess
+
+
+def _guess_of_values(facts: ColumnFacts, *, can_flag: bool, is_deep: bool, max_words: int, seen: str) -> ColumnGuess:
+    name = facts.name
+    if facts.is_array:
+        return _arrays(facts)
+    if not facts.num_distinct:
+        return ColumnGuess(name, Use.LEFT_OUT, f"nothing but blanks{seen}: left out")
+    if facts.num_distinct == 1 and not facts.num_blanks:
+        return ColumnGuess(name, Use.LEFT_OUT, f"always {facts.low}{seen}: left out")
+    if facts.num_infinite:
+        return ColumnGuess(name, Use.LEFT_OUT, f"{facts.infinite}: left out, as no model learns from infinity")
+    if _is_key(facts):
+        return ColumnGuess(name, Use.KEY, "all different: names a record")
+    match facts.raw.type:
+        case "string":
+            return _words(facts, {}, max_words, is_deep=is_deep)
+        case "bool":
+            return ColumnGuess(name, Use.FEATURE, f"true or false{facts.blanks}", _filled(facts, {}))
+        case "date" | "timestamp":
+            comment = f"dates, {facts.range}, as days since 1970{facts.blanks}"
+            return ColumnGuess(name, Use.FEATURE, comment, _number(facts, can_flag=can_flag))
+        case "int64" if _is_key_name(name):
+            return _words(facts, {}, max_words, is_deep=is_deep)
+    comment = f"{facts.range}{facts.blanks}"
+    return ColumnGuess(name, Use.FEATURE, comment, _number(facts, can_flag=can_flag))
+
+
+def _arrays(facts: ColumnFacts) -> ColumnGuess:
+    what = f"arrays, {facts.raw.type}"
+    if facts.num_blanks:
+        return ColumnGuess(facts.name, Use.LEFT_OUT, f"{what}{facts.blanks}: left out, as blanks in arrays stay blank")
+    if facts.num_infinite:
+        return ColumnGuess(facts.name, Use.LEFT_OUT, f"{what}, {facts.infinite}: left out")
+    return ColumnGuess(facts.name, Use.FEATURE, what)
+
+
+def _is_key_name(name: str) -> bool:
+    return bool(KEY_NAME.fullmatch(name) or CAMEL_KEY_NAME.fullmatch(name))
+
+
+def _is_key(facts: ColumnFacts) -> bool:
+    """Return whether each record has a value of its own that names it, rather than measures something."""
+    if not facts.all_differ:
+        return False
+    if _is_key_name(facts.name):
+        return facts.raw.type in ("string", "int64")
+    if facts.num_records < ENOUGH_RECORDS:
+        return False
+    match facts.raw.type:
+        case "string":
+            return facts.max_length <= MAX_KEY_LENGTH and facts.mean_length < LONG_TEXT
+        case "int64":
+            return bool(facts.high - facts.low + 1 == facts.num_records)  # they count the records
+        case _:
+            return False
+
+
+def _number(facts: ColumnFacts, *, can_flag: bool) -> dict[str, Any]:
+    flag = {"indicator": True} if can_flag else {}
+    filled = {"impute": "median", **flag} if facts.num_blanks else {}
+    return {**filled, "normalize": "standard"}
+
+
+def _filled(facts: ColumnFacts, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of words, whose blanks are a word of their own: that there is none may say something."""
+    return {**options, "impute": BLANK} if facts.num_blanks else options
+
+
+def _words(facts: ColumnFacts, options: dict[str, Any], max_words: int, *, is_deep: bool) -> ColumnGuess:
+    name, what = facts.name, f"{counted(facts.num_distinct, 'word')}{facts.blanks}"
+    if facts.mean_length >= LONG_TEXT:
+        return ColumnGuess(name, Use.LEFT_OUT, f"{what}, {facts.mean_length:.0f} characters on average: text, left out")
+    if facts.max_length > MAX_WORD_LENGTH:
+        return ColumnGuess(name, Use.LEFT_OUT, f"{what}, one of {facts.max_length:,} characters: left out")
+    if facts.num_records >= ENOUGH_RECORDS and facts.num_distinct > (facts.num_records - facts.num_blanks) / 2:
+        return ColumnGuess(name, Use.LEFT_OUT, f"{what}, most of them of one record: left out")
+    if facts.raw.type == "int64":
+        options, what = {**options, "vocabulary": "auto"}, f"{what}, as its name says that numbers are ids"
+    if facts.num_distinct <= max_words:
+        return ColumnGuess(name, Use.FEATURE, what, _filled(facts, options))
+    options.pop("vocabulary", None)
+    options["hash_buckets"] = 1 << (2 * facts.num_distinct).bit_length()
+    if is_deep:
+        options["embedding"] = EMBEDDING
+    return ColumnGuess(name, Use.FEATURE, f"{what}: hashed, as they are so many", _filled(facts, options))

@@ -1,0 +1,124 @@
+"""A guess of what the labels are: classes or a number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from psflow.flows.init.columns import ColumnFacts
+from psflow.flows.init.sample import Sample
+from psflow.ps_runtime.columns.options import as_word
+from psflow.ps_runtime.columns.reading import NUMBERS
+from psflow.ps_runtime.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_CLASSES = 1000
+"""Of words; more of them are names, or text."""
+MAX_NUMBER_CLASSES = 20
+RECORDS_EACH = 10
+"""Of a class, on average: with fewer, whole numbers are sizes rather than classes."""
+MAX_SHOWN = 4
+MOST_BLANKS = 0.1
+"""Of the labels: more of them are hardly missing by chance."""
+RARE = 10
+"""Records of a class: so few may all be in one part of the input."""
+
+
+@dataclass(frozen=True)
+class LabelGuess:
+    """What the labels are."""
+
+    column: str
+    is_classes: bool
+    comment: str
+    num_blanks: int
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Any:
+        """What a configuration says."""
+        return {"column": self.column, **self.options} if self.options else self.column
+
+
+def guess_label(facts: ColumnFacts, values: pa.ChunkedArray, sample: Sample) -> LabelGuess:
+    """Return what the labels are.
+
+    Raises
+    ------
+    UsageError
+        If they are nothing that a canned model learns: blank in many records, all equal, infinite, dates, arrays, or a
+        word for each record.
+    """
+    name = facts.name
+    if fault := _fault(facts, sample):
+        raise UsageError((f"the label {name!r} {fault}",))
+    counts, is_text = _counted(values), facts.raw.type == "string"
+    if is_text or facts.raw.type == "bool" or _are_classes(facts, counts):
+        classes = _classes(facts, counts, sample)
+        options = {} if is_text and classes == "auto" else {"classes": classes}
+        return LabelGuess(name, True, _classes_comment(facts, counts), facts.num_blanks, options)
+    comment = f"a number, {facts.range}, {facts.num_distinct:,} different{facts.blanks}"
+    return LabelGuess(name, False, comment, facts.num_blanks, {"normalize": "standard"})
+
+
+def _fault(facts: ColumnFacts, sample: Sample) -> str:
+    if facts.raw.type not in (*NUMBERS, "string", "bool"):
+        return f"is {facts.raw.type}, expected numbers, words or truths"
+    if not facts.num_distinct:
+        return f"has nothing but blanks{sample.seen}"
+    if facts.num_distinct == 1:
+        return f"is always {facts.low!r}{sample.seen}: expected at least two values to learn from"
+    if facts.num_infinite:
+        return f"is infinite in {facts.num_infinite:,} of {facts.num_records:,} records; correct these"
+    if facts.num_blanks > MOST_BLANKS * facts.num_records:
+        words = ", ".join(map(repr, sample.blank_labels))
+        of_words, advice = (
+            (f" ({words})", f"; if {words} is a class, give na_values=[] behind the files") if words else ("", "")
+        )
+        return (
+            f"is blank{of_words} in {facts.num_blanks:,} of {facts.num_records:,} records, expected at most "
+            f"{MOST_BLANKS:.0%}; take these records out of the files{advice}"
+        )
+    if facts.raw.type == "string" and facts.num_distinct > min(MAX_CLASSES, max(2, facts.num_records // 2)):
+        found = f"{facts.num_distinct:,} different words in {facts.num_records:,} records"
+        return f"has {found}: expected classes{_hint(facts)}"
+    return ""
+
+
+def _hint(facts: ColumnFacts) -> str:
+    """Return what words that look like numbers need, behind a semicolon; empty if they look like words."""
+    return f"; {facts.lookalike}" if facts.lookalike else ""
+
+
+def _are_classes(facts: ColumnFacts, counts: Counter[Any]) -> bool:
+    """Return whether numbers are few and whole, each of many records."""
+    if facts.num_distinct > MAX_NUMBER_CLASSES or facts.num_records < RECORDS_EACH * facts.num_distinct:
+        return False
+    return all(float(value).is_integer() for value in counts)
+
+
+def _counted(values: pa.ChunkedArray) -> Counter[Any]:
+    """Return how often each label is there, without blanks."""
+    from pyarrow import compute as pc
+
+    present = values.filter(pc.invert(pc.is_null(values, nan_is_null=True)))
+    return Counter({pair["values"]: pair["counts"] for pair in present.value_counts().to_pylist()})
+
+
+def _classes(facts: ColumnFacts, counts: Counter[Any], sample: Sample) -> list[str | int] | Literal["auto"]:
+    """Return all classes, in the order of ``auto``, if the part to train on may lack one."""
+    if not sample.is_all or min(counts.values()) >= RARE:
+        return "auto"
+    words = map(as_word, sorted(counts))
+    return [int(word) for word in words] if facts.raw.type in NUMBERS else list(words)
+
+
+def _classes_comment(facts: ColumnFacts, counts: Counter[Any]) -> str:
+    """Return how many classes there are, and the most frequent ones with their shares."""
+    frequent = sorted(counts, key=lambda value: (-counts[value], value))
+    shown = ", ".join(f"{value} ({counts[value] / counts.total():.0%})" for value in frequent[:MAX_SHOWN])
+    more = ", ..." if len(frequent) > MAX_SHOWN else ""
+    return f"{facts.num_distinct} classes: {shown}{more}{facts.blanks}{_hint(facts)}"

@@ -1,0 +1,292 @@
+"""The first records of some files, of which a configuration is guessed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.flows.parameters.input import MODELS
+from psflow.flows.parameters.parsing import parse_as
+from psflow.ps_runtime.columns.near_numeric import lookalike
+from psflow.ps_runtime.columns.raw import RawColumn, is_list
+from psflow.ps_runtime.config.files import Settings
+from psflow.ps_runtime.data.formats import FORMATS
+from psflow.ps_runtime.data.invalid_cells import CountedCells, InvalidColumn, rows_with_invalid
+from psflow.ps_runtime.data.record_formats import RecordFiles
+from psflow.ps_runtime.errors import ConfigError, InputError, UsageError, did_you_mean
+from psflow.ps_runtime.record_files.base import NAME_OF_COLUMN, RecordFormat
+from psflow.ps_runtime.record_files.delimited import NA_VALUES, DelimitedText, likely_delimiter
+from psflow.ps_runtime.record_files.files import DataFile
+from psflow.ps_runtime.record_files.listing import list_files
+from psflow.ps_runtime.record_files.scan import Scan, column_names
+from psflow.ps_runtime.record_files.text_cells import inferred_type
+from psflow.ps_runtime.redaction import shown_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MARKS = ("?", "n/a", "N.A.", "n.a.", "#N/A", "<NA>")
+"""These hardly mean anything else, beside numbers or words."""
+SIGNS = ("-", "--", ".")
+"""These are values among words, and blanks only among numbers."""
+CANDIDATES = (*MARKS, *SIGNS)
+MOST = 0.5
+"""Of the cells of a column: what is more frequent is a value."""
+
+
+def blank_words(table: pa.Table, label: str) -> tuple[str, ...]:
+    """Return the words that are blank wherever they are, beside those that psflow takes for blank anyway.
+
+    The ``na_values`` of an input hold for all of its columns: a word that is a label, or a value of any column, is
+    none of them.
+    """
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    candidates = pa.array(CANDIDATES)
+    blank: set[str] = set()
+    values: set[str] = set()
+    for name in table.column_names:
+        cells = table.column(name)
+        words = set(pc.unique(cells.filter(pc.is_in(cells, candidates))).to_pylist())
+        if words:
+            marks = set() if name == label else _marks(cells) & words
+            blank |= marks
+            values |= words - marks
+    return tuple(word for word in CANDIDATES if word in blank - values)
+
+
+def _marks(cells: pa.ChunkedArray) -> set[str]:
+    """Return which candidates mean nothing in a column, by what else it has."""
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    is_candidate = pc.is_in(cells, pa.array(CANDIDATES))
+    others = cells.filter(pc.invert(pc.is_in(cells, pa.array([*CANDIDATES, *NA_VALUES, "", None], pa.string()))))
+    if not len(others):
+        return set()
+    is_rare = pc.sum(is_candidate).as_py() <= MOST * len(cells)
+    if inferred_type(others) != "string":
+        return {*MARKS, *SIGNS} if is_rare else {*MARKS}
+    has_letters = pc.all(pc.match_substring_regex(others, r"[\pL\pN]")).as_py()
+    return {*MARKS} if is_rare and has_letters else set()
+
+
+MAX_RECORDS = 100_000
+"""That are looked at."""
+MAX_BYTES = 2**28
+"""Of these in memory."""
+RARE = 0.01
+"""Of the cells of a column: if no more are not of the type of the others, their records are left out."""
+RECORD_FORMATS = {name: kind for name, kind in FORMATS.items() if issubclass(kind, RecordFiles)}
+
+READING = ("delimiter", "column_names", "na_values", "encoding", "num_features", "zero_based")
+"""Keys of inputs that say how their files are read."""
+LEADING_ZERO = r"^0[0-9]+$"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some records, and how their files are read."""
+
+    path: str
+    format_name: str
+    table: pa.Table
+    columns: tuple[RawColumn, ...]
+    unreadable: Mapping[str, str]
+    num_records: int
+    record_format: RecordFormat
+    num_files: int
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    set_types: Mapping[str, str] = field(default_factory=dict)
+    blank_words: tuple[str, ...] = ()
+    blank_labels: tuple[str, ...] = ()
+    as_written: frozenset[str] = field(default_factory=frozenset)
+    mixed: Mapping[str, InvalidColumn] = field(default_factory=dict)
+    invalid: tuple[InvalidColumn, ...] = ()
+    numbers: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @property
+    def is_all(self) -> bool:
+        """Whether these are all records of the files."""
+        return bool(self.table.num_rows == self.num_records)
+
+    @property
+    def seen(self) -> str:
+        """Where something was seen, if these are not all records; else empty."""
+        return "" if self.is_all else f" in the first {self.table.num_rows:,} records"
+
+    def place(self, record: int) -> str:
+        """Return what people call a record of the table."""
+        return _place(int(self.numbers[record]), self.num_files, self.record_format)
+
+
+def read_sample(path: str, format_name: str | None, label: str, stated: Settings) -> Sample:
+    """Read the first records of some files, at most `MAX_RECORDS`.
+
+    Raises
+    ------
+    UsageError
+        If the format is unknown, the files cannot be read, or have no names of columns.
+    """
+    name = _format_of(path, format_name)
+    data = _described(name, path, stated)
+    record_format, types, most = data.record_format(), data.types, data.max_columns
+    set_types = {column: options.type for column, options in data.columns.items() if options.type is not None}
+    reading = {key: value for key, value in stated.values.items() if key != "columns"}
+    files = list_files(path, record_format.suffixes)
+    if not isinstance(record_format, DelimitedText):
+        return replace(_read(path, name, files, record_format, most), reading=reading, set_types=set_types)
+    if "delimiter" not in reading and (delimiter := _delimiter(files, record_format, most)) is not None:
+        record_format, reading = replace(record_format, delimiter=delimiter), {"delimiter": delimiter, **reading}
+    names = column_names(files, replace(record_format, types={}), most)
+    if record_format.column_names is None:
+        _check_header(files[0], names, label)
+    written = _read(path, name, files, replace(record_format, types=dict.fromkeys(names, "string"), na_values=()), most)
+    blank = () if "na_values" in reading else blank_words(written.table, label)
+    if blank:
+        record_format = replace(record_format, na_values=(*blank, *NA_VALUES))
+        reading["na_values"] = [*blank, *NA_VALUES]
+    as_written = frozenset(
+        column for column in names if column not in set_types and _has_leading_zeros(written.table, column)
+    )
+    zeros = dict.fromkeys(as_written, "string")
+    as_words = {**types, **zeros}
+    read = _read(path, name, files, replace(record_format, types=as_words), most)
+    mixed = {column.name: column for column in read.invalid if _is_mixed(column)}
+    if mixed:
+        as_words |= dict.fromkeys(mixed, "string")
+        read = _read(path, name, files, replace(record_format, types=as_words), most)
+    return replace(
+        read,
+        reading=reading,
+        set_types={**set_types, **zeros, **dict.fromkeys(mixed, "string")},
+        blank_words=blank,
+        blank_labels=_blank_labels(written.table, label, record_format.na_values),
+        as_written=as_written,
+        mixed=mixed,
+    )
+
+
+def _is_mixed(column: InvalidColumn) -> bool:
+    """Return whether cells that are not of the type of their column are values: many, or numbers spelled otherwise."""
+    import pyarrow as pa
+
+    is_many = column.num_cells > max(1, RARE * column.num_values)
+    is_header = column.first.endswith(NAME_OF_COLUMN)
+    return not is_header and (is_many or bool(lookalike(pa.array([column.first.strip("'")]))))
+
+
+def _described(name: str, path: str, stated: Settings) -> RecordFiles:
+    """Return the files with what is stated of them.
+
+    Raises
+    ------
+    ConfigError
+        If that is no key that says how such files are read, or has a wrong value.
+    """
+    known = [key for key in (*READING, "columns") if key in MODELS[name].model_fields]
+    columns = stated.values.get("columns", {})
+    options = columns.values() if isinstance(columns, Mapping) else ()
+    keys = [*stated.values, *(f"columns.COLUMN.{key}" for keys in options if isinstance(keys, Mapping) for key in keys)]
+    strange = [key for key in keys if key not in known and key != "columns.COLUMN.type"]
+    if strange:
+        expected = ", ".join([*known[:-1], "columns.COLUMN.type"])
+        advice = "change all else in the file that init writes"
+        raise ConfigError(tuple(f"command line: {key}: expected {expected} of {name}; {advice}" for key in strange))
+    files: RecordFiles = parse_as(MODELS[name], {**stated.values, "format": name, "path": path}, stated.origins).build()
+    return files
+
+
+def _format_of(path: str, name: str | None) -> str:
+    if name is not None:
+        if name not in RECORD_FORMATS:
+            known = ", ".join(RECORD_FORMATS)
+            near = did_you_mean(name, RECORD_FORMATS)
+            raise UsageError((f"--format is {name!r}, expected a format of records with columns: {known}{near}",))
+        return name
+    found = [name for name, kind in RECORD_FORMATS.items() if path.partition("?")[0].lower().endswith(kind.suffixes)]
+    found = found or [name for name, kind in RECORD_FORMATS.items() if _has_files(path, kind)]
+    if len(found) == 1:
+        return found[0]
+    list_files(path, "")  # says if there is nothing at all
+    what = f"files of several formats, {' and '.join(found)}" if found else "no files with the suffix of a format"
+    raise UsageError((f"{shown_path(path)} has {what}: name one with --format: {', '.join(RECORD_FORMATS)}",))
+
+
+def _has_files(path: str, kind: type[RecordFiles]) -> bool:
+    try:
+        files = list_files(path, kind.suffixes)
+    except InputError:
+        return False
+    return all(file.url.lower().endswith(kind.suffixes) for file in files)
+
+
+def _read(path: str, name: str, files: Sequence[DataFile], record_format: RecordFormat, max_columns: int) -> Sample:
+    """Read the first records as `record_format` says."""
+    import pyarrow as pa
+
+    scan = Scan(files, record_format, max_columns=max_columns, allows_invalid=True)
+    counted = CountedCells()
+    tables: list[pa.Table] = []
+    is_valid: list[NDArray[np.bool_]] = []
+    num_records = num_bytes = done_bytes = 0
+    for chunk in scan:
+        counted.add(chunk.table, chunk.invalid)
+        is_valid.append(~rows_with_invalid(chunk.invalid, chunk.table.num_rows))
+        tables.append(chunk.table)
+        num_records += chunk.table.num_rows
+        num_bytes += chunk.table.nbytes
+        done_bytes = chunk.done_bytes
+        if num_records >= MAX_RECORDS or num_bytes >= MAX_BYTES:
+            total = round(num_records * max(1.0, scan.num_bytes / done_bytes))
+            break
+    else:
+        total = num_records
+    numbers = np.flatnonzero(np.concatenate(is_valid)[:MAX_RECORDS])
+    table = pa.concat_tables(tables, promote_options="permissive").take(numbers)
+    columns = tuple(column for column in scan.columns if not is_list(column))
+    left_out = scan.unreadable | {column.name: column.type for column in scan.columns if is_list(column)}
+    invalid = counted.columns(scan.columns, lambda record: _place(record, len(files), record_format))
+    read = Sample(path, name, table, columns, left_out, total - counted.num_rows, record_format, len(files))
+    return replace(read, invalid=invalid, numbers=numbers)
+
+
+def _place(record: int, num_files: int, record_format: RecordFormat) -> str:
+    """Return what people call a record of the files, by its number from 0."""
+    if num_files > 1:
+        return f"record {record + 1:,} of {num_files} files in their order"
+    return f"row {record_format.first_row + record:,} ({record_format.row_note})"
+
+
+def _delimiter(files: Sequence[DataFile], record_format: DelimitedText, max_columns: int) -> str | None:
+    """Return what separates cells, if the usual delimiter does not; None if it does."""
+    return likely_delimiter(column_names(files, record_format, max_columns), record_format.delimiter)
+
+
+def _check_header(file: DataFile, names: Sequence[str], label: str) -> None:
+    """Refuse a first row that looks like a record: it holds a number, and does not name the label."""
+    numbers = [name for name in names if re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?", name)]
+    if numbers and label not in names:
+        what = f"expected the names of the columns in the first row, with the label {label!r}, got {numbers[0]!r}"
+        near = did_you_mean(label, names)
+        advice = "add a first row, or give column_names=[...] behind the files"
+        raise UsageError((f"{file.shown}: {what}{near}; {advice}",))
+
+
+def _blank_labels(table: pa.Table, label: str, na_values: Sequence[str]) -> tuple[str, ...]:
+    from pyarrow import compute as pc
+
+    words = frozenset(pc.unique(table.column(label)).to_pylist()) if label in table.column_names else frozenset()
+    return tuple(word for word in na_values if word in words)
+
+
+def _has_leading_zeros(table: pa.Table, name: str) -> bool:
+    from pyarrow import compute as pc
+
+    return bool(pc.any(pc.match_substring_regex(table.column(name), LEADING_ZERO)).as_py())

@@ -1,0 +1,176 @@
+"""What ``psflow status`` and ``psflow diff`` answer: servers, running jobs, and how two runs differ."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from psflow.flows.inspect.endpoints import prefect_endpoint, recorded_runs
+from psflow.flows.output import Answer
+from psflow.flows.reporting.role_figures import RoleFigures, role_figures, stragglers
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import CheckpointError
+from psflow.tasks.cleaning import found_model_dirs
+from psflow.tasks.orphaned_runs import NOT_RECORDED
+from psflow.tasks.owners import ended_step, is_orphaned
+from psflow.tasks.tracking.child_run import RunningRun
+from psflow.tasks.tracking.comparing import RunFacts, differences, find_run, run_facts
+from psflow.tasks.tracking.store import mlflow_client, prepare_store
+
+COLUMNS: Mapping[str, tuple[str, float]] = {
+    "steps/s": ("steps_per_sec", 1),
+    "staleness": ("staleness", 1),
+    "pull ms (95%)": ("pull_p95_ms", 1),
+    "push ms (95%)": ("push_p95_ms", 1),
+    "sent MB/s": ("sent_bytes_per_sec", 1e6),
+    "received MB/s": ("received_bytes_per_sec", 1e6),
+    "processor %": ("cpu_percent", 1),
+    "memory MB": ("rss_mb", 1),
+}
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """A run, and what follows from its figures."""
+
+    run: RunningRun
+    roles: Sequence[RoleFigures]
+    remarks: Sequence[str]
+
+
+def status() -> Answer:
+    """Return which servers are used, and how the jobs of the MLflow store fare; changes nothing.
+
+    If MLflow does not say what runs, the model_dirs of this place say what they can.
+    """
+    prefect = prefect_endpoint()
+    mlflow, runs = recorded_runs()
+    servers = {"prefect": prefect, "mlflow": mlflow}
+    now = time.time()
+    jobs = [_job(run, now) for run in runs]
+    unlisted, damaged = _owned({run.tags["psflow.model_dir"] for run in runs})
+    starting, owned = (unlisted, []) if mlflow.fault is None else ([], unlisted)
+    checkpoints = {model_dir: _last_checkpoint(model_dir, damaged) for model_dir in owned}
+    lines = [f"{name:<9} {endpoint.fault or endpoint}" for name, endpoint in servers.items()]
+    for job in jobs:
+        lines += ["", *_lines(job, now)]
+    lines += [line for model_dir in starting for line in ("", f"train     in {model_dir}, starting")]
+    for model_dir, step in checkpoints.items():
+        how_far = "MLflow does not say how far" if step is None else f"its last checkpoint is of step {step}"
+        lines += ["", f"train     in {model_dir}, running; {how_far}"]
+    lines += [line for fault in damaged for line in ("", fault)]
+    if mlflow.fault is not None:
+        lines += ["", f"cannot tell which {'other ' if owned else ''}jobs run: MLflow does not say"]
+    elif not jobs and not starting:
+        lines += ["", "no job is running"]
+    return Answer(
+        {
+            "servers": {name: endpoint.facts() for name, endpoint in servers.items()},
+            "jobs": [_facts(job, now) for job in jobs],
+            "starting": starting,
+            "owned": [{"model_dir": model_dir, "last_checkpoint": step} for model_dir, step in checkpoints.items()],
+            "damaged": damaged,
+        },
+        lines,
+    )
+
+
+def _job(run: RunningRun, now: float) -> RunningJob:
+    roles = role_figures({key: (figure.value, figure.at) for key, figure in run.figures.items()}, now)
+    if is_orphaned(run.tags):
+        step = ended_step(run.tags)
+        gone = "its process is gone; the command that started it resumes it"
+        return RunningJob(run, roles, [gone if step is None else NOT_RECORDED.format(step)])
+    return RunningJob(run, roles, stragglers(roles))
+
+
+def _owned(known: set[str]) -> tuple[list[str], list[str]]:
+    """Return the model_dirs of this place whose job somebody owns and is not `known`; and what is damaged."""
+    owned, damaged = [], []
+    for directory in map(os.path.abspath, found_model_dirs()):
+        try:
+            if JobFile(directory).refusal() is not None and directory not in known:
+                owned.append(directory)
+        except CheckpointError as error:
+            damaged.append(str(error))
+        except OSError:
+            continue  # it is gone, or somebody else's
+    return owned, damaged
+
+
+def _last_checkpoint(model_dir: str, damaged: list[str]) -> int | None:
+    """Return the step of the last checkpoint; None without one, or if one is damaged, which is added to `damaged`."""
+    try:
+        return CheckpointStore(model_dir).latest()
+    except CheckpointError as error:
+        damaged.append(str(error))
+    except OSError:
+        pass  # it is gone, or somebody else's
+    return None
+
+
+def _facts(job: RunningJob, now: float) -> dict[str, Any]:
+    run = job.run
+    return {
+        "run_id": run.run_id,
+        "name": run.name,
+        "kind": run.kind,
+        "model_dir": run.tags["psflow.model_dir"],
+        "running_secs": round(now - run.started_at, 1),
+        "progress": run.tags.get("psflow.progress"),
+        "roles": [{"role": role.role, **role.values, "age_secs": round(role.age_secs, 1)} for role in job.roles],
+        "stragglers": list(job.remarks),
+    }
+
+
+def _lines(job: RunningJob, now: float) -> list[str]:
+    run = job.run
+    since = datetime.fromtimestamp(run.started_at).strftime("%Y-%m-%d %H:%M:%S")
+    lines = [
+        f"{run.kind:<9} {run.name} ({run.run_id}) in {run.tags['psflow.model_dir']}",
+        f"          since {since}, for {timedelta(seconds=round(now - run.started_at))}",
+    ]
+    if "psflow.progress" in run.tags:
+        lines.append(f"          {run.tags['psflow.progress']}")
+    if job.roles:
+        lines.append(" ".join(["  role       ", *(f"{title:>13}" for title in COLUMNS), " reported"]))
+    for role in job.roles:
+        values = [_shown(role.values.get(name), unit) for name, unit in COLUMNS.values()]
+        lines.append(" ".join([f"  {role.role:<11}", *(f"{value:>13}" for value in values), f"{role.age_secs:6.0f} s"]))
+    return [*lines, *(f"  ! {remark}" for remark in job.remarks)]
+
+
+def _shown(value: float | None, unit: float) -> str:
+    return "-" if value is None else f"{value / unit:.4g}"
+
+
+def diff(first: str, second: str, *, shows_all: bool = False) -> Answer:
+    """Compare two runs of the MLflow store: parameters, data sets, code and final metrics.
+
+    Raises
+    ------
+    UsageError
+        If one of them is no run, or not one run.
+    """
+    client = mlflow_client(prepare_store())
+    left, right = (run_facts(find_run(client, text), of_the_machine=shows_all) for text in (first, second))
+    found = differences(left, right)
+    lines = [f"{mark} {run.name} ({run.run_id}), {run.status}" for mark, run in (("-", left), ("+", right))]
+    for topic, values in found.items():
+        lines += [
+            "",
+            topic,
+            *(f"  {name:<34} {a or 'none'} -> {b or 'none'}" for name, (a, b) in values.items()),
+        ] * bool(values)
+    if not any(found.values()):
+        lines += ["", "no difference"]
+    return Answer({"runs": [_difference(left), _difference(right)], "differences": found}, lines)
+
+
+def _difference(run: RunFacts) -> dict[str, str]:
+    return {"run_id": run.run_id, "name": run.name, "status": run.status}

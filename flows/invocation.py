@@ -1,0 +1,120 @@
+"""A flow that runs in the process of its command: what is prepared before it, and the signal that may end it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from prefect import tags
+from prefect.client.schemas.objects import State
+from prefect.states import Cancelled
+
+from psflow.flows.head_start import head_start
+from psflow.flows.parameters.base import FlowParameters, value_of
+from psflow.flows.prefect_runs import label_flow_run
+from psflow.flows.stopping.interrupts import AbortedRunError, InterruptedRunError
+from psflow.ps_runtime.cluster.fast_exit import leave_quickly
+from psflow.ps_runtime.cluster.fork_server import start_fork_server
+from psflow.ps_runtime.errors import FlowFailedError, UsageError
+from psflow.ps_runtime.redaction import redact_logs
+from psflow.tasks.orphaned_runs import FLOW_RUN_TAG, close_orphaned_runs
+from psflow.tasks.prefect_server.api import check_named_api, prefect_api
+from psflow.tasks.role_runs import leave_traces_out
+
+P = TypeVar("P", bound=FlowParameters)
+T = TypeVar("T")
+
+leave_traces_out()  # every flow begins here
+redact_logs()
+
+
+@dataclass
+class Invocation(Generic[T]):
+    """One run of a flow."""
+
+    prepared: T
+    started: float
+    received: signal.Signals | None = None
+
+    def cancelled(self, interrupted: InterruptedRunError | AbortedRunError, what_then: str) -> State[Any]:
+        """Note the signal; return the state of a flow that it has ended, which says `what_then` goes on."""
+        self.received = interrupted.received
+        return Cancelled(message=f"{interrupted}; {what_then}")
+
+
+_current: ContextVar[Invocation[Any] | None] = ContextVar("psflow_invocation", default=None)
+
+
+def invoke(
+    flow: Callable[..., Any], parameters: P, prepare: Callable[[P], AbstractContextManager[T]]
+) -> dict[str, Any]:
+    """Run `flow` in this process, with a local Prefect server if none is named; return its result.
+
+    Raises
+    ------
+    UsageError
+        As `prepare` does; or if a Prefect API is named and does not answer.
+    FlowFailedError
+        If what was asked for turned out to be impossible later.
+    SystemExit
+        With 128 + the number of the signal, if one ended the flow.
+    """
+    with head_start() as begun:
+        check_named_api()  # before what takes long
+        with _prepared(parameters, prepare) as prepared, prefect_api(begun.server):
+            invocation = Invocation(prepared, begun.began_at)
+            begun.rest.end()
+            close_orphaned_runs()
+            result, failure = _outcome(flow, parameters, invocation)
+    if invocation.received is not None:
+        raise SystemExit(128 + invocation.received)
+    if isinstance(failure, UsageError):
+        raise FlowFailedError(failure.faults) from failure  # the flow had begun
+    if failure is not None:
+        raise failure
+    return result
+
+
+def _outcome(
+    flow: Callable[..., Any], parameters: FlowParameters, invocation: Invocation[Any]
+) -> tuple[dict[str, Any], Exception | None]:
+    """Run `flow` as `invocation`; return its result, and what it failed with: its server is let go in order first."""
+    token = _current.set(invocation)
+    try:
+        with tags(FLOW_RUN_TAG, *filter(None, [value_of(parameters, "experiment")])):
+            return flow(parameters), None  # not its state: one that a slow server gives a second time has no data
+    except Exception as error:
+        return {}, error
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def invoked(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) -> Iterator[Invocation[T]]:
+    """Give the invocation of `invoke`, or a new one in a flow that Prefect or another flow has started."""
+    label_flow_run()
+    current = _current.get()
+    if current is not None:
+        token = _current.set(None)  # it is not that of the flows within this one
+        try:
+            yield current
+        finally:
+            _current.reset(token)
+        return
+    leave_quickly()
+    started = time.monotonic()
+    with _prepared(parameters, prepare) as prepared:
+        yield Invocation(prepared, started)
+
+
+def _prepared(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) -> AbstractContextManager[T]:
+    """Return what `prepare` does; the processes of a local cluster import what they need meanwhile."""
+    cluster = value_of(parameters, "cluster")
+    if cluster is not None and cluster.address is None:
+        start_fork_server()
+    return prepare(parameters)

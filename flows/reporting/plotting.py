@@ -1,0 +1,171 @@
+"""Images of a running job for its MLflow run, drawn in a thread that training does not wait for."""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.errors import PsflowError
+from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.tasks.plots import class_scores, classifier_plots, learning_curves
+from psflow.tasks.tracking.store import reason_of
+
+FOLDER = "plots"
+MAX_POINTS = 4000
+"""Of the training loss; beyond that every other point is dropped."""
+FIRST_SECS = 30.0
+"""Before anything is drawn, unless the job ends sooner: a short one is drawn once."""
+REST = 20
+"""Plots are drawn for at most a twentieth of the time: they take a second of a processor that training may use too."""
+
+_log = logging.getLogger(__name__)
+
+
+class Curves:
+    """The points that learning curves are drawn of, by global_step: one told again, after a resume, counts once."""
+
+    def __init__(self) -> None:
+        self.loss: dict[int, float] = {}
+        self.evaluations: dict[str, dict[str, dict[int, float]]] = {}
+        self.best: int | None = None
+        self.best_export = ""
+
+    def handle(self, event: RecordedEvent) -> None:
+        """Take an event of a role."""
+        match event:
+            case Metrics():
+                if "loss" in event.values:
+                    self.loss[event.step] = event.values["loss"]
+                if len(self.loss) > MAX_POINTS:
+                    self.loss = dict(sorted(self.loss.items())[::2])
+            case Evaluation():
+                curves = self.evaluations.setdefault(event.name or "eval", {})
+                for metric, value in event.metrics.items():
+                    curves.setdefault(metric, {})[event.step] = value
+            case Export():
+                if event.is_best:
+                    self.best, self.best_export = event.step, event.path
+            case Checkpoint():
+                pass
+            case _:
+                assert_never(event)
+
+    def png(self) -> bytes:
+        """Draw them."""
+        evaluations = {
+            name: {metric: list(points.items()) for metric, points in metrics.items()}
+            for name, metrics in self.evaluations.items()
+        }
+        return learning_curves(sorted(self.loss.items()), evaluations, self.best)
+
+
+class Plotter:
+    """Draws learning curves, and for a classifier what the best checkpoint confuses, after each best and at the end.
+
+    Notes
+    -----
+    `handle` does not block. It all runs in the flow's process: it has the data set open, and MLflow has most of what
+    plots need imported there; an evaluator that drew would keep the memory. A best that comes while the last one is
+    drawn is passed over for a later one; whatever fails is logged once, and the job goes on.
+    """
+
+    def __init__(
+        self,
+        job: JobSpec,
+        evaluated_on: SplittableInput | None,
+        put: Callable[[str, bytes], None],
+        loss_before: Callable[[], Sequence[tuple[int, float]]] | None = None,
+    ) -> None:
+        self._job = job
+        self._evaluated_on = evaluated_on
+        self._put = put
+        self._loss_before = loss_before
+        self._curves = Curves()
+        self._lock = threading.Lock()
+        self._is_stale = False
+        self._scored: int | None = None
+        self._has_failed = False
+        self._is_closing = threading.Event()
+        self._has_best = threading.Event()
+        context = contextvars.copy_context()  # which knows the flow run, as whatever logs here may have to
+        self._thread = threading.Thread(target=context.run, args=(self._run,), name="psflow-plotter", daemon=True)
+        self._thread.start()
+
+    def handle(self, event: RecordedEvent) -> None:
+        """Take an event of a role."""
+        with self._lock:
+            self._curves.handle(event)
+            self._is_stale |= isinstance(event, Evaluation | Export)
+        if isinstance(event, Export) and event.is_best:
+            self._has_best.set()
+
+    def recall(self, event: RecordedEvent) -> None:
+        """Take an event of an earlier attempt: what is drawn of it is drawn already."""
+        with self._lock:
+            self._curves.handle(event)
+            self._scored = self._curves.best
+
+    def close(self, timeout_secs: float, *, draws: bool = True) -> None:
+        """End the thread; before that, if it `draws`, draw what is new since it last did. Idempotent."""
+        if not draws:
+            self._is_stale = False
+        self._is_closing.set()
+        self._has_best.set()
+        self._thread.join(timeout_secs)
+
+    def _run(self) -> None:
+        rest_secs = FIRST_SECS
+        while not self._is_closing.wait(rest_secs):
+            self._has_best.wait()
+            self._has_best.clear()
+            started = time.monotonic()
+            self._draw()
+            rest_secs = REST * (time.monotonic() - started)
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._is_stale:
+            self._is_stale = False
+            if self._loss_before is not None:
+                self._attempt(self._recall_loss)
+            self._attempt(self._draw_curves)
+            self._attempt(self._draw_classifier)
+
+    def _recall_loss(self) -> None:
+        assert self._loss_before is not None
+        before, self._loss_before = self._loss_before, None
+        known = dict(before())
+        with self._lock:
+            self._curves.loss = known | self._curves.loss
+
+    def _draw_curves(self) -> None:
+        with self._lock:
+            curves = copy.deepcopy(self._curves)
+        self._put(f"{FOLDER}/learning_curves.png", curves.png())
+
+    def _draw_classifier(self) -> None:
+        with self._lock:
+            step, export = self._curves.best, self._curves.best_export
+        if step is None or step == self._scored or self._evaluated_on is None:
+            return
+        scores = class_scores(self._job, export, self._evaluated_on)
+        self._scored = step
+        if scores is not None:
+            for file, content in classifier_plots(scores, f"best checkpoint, step {step}").items():
+                self._put(f"{FOLDER}/{file}", content)
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # a model_fn, an export that was removed, a server that is away: training goes on
+            if not self._has_failed:
+                speaks_for_itself = isinstance(error, OSError | PsflowError)
+                _log.warning("could not draw a plot: %s", reason_of(error), exc_info=not speaks_for_itself)
+            self._has_failed = True

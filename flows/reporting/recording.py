@@ -1,0 +1,227 @@
+"""The MLflow run of a training flow: what it is about, and what a resumed job has done already."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from psflow.flows.parameters.configuration import CONFIG
+from psflow.flows.parameters.train import TrainParameters
+from psflow.flows.reporting.artifacts import PageLinks
+from psflow.flows.reporting.summary import best_record
+from psflow.flows.stopping.interrupts import InterruptedRunError
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord, measured
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.config.files import dump, flat
+from psflow.ps_runtime.data.splittable import KnownInput
+from psflow.ps_runtime.estimator.attempt import CODE_DIGEST, Attempt
+from psflow.ps_runtime.estimator.model_dir import FORKED_FROM
+from psflow.ps_runtime.model.best import better
+from psflow.ps_runtime.redaction import public, shown_path, without_secrets
+from psflow.ps_runtime.roles.events import Checkpoint, Export, RecordedEvent
+from psflow.tasks.exports.exported import CHOSEN, Exported, exports_of
+from psflow.tasks.tracking.context import code_version
+from psflow.tasks.tracking.models import BEST
+from psflow.tasks.tracking.points import evaluation_event
+from psflow.tasks.tracking.run import DatasetInfo
+from psflow.tasks.tracking.tracker import Tracker
+
+LOST_STEPS = "psflow.lost_steps"
+"""The tag that names the steps of the lost branches."""
+REACHED_STEP = "psflow.reached_step"
+"""The tag with the last step of the branch that counts."""
+MAX_NAMED = 100
+"""Branches that the tag names, the newest ones; MLflow cuts a tag off after 8,000 characters."""
+
+
+class LostSteps:
+    """The steps that training has gone back behind, those of earlier attempts first.
+
+    Notes
+    -----
+    Where the flow of an earlier attempt was killed, MLflow alone knows how far it came; steps that never reached MLflow
+    are not counted. The tag names the newest 100 branches, and of those before them how many steps they had.
+
+    Examples
+    --------
+    >>> lost = LostSteps({}, newest_step=700)
+    >>> lost.go_back(500, 500)
+    '501-700'
+    >>> lost.go_back(500, 620)
+    '501-620'
+    >>> lost.tags(510)
+    {'psflow.reached_step': '510', 'psflow.lost_steps': '501-700, 501-620'}
+    """
+
+    def __init__(self, tags: Mapping[str, str], newest_step: int) -> None:
+        told = tags.get(LOST_STEPS, "")
+        branches = [(int(first), int(last)) for first, last in re.findall(r"(\d+)-(\d+)", told)]
+        self._branches = branches
+        unnamed = re.match(r"(\d+) steps", told)
+        self.num_steps = sum(map(_length, branches)) + (int(unnamed[1]) if unnamed else 0)
+        # a newest point on a branch that is named already does not show how far the branch after it came
+        is_named = newest_step <= max((last for _, last in branches), default=-1)
+        noted = tags.get(REACHED_STEP, "")
+        self._reached_before = max(int(noted) if noted.isdecimal() else 0, 0 if is_named else newest_step)
+
+    def go_back(self, step: int, reached: int) -> str:
+        """Take that training goes on from `step`, after this attempt has come to `reached`."""
+        reached = max(reached, self._reached_before)
+        self._reached_before = 0
+        if reached <= step:
+            return ""
+        self._branches.append((step + 1, reached))
+        self.num_steps += reached - step
+        return _name(self._branches[-1])
+
+    def reached_tag(self, step: int) -> dict[str, str]:
+        """Return the tag for the next attempt, while this one is at `step`."""
+        # until this attempt has its values, the branch of the one before counts
+        return {REACHED_STEP: str(max(step, self._reached_before))}
+
+    def tags(self, step: int) -> dict[str, str]:
+        """Return all tags, once training goes on from `step`: MLflow has to get both at once."""
+        named = self._branches[-MAX_NAMED:]
+        num_unnamed = self.num_steps - sum(map(_length, named))
+        before = [f"{num_unnamed} steps of earlier branches"] if num_unnamed else []
+        return {**self.reached_tag(step), LOST_STEPS: ", ".join([*before, *map(_name, named)])}
+
+
+def _length(branch: tuple[int, int]) -> int:
+    first, last = branch
+    return last - first + 1
+
+
+def _name(branch: tuple[int, int]) -> str:
+    return "{}-{}".format(*branch)
+
+
+KILLED_SECS = 4.0
+FAILED_SECS = 5.0
+"""For MLflow to take what is left; who interrupts does not want to wait."""
+
+
+@contextmanager
+def closed_on_error(tracker: Tracker) -> Iterator[Tracker]:
+    """Give `tracker`; an exception in the block ends its run as KILLED if somebody interrupted it, else as FAILED."""
+    try:
+        yield tracker
+    except (InterruptedRunError, KeyboardInterrupt):
+        tracker.close("KILLED", timeout_secs=KILLED_SECS)
+        raise
+    except BaseException:
+        tracker.close("FAILED", timeout_secs=FAILED_SECS)
+        raise
+
+
+def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, links: PageLinks) -> Tracker:
+    """Open the MLflow run of the job in `store`: a new one, or that of its earlier attempts; say what it is about.
+
+    Raises
+    ------
+    ConfigError
+        If the MLflow store does not answer, or does not have the run.
+    """
+    record = attempt.record
+    return Tracker.open(
+        store,
+        experiment=parameters.experiment,
+        run_name=f"{parameters.experiment}-{record.job_id[:6]}",
+        run_id=record.run_id,
+        params=_params(attempt, parameters),
+        tags={
+            "psflow.job_id": record.job_id,
+            "psflow.kind": "train",
+            "psflow.attempts": str(attempt.number),
+            **links.tags(),
+            **code_version(_source(parameters)),
+            **_digest_of(record.facts[CODE_DIGEST]),
+            **_origin_of(record.facts.get(FORKED_FROM)),
+        },
+        datasets=[dataset_info(context, dataset, parameters) for context, dataset in attempt.plan.datasets.items()],
+        registered_model=parameters.registered_model,
+        better=better(parameters.best.metric, parameters.best.mode),
+    )
+
+
+def put_config(tracker: Tracker, parameters: TrainParameters) -> None:
+    """Have the run keep the configuration of this attempt, as it may be shown."""
+    tracker.put_file(CONFIG, dump(public(parameters.model_dump(mode="json"))).encode())
+
+
+def _origin_of(fork: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the tags of the run of a job that began with a checkpoint of another one: it stands below that one's."""
+    if fork is None:
+        return {}
+    tags = {"psflow.forked_from": without_secrets(str(fork["model_dir"])), "psflow.forked_at_step": str(fork["step"])}
+    return tags if fork["run_id"] is None else {**tags, "mlflow.parentRunId": str(fork["run_id"])}
+
+
+def _digest_of(code: str | None) -> dict[str, str]:
+    return {} if code is None else {"psflow.code_digest": code}
+
+
+def what_is_on_disk(attempt: Attempt) -> list[RecordedEvent]:
+    """Return what earlier attempts left on disk, as the events that told of it: those of a killed flow are lost.
+
+    It does no harm to tell the tracker of it again.
+    """
+    model_dir = attempt.model_dir
+    store = CheckpointStore(model_dir)
+    events: list[RecordedEvent] = [Checkpoint(step, store.path(step)) for step in store.steps()]
+    evaluations = EvaluationLog(model_dir).read()
+    events += [evaluation_event(evaluation) for evaluation in evaluations]
+    best = best_record(model_dir)
+    made = [export for export in exports_of(model_dir) if export.exporter != CHOSEN]  # by a person, who registers it
+    events += [
+        Export(export.exporter, export.step, export.version, export.path, False, _measured_for(export, evaluations))
+        for export in made
+        if best is None or (export.exporter, export.version) != (BEST, best.version)
+    ]
+    if best is not None:
+        events.append(Export(BEST, best.step, best.version, best.path, True, measured(best.metrics)))
+    return events
+
+
+def _measured_for(export: Exported, evaluations: Sequence[EvaluationRecord]) -> dict[str, float]:
+    """Return what the evaluation of the checkpoint of an export has measured, of several the one without a name."""
+    made_of = export.step, export.saved_at
+    found = [one for one in evaluations if (one.global_step, one.checkpoint_saved_at) == made_of]
+    return measured(min(found, key=lambda one: one.name).metrics) if found else {}
+
+
+def _source(parameters: TrainParameters) -> Path:
+    """Return the file of the user's model_fn, or else the directory where modules of theirs are looked for."""
+    name = getattr(parameters.model, "name", "")
+    module = sys.modules.get(name.partition(":")[0])
+    file = getattr(module, "__file__", None) if ":" in name else None
+    return Path(file or parameters.code_dir or ".").absolute()
+
+
+def _params(attempt: Attempt, parameters: TrainParameters) -> dict[str, str]:
+    """Return what was set, flat, for everybody to read: no credentials, and model_dir as others can find it."""
+    values = parameters.model_dump(mode="json") | {"model_dir": attempt.model_dir}
+    return {key: str(value) for key, value in flat(public(values)) if value is not None}
+
+
+def dataset_info(context: str, dataset: KnownInput, parameters: TrainParameters) -> DatasetInfo:
+    """Return the input `context` of `parameters`, such as ``eval``, as MLflow shows it."""
+    source = parameters.sources()[context]
+    named = source.model_dump(mode="json", exclude_none=True)
+    name = named.get("format") or named["name"]
+    return DatasetInfo(
+        name=f"{name} {named['split']}" if "split" in named else name,
+        context=context,
+        digest=dataset.digest(),
+        schema=dataset.schema().to_facts(),
+        source=_shown(named["path"]) if "path" in named else name,
+    )
+
+
+def _shown(path: str | list[str]) -> str:
+    """Return a path, or several, as people read them."""
+    return shown_path(path) if isinstance(path, str) else ", ".join(map(shown_path, path))

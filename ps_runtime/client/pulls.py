@@ -1,0 +1,230 @@
+"""What a replica pulls: variables from every ps, and rows of sparse tables from the ps that hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.client.shard_client import ShardClient, ShardClients
+from psflow.ps_runtime.protocol.message import NO_BODY, Kind, Message
+from psflow.ps_runtime.protocol.payloads import RowLayout
+from psflow.ps_runtime.specs.layout import ShardLayout, piece_views
+from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec
+
+Ids = NDArray[np.int64]
+
+_NUM_KNOWN = 64
+
+
+class Splits:
+    """Splits arrays of ids over shards, and remembers those of late.
+
+    Notes
+    -----
+    Not thread-safe. An array is known by its identity: it must not change.
+    """
+
+    def __init__(self, num_shards: int) -> None:
+        self._num_shards = num_shards
+        self._known: dict[int, tuple[Ids, tuple[Any, ...]]] = {}
+
+    def __len__(self) -> int:
+        return self._num_shards
+
+    def of(self, ids: Ids) -> tuple[Any, ...]:
+        """Return for each shard which of ``(n,)`` `ids` lie on it: an index for them and their rows.
+
+        Examples
+        --------
+        >>> Splits(2).of(np.array([4, 7, 8]))
+        (array([0, 2]), array([1]))
+        """
+        if self._num_shards == 1:
+            return (slice(None),)
+        known = self._known.get(id(ids))  # `known` holds its array, so that no other can have this id
+        if known is None or known[0] is not ids:
+            if len(self._known) >= _NUM_KNOWN:
+                self._known.clear()
+            known = self._known[id(ids)] = (ids, self._split(ids))
+        return known[1]
+
+    def _split(self, ids: Ids) -> tuple[NDArray[np.intp], ...]:
+        shards = ids - ids // self._num_shards * self._num_shards  # four times as fast as a remainder
+        return tuple(np.flatnonzero(shards == shard) for shard in range(self._num_shards))
+
+
+REPLY_TIMEOUT_SECS = 60.0
+"""For replies that no ps ever holds."""
+
+
+class PulledVariables:
+    """The variables of a model, one version of each shard.
+
+    Notes
+    -----
+    `variables` holds views that `finish` refreshes in place. Not thread-safe.
+    """
+
+    def __init__(
+        self, shards: ShardClients, model: ModelSpec, layouts: Sequence[ShardLayout], *, in_place: bool
+    ) -> None:
+        self._shards = shards
+        self._layouts = layouts
+        self._readers = [shard.connection.arena if in_place else None for shard in shards]
+        self._arenas = [
+            np.zeros(layout.nbytes, np.uint8) if reader is None else reader.bytes
+            for layout, reader in zip(layouts, self._readers, strict=True)
+        ]
+        self.versions = [0] * len(shards)
+        """Of each shard, when it was last pulled."""
+        self._asked: dict[int, Message] = {}
+        self._split: dict[str, tuple[NDArray[Any], list[tuple[slice, NDArray[Any]]]]] = {}
+        self.variables: Mapping[str, NDArray[Any]] = self._find(model)
+
+    def start(self, log: bytes, *, is_told: bool = False) -> None:
+        """Ask for what must be asked for; nothing else may be asked of the ps before `finish`."""
+        for index, layout in enumerate(self._layouts):
+            shard = self._shards[index]
+            if (is_told or index == 0) and shard.connection.arena is not None:
+                continue
+            is_read = shard.connection.arena is not None or not layout.nbytes  # what is asked is the version then
+            ask = Message(Kind.PULL, flags=NO_BODY if is_read else 0, body=log if index else b"")
+            self._asked[index] = ask
+            shard.send(ask)
+
+    def finish(self) -> None:
+        """Refresh `variables`. Blocks."""
+        for index, ask in self._asked.items():
+            self._receive(index, ask)
+        self._asked.clear()
+        for index, shard in enumerate(self._shards):
+            if shard.connection.arena is not None:
+                self._read(index, shard)
+        for whole, parts in self._split.values():
+            for rows, part in parts:
+                whole[rows] = part
+
+    def _receive(self, index: int, ask: Message) -> None:
+        into = None if ask.flags & NO_BODY else self._arenas[index].data
+        reply = self._shards[index].receive("send the parameters", REPLY_TIMEOUT_SECS, into)
+        self.versions[index] = reply.version
+
+    def _read(self, index: int, shard: ShardClient) -> None:
+        reader = shard.connection.arena
+        assert reader is not None
+        if self._readers[index] is not None:
+            self.versions[index] = reader.version
+            return
+        version = reader.read(self._arenas[index])
+        if version is None:  # it changed all the while: the ps itself has one version for sure
+            ask = Message(Kind.PULL)
+            shard.send(ask)
+            self._receive(index, ask)
+        else:
+            self.versions[index] = version
+
+    def _find(self, model: ModelSpec) -> dict[str, NDArray[Any]]:
+        parts: dict[str, list[tuple[slice, NDArray[Any]]]] = {}
+        for layout, arena in zip(self._layouts, self._arenas, strict=True):
+            for piece, view in zip(layout.pieces, piece_views(layout, arena), strict=True):
+                parts.setdefault(piece.variable, []).append((slice(piece.row_start, piece.row_stop), view))
+        for variable in model.variables:
+            if len(parts[variable.name]) > 1:
+                whole = np.zeros(variable.shape, variable.dtype)
+                self._split[variable.name] = (whole, parts[variable.name])
+        return {name: self._split[name][0] if name in self._split else views[0][1] for name, views in parts.items()}
+
+
+class RowClient:
+    """Pulls rows; some of them ahead of time. A `RowSource` for calls of model_fn.
+
+    Notes
+    -----
+    Not thread-safe. The ids of a pull are those of a shard in the order in which they are given.
+
+    Rows are not copied where they came to memory that can be spared: they are those of one reply, the first of a step.
+    """
+
+    def __init__(self, shards: ShardClients, tables: Sequence[TableSpec], splits: Splits) -> None:
+        self._shards = shards
+        self._splits = splits
+        self._layout = RowLayout(tuple(tables))
+        self._known: dict[str, tuple[Ids, NDArray[Any]]] = {}
+        self._coming: dict[str, tuple[Ids, NDArray[Any]]] = {}
+        self._asked: list[Ids] | None = None
+        self.num_pulled = 0
+
+    def rows(self, spec: TableSpec, ids: Ids) -> NDArray[Any]:
+        """Return the rows of ``(n,)`` unique `ids`, ``(n, dim)``: known of this step, or pulled now.
+
+        Valid until `finish` or `forget`. Blocks.
+        """
+        known = self._known.get(spec.name)
+        if known is None or known[0] is not ids:
+            self._take_what_was_asked(may_keep=False)
+            wanted = {table.name: ids if table.name == spec.name else ids[:0] for table in self._layout.tables}
+            self._send(wanted, b"")
+            known = self._known[spec.name] = (ids, self._receive(may_keep=not self._known)[spec.name])
+        return known[1]
+
+    def start(self, wanted: Mapping[str, Ids], log: bytes) -> None:
+        """Ask for rows that will be wanted next; nothing else may be asked of the ps before `finish`."""
+        self._send({table.name: wanted.get(table.name, _NONE) for table in self._layout.tables}, log)
+
+    def finish(self) -> None:
+        """Wait for the rows that `start` asked for: `rows` has them from now on, and no others. Blocks."""
+        self._take_what_was_asked(may_keep=True)
+        self._known, self._coming = self._coming, {}
+
+    def forget(self) -> None:
+        """Begin a step for which nothing was asked ahead: rows that were given before are used no more."""
+        self._known = {}
+
+    def _take_what_was_asked(self, *, may_keep: bool) -> None:
+        if self._asked is not None:
+            ids = dict(zip((table.name for table in self._layout.tables), self._asked, strict=True))
+            self._coming = {name: (ids[name], rows) for name, rows in self._receive(may_keep=may_keep).items()}
+
+    def _send(self, wanted: Mapping[str, Ids], log: bytes) -> None:
+        self._asked = list(wanted.values())
+        for index, shard in enumerate(self._shards):
+            mine = [some[self._splits.of(some)[index]] for some in self._asked]
+            nbytes = self._layout.ids_nbytes([len(some) for some in mine])
+            told = log if index else b""
+            body = shard.connection.outbox(nbytes + len(told)) or memoryview(bytearray(nbytes + len(told)))
+            self._layout.write_ids(np.frombuffer(body, np.uint8), mine)
+            body[nbytes:] = told
+            shard.send(Message(Kind.PULL_ROWS, body=body))
+
+    def _receive(self, *, may_keep: bool) -> dict[str, NDArray[Any]]:
+        assert self._asked is not None
+        ids, self._asked = self._asked, None
+        found = self._whole(ids, may_keep=may_keep) if len(self._shards) == 1 else self._joined(ids)
+        self.num_pulled += sum(len(some) for some in ids)
+        return {table.name: rows for table, rows in zip(self._layout.tables, found, strict=True)}
+
+    def _whole(self, ids: Sequence[Ids], *, may_keep: bool) -> list[NDArray[Any]]:
+        """Return what the only ps sends: in the memory that it came to, if that may and can be kept."""
+        (shard,) = self._shards
+        reply = shard.receive("send rows", REPLY_TIMEOUT_SECS)
+        values = self._layout.values(np.frombuffer(reply.body, np.uint8), [len(some) for some in ids])
+        return values if may_keep and shard.connection.keep() else [rows.copy() for rows in values]
+
+    def _joined(self, ids: Sequence[Ids]) -> list[NDArray[Any]]:
+        """Return what several ps send, put together."""
+        tables = self._layout.tables
+        found = [np.empty((len(some), table.dim), table.dtype) for table, some in zip(tables, ids, strict=True)]
+        for index, shard in enumerate(self._shards):
+            reply = shard.receive("send rows", REPLY_TIMEOUT_SECS)
+            indices = [self._splits.of(some)[index] for some in ids]
+            values = self._layout.values(np.frombuffer(reply.body, np.uint8), [len(index) for index in indices])
+            for table, rows, index, some in zip(tables, found, indices, values, strict=True):
+                record = np.dtype((np.void, table.row_nbytes))  # scattered faster than rows of a 2-d array
+                rows.reshape(-1).view(record).put(index, some.reshape(-1).view(record), mode="clip")
+        return found
+
+
+_NONE: Ids = np.empty(0, np.int64)

@@ -1,0 +1,66 @@
+"""How a role leaves a Dask worker that closes: its owner hears of it, and it finishes its step."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from distributed import Worker, WorkerPlugin
+from distributed.core import Status
+
+from psflow.ps_runtime.deadline import Deadline
+
+LEAVE_SECS = 5.0
+"""For the step that a role is at; the nanny of a Dask worker kills it 8 s after it was told to close."""
+POLL_SECS = 0.02
+CLOSES = (Status.closing_gracefully, Status.closing)
+
+
+class Departure(WorkerPlugin):
+    """Has a Dask worker that closes wait for its role.
+
+    Dask cancels what a worker runs, and ends its connections, as soon as it closes: on SIGTERM, or when it is retired.
+    Only its plugins are waited for.
+    """
+
+    def __init__(self, worker: Worker, tell: Callable[[], None]) -> None:
+        self._worker = worker
+        self._tell = tell
+        self._has_ended = threading.Event()
+        self._until: Deadline | None = None
+
+    def is_due(self) -> bool:
+        """Return whether the role is to leave."""
+        if self._worker.status not in CLOSES:
+            return False
+        if self._until is None:
+            self._until = Deadline(LEAVE_SECS)
+            self._tell()
+        return True
+
+    def has_time(self) -> bool:
+        """Return whether the role is to leave, and there is time left for its step."""
+        return self.is_due() and self._until is not None and not self._until.has_passed
+
+    def end(self) -> None:
+        """Take note that the role runs no longer: nobody need wait for it."""
+        self._has_ended.set()
+
+    async def teardown(self, worker: Worker) -> None:
+        """Wait for the role, as long as there is time."""
+        while self.has_time() and not self._has_ended.is_set():
+            await asyncio.sleep(POLL_SECS)
+
+
+@contextmanager
+def departure_of(name: str, worker: Worker, tell: Callable[[], None]) -> Iterator[Departure]:
+    """Have a Dask worker wait for the role that runs in the block; `name` tells it from others of this worker."""
+    departure = Departure(worker, tell)
+    worker.loop.add_callback(worker.plugin_add, departure, name)
+    try:
+        yield departure
+    finally:
+        departure.end()
+        worker.loop.add_callback(worker.plugins.pop, name, None)  # it is gone already if the worker closes

@@ -1,0 +1,153 @@
+"""What is known of a role of a job: its present life, how it ended, and the lives that were lost."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from psflow.ps_runtime.errors import BrokenPeerError, RoleFailedError, RoleLostError, StoppedError, TransportError
+from psflow.ps_runtime.specs.roles import RoleId
+
+HOUR_SECS = 3600.0
+NOT_NEEDED = "it was lost, and the job was over before it had begun again"
+
+
+class Loss(NamedTuple):
+    """A life that is over though its role goes on, and why."""
+
+    incarnation: int
+    error: RoleLostError
+    is_recall: bool
+    """It ended because another role was lost."""
+    goes_back: bool
+    """Training goes back to the last checkpoint because of it."""
+    in_order: bool
+    """Its Dask worker was closed, and waited for it; it gives back what it has."""
+
+
+class UserFault(NamedTuple):
+    """An exception of the user's code."""
+
+    kind: str
+    """Its type, and the line that raised it: the same for the same fault."""
+    sentence: str
+    """What it says, with that line."""
+    is_of_system: bool = False
+    """Whether the system failed, and not the program: a file or a network that may be there the next time."""
+
+
+@dataclass(slots=True)
+class RoleLife:
+    """A life of a role, on one Dask worker."""
+
+    incarnation: int
+    slot: str
+    placed_at: float
+    has_started: bool = False
+    is_listening: bool = False
+    has_stepped: bool = False
+    has_left: bool = False
+    has_outcome: bool = False
+    is_leaving: bool = False
+    hang: str | None = None
+    """How it hangs, if its Dask worker is ended for that."""
+    recalled_at: float | None = None
+
+    def loss_reason(self, known: str | None) -> str:
+        """Return why it is lost whose Dask worker is gone, where a reason is `known` or not."""
+        if self.is_leaving:
+            return self.hang or f"its Dask worker {self.slot} was closed"
+        return self.hang or known or f"its Dask worker {self.slot} was lost"
+
+
+@dataclass(slots=True)
+class RoleState:
+    """What is known of a role; it waits to be placed if it has neither a life nor an end."""
+
+    num_placed: int = 0
+    life: RoleLife | None = None
+    report: dict[str, Any] | None = None
+    error: BaseException | None = None
+    losses: list[Loss] = field(default_factory=list)
+    lost_at: deque[float] = field(default_factory=deque)
+    """Within the last hour."""
+    faults: set[str] = field(default_factory=set)
+    """Kinds of those after which it began again."""
+    let_go: str | None = None
+    """Why nobody waits for it any more, though it has not come to its end."""
+    was_missed: bool = False
+    """It had no Dask worker when the others began."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the role is to be placed, after the others or once more."""
+        return (self.num_placed > 0 or self.was_missed) and self.life is None and not self.has_ended
+
+    @property
+    def is_later(self) -> bool:
+        """Whether the others do without it: its present life is not one of those that the job began with."""
+        return bool(self.losses) or self.was_missed
+
+    @property
+    def is_recalled(self) -> bool:
+        """Whether its life is over because training goes back."""
+        return self.life is not None and self.life.recalled_at is not None
+
+    @property
+    def has_started(self) -> bool:
+        """Whether any life of it has started."""
+        return bool(self.losses) or (self.life is not None and self.life.has_started)
+
+    @property
+    def can_be_reached(self) -> bool:
+        """Whether this is a ps that listens, and goes on."""
+        return self.life is not None and self.life.is_listening and not self.is_recalled
+
+    @property
+    def serves(self) -> bool:
+        """Whether this is a ps that can be reached, and has not come to its end."""
+        return self.can_be_reached and not self.has_ended
+
+    @property
+    def is_to_end(self) -> bool:
+        """Whether its life runs still, and nobody waits for its result."""
+        is_running = self.life is not None and not self.life.has_left
+        return is_running and (self.is_recalled or self.let_go is not None)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the role has ended for good, well or not."""
+        return self.report is not None or self.error is not None or self.let_go is not None
+
+    def is_cut_off_by(self, error: BaseException) -> bool:
+        """Return whether an error says that the present life does not reach the ps, which another one may reach."""
+        if self.is_later:
+            return isinstance(error, TransportError)
+        return self.life is not None and self.life.has_stepped and isinstance(error, BrokenPeerError)
+
+    def forgives(self, fault: UserFault, max_restarts: int) -> bool:
+        """Return whether `fault` is the first of its kind, and the role may be lost once more within this hour."""
+        return fault.kind not in self.faults and len(self.lost_at) < max_restarts
+
+    def note_loss(self, at: float, *, counts: bool) -> None:
+        """Take note of a loss, if it counts, and forget those of more than an hour ago."""
+        if counts:
+            self.lost_at.append(at)
+        while self.lost_at and at - self.lost_at[0] >= HOUR_SECS:
+            self.lost_at.popleft()
+
+    def report_of(self, role: RoleId) -> dict[str, Any]:
+        """Return what this role says of its end, which was no failure; StoppedError if it was let go before."""
+        if self.report is not None:
+            return self.report
+        assert self.let_go is not None
+        raise StoppedError(str(role), self.let_go)
+
+
+def too_many_losses(role: RoleId, reason: str, num_losses: int, max_restarts: int) -> RoleFailedError:
+    """Return what a job fails of that allows no further life of a role."""
+    if max_restarts == 0:
+        return RoleLostError(str(role), reason)
+    allowed = f"cluster.max_restarts allows {max_restarts}"
+    return RoleFailedError(str(role), f"{reason}; it was lost {num_losses} times within an hour, {allowed}")

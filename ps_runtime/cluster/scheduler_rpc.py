@@ -1,0 +1,93 @@
+"""Questions to the scheduler of a Dask cluster: each has a limit, and whoever waits for the answer can be stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeVar
+
+from distributed import Client, Worker
+
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
+
+T = TypeVar("T")
+Question = Callable[[Any], Awaitable[T]]
+"""Calls the scheduler that it is given, in the event loop of a Dask node."""
+
+SLICE_SECS = 0.25
+SILENCE_SECS = 300.0
+"""For the scheduler to answer; as long as it waits itself for a worker that is silent (``worker-ttl``)."""
+REMEDY = "look at its log and its host, start it again if need be, then run the same command again"
+GONE = "the connection to it broke; look at its log, start it, then run the same command again"
+
+
+def ask(node: Client | Worker, question: Question[T], check: Callable[[], None], action: str = "answer") -> T:
+    """Return the answer to a question. Blocks for a message there and back.
+
+    Raises
+    ------
+    RoleFailedError
+        If the connection to the scheduler breaks.
+    WaitTimeoutError
+        If the scheduler is silent for minutes.
+    """
+    answer = put(node, question)
+    deadline = Deadline(SILENCE_SECS)
+    try:
+        while not concurrent.futures.wait([answer], SLICE_SECS).done:
+            check()
+            if deadline.has_passed:
+                raise silence(node, action)
+    finally:
+        answer.cancel()
+    try:
+        return answer.result()
+    except (OSError, CancelledError) as error:
+        raise scheduler_gone(node) from error
+
+
+def put(node: Client | Worker, question: Question[T]) -> Future[T]:
+    """Put a question, and return the answer to come, for which whoever asks has a limit. Does not block.
+
+    It is put again where Dask gave up its connection, which it does after 30 s, to a scheduler that is silent.
+    """
+    loop: Any = node.loop
+    return asyncio.run_coroutine_threadsafe(_answer(node, question), loop.asyncio_loop)
+
+
+def is_silence(error: OSError) -> bool:
+    """Return whether Dask has given up to connect to a scheduler whose host takes connections, or says nothing at all.
+
+    A scheduler that is stopped is such a one: it may go on. One whose host refuses a connection is gone.
+    """
+    return isinstance(error.__cause__, TimeoutError)  # what each try ends with; CommClosedError if it is refused
+
+
+def silence(node: Client | Worker, action: str = "answer") -> WaitTimeoutError:
+    """Return what to raise if the scheduler has not done `action` for `SILENCE_SECS`."""
+    return WaitTimeoutError(_name(node), action, SILENCE_SECS, REMEDY)
+
+
+def scheduler_gone(node: Client | Worker) -> RoleFailedError:
+    """Return what to raise if the connection to the scheduler breaks."""
+    return RoleFailedError(_name(node), GONE)
+
+
+def _name(node: Client | Worker) -> str:
+    address = getattr(node.scheduler, "address", None)  # a client that has given up has no scheduler any more
+    return "the Dask scheduler" if address is None else f"the Dask scheduler at {address}"
+
+
+async def _answer(node: Client | Worker, question: Question[T]) -> T:
+    while True:
+        scheduler: Any = node.scheduler
+        if scheduler is None:
+            raise ConnectionResetError("the Dask client has given up its scheduler")
+        try:
+            return await question(scheduler)
+        except OSError as error:
+            if not is_silence(error):
+                raise

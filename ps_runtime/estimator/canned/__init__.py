@@ -1,0 +1,1 @@
+"""Estimators that bring their own model_fn."""

@@ -1,0 +1,175 @@
+"""Estimators of models that do not look at features."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from psflow.ps_runtime.estimator.canned.base import (
+    CannedEstimator,
+    LabelVocabulary,
+    LossReduction,
+    NumClasses,
+    WeightColumn,
+    classifier_faults,
+    head_faults,
+    optimizer_faults,
+    regressor_faults,
+)
+from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
+from psflow.ps_runtime.keys import Key
+from psflow.ps_runtime.losses import Reduction
+from psflow.ps_runtime.model.canned.arguments import check
+from psflow.ps_runtime.model.canned.base import Head
+from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
+from psflow.ps_runtime.model.canned.linear import baseline_model
+from psflow.ps_runtime.model.canned.regression_head import RegressionHead
+from psflow.ps_runtime.optimizers import Ftrl, Optimizer
+from psflow.ps_runtime.specs.run_config import RunConfig
+
+DEFAULT_OPTIMIZER = Ftrl(learning_rate=0.3)
+
+
+class BaselineClassifier(CannedEstimator):
+    """One bias for each class, or one for two of them: the shares of the classes, whatever the features are.
+
+    Parameters
+    ----------
+    n_classes : int, optional
+        See `DNNClassifier`.
+    optimizer : Optimizer
+        Trains the bias; Ftrl with learning rate 0.3 by default.
+    model_dir : str, optional
+        See `Estimator`.
+    config : RunConfig, optional
+        How to run; see `Estimator`.
+    warm_start_from : str or WarmStartSettings, optional
+        Where the first values come from; see `Estimator`.
+    weight_column : str, optional
+        The feature that is the weights of the examples; of record files the ``weight`` of the input says it.
+    label_vocabulary : sequence of str, optional
+        The words of the classes, where the labels of arrays are words; record files have the classes of the label.
+    loss_reduction : Reduction
+        How the losses of a batch become one number.
+
+    Raises
+    ------
+    UsageError
+        All faults in one message.
+
+    Notes
+    -----
+    It has one variable, ``baseline/bias``, ``(n_classes,)``, or ``(1,)`` of two classes. Of the features it reads how
+    many examples there are, and the weights of the records. Predictions and metrics are those of `DNNClassifier`.
+    """
+
+    def __init__(
+        self,
+        n_classes: NumClasses = None,
+        optimizer: Annotated[Optimizer, Key("How the ps applies gradients.")] = DEFAULT_OPTIMIZER,
+        model_dir: str | None = None,
+        config: RunConfig | None = None,
+        warm_start_from: str | WarmStartSettings | None = None,
+        *,
+        weight_column: WeightColumn = None,
+        label_vocabulary: LabelVocabulary = None,
+        loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE,
+    ) -> None:
+        faults = [
+            *classifier_faults(n_classes, weight_column, label_vocabulary, loss_reduction),
+            *optimizer_faults(optimizer, "Ftrl(learning_rate=0.3)"),
+        ]
+        check("BaselineClassifier", faults)
+        head = ClassifierSpec(n_classes, weight_column, label_vocabulary, loss_reduction)
+        super().__init__(baseline_model, head, {"optimizer": optimizer}, model_dir, config, warm_start_from)
+
+
+class BaselineEstimator(CannedEstimator):
+    """One bias for each logit of a head, whatever the features are.
+
+    Parameters
+    ----------
+    head : Head
+        What the logits stand for, such as `MultiLabelHead`.
+    optimizer : Optimizer
+        See `BaselineClassifier`.
+    model_dir : str, optional
+        See `Estimator`.
+    config : RunConfig, optional
+        How to run; see `Estimator`.
+    warm_start_from : str or WarmStartSettings, optional
+        Where the first values come from; see `Estimator`.
+
+    Raises
+    ------
+    UsageError
+        All faults in one message.
+
+    Notes
+    -----
+    Features and variables are those of `BaselineClassifier`; labels, weights, loss,
+    predictions and metrics those of the head.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        optimizer: Optimizer = DEFAULT_OPTIMIZER,
+        model_dir: str | None = None,
+        config: RunConfig | None = None,
+        warm_start_from: str | WarmStartSettings | None = None,
+    ) -> None:
+        faults = [*head_faults(head), *optimizer_faults(optimizer, "Ftrl(learning_rate=0.3)")]
+        check("BaselineEstimator", faults)
+        params = {"optimizer": optimizer}
+        super().__init__(baseline_model, head, params, model_dir, config, warm_start_from)
+
+
+class BaselineRegressor(CannedEstimator):
+    """One number for each dimension of a label: the mean of the labels, whatever the features are.
+
+    Parameters
+    ----------
+    label_dimension : int
+        See `DNNRegressor`.
+    optimizer : Optimizer
+        Trains the bias; Ftrl with learning rate 0.3 by default.
+    model_dir : str, optional
+        See `Estimator`.
+    config : RunConfig, optional
+        How to run; see `Estimator`.
+    warm_start_from : str or WarmStartSettings, optional
+        Where the first values come from; see `Estimator`.
+    weight_column : str, optional
+        The feature that is the weights of the examples; of record files the ``weight`` of the input says it.
+    loss_reduction : Reduction
+        How the losses of a batch become one number.
+
+    Raises
+    ------
+    UsageError
+        All faults in one message.
+
+    Notes
+    -----
+    It has one variable, ``baseline/bias``, ``(label_dimension,)``. Of the features it reads how many examples there
+    are, and the weights of the records. Predictions and metrics are those of `DNNRegressor`.
+    """
+
+    def __init__(
+        self,
+        label_dimension: Annotated[int, Key("Numbers of a label.", ge=1)] = 1,
+        optimizer: Annotated[Optimizer, Key("How the ps applies gradients.")] = DEFAULT_OPTIMIZER,
+        model_dir: str | None = None,
+        config: RunConfig | None = None,
+        warm_start_from: str | WarmStartSettings | None = None,
+        *,
+        weight_column: WeightColumn = None,
+        loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE,
+    ) -> None:
+        faults = [
+            *regressor_faults(label_dimension, weight_column, loss_reduction),
+            *optimizer_faults(optimizer, "Ftrl(learning_rate=0.3)"),
+        ]
+        check("BaselineRegressor", faults)
+        head = RegressionHead(label_dimension, weight_column, loss_reduction)
+        super().__init__(baseline_model, head, {"optimizer": optimizer}, model_dir, config, warm_start_from)

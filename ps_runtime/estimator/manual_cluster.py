@@ -1,0 +1,282 @@
+"""A manually started cluster: a process for each role, and what each of them does."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+from psflow.ps_runtime.checkpoint.files import reading
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.client.shard_client import never_stop
+from psflow.ps_runtime.cluster.chief_process import lead
+from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.cluster.worker_process import JOIN_TIMEOUT_SECS, OwnProgram, join
+from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, ModelDirError, UsageError
+from psflow.ps_runtime.estimator.attempt import Attempt, Trainable
+from psflow.ps_runtime.estimator.model_dir import check_local
+from psflow.ps_runtime.model.export.bundle import ModelWriter
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.roles.event_dispatch import OnEvent, heard
+from psflow.ps_runtime.roles.events import Event, LogMessage, RoleLost
+from psflow.ps_runtime.roles.session_handoff import LentSession
+from psflow.ps_runtime.roles.trainer import train
+from psflow.ps_runtime.signals import sigterm_leaves
+from psflow.ps_runtime.specs.cluster_task import ClusterTask
+from psflow.ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.specs.run_config import SESSION_CREATION_TIMEOUT_SECS, RunConfig, absolute, is_local
+from psflow.ps_runtime.specs.task_facts import ClusterSpec
+from psflow.ps_runtime.specs.tf_config import Source, tf_config_of
+from psflow.ps_runtime.specs.worker_context import check_task
+
+OF_TRAINING = ("max_steps", "non_finite", "each_worker_reads_all")
+OF_EVALUATION = ("name", "steps", "start_delay_secs", "throttle_secs", "non_finite")
+OF_PROCESS = ("model_dir", "cluster")
+"""Settings of a RunConfig that are compared as the cluster, or are those of one process."""
+
+
+def program_facts(
+    params: Mapping[str, Any], config: RunConfig, train_spec: TrainSpec, eval_specs: Sequence[EvalSpec]
+) -> dict[str, str]:
+    """Return the plain settings of a program as texts, by name; of an object that is none only its type.
+
+    The code is not compared: two processes cannot tell whether their functions do the same.
+    """
+    settings = [field.name for field in fields(config) if field.init and field.name not in OF_PROCESS]
+    found = {f"params[{name!r}]": _text(value) for name, value in params.items()}
+    found |= {f"RunConfig.{name}": _text(getattr(config, name)) for name in settings}
+    found |= {f"TrainSpec.{name}": _text(getattr(train_spec, name)) for name in OF_TRAINING}
+    for index, spec in enumerate(eval_specs):
+        found |= {f"eval_spec[{index}].{name}": _text(getattr(spec, name)) for name in OF_EVALUATION}
+    return found
+
+
+def _text(value: Any) -> str:
+    """Return a text that is the same in two processes if the value is: addresses and the order of a set are not."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return repr(value)
+        case list() | tuple():
+            return f"[{', '.join(map(_text, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{key!r}: {_text(one)}' for key, one in value.items())}}}"
+        case _:
+            return f"a {type(value).__qualname__}"
+
+
+OF_CHIEF = (
+    "the model_fn, params, hooks and evaluations of the chief's process are those of the job; of this one only the "
+    "input_fn of the training is called, by a worker"
+)
+SHARED = (
+    "the input_fn, model_fn, params and hooks of the chief's process are those of the job, and those of this one are "
+    "not called. All replicas share that input: let the input_fn return all of the data. If it returns a part by the "
+    "index of its process, only the part of the chief is read; set each_worker_reads_all=True of TrainSpec then, and "
+    "each worker calls its own input_fn"
+)
+
+logger = logging.getLogger(__name__)
+
+
+def run_by_hand(
+    task: ClusterTask,
+    estimator: Trainable,
+    train_spec: TrainSpec,
+    eval_specs: Sequence[EvalSpec],
+    make_attempt: Callable[[], Attempt],
+    writer: ModelWriter | None,
+    on_event: OnEvent | None,
+    lent: LentSession | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Be one process of a job until all of it has ended; return the report of each role where this is the chief.
+
+    Raises
+    ------
+    UsageError
+        If this process is no role, or the cluster or the model_dir is none for a job; else as `lead` and `join` do.
+    ModelDirError
+        If the model_dir is that of a living job.
+    RoleFailedError, StoppedError
+        If the job failed: on the chief, and in other processes.
+    """
+    model_dir = estimator.model_dir
+    role = _checked_role(task, model_dir)
+    drive, check_lent = (train, never_stop) if lent is None else (lent.lend, lent.check)
+
+    def check_both() -> None:
+        check_lent()
+        check_task()
+
+    timeout_secs = _meeting_secs(estimator.config)
+    facts = program_facts(estimator.caller.params, estimator.config, train_spec, eval_specs)
+    if role.role is not Role.CHIEF:
+        own = OwnProgram(facts, train_spec.input_fn if train_spec.each_worker_reads_all else None, drive)
+        logger.warning("%s: %s", role, SHARED if own.input_fn is None else OF_CHIEF)
+        with sigterm_leaves(), heard(_log_own if on_event is None else on_event) as hear:
+            join(task.cluster, role, model_dir, own, hear, timeout_secs, check_both)
+        return {}
+    with reading(model_dir):
+        refusal = JobFile(model_dir).refusal()
+    if refusal is not None:  # before its certificate is replaced
+        raise ModelDirError((refusal,))
+    with (
+        sigterm_leaves(),
+        heard(_log_own if on_event is None else _ignore) as hear_own,
+        lead(task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=hear_own, drive=drive) as led,
+        make_attempt() as attempt,
+        heard(partial(_log_for_all, led.has_joined) if on_event is None else on_event) as hear,
+    ):
+
+        def check() -> None:
+            check_lent()
+            attempt.check()
+
+        job = attempt.job(writer)
+        slots = led.await_processes(timeout_secs, check)
+        with ClusterJob(led.client, job, hear) as run:
+            run.start_at(slots, led.slot_of, check)
+            return run.join(check)
+
+
+def _meeting_secs(config: RunConfig) -> float:
+    """Return how long processes wait for each other; in two hours, the default, nobody would hear of a typo."""
+    secs = config.session_creation_timeout_secs
+    return JOIN_TIMEOUT_SECS if secs == SESSION_CREATION_TIMEOUT_SECS else secs
+
+
+def serve_by_hand(task: ClusterTask, model_dir: str, timeout_secs: float, check: Callable[[], None]) -> None:
+    """Be one process of a job without a program of its own, until the job has ended: a ps needs none. Blocks.
+
+    Raises
+    ------
+    UsageError, WaitTimeoutError, StoppedError
+        As those of `run_by_hand`.
+    """
+    role = _checked_role(task, model_dir)
+    with sigterm_leaves(), heard(_log_own) as hear:
+        join(task.cluster, role, model_dir, OwnProgram(), hear, timeout_secs, check)
+
+
+def _checked_role(task: ClusterTask, model_dir: str) -> RoleId:
+    if task.role is None:
+        raise UsageError(
+            (f"this process is a {task.task_type}, which is no role of a job; start each role of its cluster",)
+        )
+    if not task.cluster.ps:
+        raise UsageError(("the cluster has no ps; add one, or leave the cluster out to train in one process",))
+    if not is_local(model_dir):
+        raise UsageError(
+            (f"model_dir {model_dir}: these processes meet in a directory; choose one on a disk that all hosts share",)
+        )
+    check_local(model_dir)
+    return task.role
+
+
+def _log_own(event: Event) -> None:
+    """Log what a role of this process tells; what it logs is in the log of this process anyway."""
+    if not isinstance(event, LogMessage):
+        Attempt.log_event(event)
+
+
+def _log_for_all(has_joined: Callable[[RoleId], bool], event: Event) -> None:
+    """Log what no role can tell of itself, and warnings of a ps, which are of the roles that it serves.
+
+    The rest is in the log of the process that it came from.
+    """
+    match event:
+        case RoleLost() if has_joined(RoleId.parse(event.role)):
+            logger.warning("%s begins again in its process: %s", event.role, event.reason)
+        case RoleLost():
+            logger.warning("%s is lost: %s; start its process again by the same command", event.role, event.reason)
+        case LogMessage() if RoleId.parse(event.role).role is Role.PS and event.level >= logging.WARNING:
+            logger.warning("%s: %s", event.role, event.message)
+        case _:
+            pass
+
+
+def _ignore(event: Event) -> None:
+    """Leave an event to whoever else takes it."""
+
+
+SOURCE = Source("Server", "job_name", "task_index")
+
+
+class Server:
+    """One process of a cluster, as programs with flags name it: an alternative to TF_CONFIG.
+
+    Parameters
+    ----------
+    cluster : ClusterSpec, or mapping of str to sequence of str
+        Addresses ``host:port`` by type: ``chief``, ``worker``, ``ps``. Without a chief, worker 0 is the chief.
+    job_name : str
+        The type of this process.
+    task_index : int
+        Its index among those of its type, from 0.
+
+    Attributes
+    ----------
+    target : ClusterTask
+        This process, as RunConfig takes it.
+
+    Raises
+    ------
+    ConfigError
+        With every fault, by the name of its field; an ArgumentTypeError if the cluster is of another type.
+
+    Examples
+    --------
+    ::
+
+        server = Server({"ps": ["ada:2222"], "worker": ["bob:2222", "cleo:2222"]}, job_name, task_index)
+        if job_name == "ps":
+            server.join("/shared/mnist")
+        else:
+            config = RunConfig("/shared/mnist", cluster=server.target)
+    """
+
+    def __init__(self, cluster: ClusterSpec | Mapping[str, Sequence[str]], job_name: str, task_index: int) -> None:
+        if not isinstance(cluster, ClusterSpec | Mapping):
+            what = f"a ClusterSpec, or a mapping of types to addresses, got {type(cluster).__name__} {cluster!r}"
+            raise ArgumentTypeError((f"Server: cluster should be {what}",))
+        given = cluster.as_dict() if isinstance(cluster, ClusterSpec) else dict(cluster)
+        addresses = {kind: list(found) if isinstance(found, tuple) else found for kind, found in given.items()}
+        told = tf_config_of({"cluster": addresses, "task": {"type": job_name, "index": task_index}}, SOURCE)
+        if told.task is None:
+            raise ConfigError(("Server: cluster should have addresses, got none",))
+        self.target: ClusterTask = told.task
+
+    def join(self, model_dir: str | os.PathLike[str]) -> None:
+        """Be this role of the job that the chief leads, until that has ended. Blocks.
+
+        model_fn and input are those of the chief's process.
+
+        Parameters
+        ----------
+        model_dir : str or path
+            Of the job.
+
+        Raises
+        ------
+        UsageError
+            If this process is the chief or a client, or cannot listen at its address; or if the cluster has no ps. An
+            ArgumentTypeError if `model_dir` is no path.
+        ConfigError
+            If the chief has another cluster, or another model_dir.
+        WaitTimeoutError
+            If there is no chief within 40 s, whatever ``session_creation_timeout_secs`` the chief has.
+        StoppedError
+            If the job failed, or the chief is gone.
+        """
+        if self.target.facts.is_chief:
+            what = "the chief leads the job and joins nobody; let it call train_and_evaluate, or have a session"
+            raise UsageError((f"Server.join: {what}",))
+        directory = os.fspath(model_dir) if isinstance(model_dir, os.PathLike) else model_dir
+        if not isinstance(directory, str):
+            what = f"a str or path, got {type(model_dir).__name__} {model_dir!r}"
+            raise ArgumentTypeError((f"Server.join: model_dir should be {what}",))
+        if not directory:
+            raise UsageError(("Server.join: model_dir should be that of the chief, got ''",))
+        serve_by_hand(self.target, absolute(directory), JOIN_TIMEOUT_SECS, never_stop)

@@ -1,0 +1,276 @@
+"""Which evaluated models are exported, under which version, and which of them stay.
+
+::
+
+    model_dir/export/<exporter>/<version>/    a servable model, written by a `ModelWriter`
+                                best.json     BestExporter's record of the best one
+
+Versions count 1, 2, ... and are not used twice. An export appears by a rename, whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.model.best import BestRecord, Better, CompareFn, check_compare_fn, is_better, missing
+from psflow.ps_runtime.model.calls.caller import ModelCaller
+from psflow.ps_runtime.model.evaluation import read_values
+from psflow.ps_runtime.model.export.bundle import ExportBundle, ModelWriter, add_version, check_export_arguments
+from psflow.ps_runtime.model.export.directory import ExportDirectory
+from psflow.ps_runtime.model.export.receiver import ServingInputReceiverFn
+from psflow.ps_runtime.redaction import shown_path
+from psflow.ps_runtime.specs.arguments import NAME, NAME_IN_WORDS, ArgumentFaults
+
+_SMALLER_LOSS = Better("loss", "min")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult:
+    """What an exporter did."""
+
+    exporter: str
+    version: int
+    path: str
+    global_step: int
+    is_best: bool
+    metrics: Mapping[str, float]
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluated:
+    """A checkpoint that was evaluated, what writes its export, and the checkpoints beside it."""
+
+    bundle: ExportBundle
+    writer: ModelWriter
+    store: CheckpointStore
+
+
+@dataclass(frozen=True)
+class Exporter(ABC):
+    """Decides after every evaluation whether to export.
+
+    Parameters
+    ----------
+    name : str
+        Unique among the exporters of an EvalSpec; the name of a directory.
+    serving_input_receiver_fn : callable, optional
+        Makes what the model reads of what clients send; see `psflow.placeholder`. Default: clients send what the
+        training input had.
+    assets_extra : mapping of str to path, optional
+        Files that each export carries as ``assets.extra/<name>``; the evaluator reads them.
+    as_text : bool
+        False: an export has no other form.
+
+    Raises
+    ------
+    UsageError
+        If a parameter cannot be; an ArgumentTypeError if it is of another type.
+
+    Notes
+    -----
+    An exporter holds no state: what it must remember lies beside its exports, so a restart forgets nothing.
+    """
+
+    is_final_only: ClassVar[bool] = False
+    """Whether only the final checkpoint is exported; no directory is made for any other."""
+
+    name: str
+    serving_input_receiver_fn: ServingInputReceiverFn | None = None
+    assets_extra: Mapping[str, Any] | None = None
+    as_text: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not re.fullmatch(NAME, self.name):
+            raise UsageError((f"exporter name {self.name!r}: expected {NAME_IN_WORDS}, as it names a directory",))
+        faults = ArgumentFaults(f"exporter {self.name!r}: ")
+        check_export_arguments(faults, self.serving_input_receiver_fn, self.assets_extra, self.as_text)
+        faults.raise_any()
+
+    def export(
+        self, model_dir: str, bundle: ExportBundle, writer: ModelWriter, *, is_the_final_export: bool
+    ) -> ExportResult | None:
+        """Export `bundle`, or decide not to.
+
+        Parameters
+        ----------
+        model_dir : str
+            A local path.
+        bundle : ExportBundle
+            The evaluated checkpoint.
+        writer : ModelWriter
+            Writes the export; it is called only for a checkpoint that is exported.
+        is_the_final_export : bool
+            Whether `bundle` is the final checkpoint of the job.
+
+        Returns
+        -------
+        ExportResult or None
+            None if nothing was exported.
+
+        Raises
+        ------
+        UsageError
+            If `model_dir` is no local path, or `compare_fn` cannot compare the metrics.
+        CheckpointError
+            If ``best.json`` is damaged.
+
+        Notes
+        -----
+        Blocks. Exports under one name from several processes of a host come one after another. After a failure
+        at any point the exports are as they were, or one whole export richer, and the call may be repeated.
+        """
+        files = FileStore(model_dir)
+        if not files.is_local:
+            raise UsageError((f"model_dir {model_dir}: exports are written to local paths only; choose a local one",))
+        if self.is_final_only and not is_the_final_export:
+            return None
+        with ExportDirectory.of_exporter(files, self.name) as directory:
+            return self._export(_Evaluated(bundle, writer, CheckpointStore(model_dir)), directory)
+
+    @abstractmethod
+    def _export(self, evaluated: _Evaluated, directory: ExportDirectory) -> ExportResult | None:
+        """Do what `export` says; `directory` is ours for the duration of the call."""
+
+    def _add(
+        self,
+        directory: ExportDirectory,
+        bundle: ExportBundle,
+        writer: ModelWriter,
+        *,
+        is_best: bool = False,
+        above: int = 0,
+    ) -> ExportResult:
+        served = replace(bundle, serving_input_receiver_fn=self.serving_input_receiver_fn)
+        version = add_version(directory, served, writer, self.assets_extra, above)
+        path = directory.version_path(version)
+        return ExportResult(self.name, version, path, bundle.global_step, is_best, dict(bundle.metrics))
+
+
+@dataclass(frozen=True)
+class FinalExporter(Exporter):
+    """Exports the final checkpoint only."""
+
+    is_final_only: ClassVar[bool] = True
+
+    def _export(self, evaluated: _Evaluated, directory: ExportDirectory) -> ExportResult | None:
+        return self._add(directory, evaluated.bundle, evaluated.writer)
+
+
+@dataclass(frozen=True)
+class LatestExporter(Exporter):
+    """Exports after every evaluation.
+
+    Parameters
+    ----------
+    name, serving_input_receiver_fn, assets_extra, as_text
+        See `Exporter`.
+    exports_to_keep : int or None
+        How many of the newest exports stay; None for all.
+    """
+
+    exports_to_keep: int | None = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_exports_to_keep(self.exports_to_keep)
+
+    def _export(self, evaluated: _Evaluated, directory: ExportDirectory) -> ExportResult | None:
+        result = self._add(directory, evaluated.bundle, evaluated.writer)
+        directory.keep(self.exports_to_keep)
+        return result
+
+
+@dataclass(frozen=True)
+class BestExporter(Exporter):
+    """Exports a model that is better than the best one so far, over all lives of the job.
+
+    Parameters
+    ----------
+    name, serving_input_receiver_fn, assets_extra, as_text
+        See `Exporter`.
+    compare_fn : callable
+        ``compare_fn(best_eval_result, current_eval_result) -> bool``: whether the current metrics are better. It must
+        have exactly these arguments. Default: a strictly smaller ``loss``; see also `better`.
+    exports_to_keep : int or None
+        How many of the newest exports stay, the best among them; None for all.
+
+    Notes
+    -----
+    The first result with finite metrics is the best so far. One whose loss, or another metric that `compare_fn` looks
+    at, is NaN or infinite never becomes the best, whatever `compare_fn` says; if all are so, the evaluator fails at its
+    end. Of equals the older stays.
+    """
+
+    name: str = "best"
+    compare_fn: CompareFn = _SMALLER_LOSS
+    exports_to_keep: int | None = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_compare_fn(self.compare_fn)
+        _check_exports_to_keep(self.exports_to_keep)
+
+    def best(self, model_dir: str) -> BestRecord | None:
+        """Return the record of the best export of `model_dir`; None before the first one."""
+        return BestRecord.read(FileStore(model_dir).path(f"export/{self.name}"))
+
+    def _export(self, evaluated: _Evaluated, directory: ExportDirectory) -> ExportResult | None:
+        bundle, writer = evaluated.bundle, evaluated.writer
+        best = BestRecord.read(directory.path)
+        if not is_better(self.compare_fn, best.metrics if best else None, bundle.metrics):
+            if best is None or os.path.isdir(best.path):
+                return None
+            lost = self._lost(best, bundle, evaluated.store)
+            return None if lost is None else self._export_best(directory, lost, writer, best)
+        if best is not None and (names := missing(self.compare_fn, best.metrics, bundle.metrics)):
+            sentence = "exporter %r: the best so far, of step %d, was evaluated without %s; the best is chosen anew"
+            logger.warning(sentence, self.name, best.step, ", ".join(names))
+        return self._export_best(directory, bundle, writer, best)
+
+    def _lost(self, best: BestRecord, bundle: ExportBundle, store: CheckpointStore) -> ExportBundle | None:
+        """Return the best model, whose export is gone, to be exported again; None if its checkpoint is gone, too."""
+        gone = f"exporter {self.name!r}: the best export, {shown_path(best.path)} of step {best.step}, is gone"
+        if best.step not in store.steps():
+            advice = f"remove best.json in {shown_path(os.path.dirname(best.path))} to choose the best anew"
+            logger.warning("%s, and so is its checkpoint; %s", gone, advice)
+            return None
+        logger.warning("%s; it is exported again from its checkpoint", gone)
+        with CheckpointReader.pinned(store, best.step, f"exporter-{self.name}") as reader:
+            values, saved_at = read_values(reader), reader.manifest.saved_at
+        return ExportBundle.of(
+            ModelCaller(bundle.model_fn, bundle.params, None, bundle.schema),  # as the export will call it
+            values,
+            best.step,
+            bundle.features,
+            bundle.schema,
+            name=bundle.name,
+            metrics=best.metrics,
+            saved_at=saved_at,
+        )
+
+    def _export_best(
+        self, directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, before: BestRecord | None
+    ) -> ExportResult:
+        above = 0 if before is None else before.version
+        result = self._add(directory, bundle, writer, is_best=True, above=above)
+        BestRecord(bundle.global_step, dict(bundle.metrics), result.version, result.path).write(directory.path)
+        directory.keep(self.exports_to_keep)  # only now, when the best is the newest: so the best always stays
+        return result
+
+
+def _check_exports_to_keep(exports_to_keep: int | None) -> None:
+    if exports_to_keep is not None and (type(exports_to_keep) is not int or exports_to_keep < 1):
+        raise UsageError((f"exports_to_keep: expected a whole number >= 1, or None for all; got {exports_to_keep!r}",))

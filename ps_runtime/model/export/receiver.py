@@ -1,0 +1,254 @@
+"""What clients send to an export, and the features that a function makes of it.
+
+A ``serving_input_receiver_fn`` is a function without arguments. What it asks for with `placeholder` are the arrays of a
+request, as what a model_fn asks for with `get_variable` are the variables of a checkpoint. psflow calls it once on
+examples, which tells what clients have to send, and once for each request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
+from psflow.ps_runtime.specs.schema import ArraySpec
+from psflow.ps_runtime.specs.schema_enforcement import enforce_arrays
+
+FEATURE = "feature"
+INPUT = "input"
+"""What the original calls a feature, and an array that clients send, without a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingInputReceiver:
+    """What a serving_input_receiver_fn returns.
+
+    Parameters
+    ----------
+    features : mapping of str to array of shape (rows, ...), or such an array
+        What the model reads, as its training input had it: raw columns, numbers as they are stored. An array without a
+        name is the feature ``feature``; see `TensorServingInputReceiver`.
+    receiver_tensors : mapping of str to array, or array
+        What `placeholder` returned, under the names that clients send it by. One without a name is ``input``.
+    receiver_tensors_alternatives : None
+        There are none: an array that a function computes cannot be sent in its place.
+
+    Raises
+    ------
+    UsageError
+        If something is missing; an ArgumentTypeError if it is of another type.
+    """
+
+    features: Any
+    receiver_tensors: Any
+    receiver_tensors_alternatives: None = None
+
+    def __post_init__(self) -> None:
+        faults = ArgumentFaults("ServingInputReceiver: ")
+        object.__setattr__(self, "features", _named(faults, "features", FEATURE, self.features))
+        _check_receivers(self, faults)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorServingInputReceiver:
+    """As `ServingInputReceiver`, for a model that reads one array without a name."""
+
+    features: Any
+    receiver_tensors: Any
+    receiver_tensors_alternatives: None = None
+
+    def __post_init__(self) -> None:
+        faults = ArgumentFaults("TensorServingInputReceiver: ")
+        if not isinstance(self.features, np.ndarray):
+            faults.add_type("features", "an array", self.features)
+        _check_receivers(self, faults)
+
+
+Receiver = ServingInputReceiver | TensorServingInputReceiver
+ServingInputReceiverFn = Callable[[], Receiver]
+
+
+def placeholder(
+    dtype: DTypeLike, shape: Sequence[int | None], name: str | None = None, *, example: Any = None
+) -> NDArray[Any]:
+    """Return an array of the request, inside a serving_input_receiver_fn.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Of numbers, of booleans, or ``str``.
+    shape : sequence of int or None
+        None first, for any number of rows; then the shape of a row.
+    name : str, optional
+        What errors call it. Clients know it by its name among the ``receiver_tensors``.
+    example : value of one row, optional
+        What the function is tried on, before there is a request; 0 if left out. Text needs one.
+
+    Returns
+    -------
+    array of shape (rows, ...)
+
+    Raises
+    ------
+    UsageError
+        If it is called elsewhere, or an argument cannot be.
+
+    Examples
+    --------
+    >>> def lines():
+    ...     line = placeholder(str, [None], example="0.5;red")
+    ...     x = np.array([text.split(";")[0] for text in line], np.float32)
+    ...     return ServingInputReceiver({"x": x}, {"line": line})
+    """
+    call = _current.get()
+    if call is None:
+        raise UsageError(("placeholder: call it in a serving_input_receiver_fn, which psflow calls for each request",))
+    place = f"placeholder {len(call.asked)}" if name is None else f"placeholder {name!r}"
+    return call.take(_asked(place, dtype, shape), example)
+
+
+@dataclass(frozen=True, slots=True)
+class RawServingInput:
+    """Receives features just as they are; made by `build_raw_serving_input_receiver_fn`."""
+
+    dtypes: Mapping[str, str]
+    shapes: Mapping[str, Sequence[int]]
+
+    def __call__(self) -> ServingInputReceiver:
+        """Return the features that a client has sent."""
+        features = {name: placeholder(dtype, [None, *self.shapes[name]], name) for name, dtype in self.dtypes.items()}
+        return ServingInputReceiver(features, features)
+
+
+def build_raw_serving_input_receiver_fn(
+    features: Mapping[str, Any], default_batch_size: int | None = None
+) -> RawServingInput:
+    """Return a serving_input_receiver_fn to which clients send features just as they are.
+
+    Parameters
+    ----------
+    features : mapping of str to array of shape (rows, ...)
+        Whose names, dtypes and shapes of a row count; their values do not.
+    default_batch_size : None
+        Any number of rows is served.
+
+    Raises
+    ------
+    UsageError
+        If a feature is none of numbers or booleans; an ArgumentTypeError if an argument is of another type.
+    """
+    faults = ArgumentFaults("build_raw_serving_input_receiver_fn: ")
+    if default_batch_size is not None:
+        faults.add("default_batch_size: any number of rows is served; leave it out")
+    arrays = _named(faults, "features", None, features)
+    for name, array in arrays.items():
+        if isinstance(array, np.ndarray) and (array.dtype.kind not in "biuf" or not array.ndim):
+            got = f"{array.dtype}{list(array.shape)}"
+            faults.add(f"features[{name!r}] is {got}: expected numbers or booleans of shape (rows, ...)")
+    faults.raise_any()
+    return RawServingInput(
+        {name: array.dtype.name for name, array in arrays.items()},
+        {name: list(array.shape[1:]) for name, array in arrays.items()},
+    )
+
+
+@dataclass
+class ReceiverCall:
+    """One call of a serving_input_receiver_fn: on `given` arrays in the order of its placeholders, or on examples."""
+
+    given: Sequence[NDArray[Any]] | None = None
+    asked: list[ArraySpec] = field(default_factory=list)
+    arrays: list[NDArray[Any]] = field(default_factory=list)
+    _tokens: list[Token[ReceiverCall | None]] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        """Become the call that `placeholder` speaks to, until the end of the block."""
+        self._tokens.append(_current.set(self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._tokens.pop())
+
+    def take(self, spec: ArraySpec, example: Any) -> NDArray[Any]:
+        """Return the array of the next placeholder."""
+        if self.given is None:
+            array = _example(spec, example)
+        elif len(self.asked) < len(self.given):
+            array = self.given[len(self.asked)]
+        else:
+            raise InputError((f"{spec.name} was not asked for in the first call of its serving_input_receiver_fn",))
+        self.asked.append(spec)
+        self.arrays.append(array)
+        return array
+
+
+_current: ContextVar[ReceiverCall | None] = ContextVar("serving_input", default=None)
+
+
+def _asked(place: str, dtype: DTypeLike, shape: Sequence[int | None]) -> ArraySpec:
+    faults = ArgumentFaults(f"{place}: ")
+    kind = _dtype(dtype)
+    if kind is None:
+        faults.add_type("dtype", "str, or a dtype of numbers or booleans such as np.float32", dtype)
+    is_sequence = isinstance(shape, Sequence) and not isinstance(shape, str)
+    if not is_sequence or not len(shape) or shape[0] is not None or any(type(size) is not int for size in shape[1:]):
+        faults.add_type("shape", "None, for any number of rows, and the whole numbers of the shape of a row", shape)
+    faults.raise_any()
+    assert kind is not None, "a dtype that is none is a fault"
+    return ArraySpec(place, "str" if kind.kind == "U" else kind.name, tuple(size for size in shape if size is not None))
+
+
+def _dtype(given: Any) -> np.dtype[Any] | None:
+    """Return the dtype that is meant, None if it is none that a request has."""
+    if given is None:  # which numpy takes for float64
+        return None
+    try:
+        dtype = np.dtype(given)
+    except (TypeError, ValueError, SyntaxError):
+        return None
+    return dtype if dtype.kind in "biufU" else None
+
+
+def _example(spec: ArraySpec, example: Any) -> NDArray[Any]:
+    """Return one row to try a function on."""
+    if example is None and spec.dtype == "str":
+        raise UsageError((f"{spec.name}: text has no obvious example; give one, such as example='0.5;red'",))
+    row = np.zeros(spec.shape, spec.dtype) if example is None else np.asarray(example)
+    if row.shape != spec.shape or (row.dtype.kind == "U") != (spec.dtype == "str"):
+        expected = f"{spec.dtype}{list(spec.shape)}"
+        raise UsageError((f"{spec.name}: the example is {row.dtype.name}{list(row.shape)}, expected {expected}",))
+    [array] = enforce_arrays({spec.name: row[np.newaxis]}, (spec,), "the example")
+    return array
+
+
+def _named(faults: ArgumentFaults, name: str, single: str | None, given: Any) -> dict[str, Any]:
+    """Return arrays by name; one without a name is called `single`, where that is not None."""
+    if not isinstance(given, Mapping) and (single is None or given is None):
+        faults.add_type(name, "a mapping of str to array", given)
+        return {}
+    named: dict[Any, Any] = dict(given) if isinstance(given, Mapping) else {single: given}
+    if not named:
+        faults.add(f"{name} is empty: expected at least one array")
+    for key, array in named.items():
+        if not isinstance(key, str):
+            faults.add_type(f"a name of {name}", "a str", key)
+        if not isinstance(array, np.ndarray):
+            faults.add_type(f"{name}[{key!r}]", "an array", array)
+    return named
+
+
+def _check_receivers(receiver: Receiver, faults: ArgumentFaults) -> None:
+    named = _named(faults, "receiver_tensors", INPUT, receiver.receiver_tensors)
+    if receiver.receiver_tensors_alternatives is not None:
+        faults.add(
+            "receiver_tensors_alternatives: what a function computes cannot be sent in its place; export the model "
+            "once more, with a function that receives it"
+        )
+    faults.raise_any()
+    object.__setattr__(receiver, "receiver_tensors", named)

@@ -1,0 +1,1 @@
+"""Hooks: what the user runs around each step."""

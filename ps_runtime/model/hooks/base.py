@@ -1,0 +1,305 @@
+"""Hooks: user code around each run of a session, which is a step of training, or a batch of an evaluation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
+
+
+class CheckpointSaverListener:
+    """Told before and after each checkpoint, in the chief's saver thread: training goes on meanwhile.
+
+    `session` has ``global_step`` and ``run(fetches)``, which returns the ``global_step`` and, once they are saved, the
+    variables of the checkpoint.
+    """
+
+    def begin(self) -> None:
+        """Before training."""
+
+    def before_save(self, session: Any, global_step: int) -> None:
+        """Before the checkpoint of `global_step` is written."""
+
+    def after_save(self, session: Any, global_step: int) -> bool | None:
+        """After the checkpoint of `global_step` is committed; return True to end training."""
+
+    def end(self, session: Any, global_step: int) -> None:
+        """After the final checkpoint, unless training failed."""
+
+
+def check_period(**periods: float | None) -> None:
+    """Refuse periods of which not exactly one is given, or that are not greater than 0.
+
+    Raises
+    ------
+    UsageError
+        With the names and what was given; an ArgumentTypeError if steps are no whole number, or seconds no number.
+    """
+    given = {name: value for name, value in periods.items() if value is not None}
+    if len(given) != 1:
+        raise UsageError((f"give exactly one of {' and '.join(periods)}, got {list(given) or 'none'}",))
+    faults = ArgumentFaults()
+    for name, value in given.items():
+        if name.endswith("_secs"):
+            faults.number(name, value, above_zero=True)
+        else:
+            faults.steps(name, value)
+    faults.raise_any()
+
+
+class SecondOrStepTimer:
+    """Says whether it is time again: at the first step, then whenever the period has passed.
+
+    Parameters
+    ----------
+    every_secs : float, optional
+        The period in seconds; or
+    every_steps : int, optional
+        in steps. Exactly one of them.
+
+    Examples
+    --------
+    >>> timer = SecondOrStepTimer(every_steps=10)
+    >>> timer.should_trigger_for_step(3), timer.update_last_triggered_step(3)
+    (True, (None, None))
+    >>> timer.should_trigger_for_step(12), timer.should_trigger_for_step(13)
+    (False, True)
+    """
+
+    def __init__(self, every_secs: float | None = None, every_steps: int | None = None) -> None:
+        check_period(every_secs=every_secs, every_steps=every_steps)
+        self._every_secs = every_secs
+        self._every_steps = every_steps
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget when it was last time."""
+        self._last_step: int | None = None
+        self._last_time = 0.0
+
+    def should_trigger_for_step(self, step: int) -> bool:
+        """Return whether it is time at `step`; never twice for one step."""
+        if self._last_step is None:
+            return True
+        if step == self._last_step:
+            return False
+        if self._every_secs is not None:
+            return time.monotonic() >= self._last_time + self._every_secs
+        assert self._every_steps is not None
+        return step >= self._last_step + self._every_steps
+
+    def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
+        """Note that it was time at `step`; return the seconds and steps since the last time, None at the first."""
+        now = time.monotonic()
+        last_step, last_time = self._last_step, self._last_time
+        self._last_step, self._last_time = step, now
+        return (None, None) if last_step is None else (now - last_time, step - last_step)
+
+    def last_triggered_step(self) -> int | None:
+        """Return the step at which it was last time; None if it never was."""
+        return self._last_step
+
+
+MAX_NAMED = 20
+"""Of the names that a step has, where none is near the one that was asked for."""
+Fetches = str | list[Any] | tuple[Any, ...] | Mapping[str, Any] | None
+"""A name, or a list, tuple or mapping of Fetches; None: nothing."""
+
+
+class Coordinator:
+    """Asks a session to end."""
+
+    def __init__(self) -> None:
+        self.stop_reason: str | None = None
+        self.ends_training = False
+        """Whether all replicas of the job are to end, not only this one."""
+
+    def request_stop(self, reason: str = "a hook asked to stop") -> None:
+        """End this session after the run under way; the first reason stays.
+
+        The end of the chief's session is the end of training. A worker leaves alone, and the others train on.
+        """
+        if self.stop_reason is None:
+            self.stop_reason = reason
+
+    def end_training(self, reason: str) -> None:
+        """End training, of all replicas, after the step under way; the first reason stays."""
+        self.request_stop(reason)
+        self.ends_training = True
+
+    def should_stop(self) -> bool:
+        """Whether an end was asked for."""
+        return self.stop_reason is not None
+
+
+class SessionRunArgs(NamedTuple):
+    """What a hook wants to see of a run.
+
+    Parameters
+    ----------
+    fetches : str, or sequence or mapping of them, or None
+        ``loss``, ``global_step``, keys of predictions, metrics or summaries, names of variables; not of tables.
+    """
+
+    fetches: Fetches = ()
+
+
+class SessionRunValues(NamedTuple):
+    """What a hook sees of a run: `results` has the structure of its fetches."""
+
+    results: Any
+
+
+@dataclass(frozen=True)
+class SessionRunContext:
+    """The run that is about to begin, or has just ended.
+
+    Parameters
+    ----------
+    original_args : SessionRunArgs
+        What the loop itself fetches, whatever hooks do.
+    session : object
+        Has ``global_step`` and ``run(fetches)``, which returns values of the last run, or variables.
+    """
+
+    original_args: SessionRunArgs
+    session: Any
+    coordinator: Coordinator = field(default_factory=Coordinator, repr=False)
+
+    def request_stop(self) -> None:
+        """End this session after this run, as `Coordinator.request_stop` does."""
+        self.coordinator.request_stop()
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether some hook asked to stop."""
+        return self.coordinator.should_stop()
+
+
+class SessionRunHook:
+    """User code around each run of a session; override what you need.
+
+    The calls: ``begin``, ``after_create_session``, then ``before_run`` and ``after_run`` around each run, then
+    ``end``, which is not called after an exception.
+    """
+
+    def begin(self) -> None:
+        """Before the session is made."""
+
+    def after_create_session(self, session: Any, coord: Coordinator) -> None:
+        """After the variables have their values."""
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        """Before a run; return what to fetch of it."""
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """After a run; the push of a training step is committed by then."""
+
+    def end(self, session: Any) -> None:
+        """After the last run."""
+
+
+def as_hooks(what: str, given: Iterable[SessionRunHook] | None) -> tuple[SessionRunHook, ...]:
+    """Return `given` as a tuple; None is none.
+
+    Raises
+    ------
+    UsageError
+        If something among `given` is no SessionRunHook, all faults in one message.
+    """
+    faults = ArgumentFaults()
+    hooks = faults.items(what, given, SessionRunHook, "SessionRunHook")
+    faults.raise_any()
+    return hooks
+
+
+class HookCalls:
+    """Calls the hooks of one session, each time in their order."""
+
+    def __init__(self, hooks: Sequence[SessionRunHook], session: Any, tables: Collection[str] = ()) -> None:
+        self.coordinator = Coordinator()
+        self._hooks = hooks
+        self._context = SessionRunContext(SessionRunArgs(), session, self.coordinator)
+        self._tables = tables
+        self._wanted: list[SessionRunArgs | None] = []
+
+    def begin(self) -> None:
+        """Before the session is made."""
+        for hook in self._hooks:
+            hook.begin()
+
+    def after_create_session(self) -> None:
+        """After the variables have their values."""
+        for hook in self._hooks:
+            hook.after_create_session(self._context.session, self.coordinator)
+
+    def before_run(self, original_args: SessionRunArgs) -> None:
+        """Before a run, in which the loop itself fetches `original_args`: ask each hook what it wants to see."""
+        if original_args is not self._context.original_args:
+            self._context = replace(self._context, original_args=original_args)
+        self._wanted = [hook.before_run(self._context) for hook in self._hooks]
+
+    def after_run(self, values: Mapping[str, Any]) -> None:
+        """After a run: show each hook what it asked for.
+
+        Raises
+        ------
+        UsageError
+            If a hook fetches what is not among `values`, or its ``before_run`` returned something else.
+        """
+        for hook, args in zip(self._hooks, self._wanted, strict=True):
+            if args is None:
+                hook.after_run(self._context, SessionRunValues(None))
+            elif isinstance(args, SessionRunArgs):
+                who = f"the hook {type(hook).__name__}"
+                hook.after_run(self._context, SessionRunValues(pick(args.fetches, values, self._tables, who)))
+            else:
+                raise UsageError(
+                    (
+                        f"before_run of {type(hook).__name__} must return SessionRunArgs or None, got {args!r}; "
+                        "write SessionRunArgs(fetches)",
+                    )
+                )
+
+    def end(self) -> None:
+        """After the last run, unless something was raised."""
+        for hook in self._hooks:
+            hook.end(self._context.session)
+
+
+def pick(fetches: Fetches, values: Mapping[str, Any], tables: Collection[str] = (), who: str = "session.run") -> Any:
+    """Return the fetched `values` in the structure of `fetches`.
+
+    Raises
+    ------
+    UsageError
+        If a name is unknown, or that of a table, or no name.
+    """
+    if isinstance(fetches, str):
+        try:
+            return values[fetches]
+        except KeyError:
+            raise UsageError((_unknown(fetches, values, tables, who),)) from None
+    if isinstance(fetches, list | tuple):
+        picked = [pick(name, values, tables, who) for name in fetches]
+        return type(fetches)(*picked) if hasattr(fetches, "_fields") else type(fetches)(picked)
+    if fetches is None:
+        return None
+    if isinstance(fetches, Mapping):
+        return {key: pick(name, values, tables, who) for key, name in fetches.items()}
+    raise UsageError((f"{who} fetches {fetches!r}; expected a name, or a list or dict of names, such as 'loss'",))
+
+
+def _unknown(name: str, values: Iterable[str], tables: Collection[str], who: str) -> str:
+    known = sorted(set(values))
+    hint = did_you_mean(name, known)
+    if near := [table for table in tables if did_you_mean(name, [table])]:
+        hint += (
+            f"; {near[0]!r} is a table: let model_fn return the rows that it looks up as predictions, and fetch these"
+        )
+    hint = hint or f"; it has {', '.join(known[:MAX_NAMED])}{', ...' if known[MAX_NAMED:] else ''}"
+    return f"{who} fetches {name!r}, which this step does not have{hint}"

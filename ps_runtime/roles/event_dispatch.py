@@ -1,0 +1,82 @@
+"""Callbacks that hear of the events of roles: they hold nobody up, and what they log becomes no event."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+
+from psflow.ps_runtime.roles.events import Event
+
+OnEvent = Callable[[Event], object]
+
+HEAR_SECS = 30.0
+"""For `on_event` to take what is left, once the job has ended."""
+
+logger = logging.getLogger(__name__)
+
+
+class _Thread(threading.local):
+    """Whether this thread is in a block of `not_told`."""
+
+    is_quiet = False
+
+
+_thread = _Thread()
+
+
+def is_told() -> bool:
+    """Return whether the owner of the job hears of what this thread logs in a role."""
+    return not _thread.is_quiet
+
+
+@contextmanager
+def not_told() -> Iterator[None]:
+    """Do not tell, for a block, what this thread logs.
+
+    It hears of an event, and would hear of that, too, and so on; or it has the lock in which events are sent.
+    """
+    before, _thread.is_quiet = _thread.is_quiet, True
+    try:
+        yield
+    finally:
+        _thread.is_quiet = before
+
+
+@contextmanager
+def heard(on_event: OnEvent) -> Iterator[Callable[[Event], None]]:
+    """Give what takes events, for a block, and has `on_event` called with them, one after the other, by a thread.
+
+    That may wait, log, or raise: no role, and no event loop of Dask, waits for it or fails of it. The first exception
+    is logged. At the end of the block it has half a minute for what is left.
+    """
+    events: SimpleQueue[Event | None] = SimpleQueue()
+    hearing = threading.Thread(target=_hear, args=[events, on_event], name="psflow-on-event", daemon=True)
+    hearing.start()
+    try:
+        yield events.put
+    finally:
+        events.put(None)
+        hearing.join(HEAR_SECS)
+        if hearing.is_alive():
+            logger.warning(
+                "on_event did not take the last events within %g s after the end of the job: about %d are lost",
+                HEAR_SECS,
+                events.qsize(),
+            )
+
+
+def _hear(events: SimpleQueue[Event | None], on_event: OnEvent) -> None:
+    num_failed = 0
+    with not_told():
+        while (event := events.get()) is not None:
+            try:
+                on_event(event)
+            except BaseException:  # also sys.exit, by which a thread ends without a word: the job goes on
+                num_failed += 1
+                if num_failed == 1:
+                    logger.exception("on_event failed with %s; the job goes on, and further errors are counted", event)
+        if num_failed > 1:
+            logger.error("on_event failed with %d events", num_failed)

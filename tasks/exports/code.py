@@ -1,0 +1,290 @@
+"""The code that an export needs: the files of a model_fn, what they import, and the libraries behind them."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import inspect
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from types import MethodType
+from typing import Any
+
+from psflow import ps_runtime
+from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.optimizers import Optimizer
+from psflow.ps_runtime.shipping.own_modules import is_installed
+from psflow.ps_runtime.shipping.travelling_modules import module_of
+
+ENGINE = "psflow"
+ENGINE_ROOT = Path(ps_runtime.__file__).parents[2]
+ENTRY_POINTS = (
+    "psflow.ps_runtime.errors",
+    "psflow.ps_runtime.model.calls.caller",
+    "psflow.ps_runtime.model.export.outputs",
+    "psflow.ps_runtime.model.export.serving_input",
+    "psflow.ps_runtime.model.export.serving_input",
+    "psflow.ps_runtime.model.spec",
+    "psflow.ps_runtime.model.calls.values",
+    "psflow.ps_runtime.specs.schema",
+    "psflow.ps_runtime.specs.variables",
+    "psflow.ps_runtime.tables.table",
+)
+"""What the script of an export imports."""
+
+_distributions: dict[str, str] = {}
+"""Of libraries, as `_find_distributions` has found them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFnSource:
+    """Where a model_fn is: ``module:qualname``, in the file `path` below the import root `root`."""
+
+    module: str
+    qualname: str
+    path: Path
+    root: Path
+
+
+def source_of(model_fn: Callable[..., Any], what: str = "model_fn") -> ModelFnSource:
+    """Find the file of a model_fn, or of another function, which errors call `what`.
+
+    Raises
+    ------
+    ModelFnError
+        If there is none (it was typed into an interpreter or a notebook), if it is not at the top level of its
+        module or of a class there, or if it is bound to an instance and no model_fn.
+    """
+    function = inspect.unwrap(getattr(model_fn, "__func__", model_fn))
+    name = getattr(model_fn, "__qualname__", repr(model_fn))
+    if not inspect.isfunction(function):
+        kind = type(model_fn).__name__
+        raise ModelFnError((f"{what} {name} is a {kind}: expected a function or a method, for the export",))
+    path, module = Path(function.__code__.co_filename), model_fn.__module__
+    if inspect.ismethod(model_fn):
+        owner = _owner(model_fn, what)
+        name, module = f"{owner.__qualname__}.{model_fn.__name__}", owner.__module__
+        path = Path(getattr(module_of(owner), "__file__", None) or path)  # the method may be inherited
+    if "<" in name:
+        raise ModelFnError((f"{what} {name} cannot be exported: move it to the top level of its module",))
+    if path.is_absolute() and path.suffix == ".py" and not path.is_file():
+        raise ModelFnError(
+            (
+                f"{what} {name} comes from {path}, which does not exist on {socket.gethostname()}; an export copies "
+                "it: have it at the same path there, or install it as a package; move code of a notebook to a module",
+            )
+        )
+    if not path.is_file():
+        raise ModelFnError(
+            (
+                f"{what} {name} has no file (it comes from {path}), so it cannot be exported: move it to a module, "
+                "such as model.py, and import it from there",
+            )
+        )
+    importable, root = _module_of(path.absolute(), module)
+    return ModelFnSource(importable, name, path.absolute(), root)
+
+
+def _owner(method: MethodType, what: str) -> type:
+    """Return the class that a method is looked up in; of an instance an export has the class alone."""
+    owner = method.__self__
+    if inspect.isclass(owner):
+        return owner
+    if what != "model_fn":
+        raise ModelFnError(
+            (
+                f"{what} {method.__qualname__} is bound to a {type(owner).__qualname__}, which an export cannot hold; "
+                "use a function, or functools.partial with numbers by name",
+            )
+        )
+    return type(owner)
+
+
+def module_of_optimizer(rule: Optimizer) -> str:
+    """Return the name under which the module of an optimizer can be imported.
+
+    Raises
+    ------
+    ModelFnError
+        If it has no file, or is not at the top level of it.
+    """
+    kind = type(rule)
+    file = getattr(module_of(kind), "__file__", None)  # that of the class: update may be inherited
+    path = Path(file or "").absolute()
+    if not path.is_file() or "." in kind.__qualname__:
+        raise ModelFnError(
+            (
+                f"the optimizer {kind.__qualname__} cannot be exported: move it to the top level of a module, such as "
+                "my_optimizer.py, and import it from there",
+            )
+        )
+    return _module_of(path, kind.__module__)[0]
+
+
+def _module_of(path: Path, name: str) -> tuple[str, Path]:
+    """Return the name under which a file can be imported, and the folder from which."""
+    if name in ("__main__", "__mp_main__"):
+        spec = getattr(sys.modules.get(name), "__spec__", None)
+        name = path.stem if spec is None or spec.origin != str(path) else spec.name
+    parts = name.split(".")
+    if path.name == "__init__.py":
+        parts.append("__init__")
+    below = Path(*parts).with_suffix(".py")
+    if path.parts[-len(parts) :] == below.parts:
+        return name, path.parents[len(parts) - 1]
+    return path.stem, path.parent
+
+
+@dataclass
+class RequiredCode:
+    """The files that a model_fn needs, by their paths below the import root, and the libraries that these import.
+
+    Without the engine they are the user's alone, which are found in a hundredth of the time.
+
+    Followed are imports of psflow's engine, and of the user's own code: what lies beside or below the file of model_fn,
+    or on Python's path outside of the installed libraries. Blocks for type checkers or ``__main__`` do not count.
+
+    Raises
+    ------
+    ModelFnError
+        If a file of the user imports all names of psflow.
+    """
+
+    source: ModelFnSource
+    modules: tuple[str, ...] = ()
+    has_engine: bool = True
+    files: dict[Path, Path] = field(default_factory=dict, init=False)
+    libraries: set[str] = field(default_factory=set, init=False)
+    _followed: set[str] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        for name in (*(ENTRY_POINTS if self.has_engine else ()), self.source.module, *self.modules):
+            self._add(name)
+
+    def requirements(self) -> list[str]:
+        """Return the distributions of the libraries with their versions, such as ``scipy==1.17.1``."""
+        _find_distributions(self.libraries)
+        names = {_distributions[library] for library in self.libraries if library in _distributions}
+        return sorted(f"{name}=={metadata.version(name)}" for name in names)
+
+    def _add(self, name: str) -> None:
+        """Add a module with the packages around it, and what they import."""
+        if name in self._followed:
+            return
+        self._followed.add(name)
+        top = name.partition(".")[0]
+        if top in sys.stdlib_module_names or (top == ENGINE and not self.has_engine):
+            return
+        root = self._root_of(top)
+        if root is None:
+            self.libraries.add(top)
+            return
+        parts = name.split(".")
+        for length in range(1, len(parts) + 1):
+            path = _file_of(root, parts[:length])
+            if path is None or path.relative_to(root) in self.files:
+                continue
+            self.files[path.relative_to(root)] = path
+            stub = path.with_suffix(".pyi")
+            if top == ENGINE and stub.is_file():
+                self.files[stub.relative_to(root)] = stub
+            package = parts[:length] if path.name == "__init__.py" else parts[: length - 1]
+            around = ".".join(package)
+            is_ours = top == ENGINE
+            found = _engine_imports(path, around, path.stat().st_mtime_ns) if is_ours else _imports(path, around)
+            for imported in found:
+                self._add(imported)
+
+    def _root_of(self, top: str) -> Path | None:
+        """Return the folder that holds the module or package `top`, or None if it belongs to an installed library."""
+        if top == ENGINE:
+            return ENGINE_ROOT
+        own = self.source.root
+        is_library = is_installed(own)
+        if (own / top).is_dir() or (own / f"{top}.py").is_file():
+            return None if is_library and top != self.source.module.partition(".")[0] else own
+        spec = importlib.util.find_spec(top)
+        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+            return None
+        origin = Path(spec.origin)
+        if is_installed(origin):
+            return None
+        return origin.parents[1] if origin.name == "__init__.py" else origin.parent
+
+
+def _file_of(root: Path, parts: list[str]) -> Path | None:
+    package = root.joinpath(*parts, "__init__.py")
+    module = root.joinpath(*parts).with_suffix(".py")
+    return next((path for path in (package, module) if path.is_file()), None)
+
+
+def _find_distributions(libraries: set[str]) -> None:
+    """Note the distribution of each library; for new ones only, as all that is installed is searched for it."""
+    if not libraries <= _distributions.keys():
+        _distributions.update((library, names[0]) for library, names in metadata.packages_distributions().items())
+
+
+@functools.cache
+def _engine_imports(path: Path, package: str, changed_at_ns: int) -> frozenset[str]:
+    """Return the modules that a file of psflow imports at once, as of a time: psflow may be upgraded under a worker."""
+    return frozenset(_imports(path, package, into_functions=False))
+
+
+def _imports(path: Path, package: str, *, into_functions: bool = True) -> set[str]:
+    """Return the modules that a file may import; those that it imports at once, or in its functions, too."""
+    tree = ast.parse(path.read_bytes(), str(path))
+    found: set[str] = set()
+    engine_names = set()
+    for node in _statements(tree, into_functions=into_functions):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+            engine_names |= {a.asname or a.name for a in node.names if a.name == ENGINE}
+        elif isinstance(node, ast.ImportFrom):
+            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            if base == ENGINE and node.names[0].name == "*":
+                raise ModelFnError((_star_fault(path, node.lineno, tree),))
+            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
+    found |= {
+        f"{ENGINE}.{node.attr}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in engine_names
+    }
+    return found | {_home_of(name) for name in found if name.startswith(f"{ENGINE}.")}
+
+
+def _star_fault(path: Path, line: int, tree: ast.AST) -> str:
+    """Say what is wrong with an import of all names of psflow, and which of them the file uses."""
+    read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    used = sorted(read & set(importlib.import_module(ENGINE).__all__))
+    what = f"{path}, line {line}: from {ENGINE} import * would take all of training into the export"
+    return f"{what}; import what the file uses" + (f": from {ENGINE} import {', '.join(used)}" if used else "")
+
+
+def _statements(node: ast.AST, *, into_functions: bool) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and _is_guard(child.test):
+            continue
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and not into_functions:
+            continue
+        yield child
+        yield from _statements(child, into_functions=into_functions)
+
+
+def _is_guard(test: ast.expr) -> bool:
+    text = ast.unparse(test)
+    return text.endswith("TYPE_CHECKING") or text.startswith("__name__ ==")
+
+
+def _home_of(name: str) -> str:
+    """Return the module of psflow that defines `name`, for names that its package hands out on demand."""
+    package, _, attribute = name.rpartition(".")
+    if package != ENGINE:
+        return package
+    value = getattr(importlib.import_module(ENGINE), attribute, None)
+    home = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
+    return home if isinstance(home, str) and home.startswith(ENGINE) else ENGINE

@@ -1,1 +1,0 @@
-"""Starting and stopping the servers of ``psflow up`` and ``psflow down``."""

@@ -1,1 +1,0 @@
-"""Plots as images: learning curves, and what an exported classifier says of a data set."""

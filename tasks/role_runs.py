@@ -1,0 +1,226 @@
+"""The roles of a job as Prefect task runs, with what each of them logs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+from prefect import Task, get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.exceptions import CancelledRun
+from prefect.runtime import task_run
+from prefect.states import Cancelled
+
+from psflow.ps_runtime.cluster.failures import trace_in_role
+from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.errors import PsflowError, RoleFailedError, RoleLostError, StoppedError, TransportError
+from psflow.ps_runtime.roles.event_dispatch import not_told
+from psflow.ps_runtime.roles.events import LogMessage
+from psflow.ps_runtime.specs.roles import RoleId
+
+LoggerLike = logging.Logger | logging.LoggerAdapter[logging.Logger]
+
+MAX_FILE_BYTES = 10 << 20
+FILES_TO_KEEP = 3
+"""Older ones, beside the one that is written."""
+MAX_EARLY = 1000
+"""Records of a role that are kept until its task run takes them."""
+
+_log = logging.getLogger(__name__)
+
+
+def leave_traces_out() -> None:
+    """Keep Prefect from logging tracebacks of errors that say all there is to say, some of them thrice. Idempotent.
+
+    Nor is it an error of the flow run, or of each task run, if it was cancelled or skipped: its state says so.
+    """
+    for name in ("prefect.flow_runs", "prefect.task_runs", "prefect.engine"):
+        logging.getLogger(name).addFilter(_without_trace)  # which takes a filter once, however often it is given
+    logging.getLogger("prefect.task_runs").addFilter(_is_no_cancellation)
+
+
+def _without_trace(record: logging.LogRecord) -> bool:
+    if record.exc_info and isinstance(record.exc_info[1], CancelledRun):
+        return False
+    if record.exc_info and isinstance(record.exc_info[1], PsflowError | None):
+        record.exc_info = record.exc_text = None
+    return True
+
+
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("Finished in state Cancelled(")
+
+
+class RoleLogs:
+    """Takes what the roles of one attempt log.
+
+    Notes
+    -----
+    Thread-safe; `handle` writes to a local file, and does not wait for Prefect. A file that cannot be written is
+    reported once, and the job goes on.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.RLock()
+        self._loggers: dict[str, LoggerLike] = {}
+        self._early: dict[str, deque[LogMessage]] = {}
+        self._has_told_failure = False
+        self._file = self._open()
+
+    def handle(self, event: LogMessage) -> None:
+        """Take what a role has logged."""
+        with self._lock:
+            logger = self._loggers.get(event.role)
+            if logger is None:
+                self._early.setdefault(event.role, deque(maxlen=MAX_EARLY)).append(event)
+            else:
+                _pass_on(logger, event)
+            if self._file is not None:  # after the logger: what it says of a full disk is not the cause of anything
+                self._file.handle(_record(event))
+
+    @contextmanager
+    def to(self, role: str, logger: LoggerLike) -> Iterator[None]:
+        """Hand on to `logger`, for the time of the block, what `role` logs and has logged so far."""
+        with self._lock:
+            for event in self._early.pop(role, ()):
+                _pass_on(logger, event)
+            self._loggers[role] = logger
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._loggers[role]
+
+    def tell_failure(self, failure: RoleFailedError) -> None:
+        """Log why the job fails, with the traceback, as a record of the role that caused it; the first time only.
+
+        When this returns, the failure is in the log, whoever put it there.
+        """
+        with self._lock:
+            if not self._has_told_failure:
+                self._has_told_failure = True
+                text = "\n".join(part for part in (str(failure), trace_in_role(failure)) if part)
+                self.handle(LogMessage(logging.ERROR, "psflow", text, role=failure.role))
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        with self._lock:
+            if self._file is not None:
+                with suppress(OSError):  # a full disk: it writes what it had kept
+                    self._file.close()
+                self._file = None
+
+    def _open(self) -> RotatingFileHandler | None:
+        try:
+            self._path.parent.mkdir(exist_ok=True)  # in a model_dir, which its owner has made
+            file = _File(self._path, maxBytes=MAX_FILE_BYTES, backupCount=FILES_TO_KEEP, encoding="utf-8", delay=True)
+        except OSError as error:
+            _log.warning("cannot write the logs of roles to %s: %s", self._path, error)
+            return None
+        formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(role)s %(levelname)s %(name)s: %(message)s")
+        formatter.converter = time.gmtime
+        formatter.datefmt = "%Y-%m-%dT%H:%M:%S"
+        file.setFormatter(formatter)
+        return file
+
+
+class _File(RotatingFileHandler):
+    """Says once that it cannot write."""
+
+    has_failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name that logging gives it
+        if not self.has_failed:
+            self.has_failed = True
+            _log.warning("cannot write the logs of roles to %s: %s", self.baseFilename, sys.exc_info()[1])
+
+
+def _record(event: LogMessage) -> logging.LogRecord:
+    facts = {
+        "created": event.time,
+        "msecs": event.time % 1 * 1000,
+        "levelno": event.level,
+        "levelname": logging.getLevelName(event.level),
+    }
+    return logging.makeLogRecord(
+        facts | {"name": event.logger, "msg": "%s", "args": (event.message,), "role": event.role}
+    )
+
+
+def _pass_on(logger: LoggerLike, event: LogMessage) -> None:
+    with not_told():
+        logger.log(event.level, "%s: %s", event.logger, event.message)
+
+
+SLICE_SECS = 0.5
+LAST_SECS = 1.0
+"""For a role that is to end, and of which nothing is known yet."""
+MAX_RETRIES = 1000
+"""More than a role has lives: the job says when it gives up."""
+
+
+def _begins_again(role_task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
+    """Return whether the task run failed of a life that was lost, so that the next one is a retry of it."""
+    return isinstance(state.data, RoleLostError)
+
+
+@task(
+    name="role",
+    task_run_name="{role}",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+    log_prints=False,
+    retries=MAX_RETRIES,
+    retry_condition_fn=_begins_again,
+)
+def run_role(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLogs) -> dict[str, Any] | State[Any]:
+    """Wait in slices until `role` has ended; return its report. Meanwhile what it logs is the log of this task run.
+
+    A life of a role that is lost fails this task run, and the next life is a retry of it.
+
+    Raises
+    ------
+    RoleFailedError
+        If it failed; why the job fails is logged once, by the role that caused it, before any role ends so.
+    """
+    with logs.to(str(role), get_run_logger()):
+        return _end_of(role, job, stop, logs)
+
+
+def _end_of(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLogs) -> dict[str, Any] | State[Any]:
+    is_last, num_lost = False, max(0, task_run.run_count - 1)  # 0 outside of a task run
+    while not is_last:
+        is_last = stop.is_set()  # then it is asked for once more: it may have ended before
+        try:
+            report = job.wait(role, LAST_SECS if is_last else SLICE_SECS, num_lost)
+        except StoppedError as error:
+            return Cancelled(message=str(error))
+        except RoleLostError as loss:
+            if loss is not job.error(role):
+                raise  # a new life may follow
+            return _failed(role, loss, job.root_cause(), logs)
+        except Exception as error:  # whatever it failed with
+            return _failed(role, error, job.root_cause(), logs)
+        if report is not None:
+            return report
+    return Cancelled(message=f"{role} did not end in time")
+
+
+def _failed(role: RoleId, error: Exception, cause: RoleFailedError, logs: RoleLogs) -> State[Any]:
+    """Raise how a role has failed, or return how it was ended because of another."""
+    if isinstance(error, TransportError) and isinstance(cause.__cause__, StoppedError):
+        return Cancelled(message=str(error))  # all roles were ended, and this one noticed by its peers
+    logs.tell_failure(cause)
+    if isinstance(error, TransportError) and cause.role != str(role):
+        return Cancelled(message=f"{role} ended because {cause}")
+    raise RoleFailedError(str(role), cause.error if cause.role == str(role) else repr(error))

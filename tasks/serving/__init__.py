@@ -1,1 +1,0 @@
-"""What runs where a model is served: files that are copied into an export."""
