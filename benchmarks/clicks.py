@@ -28,7 +28,7 @@ __all__ = ["CASES", "CLAIM", "Measured", "Shape", "TreeWatch", "examples_per_sec
 CLAIM = """\
 DNNLinearCombinedClassifier on a log of clicks in CSV, a pass over its records in batches of 1024: two keys of 1,000,000
 and 100,000 hashed ids with vectors of 8, their cross hashed into 10,000,000 ids, a word and two numbers, with blanks.
-psflow from a configuration alone, TensorFlow Estimator as one would write it by hand, in one process and with 2 ps and
+psflow from a configuration alone, TensorFlow Estimator as one would write it manually, in one process and with 2 ps and
 2 replicas: more examples a second than TensorFlow, and less memory in all processes together."""
 
 logger = logging.getLogger(__name__)

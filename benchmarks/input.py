@@ -23,7 +23,7 @@ __all__ = ["CLAIM", "measure"]
 
 CLAIM = """\
 One process reads 20 columns and a label in batches of 256: an epoch in the order of the file, an epoch shuffled, and,
-for record files, the scan before the first epoch, which learns types and places. npz and IDX files are read whole, so
+for tabular files, the scan before the first epoch, which learns types and places. npz and IDX files are read whole, so
 their epochs are with that. The limit is the bare loop, in order: pyarrow.csv in a stream, iter_batches of Parquet,
 load_svmlight_file of scikit-learn, np.load, np.frombuffer, into float32 batches of that size. A step is a batch."""
 

@@ -174,8 +174,11 @@ class PsPair:
         give_values(self._job, [PsProcess.dial(address, "tcp") for address in addresses])
         replicas = iter(range(len(TRANSPORTS) * self._num_replicas))
         for transport in TRANSPORTS:
-            dials = [PsProcess.dial(address, transport) for address in addresses]
-            shards = [open_shards(self._job, dials, Purpose.TRAIN, next(replicas)) for _ in range(self._num_replicas)]
+            connect_functions = [PsProcess.dial(address, transport) for address in addresses]
+            shards = [
+                open_shards(self._job, connect_functions, Purpose.TRAIN, next(replicas))
+                for _ in range(self._num_replicas)
+            ]
             self._pushers[transport] = Pushers(self._job, [self._resources.enter_context(each) for each in shards])
 
     def close(self) -> None:

@@ -68,16 +68,16 @@ def bare_job(shard_nbytes: int, num_ps: int, num_replicas: int) -> JobSpec:
     )
 
 
-def open_shards(job: JobSpec, dials: Sequence[Dial], purpose: Purpose, replica: int) -> ShardClients:
+def open_shards(job: JobSpec, connect_functions: Sequence[Dial], purpose: Purpose, replica: int) -> ShardClients:
     """Return clients of all shards of a bare job, to be entered."""
     role = job_roles(job.num_ps, job.num_workers, evaluator=False)[job.num_ps + replica]
     identity = Identity(job.job_id, job.token, job.model.digest, str(role), purpose, replica, job.attempt)
-    return ShardClients(dials, identity, never_stop, TIMEOUT_SECS)
+    return ShardClients(connect_functions, identity, never_stop, TIMEOUT_SECS)
 
 
-def give_values(job: JobSpec, dials: Sequence[Dial]) -> None:
+def give_values(job: JobSpec, connect_functions: Sequence[Dial]) -> None:
     """Give all variables the value 0 and open the job, as its chief does."""
-    with open_shards(job, dials, Purpose.SAVE, 0) as shards:
+    with open_shards(job, connect_functions, Purpose.SAVE, 0) as shards:
         saving = SavingClient(shards, job.model, TIMEOUT_SECS)
         saving.initialize({v.name: np.zeros(v.shape, v.dtype) for v in job.model.variables})
         saving.open()
@@ -203,9 +203,12 @@ class LocalJob:
                 stack.callback(parts.close)
                 self._handlers.append(_TimedHandler(parts.handler))
                 self._servers.append(stack.enter_context(InProcessServer(self._handlers[-1])))
-            dials = [partial(self._connect, index) for index in range(self._job.num_ps)]
-            give_values(self._job, dials)
-            shards = [open_shards(self._job, dials, Purpose.TRAIN, replica) for replica in range(self._num_replicas)]
+            connect_functions = [partial(self._connect, index) for index in range(self._job.num_ps)]
+            give_values(self._job, connect_functions)
+            shards = [
+                open_shards(self._job, connect_functions, Purpose.TRAIN, replica)
+                for replica in range(self._num_replicas)
+            ]
             self.pushers = Pushers(self._job, [stack.enter_context(each) for each in shards])
             self._resources = stack.pop_all()
         return self

@@ -1,8 +1,8 @@
 """Train a line with the distribute coordinator: a worker_fn for each task, which asks its context who it is.
 
 ``python examples/coordinator.py`` is a standalone client: it starts a process on this machine for each task of its
-cluster. With a cluster in TF_CONFIG this process is one of its tasks, so all of them can be started by hand, too, or by
-another program::
+cluster. With a cluster in TF_CONFIG this process is one of its tasks, so all of them can be started manually, too,
+or by another program::
 
     python examples/run_dist.py examples/coordinator.py --independent
 """

@@ -1,6 +1,6 @@
-"""Record files to try psflow on: people and their incomes to classify, houses and their prices to predict.
+"""Tabular files to try psflow on: people and their incomes to classify, houses and their prices to predict.
 
-Run as ``python examples/record_files.py data``: it writes ``census`` and ``housing`` into the folder ``data``, each as
+Run as ``python examples/tabular_files.py data``: it writes ``census`` and ``housing`` into the folder ``data``, each as
 CSV and as Parquet. All of it is invented, and the same in each run. ``conf/census.yaml`` and ``conf/housing.yaml``
 train on them.
 """

@@ -87,7 +87,7 @@ class Record:
                 self.steps.append((at, event.step))
             case RoleLost():
                 self.losses.append(at)
-                print(f"{at:6.1f} s: {event.role} is lost{', and all training goes back' if event.goes_back else ''}")
+                print(f"{at:6.1f} s: {event.role} is lost{', and all training goes back' if event.rolls_back else ''}")
             case Restored() if self.has_started.is_set():
                 print(f"{at:6.1f} s: training goes on from step {event.step}")
             case _:
@@ -155,7 +155,7 @@ def kill_now_and_then(client: Client, record: Record, secs: float, every: float,
 
 
 def draw(record: Record, picture: str) -> None:
-    """Draw the steps of each second, how many roles have begun again, and each kill."""
+    """Draw the steps of each second, how many roles have restarted, and each kill."""
     import matplotlib
 
     matplotlib.use("Agg")

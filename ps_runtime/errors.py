@@ -22,7 +22,7 @@
     ├── TransportError
     │   ├── ProtocolError        the peer broke the protocol
     │   ├── RefusedError         the peer understood the request and refused it
-    │   │   └── LifeOverError    as others go on without this life of the role
+    │   │   └── IncarnationOverError    as others go on without this life of the role
     │   ├── ClosedError          this process closed it
     │   └── BrokenPeerError      the peer ended the connection, or cannot be reached
     ├── WaitTimeoutError         something did not happen in time
@@ -241,7 +241,7 @@ class RefusedError(TransportError):
         return f"{self.peer} refused: {self.reason}"
 
 
-class LifeOverError(RefusedError):
+class IncarnationOverError(RefusedError):
     """The others go on without this life of the role, which was silent for too long or has a later one."""
 
 

@@ -1,4 +1,4 @@
-"""Layers of a network and their derivatives, written by hand: few numpy calls, no needless temporaries.
+"""Layers of a network and their derivatives, written manually: few numpy calls, no needless temporaries.
 
 All arrays of one call have one float dtype; the results have it too.
 

@@ -1,4 +1,4 @@
-"""TensorFlow Estimator 2.15 on the log of clicks: DNNLinearCombinedClassifier, as one would write it by hand.
+"""TensorFlow Estimator 2.15 on the log of clicks: DNNLinearCombinedClassifier, as one would write it manually.
 
 It is run by another interpreter, as a module, and imports nothing of psflow. TF_CONFIG says which role; without it the
 job runs in this one process. What it prints is that of `benchmarks.peers.tf_estimator`.

@@ -1,4 +1,4 @@
-"""TensorFlow Estimator 2.15 as a peer: one role of a parameter-server job, as one would write it by hand.
+"""TensorFlow Estimator 2.15 as a peer: one role of a parameter-server job, as one would write it manually.
 
 It is run by another interpreter, in which TensorFlow is installed, and imports nothing of psflow. TF_CONFIG says which
 role; without it the job runs in this one process, without any ps. Logging and summaries are at the Estimator's

@@ -81,7 +81,7 @@ elif FLAGS.job_name == "worker":
 
   begin_time = time.time()
   frequency = 100
-  cost = float("nan")  # of a worker that began again when the others had made all steps
+  cost = float("nan")  # of a worker that restarted when the others had made all steps
   with tf.MonitoredTrainingSession(estimator, input_fn, each_worker_reads_all=True) as sess:
     # perform training cycles
     start_time = time.time()

@@ -108,7 +108,7 @@ def role(
         ),
     ] = None,
 ) -> NoReturn:
-    """Become one role of a cluster by hand: run a program where TF_CONFIG, or these flags, say which.
+    """Become one role of a cluster manually: run a program where TF_CONFIG, or these flags, say which.
 
     Options stand before PROGRAM. The program takes the place of this command: its output, its exit code.
     """

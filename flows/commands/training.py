@@ -37,7 +37,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
     as_json: Json = False,
 ) -> Answer:
-    """Write a first configuration for record files, ready to train: guesses, each with its reason in a comment.
+    """Write a first configuration for tabular files, ready to train: guesses, each with its reason in a comment.
 
     It reads the first 100,000 records at most.
     """

@@ -1,4 +1,4 @@
-"""What ``psflow init`` answers: a first configuration for record files, and what to do with it."""
+"""What ``psflow init`` answers: a first configuration for tabular files, and what to do with it."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from psflow.ps_runtime.columns.near_numeric import lookalike
+from psflow.ps_runtime.columns.near_numeric import near_numeric
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
 from psflow.ps_runtime.columns.statistics import MAX_WORD_LENGTH
-from psflow.ps_runtime.columns.values import array_of, blank_rows
+from psflow.ps_runtime.columns.values import array_of, missing_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,14 +24,14 @@ class ColumnFacts:
 
     raw: RawColumn
     num_records: int
-    num_blanks: int
+    num_missing: int
     num_infinite: int
     num_distinct: int
     low: Any = None
     high: Any = None
     mean_length: float = 0.0
     max_length: int = 0
-    lookalike: str = ""
+    near_numeric: str = ""
 
     @property
     def name(self) -> str:
@@ -49,9 +49,9 @@ class ColumnFacts:
         return self.num_distinct == self.num_records
 
     @property
-    def blanks(self) -> str:
+    def missing_text(self) -> str:
         """How many blanks there are, behind a comma; empty if there is none."""
-        return f", {self.num_blanks:,} of {self.num_records:,} blank" if self.num_blanks else ""
+        return f", {self.num_missing:,} of {self.num_records:,} blank" if self.num_missing else ""
 
     @property
     def infinite(self) -> str:
@@ -70,17 +70,17 @@ def column_facts(raw: RawColumn, column: pa.ChunkedArray) -> ColumnFacts:
     from pyarrow import compute as pc
 
     values = column.combine_chunks()
-    blank = blank_rows(values)
-    num_blanks = int(np.count_nonzero(blank))
+    blank = missing_rows(values)
+    num_missing = int(np.count_nonzero(blank))
     num_infinite = _num_infinite(values)
     present = values.filter(~blank)
     if raw.type not in TYPES or not len(present):
-        return ColumnFacts(raw, len(values), num_blanks, num_infinite, 0)
+        return ColumnFacts(raw, len(values), num_missing, num_infinite, 0)
     bounds = pc.min_max(present).as_py()
     facts = ColumnFacts(
         raw,
         len(values),
-        num_blanks,
+        num_missing,
         num_infinite,
         pc.count_distinct(present).as_py(),
         bounds["min"],
@@ -93,7 +93,7 @@ def column_facts(raw: RawColumn, column: pa.ChunkedArray) -> ColumnFacts:
         facts,
         mean_length=pc.mean(lengths).as_py(),
         max_length=pc.max(lengths).as_py(),
-        lookalike=lookalike(present),
+        near_numeric=near_numeric(present),
     )
 
 
@@ -151,7 +151,7 @@ class ColumnGuess:
 def guess_column(facts: ColumnFacts, *, can_flag: bool, is_deep: bool, max_words: int, seen: str) -> ColumnGuess:
     """Return what becomes of a column."""
     guess = _guess_of_values(facts, can_flag=can_flag, is_deep=is_deep, max_words=max_words, seen=seen)
-    return replace(guess, comment=f"{guess.comment}; {facts.lookalike}") if facts.lookalike else guess
+    return replace(guess, comment=f"{guess.comment}; {facts.near_numeric}") if facts.near_numeric else guess
 
 
 def _guess_of_values(facts: ColumnFacts, *, can_flag: bool, is_deep: bool, max_words: int, seen: str) -> ColumnGuess:
@@ -160,7 +160,7 @@ def _guess_of_values(facts: ColumnFacts, *, can_flag: bool, is_deep: bool, max_w
         return _arrays(facts)
     if not facts.num_distinct:
         return ColumnGuess(name, Use.LEFT_OUT, f"nothing but blanks{seen}: left out")
-    if facts.num_distinct == 1 and not facts.num_blanks:
+    if facts.num_distinct == 1 and not facts.num_missing:
         return ColumnGuess(name, Use.LEFT_OUT, f"always {facts.low}{seen}: left out")
     if facts.num_infinite:
         return ColumnGuess(name, Use.LEFT_OUT, f"{facts.infinite}: left out, as no model learns from infinity")
@@ -170,20 +170,22 @@ def _guess_of_values(facts: ColumnFacts, *, can_flag: bool, is_deep: bool, max_w
         case "string":
             return _words(facts, {}, max_words, is_deep=is_deep)
         case "bool":
-            return ColumnGuess(name, Use.FEATURE, f"true or false{facts.blanks}", _filled(facts, {}))
+            return ColumnGuess(name, Use.FEATURE, f"true or false{facts.missing_text}", _filled(facts, {}))
         case "date" | "timestamp":
-            comment = f"dates, {facts.range}, as days since 1970{facts.blanks}"
+            comment = f"dates, {facts.range}, as days since 1970{facts.missing_text}"
             return ColumnGuess(name, Use.FEATURE, comment, _number(facts, can_flag=can_flag))
         case "int64" if _is_key_name(name):
             return _words(facts, {}, max_words, is_deep=is_deep)
-    comment = f"{facts.range}{facts.blanks}"
+    comment = f"{facts.range}{facts.missing_text}"
     return ColumnGuess(name, Use.FEATURE, comment, _number(facts, can_flag=can_flag))
 
 
 def _arrays(facts: ColumnFacts) -> ColumnGuess:
     what = f"arrays, {facts.raw.type}"
-    if facts.num_blanks:
-        return ColumnGuess(facts.name, Use.LEFT_OUT, f"{what}{facts.blanks}: left out, as blanks in arrays stay blank")
+    if facts.num_missing:
+        return ColumnGuess(
+            facts.name, Use.LEFT_OUT, f"{what}{facts.missing_text}: left out, as blanks in arrays stay blank"
+        )
     if facts.num_infinite:
         return ColumnGuess(facts.name, Use.LEFT_OUT, f"{what}, {facts.infinite}: left out")
     return ColumnGuess(facts.name, Use.FEATURE, what)
@@ -212,22 +214,22 @@ def _is_key(facts: ColumnFacts) -> bool:
 
 def _number(facts: ColumnFacts, *, can_flag: bool) -> dict[str, Any]:
     flag = {"indicator": True} if can_flag else {}
-    filled = {"impute": "median", **flag} if facts.num_blanks else {}
+    filled = {"impute": "median", **flag} if facts.num_missing else {}
     return {**filled, "normalize": "standard"}
 
 
 def _filled(facts: ColumnFacts, options: dict[str, Any]) -> dict[str, Any]:
     """Return options of words, whose blanks are a word of their own: that there is none may say something."""
-    return {**options, "impute": BLANK} if facts.num_blanks else options
+    return {**options, "impute": BLANK} if facts.num_missing else options
 
 
 def _words(facts: ColumnFacts, options: dict[str, Any], max_words: int, *, is_deep: bool) -> ColumnGuess:
-    name, what = facts.name, f"{counted(facts.num_distinct, 'word')}{facts.blanks}"
+    name, what = facts.name, f"{counted(facts.num_distinct, 'word')}{facts.missing_text}"
     if facts.mean_length >= LONG_TEXT:
         return ColumnGuess(name, Use.LEFT_OUT, f"{what}, {facts.mean_length:.0f} characters on average: text, left out")
     if facts.max_length > MAX_WORD_LENGTH:
         return ColumnGuess(name, Use.LEFT_OUT, f"{what}, one of {facts.max_length:,} characters: left out")
-    if facts.num_records >= ENOUGH_RECORDS and facts.num_distinct > (facts.num_records - facts.num_blanks) / 2:
+    if facts.num_records >= ENOUGH_RECORDS and facts.num_distinct > (facts.num_records - facts.num_missing) / 2:
         return ColumnGuess(name, Use.LEFT_OUT, f"{what}, most of them of one record: left out")
     if facts.raw.type == "int64":
         options, what = {**options, "vocabulary": "auto"}, f"{what}, as its name says that numbers are ids"

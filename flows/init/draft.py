@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from psflow.flows.init.columns import ColumnGuess, Use, column_facts, guess_column
 from psflow.flows.init.label import LabelGuess, guess_label
 from psflow.flows.init.sample import Sample
-from psflow.ps_runtime.columns.values import blank_rows
+from psflow.ps_runtime.columns.values import missing_rows
 from psflow.ps_runtime.config.files import inline
 from psflow.ps_runtime.data.invalid_cells import InvalidColumn
 from psflow.ps_runtime.data.part import InputPart
@@ -117,7 +117,7 @@ def _typed(guess: ColumnGuess, sample: Sample) -> ColumnGuess:
 
 def _check_parts(sample: Sample, label: pa.ChunkedArray) -> None:
     """Raise UsageError if a file is so small that one of its parts has no label."""
-    has_label = ~blank_rows(label.combine_chunks())
+    has_label = ~missing_rows(label.combine_chunks())
     for part in (InputPart(0, PART), InputPart(PART, 1)):
         if sample.is_all and not (part.has(0, len(has_label)) & has_label).any():
             fault = f"{has_label.sum()} records with a label are too few to train on some and evaluate on others"
@@ -176,15 +176,15 @@ def _training_input(made: Draft) -> Iterator[str]:
     yield _comment(f"Training has {PART:.0%} of the records, and input.eval the others, by a hash of their numbers.", 2)
     yield f"  train: {{{', '.join(f'{key}: {inline(value)}' for key, value in first.items())}, shuffle: true,"
     parts: list[list[str]] = [[_comment(f"{label.column}: {label.comment}", 4), *_label(made)]]
-    if label.num_blanks:
-        words = f" ({', '.join(map(repr, sample.blank_labels))})" if sample.blank_labels else ""
-        comment = f"{label.num_blanks:,} of {sample.table.num_rows:,} records have no label{words}: left out"
+    if label.num_missing:
+        words = f" ({', '.join(map(repr, sample.missing_labels))})" if sample.missing_labels else ""
+        comment = f"{label.num_missing:,} of {sample.table.num_rows:,} records have no label{words}: left out"
         parts.append([_comment(comment, 4), _item("non_finite", "drop")])
     if made.invalid:
         comments = [_comment(f"{column.name}: {column}: left out", 4) for column in made.invalid]
         parts.append([*comments, _item("invalid", "drop")])
     for key, value in sample.reading.items():
-        seen = ", ".join(map(repr, sample.blank_words))
+        seen = ", ".join(map(repr, sample.missing_markers))
         guessed = [_comment(f"blank cells: {seen} and what is blank anyway", 4)] if key == "na_values" and seen else []
         parts.append([*guessed, _item(key, value)])
     if keys := made.of(Use.KEY):
@@ -221,7 +221,7 @@ def _label(made: Draft) -> list[str]:
 def _tail(made: Draft) -> Iterator[str]:
     sample = made.sample
     evaluation: dict[str, Any] = {"format": sample.format_name, "path": sample.path, "part": [PART, 1]}
-    if made.label.num_blanks:
+    if made.label.num_missing:
         evaluation["non_finite"] = "drop"
     if made.invalid:
         evaluation["invalid"] = "drop"

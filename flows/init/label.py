@@ -34,7 +34,7 @@ class LabelGuess:
     column: str
     is_classes: bool
     comment: str
-    num_blanks: int
+    num_missing: int
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -59,9 +59,9 @@ def guess_label(facts: ColumnFacts, values: pa.ChunkedArray, sample: Sample) -> 
     if is_text or facts.raw.type == "bool" or _are_classes(facts, counts):
         classes = _classes(facts, counts, sample)
         options = {} if is_text and classes == "auto" else {"classes": classes}
-        return LabelGuess(name, True, _classes_comment(facts, counts), facts.num_blanks, options)
-    comment = f"a number, {facts.range}, {facts.num_distinct:,} different{facts.blanks}"
-    return LabelGuess(name, False, comment, facts.num_blanks, {"normalize": "standard"})
+        return LabelGuess(name, True, _classes_comment(facts, counts), facts.num_missing, options)
+    comment = f"a number, {facts.range}, {facts.num_distinct:,} different{facts.missing_text}"
+    return LabelGuess(name, False, comment, facts.num_missing, {"normalize": "standard"})
 
 
 def _fault(facts: ColumnFacts, sample: Sample) -> str:
@@ -73,13 +73,13 @@ def _fault(facts: ColumnFacts, sample: Sample) -> str:
         return f"is always {facts.low!r}{sample.seen}: expected at least two values to learn from"
     if facts.num_infinite:
         return f"is infinite in {facts.num_infinite:,} of {facts.num_records:,} records; correct these"
-    if facts.num_blanks > MOST_BLANKS * facts.num_records:
-        words = ", ".join(map(repr, sample.blank_labels))
+    if facts.num_missing > MOST_BLANKS * facts.num_records:
+        words = ", ".join(map(repr, sample.missing_labels))
         of_words, advice = (
             (f" ({words})", f"; if {words} is a class, give na_values=[] behind the files") if words else ("", "")
         )
         return (
-            f"is blank{of_words} in {facts.num_blanks:,} of {facts.num_records:,} records, expected at most "
+            f"is blank{of_words} in {facts.num_missing:,} of {facts.num_records:,} records, expected at most "
             f"{MOST_BLANKS:.0%}; take these records out of the files{advice}"
         )
     if facts.raw.type == "string" and facts.num_distinct > min(MAX_CLASSES, max(2, facts.num_records // 2)):
@@ -90,7 +90,7 @@ def _fault(facts: ColumnFacts, sample: Sample) -> str:
 
 def _hint(facts: ColumnFacts) -> str:
     """Return what words that look like numbers need, behind a semicolon; empty if they look like words."""
-    return f"; {facts.lookalike}" if facts.lookalike else ""
+    return f"; {facts.near_numeric}" if facts.near_numeric else ""
 
 
 def _are_classes(facts: ColumnFacts, counts: Counter[Any]) -> bool:
@@ -121,4 +121,4 @@ def _classes_comment(facts: ColumnFacts, counts: Counter[Any]) -> str:
     frequent = sorted(counts, key=lambda value: (-counts[value], value))
     shown = ", ".join(f"{value} ({counts[value] / counts.total():.0%})" for value in frequent[:MAX_SHOWN])
     more = ", ..." if len(frequent) > MAX_SHOWN else ""
-    return f"{facts.num_distinct} classes: {shown}{more}{facts.blanks}{_hint(facts)}"
+    return f"{facts.num_distinct} classes: {shown}{more}{facts.missing_text}{_hint(facts)}"

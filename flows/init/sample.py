@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 from psflow.flows.parameters.input import MODELS
 from psflow.flows.parameters.parsing import parse_as
-from psflow.ps_runtime.columns.near_numeric import lookalike
+from psflow.ps_runtime.columns.near_numeric import near_numeric
 from psflow.ps_runtime.columns.raw import RawColumn, is_list
 from psflow.ps_runtime.config.files import Settings
 from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.invalid_cells import CountedCells, InvalidColumn, rows_with_invalid
-from psflow.ps_runtime.data.record_formats import RecordFiles
+from psflow.ps_runtime.data.record_formats import TabularFiles
 from psflow.ps_runtime.errors import ConfigError, InputError, UsageError, did_you_mean
-from psflow.ps_runtime.record_files.base import NAME_OF_COLUMN, RecordFormat
-from psflow.ps_runtime.record_files.delimited import NA_VALUES, DelimitedText, likely_delimiter
-from psflow.ps_runtime.record_files.files import DataFile
-from psflow.ps_runtime.record_files.listing import list_files
-from psflow.ps_runtime.record_files.scan import Scan, column_names
-from psflow.ps_runtime.record_files.text_cells import inferred_type
 from psflow.ps_runtime.redaction import shown_path
+from psflow.ps_runtime.tabular_files.base import NAME_OF_COLUMN, RecordFormat
+from psflow.ps_runtime.tabular_files.delimited import NA_VALUES, DelimitedText, likely_delimiter
+from psflow.ps_runtime.tabular_files.files import DataFile
+from psflow.ps_runtime.tabular_files.listing import list_files
+from psflow.ps_runtime.tabular_files.scan import Scan, column_names
+from psflow.ps_runtime.tabular_files.text_cells import inferred_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ MOST = 0.5
 """Of the cells of a column: what is more frequent is a value."""
 
 
-def blank_words(table: pa.Table, label: str) -> tuple[str, ...]:
+def missing_markers(table: pa.Table, label: str) -> tuple[str, ...]:
     """Return the words that are blank wherever they are, beside those that psflow takes for blank anyway.
 
     The ``na_values`` of an input hold for all of its columns: a word that is a label, or a value of any column, is
@@ -83,7 +83,7 @@ MAX_BYTES = 2**28
 """Of these in memory."""
 RARE = 0.01
 """Of the cells of a column: if no more are not of the type of the others, their records are left out."""
-RECORD_FORMATS = {name: kind for name, kind in FORMATS.items() if issubclass(kind, RecordFiles)}
+RECORD_FORMATS = {name: kind for name, kind in FORMATS.items() if issubclass(kind, TabularFiles)}
 
 READING = ("delimiter", "column_names", "na_values", "encoding", "num_features", "zero_based")
 """Keys of inputs that say how their files are read."""
@@ -104,8 +104,8 @@ class Sample:
     num_files: int
     reading: Mapping[str, Any] = field(default_factory=dict)
     set_types: Mapping[str, str] = field(default_factory=dict)
-    blank_words: tuple[str, ...] = ()
-    blank_labels: tuple[str, ...] = ()
+    missing_markers: tuple[str, ...] = ()
+    missing_labels: tuple[str, ...] = ()
     as_written: frozenset[str] = field(default_factory=frozenset)
     mixed: Mapping[str, InvalidColumn] = field(default_factory=dict)
     invalid: tuple[InvalidColumn, ...] = ()
@@ -148,7 +148,7 @@ def read_sample(path: str, format_name: str | None, label: str, stated: Settings
     if record_format.column_names is None:
         _check_header(files[0], names, label)
     written = _read(path, name, files, replace(record_format, types=dict.fromkeys(names, "string"), na_values=()), most)
-    blank = () if "na_values" in reading else blank_words(written.table, label)
+    blank = () if "na_values" in reading else missing_markers(written.table, label)
     if blank:
         record_format = replace(record_format, na_values=(*blank, *NA_VALUES))
         reading["na_values"] = [*blank, *NA_VALUES]
@@ -166,8 +166,8 @@ def read_sample(path: str, format_name: str | None, label: str, stated: Settings
         read,
         reading=reading,
         set_types={**set_types, **zeros, **dict.fromkeys(mixed, "string")},
-        blank_words=blank,
-        blank_labels=_blank_labels(written.table, label, record_format.na_values),
+        missing_markers=blank,
+        missing_labels=_missing_labels(written.table, label, record_format.na_values),
         as_written=as_written,
         mixed=mixed,
     )
@@ -179,10 +179,10 @@ def _is_mixed(column: InvalidColumn) -> bool:
 
     is_many = column.num_cells > max(1, RARE * column.num_values)
     is_header = column.first.endswith(NAME_OF_COLUMN)
-    return not is_header and (is_many or bool(lookalike(pa.array([column.first.strip("'")]))))
+    return not is_header and (is_many or bool(near_numeric(pa.array([column.first.strip("'")]))))
 
 
-def _described(name: str, path: str, stated: Settings) -> RecordFiles:
+def _described(name: str, path: str, stated: Settings) -> TabularFiles:
     """Return the files with what is stated of them.
 
     Raises
@@ -199,7 +199,9 @@ def _described(name: str, path: str, stated: Settings) -> RecordFiles:
         expected = ", ".join([*known[:-1], "columns.COLUMN.type"])
         advice = "change all else in the file that init writes"
         raise ConfigError(tuple(f"command line: {key}: expected {expected} of {name}; {advice}" for key in strange))
-    files: RecordFiles = parse_as(MODELS[name], {**stated.values, "format": name, "path": path}, stated.origins).build()
+    files: TabularFiles = parse_as(
+        MODELS[name], {**stated.values, "format": name, "path": path}, stated.origins
+    ).build()
     return files
 
 
@@ -219,7 +221,7 @@ def _format_of(path: str, name: str | None) -> str:
     raise UsageError((f"{shown_path(path)} has {what}: name one with --format: {', '.join(RECORD_FORMATS)}",))
 
 
-def _has_files(path: str, kind: type[RecordFiles]) -> bool:
+def _has_files(path: str, kind: type[TabularFiles]) -> bool:
     try:
         files = list_files(path, kind.suffixes)
     except InputError:
@@ -279,7 +281,7 @@ def _check_header(file: DataFile, names: Sequence[str], label: str) -> None:
         raise UsageError((f"{file.shown}: {what}{near}; {advice}",))
 
 
-def _blank_labels(table: pa.Table, label: str, na_values: Sequence[str]) -> tuple[str, ...]:
+def _missing_labels(table: pa.Table, label: str, na_values: Sequence[str]) -> tuple[str, ...]:
     from pyarrow import compute as pc
 
     words = frozenset(pc.unique(table.column(label)).to_pylist()) if label in table.column_names else frozenset()

@@ -20,7 +20,7 @@ from psflow.flows.parameters.user_modules import built_by_user, own_class
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.non_finite import NON_FINITE, NonFinite
-from psflow.ps_runtime.data.record_formats import RecordFiles
+from psflow.ps_runtime.data.record_formats import TabularFiles
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.specs.arguments import NAME
 
@@ -90,8 +90,8 @@ FormatName = Annotated[str, AfterValidator(_known_format)]
 PredictNonFinite = Literal["error", "keep"]
 """There is no ``drop``: the predictions have a row for each row of the input."""
 PREDICT_INVALID = (
-    "Cells of record files that are not of the type of their column in training, whatever invalid was there, such as a "
-    "word in a column of numbers; error: their rows cannot be predicted, see on_error; missing: make them blank, and "
+    "Cells of tabular files that are not of the type of their column in training, whatever invalid was there, such as "
+    "a word in a column of numbers; error: their rows cannot be predicted, see on_error; missing: make them blank, and "
     "report how many they are."
 )
 
@@ -130,10 +130,10 @@ class InputParameters(FlowParameters):
 
 
 LEARNED = ("features", "columns", "groups", "crosses", "weight")
-"""Keys of record files that say what a model learns to read, which later inputs take over."""
+"""Keys of tabular files that say what a model learns to read, which later inputs take over."""
 ADVICE = "later inputs are read as the model learned to read its training input; leave it out"
 
-RECORD_FILES = tuple(MODELS[name] for name, kind in FORMATS.items() if issubclass(kind, RecordFiles))
+RECORD_FILES = tuple(MODELS[name] for name, kind in FORMATS.items() if issubclass(kind, TabularFiles))
 
 
 def check_further_inputs(train: SourceParameters, further: Mapping[str, SourceParameters]) -> None:

@@ -129,7 +129,7 @@ ON_ERROR = (
     "goes on later; reject: it goes to _rejects in the output, with the reason, and all other rows are predicted."
 )
 NEW_FILES_ONLY = (
-    "Predict only the record files that no earlier run into this output has predicted, into batch-00000, batch-00001, "
+    "Predict only the tabular files that no earlier run into this output has predicted, into batch-00000, batch-00001, "
     "... below it. A file that was predicted and has changed since is refused."
 )
 OUTPUT_FORMAT = "Format of the parts; parquet or csv. In csv a prediction of several numbers has a column for each."
@@ -141,7 +141,7 @@ PREDICT_KEYS = "Predictions to write, such as [class_ids]; null: all but all_cla
 
 
 class PredictChoice(FlowParameters):
-    """How an input is predicted, by hand or at the end of a pipeline."""
+    """How an input is predicted, manually or at the end of a pipeline."""
 
     format: FormatName | None = Field(
         None, description="Its format, as input.train.format names one; null: that of its suffix."
@@ -161,7 +161,7 @@ class PredictParameters(PredictChoice):
     model: str = Field(min_length=1, description="URI of an MLflow model, such as models:/psflow-digits@best.")
     input: str = Field(
         min_length=1,
-        description="File to score, or folder or glob of record files, or its fsspec URL; or digits:test, the test "
+        description="File to score, or folder or glob of tabular files, or its fsspec URL; or digits:test, the test "
         "images of the digits.",
     )
     output: str = Field(min_length=1, description="Directory or fsspec URL for the predictions.")
@@ -199,7 +199,7 @@ class PredictStage(PredictChoice):
     input: str | None = Field(
         None,
         min_length=1,
-        description="File, folder or glob of record files, or fsspec URL of one, or digits:test; null: nothing is "
+        description="File, folder or glob of tabular files, or fsspec URL of one, or digits:test; null: nothing is "
         "predicted.",
     )
     output: str | None = Field(
@@ -264,5 +264,5 @@ class Sections(FlowParameters):
 
     pipeline: StagesParameters = Field(StagesParameters(), description="Stages of psflow pipeline.")
     schedule: ScheduleParameters | None = Field(
-        None, description="When psflow serve starts the flow; null: only by hand."
+        None, description="When psflow serve starts the flow; null: only manually."
     )

@@ -41,7 +41,7 @@ from psflow.tasks.tracking.store import prepare_store
 POLL_SECS = 0.5
 
 
-def await_turn(parameters: TrainParameters, say: Callable[[str], None]) -> None:
+def await_model_dir(parameters: TrainParameters, say: Callable[[str], None]) -> None:
     """Return once nobody else runs the job that `parameters` name.
 
     Raises
@@ -133,7 +133,7 @@ def planned_training(parameters: TrainParameters, settings: Settings | None = No
         Whatever is wrong.
     """
     parameters = placed(parameters)
-    await_turn(parameters, say=get_logger("psflow").info)
+    await_model_dir(parameters, say=get_logger("psflow").info)
     beginning = begin(parameters, settings)
     attempt = plan_attempt(beginning.parameters, beginning.fork)
     _check_cluster(beginning.parameters.cluster)

@@ -49,9 +49,9 @@ class LostSteps:
     Examples
     --------
     >>> lost = LostSteps({}, newest_step=700)
-    >>> lost.go_back(500, 500)
+    >>> lost.roll_back(500, 500)
     '501-700'
-    >>> lost.go_back(500, 620)
+    >>> lost.roll_back(500, 620)
     '501-620'
     >>> lost.tags(510)
     {'psflow.reached_step': '510', 'psflow.lost_steps': '501-700, 501-620'}
@@ -68,7 +68,7 @@ class LostSteps:
         noted = tags.get(REACHED_STEP, "")
         self._reached_before = max(int(noted) if noted.isdecimal() else 0, 0 if is_named else newest_step)
 
-    def go_back(self, step: int, reached: int) -> str:
+    def roll_back(self, step: int, reached: int) -> str:
         """Take that training goes on from `step`, after this attempt has come to `reached`."""
         reached = max(reached, self._reached_before)
         self._reached_before = 0

@@ -203,8 +203,8 @@ class Watch:
                 self._tell_lost_steps(event)
             case RoleLost():
                 self._progress.handle(event)
-                also = "all training goes back to the last checkpoint" if event.goes_back else "no step is lost"
-                self._logger.warning("%s was lost and begins again: %s; %s", event.role, event.reason, also)
+                also = "all training goes back to the last checkpoint" if event.rolls_back else "no step is lost"
+                self._logger.warning("%s was lost and restarts: %s; %s", event.role, event.reason, also)
                 self._has_lost.set()
             case Metrics() | Checkpoint() | Evaluation() | Export():
                 self._show(event)
@@ -244,7 +244,7 @@ class Watch:
     def _tell_lost_steps(self, event: Restored) -> None:
         """Log how many steps were lost; MLflow keeps their points, so a tag of the run says which they are."""
         with self._tags_lock:
-            lost = self._lost_steps.go_back(event.step, self._progress.step)
+            lost = self._lost_steps.roll_back(event.step, self._progress.step)
             self._progress.handle(event)
             self._progress.num_lost_steps = self._lost_steps.num_steps
             if lost:

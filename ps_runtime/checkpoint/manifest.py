@@ -25,7 +25,7 @@ from psflow.ps_runtime.checkpoint.tensor_file import DTYPES
 from psflow.ps_runtime.errors import CheckpointError, did_you_mean
 from psflow.ps_runtime.specs.variables import ModelSpec
 
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 MAX_MANIFEST_BYTES = 256 << 20
 
 

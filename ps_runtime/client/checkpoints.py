@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.client.shard_client import ShardClient, ShardClients
 from psflow.ps_runtime.errors import BrokenPeerError, CheckpointError, RefusedError, TransportError, WaitTimeoutError
-from psflow.ps_runtime.protocol.job_state import Cut, JobState
+from psflow.ps_runtime.protocol.job_state import JobState, Snapshot
 from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.specs.layout import piece_views, place
 from psflow.ps_runtime.specs.variables import ModelSpec
@@ -61,24 +61,26 @@ class SavingClient:
         """Let training begin; return the global_step that it begins at."""
         return self._shards[0].request(Message(Kind.OPEN), "open the job", self._timeout_secs).step
 
-    def request_cut(self) -> None:
+    def request_snapshot(self) -> None:
         """Ask for a cut as soon as the tickets given are used."""
         self._shards[0].request(Message(Kind.REQUEST_CUT), "prepare a cut", self._timeout_secs)
 
-    def await_cut(self, timeout_secs: float) -> tuple[Cut, bool]:
+    def await_snapshot(self, timeout_secs: float) -> tuple[Snapshot, bool]:
         """Wait until a cut is due and no ticket is out; return it, and whether it is the final one."""
         reply = self._shards[0].request(Message(Kind.AWAIT_CUT), "announce the next cut", timeout_secs)
-        return Cut.from_facts(reply.json()), reply.kind is Kind.FINAL_CUT
+        return Snapshot.from_facts(reply.json()), reply.kind is Kind.FINAL_CUT
 
-    def snapshot(self, cut: Cut) -> None:
+    def snapshot(self, snapshot: Snapshot) -> None:
         """Have every shard copy `cut`, then let tickets flow again."""
-        body = json.dumps(cut.to_facts()).encode()
-        self._shards.request_all(Message(Kind.SNAPSHOT, step=cut.step, body=body), "copy the cut", self._timeout_secs)
-        self.resume(cut)
+        body = json.dumps(snapshot.to_facts()).encode()
+        self._shards.request_all(
+            Message(Kind.SNAPSHOT, step=snapshot.step, body=body), "copy the cut", self._timeout_secs
+        )
+        self.resume(snapshot)
 
-    def resume(self, cut: Cut) -> None:
+    def resume(self, snapshot: Snapshot) -> None:
         """Let tickets flow again after `cut`."""
-        self._shards[0].request(Message(Kind.RESUME, step=cut.step), "resume", self._timeout_secs)
+        self._shards[0].request(Message(Kind.RESUME, step=snapshot.step), "resume", self._timeout_secs)
 
     def write(self, step: int) -> list[dict[str, Any]]:
         """Have every shard write its copy of `step`; return what each says of its file.

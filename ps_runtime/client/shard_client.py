@@ -209,11 +209,11 @@ class ShardClients:
     """The clients of one role of all shards, in their order."""
 
     def __init__(
-        self, dials: Sequence[Dial], identity: Identity, check: Callable[[], None], timeout_secs: float
+        self, connect_functions: Sequence[Dial], identity: Identity, check: Callable[[], None], timeout_secs: float
     ) -> None:
         self.name = identity.name
         """Who speaks."""
-        self._shards = [ShardClient(dial, identity, check) for dial in dials]
+        self._shards = [ShardClient(dial, identity, check) for dial in connect_functions]
         self._timeout_secs = timeout_secs
 
     def __enter__(self) -> Self:

@@ -17,7 +17,7 @@ from distributed import Client
 from distributed.scheduler import heartbeat_interval
 
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster.cluster_lock import CHOOSING, STARTING, Turn
+from psflow.ps_runtime.cluster.cluster_lock import CHOOSING, STARTING, ClusterLock
 from psflow.ps_runtime.cluster.scheduler_rpc import ask
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import CapacityError, RoleFailedError, WaitTimeoutError
@@ -88,23 +88,23 @@ def admission(
     if not policy.waits_for_slots:  # nor for another job, which may itself be waiting for slots
         workers, tasks = look(client, check)
         _check_free(client, num_roles, workers, free_slots(workers, tasks))
-    with Turn(client, STARTING) as start, Turn(client, CHOOSING) as choice:
-        _await_turn(start, client, policy, check)
+    with ClusterLock(client, STARTING) as start, ClusterLock(client, CHOOSING) as choice:
+        _await_lock(start, client, policy, check)
         yield _await_slots(choice, client, num_roles, policy, check)[: most or num_roles]
 
 
 @contextmanager
 def admission_lock(client: Client, policy: AdmissionPolicy, check: Callable[[], None]) -> Iterator[None]:
     """Have no other job choose its slots until the block ends. The parameters and the errors are `admission`'s."""
-    with Turn(client, STARTING) as start, Turn(client, CHOOSING) as choice:
-        _await_turn(start, client, policy, check)
-        _await_turn(choice, client, policy, check)
+    with ClusterLock(client, STARTING) as start, ClusterLock(client, CHOOSING) as choice:
+        _await_lock(start, client, policy, check)
+        _await_lock(choice, client, policy, check)
         yield
 
 
 @contextmanager
 def free_now(
-    client: Client, check: Callable[[], None], host: str | None = None, *, has_turn: bool = False
+    client: Client, check: Callable[[], None], host: str | None = None, *, has_lock: bool = False
 ) -> Iterator[list[str] | None]:
     """Give the free slots, best first, while no other job chooses any; None while another one does.
 
@@ -116,10 +116,10 @@ def free_now(
     WaitTimeoutError
         If the scheduler is silent for minutes.
     """
-    with Turn(client, CHOOSING) as choice:
+    with ClusterLock(client, CHOOSING) as choice:
         slots: list[str] | None = []
         with suppress(RoleFailedError):
-            slots = _free(client, check) if has_turn or choice.take(check) else None
+            slots = _free(client, check) if has_lock or choice.take(check) else None
         yield slots and [slot for slot in slots if host is None or urlsplit(slot).hostname == host]
 
 
@@ -150,10 +150,10 @@ async def _seen(scheduler: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     return {address: worker for address, worker in identity["workers"].items() if address in tasks}, tasks
 
 
-def _await_turn(turn: Turn, client: Client, policy: AdmissionPolicy, check: Callable[[], None]) -> None:
+def _await_lock(lock: ClusterLock, client: Client, policy: AdmissionPolicy, check: Callable[[], None]) -> None:
     deadline, say = Deadline(policy.timeout_secs), Deadline(SAY_SECS)
     has_said = False
-    while not turn.take(check):
+    while not lock.take(check):
         check()
         if deadline.has_passed:
             remedy = "start this job again, or wait longer (cluster.admission_timeout_secs)"
@@ -165,7 +165,7 @@ def _await_turn(turn: Turn, client: Client, policy: AdmissionPolicy, check: Call
 
 
 def _await_slots(
-    choice: Turn, client: Client, num_roles: int, policy: AdmissionPolicy, check: Callable[[], None]
+    choice: ClusterLock, client: Client, num_roles: int, policy: AdmissionPolicy, check: Callable[[], None]
 ) -> list[str]:
     """Return all free slots once there are enough, and this job has the choice among them."""
     deadline = Deadline(policy.timeout_secs)
@@ -175,7 +175,7 @@ def _await_slots(
         workers, tasks = look(client, check)
         free = free_slots(workers, tasks)
         if len(free) >= num_roles:
-            _await_turn(choice, client, policy, check)
+            _await_lock(choice, client, policy, check)
             free = _free(client, check)  # a lost role may have taken one meanwhile
             if len(free) >= num_roles:
                 return free

@@ -55,7 +55,7 @@ def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId]
     try:
         if not event(OPEN).is_set():  # it was cancelled before the scheduler had heard of it
             raise StoppedError(str(role), "its client has left")
-        if event(returned(role)).is_set():  # Dask begins again what a process that is gone did
+        if event(returned(role)).is_set():  # Dask restarts what a process that is gone did
             return
         if event(started(role)).is_set():
             raise RoleLostError(str(role), "its Dask worker was lost; start again")

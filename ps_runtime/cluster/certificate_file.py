@@ -1,4 +1,4 @@
-"""The certificate of a cluster whose processes are started by hand: a file in the model_dir that its owner can read."""
+"""The certificate of a manually started cluster: a file in the model_dir that only its owner can read."""
 
 from __future__ import annotations
 

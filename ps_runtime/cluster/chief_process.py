@@ -1,4 +1,4 @@
-"""The process of the chief of a cluster whose processes are started by hand: scheduler, worker, and client of both."""
+"""The process of the chief of a cluster whose processes are started manually: scheduler, worker, and client of both."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from psflow.ps_runtime.cluster.role_worker import LeadingScheduler, Refusal, Rol
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import PsflowError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.roles.events import Event
-from psflow.ps_runtime.roles.trainer import Drive, train
+from psflow.ps_runtime.roles.trainer import TrainingLoop, train
 from psflow.ps_runtime.scratch import scratch_directory
 from psflow.ps_runtime.signals import how_it_ended
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
@@ -58,7 +58,7 @@ def lead(
     *,
     evaluator: bool,
     on_event: Callable[[Event], None],
-    drive: Drive = train,
+    training_loop: TrainingLoop = train,
 ) -> Iterator[Led]:
     """Open a cluster that the other processes join, and close it: they are told how the block has ended, and end.
 
@@ -72,7 +72,7 @@ def lead(
     host, port = check_can_listen("the chief", cluster.chief)
     processes = cluster.processes(evaluator=evaluator)
     pem = new_pem()
-    own = {"nthreads": len(processes[CHIEF]), "on_event": on_event, "drive": drive}
+    own = {"nthreads": len(processes[CHIEF]), "on_event": on_event, "training_loop": training_loop}
     with (
         quiet_logs(),
         shown_warnings(),

@@ -1,4 +1,4 @@
-"""Whether the chief answers, as another process of a cluster sees it that is started by hand.
+"""Whether the chief answers, as another process of a cluster sees it that is started manually.
 
 A chief that is stopped keeps its connections, so nothing breaks: whoever waits for it would wait for ever.
 """
@@ -51,7 +51,7 @@ class ChiefWatch:
         self._question: asyncio.Task[Any] | None = None
 
     def look(self) -> None:
-        """Take note of the time, and of an answer. To be called several times a second, in an event loop.
+        """Record the time, and of an answer. To be called several times a second, in an event loop.
 
         Raises
         ------

@@ -19,7 +19,7 @@ GIVE_BACK_SECS = 1.0
 """For the scheduler to hear of it; a silent one ends a turn by itself, half a minute after its owner was heard last."""
 
 
-class Turn:
+class ClusterLock:
     """What one job of a cluster has at a time, from `take` to `give_back`, or to the end of a ``with`` block.
 
     Notes

@@ -47,7 +47,7 @@ class SchedulerFence:
         except RoleFailedError as error:
             raise StoppedError(self._role, f"the Dask scheduler is gone: {error.__cause__}") from error
         if not is_known:
-            raise StoppedError(self._role, "it was lost meanwhile, and begins again elsewhere; it writes nothing more")
+            raise StoppedError(self._role, "it was lost meanwhile, and restarts elsewhere; it writes nothing more")
 
     async def _keys_here(self, scheduler: Any) -> list[Any]:
         address: Any = self._worker.contact_address

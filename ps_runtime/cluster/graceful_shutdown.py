@@ -18,7 +18,7 @@ POLL_SECS = 0.02
 CLOSES = (Status.closing_gracefully, Status.closing)
 
 
-class Departure(WorkerPlugin):
+class GracefulShutdown(WorkerPlugin):
     """Has a Dask worker that closes wait for its role.
 
     Dask cancels what a worker runs, and ends its connections, as soon as it closes: on SIGTERM, or when it is retired.
@@ -45,7 +45,7 @@ class Departure(WorkerPlugin):
         return self.is_due() and self._until is not None and not self._until.has_passed
 
     def end(self) -> None:
-        """Take note that the role runs no longer: nobody need wait for it."""
+        """Record that the role runs no longer: nobody need wait for it."""
         self._has_ended.set()
 
     async def teardown(self, worker: Worker) -> None:
@@ -55,12 +55,12 @@ class Departure(WorkerPlugin):
 
 
 @contextmanager
-def departure_of(name: str, worker: Worker, tell: Callable[[], None]) -> Iterator[Departure]:
+def shutdown_of(name: str, worker: Worker, tell: Callable[[], None]) -> Iterator[GracefulShutdown]:
     """Have a Dask worker wait for the role that runs in the block; `name` tells it from others of this worker."""
-    departure = Departure(worker, tell)
-    worker.loop.add_callback(worker.plugin_add, departure, name)
+    shutdown = GracefulShutdown(worker, tell)
+    worker.loop.add_callback(worker.plugin_add, shutdown, name)
     try:
-        yield departure
+        yield shutdown
     finally:
-        departure.end()
+        shutdown.end()
         worker.loop.add_callback(worker.plugins.pop, name, None)  # it is gone already if the worker closes

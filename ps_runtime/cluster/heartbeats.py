@@ -8,14 +8,14 @@ from typing import Any
 
 from distributed import Worker
 
-from psflow.ps_runtime.cluster.silence import Heartbeat, RunningLife
+from psflow.ps_runtime.cluster.silence import Heartbeat, RunningIncarnation
 from psflow.ps_runtime.roles.context import Pulse
 from psflow.ps_runtime.specs.roles import RoleId
 
 
-def heartbeat_of(worker: Mapping[str, Any], topic: str, life: RunningLife) -> Heartbeat:
+def heartbeat_of(worker: Mapping[str, Any], topic: str, running: RunningIncarnation) -> Heartbeat:
     """Return the last heartbeat of a Dask worker for a life on it."""
-    return Heartbeat(worker["last_seen"], worker["metrics"].get(_metric(topic, life.role, life.incarnation)))
+    return Heartbeat(worker["last_seen"], worker["metrics"].get(_metric(topic, running.role, running.incarnation)))
 
 
 @contextmanager

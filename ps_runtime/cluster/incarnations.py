@@ -10,7 +10,7 @@ from psflow.ps_runtime.errors import BrokenPeerError, RoleFailedError, RoleLostE
 from psflow.ps_runtime.specs.roles import RoleId
 
 HOUR_SECS = 3600.0
-NOT_NEEDED = "it was lost, and the job was over before it had begun again"
+NOT_NEEDED = "it was lost, and the job was over before it had restarted"
 
 
 class Loss(NamedTuple):
@@ -18,9 +18,9 @@ class Loss(NamedTuple):
 
     incarnation: int
     error: RoleLostError
-    is_recall: bool
+    is_rollback: bool
     """It ended because another role was lost."""
-    goes_back: bool
+    rolls_back: bool
     """Training goes back to the last checkpoint because of it."""
     in_order: bool
     """Its Dask worker was closed, and waited for it; it gives back what it has."""
@@ -38,7 +38,7 @@ class UserFault(NamedTuple):
 
 
 @dataclass(slots=True)
-class RoleLife:
+class RoleIncarnation:
     """A life of a role, on one Dask worker."""
 
     incarnation: int
@@ -49,14 +49,14 @@ class RoleLife:
     has_stepped: bool = False
     has_left: bool = False
     has_outcome: bool = False
-    is_leaving: bool = False
+    is_shutting_down: bool = False
     hang: str | None = None
     """How it hangs, if its Dask worker is ended for that."""
-    recalled_at: float | None = None
+    rolled_back_at: float | None = None
 
     def loss_reason(self, known: str | None) -> str:
         """Return why it is lost whose Dask worker is gone, where a reason is `known` or not."""
-        if self.is_leaving:
+        if self.is_shutting_down:
             return self.hang or f"its Dask worker {self.slot} was closed"
         return self.hang or known or f"its Dask worker {self.slot} was lost"
 
@@ -66,43 +66,43 @@ class RoleState:
     """What is known of a role; it waits to be placed if it has neither a life nor an end."""
 
     num_placed: int = 0
-    life: RoleLife | None = None
+    current: RoleIncarnation | None = None
     report: dict[str, Any] | None = None
     error: BaseException | None = None
     losses: list[Loss] = field(default_factory=list)
     lost_at: deque[float] = field(default_factory=deque)
     """Within the last hour."""
     faults: set[str] = field(default_factory=set)
-    """Kinds of those after which it began again."""
-    let_go: str | None = None
+    """Kinds of those after which it restarted."""
+    abandoned: str | None = None
     """Why nobody waits for it any more, though it has not come to its end."""
-    was_missed: bool = False
+    was_unplaced: bool = False
     """It had no Dask worker when the others began."""
 
     @property
     def is_waiting(self) -> bool:
         """Whether the role is to be placed, after the others or once more."""
-        return (self.num_placed > 0 or self.was_missed) and self.life is None and not self.has_ended
+        return (self.num_placed > 0 or self.was_unplaced) and self.current is None and not self.has_ended
 
     @property
     def is_later(self) -> bool:
         """Whether the others do without it: its present life is not one of those that the job began with."""
-        return bool(self.losses) or self.was_missed
+        return bool(self.losses) or self.was_unplaced
 
     @property
-    def is_recalled(self) -> bool:
+    def is_rolled_back(self) -> bool:
         """Whether its life is over because training goes back."""
-        return self.life is not None and self.life.recalled_at is not None
+        return self.current is not None and self.current.rolled_back_at is not None
 
     @property
     def has_started(self) -> bool:
         """Whether any life of it has started."""
-        return bool(self.losses) or (self.life is not None and self.life.has_started)
+        return bool(self.losses) or (self.current is not None and self.current.has_started)
 
     @property
     def can_be_reached(self) -> bool:
         """Whether this is a ps that listens, and goes on."""
-        return self.life is not None and self.life.is_listening and not self.is_recalled
+        return self.current is not None and self.current.is_listening and not self.is_rolled_back
 
     @property
     def serves(self) -> bool:
@@ -112,26 +112,26 @@ class RoleState:
     @property
     def is_to_end(self) -> bool:
         """Whether its life runs still, and nobody waits for its result."""
-        is_running = self.life is not None and not self.life.has_left
-        return is_running and (self.is_recalled or self.let_go is not None)
+        is_running = self.current is not None and not self.current.has_left
+        return is_running and (self.is_rolled_back or self.abandoned is not None)
 
     @property
     def has_ended(self) -> bool:
         """Whether the role has ended for good, well or not."""
-        return self.report is not None or self.error is not None or self.let_go is not None
+        return self.report is not None or self.error is not None or self.abandoned is not None
 
     def is_cut_off_by(self, error: BaseException) -> bool:
         """Return whether an error says that the present life does not reach the ps, which another one may reach."""
         if self.is_later:
             return isinstance(error, TransportError)
-        return self.life is not None and self.life.has_stepped and isinstance(error, BrokenPeerError)
+        return self.current is not None and self.current.has_stepped and isinstance(error, BrokenPeerError)
 
     def forgives(self, fault: UserFault, max_restarts: int) -> bool:
         """Return whether `fault` is the first of its kind, and the role may be lost once more within this hour."""
         return fault.kind not in self.faults and len(self.lost_at) < max_restarts
 
     def note_loss(self, at: float, *, counts: bool) -> None:
-        """Take note of a loss, if it counts, and forget those of more than an hour ago."""
+        """Record a loss, if it counts, and forget those of more than an hour ago."""
         if counts:
             self.lost_at.append(at)
         while self.lost_at and at - self.lost_at[0] >= HOUR_SECS:
@@ -141,8 +141,8 @@ class RoleState:
         """Return what this role says of its end, which was no failure; StoppedError if it was let go before."""
         if self.report is not None:
             return self.report
-        assert self.let_go is not None
-        raise StoppedError(str(role), self.let_go)
+        assert self.abandoned is not None
+        raise StoppedError(str(role), self.abandoned)
 
 
 def too_many_losses(role: RoleId, reason: str, num_losses: int, max_restarts: int) -> RoleFailedError:

@@ -20,7 +20,7 @@ from psflow.ps_runtime.cluster.loss_reports import LossReports
 from psflow.ps_runtime.cluster.missing_workers import roles_to_begin, shortage, slots_needed
 from psflow.ps_runtime.cluster.restarting import Restarting, SlotOf
 from psflow.ps_runtime.cluster.role_futures import RoleFutures
-from psflow.ps_runtime.cluster.rollback import Returning
+from psflow.ps_runtime.cluster.rollback import RollbackReservation
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import ROLES_SECS, stop_clock
 from psflow.ps_runtime.errors import ProtocolError, RoleFailedError
@@ -84,7 +84,7 @@ class ClusterJob:
             job.roles,
             job.first_incarnation,
             max_restarts,
-            goes_back=job.config.saves_checkpoints,
+            rolls_back=job.config.saves_checkpoints,
             # one replica that computes ahead of its pushes would begin to do so once more, at another step
             takes_over=job.num_workers > 0 or job.config.pipeline_depth == 0,
             forgives=job.config.cluster is None,  # a process of a role that somebody has started ends with its error
@@ -97,7 +97,7 @@ class ClusterJob:
         self._hosts: set[str | None] = set()
         """Of the slots that the roles began on."""
         self._restarting: Restarting | None = None
-        self._returning = Returning(client, self._supervisor)
+        self._rollback = RollbackReservation(client, self._supervisor)
         self._min_workers = min_workers
 
     def __enter__(self) -> Self:
@@ -119,7 +119,7 @@ class ClusterJob:
             self._lookout.close()
             self._losses.close()
             self._client.unsubscribe_topic(self._futures.topic)
-            self._returning.close()
+            self._rollback.close()
 
     def start(self, policy: AdmissionPolicy, check: Callable[[], None] = never_stop) -> None:
         """Find slots and start the roles: the ps first, the others once every ps listens. Blocks.
@@ -239,17 +239,17 @@ class ClusterJob:
             addresses = [self._ps_addresses[server] for server in servers]
         self._futures.submit(role, incarnation, slot, addresses, is_alone=len(self._hosts) == 1)
 
-    def _begin_again(self, check: Callable[[], None], *, has_turn: bool = False) -> None:
-        """Find out what is lost and tell of it, end what is to end, and place what may begin again."""
+    def _begin_again(self, check: Callable[[], None], *, has_lock: bool = False) -> None:
+        """Find out what is lost and tell of it, end what is to end, and place what may restart."""
         assert self._restarting is not None
         self._lookout.look()
         self._losses.tell()
-        if not has_turn:
-            self._returning.look(check)
+        if not has_lock:
+            self._rollback.look(check)
         with self._changed:
             over = self._supervisor.to_end()
         self._futures.cancel(over)  # or Dask runs them once more if their addresses come back
-        self._restarting.place(check, has_turn=has_turn or self._returning.has_turn)
+        self._restarting.place(check, has_lock=has_lock or self._rollback.has_lock)
 
     def _take_event(self, stamped: tuple[float, Any]) -> None:
         """Note what an event says of the roles, and hand it on; the job fails of data that is no event of a role."""
@@ -266,7 +266,7 @@ class ClusterJob:
         self._on_event(event)
 
     def _note(self, event: Event) -> bool:
-        """Take note of an event; return whether it is of the present life of its role, or a message of any."""
+        """Record an event; return whether it is of the present life of its role, or a message of any."""
         try:
             role = RoleId.parse(event.role)
             is_current = self._supervisor.is_current(role, event.incarnation)
@@ -301,7 +301,7 @@ class ClusterJob:
     def _await(self, missing: Callable[[], list[RoleId]], action: str, check: Callable[[], None]) -> None:
         """Wait until `missing` returns no role that still has to do `action`; raise the failure of one that ends."""
         while True:
-            self._begin_again(check, has_turn=True)
+            self._begin_again(check, has_lock=True)
             with self._changed:
                 if self._changed.wait_for(lambda: not missing() or self._any_error(), SLICE_SECS) and not missing():
                     return
@@ -334,4 +334,4 @@ class ClusterJob:
             self._changed.notify_all()
 
     def _running(self) -> list[str]:
-        return sorted(str(life.role) for life in self._supervisor.running())
+        return sorted(str(running.role) for running in self._supervisor.running())

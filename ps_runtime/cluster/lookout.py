@@ -12,7 +12,7 @@ from distributed import Client
 from psflow.ps_runtime.cluster.memory_kills import MemoryKills
 from psflow.ps_runtime.cluster.presence import LOOK_SECS, Presence
 from psflow.ps_runtime.cluster.probe import LOOKS, Probe
-from psflow.ps_runtime.cluster.silence import RunningLife
+from psflow.ps_runtime.cluster.silence import RunningIncarnation
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.specs.roles import Role, RoleId
@@ -55,7 +55,7 @@ class Lookout:
         self._client.subscribe_topic("all", self._take_event)
 
     def look(self) -> None:
-        """Take note of what is new. Does not block.
+        """Record what is new. Does not block.
 
         Raises
         ------
@@ -69,10 +69,10 @@ class Lookout:
                 raise WaitTimeoutError(_names(late), "end", LEAVE_TIMEOUT_SECS, f"{NO_WAY_BACK}; {RESUME}")
             if silent := self._supervisor.lateness.to_listen(LISTEN_TIMEOUT_SECS):
                 raise WaitTimeoutError(_names(silent), "start listening", LISTEN_TIMEOUT_SECS, RESUME)
-            let_go = self._supervisor.let_go_late(END_TIMEOUT_SECS)
+            abandoned = self._supervisor.abandoned_late(END_TIMEOUT_SECS)
             slots = set(self._supervisor.slots().values())
-            lives = self._probed()
-        for role, slot in let_go.items():
+            incarnations = self._probed()
+        for role, slot in abandoned.items():
             logger.warning(
                 "%s on the Dask worker %s did not end within %g s after the end of training; the job ends without it, "
                 "and loses nothing",
@@ -82,7 +82,7 @@ class Lookout:
             )
         missing = self._presence.missing(slots)
         self._lose(missing)
-        self._probe.look(lives, self._presence.workers)
+        self._probe.look(incarnations, self._presence.workers)
 
     def close(self) -> None:
         """Hear of nothing more, and wait for no answer."""
@@ -97,22 +97,22 @@ class Lookout:
             self._lose({event["worker"]}, in_order=event["expected"])
 
     def _lose(self, addresses: set[str], *, in_order: bool = False) -> None:
-        """Take note that Dask workers are gone, and why, as far as their nannies have said so."""
+        """Record that Dask workers are gone, and why, as far as their nannies have said so."""
         with self._changed:
             why = self._memory_kills.reasons(self._supervisor.slots())
             self._supervisor.lose_slots(addresses, why, in_order=in_order)
             self._changed.notify_all()
 
-    def _probed(self) -> list[RunningLife]:
+    def _probed(self) -> list[RunningIncarnation]:
         """Return the lives of which a hang matters: once training is over nobody goes on without a worker."""
-        lives, is_trained = self._supervisor.running(), self._supervisor.is_trained
-        return [life for life in lives if life.role.role is not Role.WORKER or not is_trained]
+        incarnations, is_trained = self._supervisor.running(), self._supervisor.is_trained
+        return [running for running in incarnations if running.role.role is not Role.WORKER or not is_trained]
 
-    def _note_hang(self, life: RunningLife, reason: str) -> bool:
+    def _note_hang(self, running: RunningIncarnation, reason: str) -> bool:
         with self._changed:
-            is_running = life in self._supervisor.running()
+            is_running = running in self._supervisor.running()
             if is_running:
-                self._supervisor.hang(life.role, life.incarnation, reason)
+                self._supervisor.hang(running.role, running.incarnation, reason)
             return is_running
 
 

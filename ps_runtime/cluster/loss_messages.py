@@ -11,9 +11,9 @@ from typing import Any
 
 from distributed import Client
 
-from psflow.ps_runtime.protocol.message import Life
+from psflow.ps_runtime.protocol.message import Incarnation
 
-_inboxes: dict[str, SimpleQueue[Life]] = {}
+_inboxes: dict[str, SimpleQueue[Incarnation]] = {}
 """Of the ps that run in this process, by the topic of their job's events."""
 
 
@@ -25,7 +25,7 @@ class LossMessages:
         self._topic = topic
         self._under_way: set[Future[None]] = set()
 
-    def send(self, slot: str, life: Life) -> None:
+    def send(self, slot: str, life: Incarnation) -> None:
         """Tell a ps that a replica is lost. Does not block; a ps that is not there any more hears nothing."""
         loop: Any = self._client.loop
         message = asyncio.run_coroutine_threadsafe(self._send(slot, life), loop.asyncio_loop)
@@ -37,19 +37,19 @@ class LossMessages:
         for message in list(self._under_way):
             message.cancel()
 
-    async def _send(self, slot: str, life: Life) -> None:
+    async def _send(self, slot: str, life: Incarnation) -> None:
         with suppress(OSError):  # the connection to the scheduler breaks: the owner hears of that from others
             await self._client._run(take_loss, self._topic, life, workers=[slot], wait=False, on_error="ignore")
 
 
-async def take_loss(topic: str, life: Life) -> None:
+async def take_loss(topic: str, life: Incarnation) -> None:
     """Hand a message on to the ps of a job, if it runs in this process. Dask waits for no end of a coroutine."""
     if (inbox := _inboxes.get(topic)) is not None:
         inbox.put(life)
 
 
 @contextmanager
-def receiving(topic: str, inbox: SimpleQueue[Life]) -> Iterator[None]:
+def receiving(topic: str, inbox: SimpleQueue[Incarnation]) -> Iterator[None]:
     """Have `inbox` take the messages for a ps of a job, as long as the block lasts."""
     _inboxes[topic] = inbox
     try:

@@ -11,7 +11,7 @@ from psflow.ps_runtime.cluster.incarnations import Loss
 from psflow.ps_runtime.cluster.loss_messages import LossMessages
 from psflow.ps_runtime.cluster.missing_workers import num_missing
 from psflow.ps_runtime.cluster.supervisor import Supervisor
-from psflow.ps_runtime.protocol.message import Life
+from psflow.ps_runtime.protocol.message import Incarnation
 from psflow.ps_runtime.roles.events import RoleLost, WorkersMissing
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
@@ -45,21 +45,21 @@ class LossReports:
     def tell(self) -> None:
         """Tell what is new. Does not block."""
         with self._supervisor.lock:
-            lives, events = list[Life](), list[RoleLost | WorkersMissing]()
+            incarnations, events = list[Incarnation](), list[RoleLost | WorkersMissing]()
             for role, loss in self._untold():
                 if _is_ps_0_to_hear(role, loss):  # one that left in order may not have come to say so
-                    lives.append((role.replica, loss.incarnation))
+                    incarnations.append((role.replica, loss.incarnation))
                 if not self._supervisor.has_ended(role):
                     reason = loss.error.error
-                    events.append(RoleLost(reason, loss.goes_back, role=str(role), incarnation=loss.incarnation))
-            lives += self._missing()
+                    events.append(RoleLost(reason, loss.rolls_back, role=str(role), incarnation=loss.incarnation))
+            incarnations += self._missing()
             if (now := num_missing(self._supervisor)) != self._num_missing:
                 self._num_missing = now
                 events.append(WorkersMissing(now, self._num_workers))
             slot = self._supervisor.slots().get(PS_0)
         if slot is not None:
-            for life in lives:
-                self._messages.send(slot, life)
+            for incarnation in incarnations:
+                self._messages.send(slot, incarnation)
         for event in events:
             self._on_event(event)
 
@@ -73,10 +73,10 @@ class LossReports:
                 continue
             for loss in self._supervisor.losses(role)[self._num_told[role] :]:
                 self._num_told[role] += 1
-                if not loss.is_recall:
+                if not loss.is_rollback:
                     yield role, loss
 
-    def _missing(self) -> Iterator[Life]:
+    def _missing(self) -> Iterator[Incarnation]:
         """Yield workers that find no slot, or do not end: a new ps-0 would wait for them with updates of all."""
         for role, incarnation in self._supervisor.missing_workers():
             told = (role, incarnation, len(self._supervisor.losses(PS_0)))
@@ -87,4 +87,4 @@ class LossReports:
 
 def _is_ps_0_to_hear(role: RoleId, loss: Loss) -> bool:
     """Return whether ps-0 goes on, and has given a lost role tickets."""
-    return role.trains and not loss.goes_back
+    return role.trains and not loss.rolls_back

@@ -21,7 +21,7 @@ from distributed import Client, Nanny
 from distributed.scheduler import heartbeat_interval
 
 from psflow.ps_runtime.cluster.heartbeats import heartbeat_of
-from psflow.ps_runtime.cluster.silence import Action, Hang, RunningLife, Silence
+from psflow.ps_runtime.cluster.silence import Action, Hang, RunningIncarnation, Silence
 from psflow.ps_runtime.specs.roles import Role
 
 LOOKS = 6
@@ -57,7 +57,7 @@ class Probe:
         client: Client,
         topic: str,
         timeout_secs: float,
-        note: Callable[[RunningLife, str], bool],
+        note: Callable[[RunningIncarnation, str], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
@@ -71,7 +71,7 @@ class Probe:
         self._under_way: dict[str, Future[None]] = {}
         """By the address of the Dask worker."""
 
-    def look(self, lives: Collection[RunningLife], workers: Mapping[str, Any]) -> None:
+    def look(self, incarnations: Collection[RunningIncarnation], workers: Mapping[str, Any]) -> None:
         """Look at the heartbeats of lives, if there are newer ones. Does not block."""
         for slot in [slot for slot, under_way in self._under_way.items() if under_way.done()]:
             _take(self._under_way.pop(slot))
@@ -80,12 +80,12 @@ class Probe:
         # of a longer time the owner has not seen what became of them: it, or the scheduler, was stopped itself
         secs = min(self._clock() - self._looked_at, 2 * self._timeout_secs / LOOKS)
         self._workers, self._looked_at = workers, self._clock()
-        known = {life: workers[life.slot] for life in lives if life.slot in workers}
-        heartbeats = {life: heartbeat_of(worker, self._topic, life) for life, worker in known.items()}
+        known = {running: workers[running.slot] for running in incarnations if running.slot in workers}
+        heartbeats = {running: heartbeat_of(worker, self._topic, running) for running, worker in known.items()}
         timeout_secs = max(self._timeout_secs, MISSED * heartbeat_interval(len(workers)))
         for hang in self._silence.look(secs, heartbeats, timeout_secs):
-            if hang.life.slot not in self._under_way:
-                self._under_way[hang.life.slot] = self._run(hang, timeout_secs)
+            if hang.running.slot not in self._under_way:
+                self._under_way[hang.running.slot] = self._run(hang, timeout_secs)
 
     def close(self) -> None:
         """Wait for no answer any more. Idempotent."""
@@ -99,7 +99,7 @@ class Probe:
 
     async def _follow(self, hang: Hang, timeout_secs: float) -> None:
         """End a life that hangs, unless its process computes, or others go on without it by themselves."""
-        role, slot = hang.life.role, hang.life.slot
+        role, slot = hang.running.role, hang.running.slot
         what = f"it did not {hang.what} for {timeout_secs:g} s"
         if await self._is_busy(hang):
             logger.warning("%s: %s, but its process computes, so psflow waits for it", role, what)
@@ -113,7 +113,7 @@ class Probe:
                 slot,
             )
             return
-        if not self._note(hang.life, f"{what}, so its Dask worker {slot} was ended"):
+        if not self._note(hang.running, f"{what}, so its Dask worker {slot} was ended"):
             return
         scheduler: Any = self._client.scheduler
         # as the scheduler does after worker-ttl: one without a nanny, or whose nanny is silent, it forgets
@@ -122,12 +122,12 @@ class Probe:
             timeout=END_SECS,
             wait_for_workers=False,
             on_error="return",
-            stimulus_id=f"psflow-probe-{role}-{hang.life.incarnation}",
+            stimulus_id=f"psflow-probe-{role}-{hang.running.incarnation}",
         )
 
     async def _is_busy(self, hang: Hang) -> bool:
         """Return whether the nanny of a Dask worker says that its process computes; without a nanny nobody says so."""
-        slot = hang.life.slot
+        slot = hang.running.slot
         asked: Any = self._client.run(is_busy, hang.what, workers=[slot], nanny=True, on_error="ignore")
         try:
             answers: dict[str, bool] = await asyncio.wait_for(asked, NANNY_SECS + WATCH_SECS)

@@ -1,4 +1,4 @@
-"""Slots for the roles that were lost and begin again, as soon as some are free."""
+"""Slots for the roles that were lost and restart, as soon as some are free."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
 
 SlotOf = Callable[[RoleId], str | None]
-"""Where a role begins again that has a place of its own; None while that is not free."""
+"""Where a role restarts that has a place of its own; None while that is not free."""
 
 LOOK_SECS = 1.0
 """Between two looks for a free slot."""
@@ -59,7 +59,7 @@ class Restarting:
         self._say: Deadline | None = None
         """Until the next line on who waits; None while nobody does."""
 
-    def place(self, check: Callable[[], None], *, has_turn: bool = False) -> None:
+    def place(self, check: Callable[[], None], *, has_lock: bool = False) -> None:
         """Look for free slots, once a second, if somebody waits; the others train on meanwhile.
 
         Raises
@@ -76,14 +76,14 @@ class Restarting:
         if not due or not (self._next_look.has_passed or (self._has_placed_all and all_started)):
             return
         self._next_look = Deadline(LOOK_SECS)
-        self._has_placed_all = self._place(due, check, has_turn=has_turn) == len(due)
+        self._has_placed_all = self._place(due, check, has_lock=has_lock) == len(due)
         if self._has_placed_all:
             self._no_slot = self._say = None
         else:
             self._give_up_late()
             self._say_late()
 
-    def _place(self, due: Sequence[RoleId], check: Callable[[], None], *, has_turn: bool) -> int:
+    def _place(self, due: Sequence[RoleId], check: Callable[[], None], *, has_lock: bool) -> int:
         """Have roles begin as far as there are slots for them, the first ones first; return how many do."""
         if self._slot_of is not None:
             places = [(role, slot) for role in due if (slot := self._slot_of(role)) is not None]
@@ -93,7 +93,7 @@ class Restarting:
         with self._supervisor.lock:
             # of cancelled lives, and of those to come: the scheduler takes their slots for free
             busy = [*self._supervisor.busy_slots(), *self.reserved]
-        with free_now(self._client, check, self._host, has_turn=has_turn) as slots:
+        with free_now(self._client, check, self._host, has_lock=has_lock) as slots:
             self._is_barred = slots is None
             slots = slots or []
             best = slots[: len(due) + len(busy)]

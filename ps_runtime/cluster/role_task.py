@@ -16,7 +16,7 @@ from psflow.ps_runtime.checkpoint.owner_mark import job_mark
 from psflow.ps_runtime.client.shard_client import Dial
 from psflow.ps_runtime.cluster.fast_exit import leave_quickly
 from psflow.ps_runtime.cluster.fencing import SchedulerFence
-from psflow.ps_runtime.cluster.graceful_shutdown import Departure, departure_of
+from psflow.ps_runtime.cluster.graceful_shutdown import GracefulShutdown, shutdown_of
 from psflow.ps_runtime.cluster.heartbeats import pulse_shown
 from psflow.ps_runtime.cluster.loss_messages import receiving
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
@@ -71,14 +71,14 @@ def run_role(
     """Be `role` of a job; return its report. The body of a Dask task."""
     leave_quickly()
     worker = get_worker()
-    with _departure(f"psflow-{topic}-{role}", worker, lambda: context.emit(RoleLeaving())) as departure:
-        liveness = Liveness.of_this_task(str(role), departure, finishes_step=role.role is Role.WORKER)
+    with _shutdown(f"psflow-{topic}-{role}", worker, lambda: context.emit(RoleLeaving())) as shutdown:
+        liveness = Liveness.of_this_task(str(role), shutdown, finishes_step=role.role is Role.WORKER)
         context = RoleContext(
             role,
             incarnation,
             liveness.check,
             lambda event: worker.log_event(topic, encode_event(event)),
-            liveness.is_leaving,
+            liveness.is_shutting_down,
             fence=SchedulerFence(worker, worker.get_current_task(), str(role), liveness.check),
             first_step_at=first_step_at,
         )
@@ -100,8 +100,8 @@ def run_role(
 def _run(
     job: JobSpec, context: RoleContext, addresses: Sequence[Address], worker: Worker, topic: str, *, is_alone: bool
 ) -> dict[str, Any]:
-    dials = [ps_dial(address, job.transport, f"ps-{i}") for i, address in enumerate(addresses)]
-    drive = worker.drive if isinstance(worker, RoleWorker) else train
+    connect_functions = [ps_connect(address, job.transport, f"ps-{i}") for i, address in enumerate(addresses)]
+    training_loop = worker.training_loop if isinstance(worker, RoleWorker) else train
     match context.role.role:
         case Role.PS:
             # of the ps ps-0 alone is told of losses; another one may run in the same process
@@ -111,18 +111,18 @@ def _run(
             ):
                 return run_ps(job, context, str(urlsplit(worker.contact_address).hostname), is_alone=is_alone)
         case Role.CHIEF:
-            return run_chief(job, context, dials, drive)
+            return run_chief(job, context, connect_functions, training_loop)
         case Role.WORKER:
-            return run_worker(job, context, dials, drive)
+            return run_worker(job, context, connect_functions, training_loop)
         case Role.EVALUATOR:
-            return run_evaluator(job, context, dials)
+            return run_evaluator(job, context, connect_functions)
         case unknown:
             assert_never(unknown)
 
 
-def _departure(name: str, worker: Worker, tell: Callable[[], None]) -> AbstractContextManager[Departure | None]:
-    """Return what has a Dask worker wait for its role; a process that is one role by hand closes after the job."""
-    return nullcontext() if isinstance(worker, RoleWorker) else departure_of(name, worker, tell)
+def _shutdown(name: str, worker: Worker, tell: Callable[[], None]) -> AbstractContextManager[GracefulShutdown | None]:
+    """Return what has a Dask worker wait for its role; a process that is one role manually closes after the job."""
+    return nullcontext() if isinstance(worker, RoleWorker) else shutdown_of(name, worker, tell)
 
 
 def _as_seen_by(job: JobSpec, role: RoleId, worker: Worker) -> JobSpec:
@@ -134,11 +134,11 @@ def _as_seen_by(job: JobSpec, role: RoleId, worker: Worker) -> JobSpec:
 
 
 def _facts(job: JobSpec, role: RoleId) -> TaskFacts:
-    by_hand = job.config.cluster
-    return TaskFacts.of(role, job.num_ps, job.num_workers) if by_hand is None else by_hand.cluster.facts_of(role)
+    is_manual = job.config.cluster
+    return TaskFacts.of(role, job.num_ps, job.num_workers) if is_manual is None else is_manual.cluster.facts_of(role)
 
 
-def ps_dial(address: Address, transport: str, peer: str) -> Dial:
+def ps_connect(address: Address, transport: str, peer: str) -> Dial:
     """Return what connects to one ps."""
 
     def dial(timeout_secs: float) -> Connection:
@@ -154,27 +154,33 @@ class Liveness:
     """
 
     def __init__(
-        self, worker: Worker, key: Any, role: str, departure: Departure | None = None, *, finishes_step: bool = False
+        self,
+        worker: Worker,
+        key: Any,
+        role: str,
+        shutdown: GracefulShutdown | None = None,
+        *,
+        finishes_step: bool = False,
     ) -> None:
         self._worker = worker
         self._key = key
         self._role = role
-        self._departure = departure
+        self._shutdown = shutdown
         self._finishes_step = finishes_step
 
     @classmethod
-    def of_this_task(cls, role: str, departure: Departure | None = None, *, finishes_step: bool = False) -> Self:
+    def of_this_task(cls, role: str, shutdown: GracefulShutdown | None = None, *, finishes_step: bool = False) -> Self:
         """Return that of the Dask task in which this thread is."""
         worker = get_worker()
-        return cls(worker, worker.get_current_task(), role, departure, finishes_step=finishes_step)
+        return cls(worker, worker.get_current_task(), role, shutdown, finishes_step=finishes_step)
 
-    def is_leaving(self) -> bool:
+    def is_shutting_down(self) -> bool:
         """Return whether the role is to leave before its next step, because its Dask worker closes."""
-        return self._departure is not None and self._departure.is_due()
+        return self._shutdown is not None and self._shutdown.is_due()
 
     def check(self) -> None:
         """Raise StoppedError if the role is to end."""
-        has_time = self._departure is not None and self._departure.has_time()  # which tells the owner
+        has_time = self._shutdown is not None and self._shutdown.has_time()  # which tells the owner
         if self._worker.status not in (Status.running, Status.paused) and not (has_time and self._finishes_step):
             raise StoppedError(self._role, f"its Dask worker is {self._worker.status.name}")
         task = self._worker.state.tasks.get(self._key)

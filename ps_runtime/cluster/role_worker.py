@@ -11,7 +11,7 @@ from psflow.ps_runtime.cluster.closed_nodes import ClosedScheduler, ClosedWorker
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.roles.event_codec import decode_event
 from psflow.ps_runtime.roles.events import Event
-from psflow.ps_runtime.roles.trainer import Drive, train
+from psflow.ps_runtime.roles.trainer import TrainingLoop, train
 
 FINISHED = "psflow-finished"
 FAILED = "psflow-failed: "
@@ -73,12 +73,12 @@ class RoleWorker(ClosedWorker):
         *,
         on_event: Callable[[Event], None],
         input_fn: Callable[..., Any] | None = None,
-        drive: Drive = train,
+        training_loop: TrainingLoop = train,
         **options: Any,
     ) -> None:
         super().__init__(scheduler, **options)
         self.input_fn = input_fn
-        self.drive = drive
+        self.training_loop = training_loop
         self._on_event = on_event
         self._end: str | None = None
 

@@ -7,18 +7,18 @@ from contextlib import ExitStack, suppress
 
 from distributed import Client
 
-from psflow.ps_runtime.cluster.cluster_lock import CHOOSING, Turn
+from psflow.ps_runtime.cluster.cluster_lock import CHOOSING, ClusterLock
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import RoleFailedError
 from psflow.ps_runtime.specs.roles import Role
 
 KEEP_SECS = 60.0
-"""For the roles to end and to begin again; a job that finds no slot keeps others from theirs no longer."""
+"""For the roles to end and to restart; a job that finds no slot keeps others from theirs no longer."""
 
 
-class Returning:
-    """Has the turn to choose slots from before the roles of a job are ended until they have begun again.
+class RollbackReservation:
+    """Has the turn to choose slots from before the roles of a job are ended until they have restarted.
 
     Meanwhile these slots are free: a job that waits for some would take them.
 
@@ -30,14 +30,14 @@ class Returning:
     def __init__(self, client: Client, supervisor: Supervisor) -> None:
         self._client = client
         self._supervisor = supervisor
-        self._turn: ExitStack | None = None
+        self._lock: ExitStack | None = None
         self._until: Deadline | None = None
         """None while training does not go back."""
 
     @property
-    def has_turn(self) -> bool:
+    def has_lock(self) -> bool:
         """Whether no other job chooses slots."""
-        return self._turn is not None
+        return self._lock is not None
 
     def look(self, check: Callable[[], None]) -> None:
         """Take the turn if training goes back, and give it back later. Blocks while the scheduler is asked.
@@ -48,25 +48,25 @@ class Returning:
             If the scheduler is silent for minutes.
         """
         with self._supervisor.lock:
-            is_leaving = bool(self._supervisor.busy_slots())
-            goes_back = is_leaving or any(role.role is Role.PS for role in self._supervisor.waiting())
-            is_back = not is_leaving and self._supervisor.is_training
+            is_shutting_down = bool(self._supervisor.busy_slots())
+            rolls_back = is_shutting_down or any(role.role is Role.PS for role in self._supervisor.waiting())
+            is_back = not is_shutting_down and self._supervisor.is_training
         if is_back:
             self._until = None
-        elif goes_back and self._until is None:
+        elif rolls_back and self._until is None:
             self._until = Deadline(KEEP_SECS)
         if self._until is None or self._until.has_passed:
             self.close()
-        elif self._turn is None:
+        elif self._lock is None:
             self._take(check)
 
     def close(self) -> None:
         """Let others choose. Idempotent; blocks for a second at most."""
-        if self._turn is not None:
-            self._turn.close()
-            self._turn = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def _take(self, check: Callable[[], None]) -> None:
         with suppress(RoleFailedError), ExitStack() as held:  # the connection broke: the owner hears of it from others
-            if held.enter_context(Turn(self._client, CHOOSING)).take(check):
-                self._turn = held.pop_all()
+            if held.enter_context(ClusterLock(self._client, CHOOSING)).take(check):
+                self._lock = held.pop_all()

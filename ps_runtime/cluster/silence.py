@@ -17,7 +17,7 @@ Action = Literal["answer", "serve"]
 """What a role does not do that hangs: its process is silent, or only the thread that serves."""
 
 
-class RunningLife(NamedTuple):
+class RunningIncarnation(NamedTuple):
     """A life of a role that has started, and has not ended."""
 
     role: RoleId
@@ -36,7 +36,7 @@ class Heartbeat(NamedTuple):
 class Hang(NamedTuple):
     """A life that has been silent for too long."""
 
-    life: RunningLife
+    running: RunningIncarnation
     what: Action
     """It did not do."""
 
@@ -50,7 +50,7 @@ class _Silent:
     thread_secs: float = 0.0
 
     def take(self, heartbeat: Heartbeat, secs: float) -> None:
-        """Take note of the newest heartbeat, `secs` after the last look."""
+        """Record the newest heartbeat, `secs` after the last look."""
         has_news = heartbeat.at != self.last.at
         self.process_secs = 0.0 if has_news else self.process_secs + secs
         if heartbeat.pulse is None or heartbeat.pulse != self.last.pulse:
@@ -64,23 +64,23 @@ class Silence:
     """Decides which lives have been silent for too long."""
 
     def __init__(self) -> None:
-        self._silent: dict[RunningLife, _Silent] = {}
+        self._silent: dict[RunningIncarnation, _Silent] = {}
 
-    def look(self, secs: float, heartbeats: Mapping[RunningLife, Heartbeat], timeout_secs: float) -> list[Hang]:
-        """Take note of the newest heartbeats; return the lives that hang. For each of these time begins anew."""
-        self._silent = {life: silent for life, silent in self._silent.items() if life in heartbeats}
+    def look(self, secs: float, heartbeats: Mapping[RunningIncarnation, Heartbeat], timeout_secs: float) -> list[Hang]:
+        """Record the newest heartbeats; return the lives that hang. For each of these time begins anew."""
+        self._silent = {running: silent for running, silent in self._silent.items() if running in heartbeats}
         hangs = []
-        for life, heartbeat in heartbeats.items():
-            if life not in self._silent:
-                self._silent[life] = _Silent(heartbeat)
+        for running, heartbeat in heartbeats.items():
+            if running not in self._silent:
+                self._silent[running] = _Silent(heartbeat)
                 continue
-            silent = self._silent[life]
+            silent = self._silent[running]
             silent.take(heartbeat, secs)
             if silent.process_secs >= timeout_secs:
-                hangs.append(Hang(life, "answer"))
+                hangs.append(Hang(running, "answer"))
             elif silent.thread_secs >= timeout_secs:
-                hangs.append(Hang(life, "serve"))
+                hangs.append(Hang(running, "serve"))
             else:
                 continue
-            del self._silent[life]
+            del self._silent[running]
         return hangs

@@ -1,4 +1,4 @@
-"""The lives of the roles of a job as a state machine: what is lost, what begins again, when to give up.
+"""The lives of the roles of a job as a state machine: what is lost, what restarts, when to give up.
 
 Events in: a life was placed on a Dask worker, started, listens, left, returned, failed; a Dask worker is lost, or
 closes. What follows is asked for: which lives are to end, which roles are to be placed on a Dask worker next, and what
@@ -12,11 +12,11 @@ the job fails of. There is no Dask in it.
        └──────────┴─────▶ lost ───────┴──▶ placed     a new life
                             └────────────▶ failed     too many times within an hour
 
-A ps has values that nobody else has. Once one is lost, all roles that train are recalled, and begin again from the last
+A ps has values that nobody else has. Once one is lost, all roles that train are recalled, and restart from the last
 checkpoint: the ps first, the others once every ps listens. A checkpoint is written by the ps and the chief together, so
 the new ones begin only after the old ones have ended.
 
-A lost chief begins again alone, as a worker does, and takes over: the ps hold all that it must know. Training goes back
+A lost chief restarts alone, as a worker does, and takes over: the ps hold all that it must know. Training goes back
 with it only where that cannot be: no step was made yet, so the variables may have no values; a ps has come to its end;
 or nobody else trains, and it would not make the same steps.
 
@@ -31,12 +31,19 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, assert_never
 
-from psflow.ps_runtime.cluster.incarnations import NOT_NEEDED, Loss, RoleLife, RoleState, UserFault, too_many_losses
+from psflow.ps_runtime.cluster.incarnations import (
+    NOT_NEEDED,
+    Loss,
+    RoleIncarnation,
+    RoleState,
+    UserFault,
+    too_many_losses,
+)
 from psflow.ps_runtime.cluster.lateness import SAVING, Lateness
-from psflow.ps_runtime.cluster.silence import RunningLife
+from psflow.ps_runtime.cluster.silence import RunningIncarnation
 from psflow.ps_runtime.errors import (
+    IncarnationOverError,
     InterruptedLoopError,
-    LifeOverError,
     RoleLostError,
     StoppedError,
     TransportError,
@@ -59,7 +66,7 @@ class Supervisor:
         first_incarnation: int,
         max_restarts: int,
         *,
-        goes_back: bool = True,
+        rolls_back: bool = True,
         takes_over: bool = True,
         forgives: bool = True,
         clock: Callable[[], float] = time.monotonic,
@@ -67,7 +74,7 @@ class Supervisor:
         self._states = {role: RoleState() for role in roles}
         self._first_incarnation = first_incarnation
         self._max_restarts = max_restarts
-        self._goes_back = goes_back
+        self._rolls_back = rolls_back
         self._takes_over = takes_over
         self._forgives = forgives
         self._clock = clock
@@ -81,92 +88,92 @@ class Supervisor:
     # Events
 
     def place(self, role: RoleId, slot: str) -> int:
-        """Take note that a life of `role` begins on the Dask worker at `slot`; return its incarnation."""
+        """Record that a life of `role` begins on the Dask worker at `slot`; return its incarnation."""
         state = self._states[role]
         incarnation = self._first_incarnation + state.num_placed
         state.num_placed += 1
-        state.life = RoleLife(incarnation, slot, self._clock())
+        state.current = RoleIncarnation(incarnation, slot, self._clock())
         if role.role is not Role.PS and not self._all_listen():
-            state.life.recalled_at = self._clock()  # a ps was lost meanwhile
+            state.current.rolled_back_at = self._clock()  # a ps was lost meanwhile
         return incarnation
 
     def miss(self, role: RoleId) -> None:
-        """Take note that the others have begun without a worker, for want of a Dask worker."""
-        self._states[role].was_missed = True
+        """Record that the others have begun without a worker, for want of a Dask worker."""
+        self._states[role].was_unplaced = True
 
     def start(self, role: RoleId, incarnation: int) -> None:
-        """Take note that a life has started; if it does so again, Dask has begun a lost one anew, which counts not."""
-        life = self._life(role, incarnation)
-        if life is not None and life.has_started and not self.has_ended(role):
+        """Record that a life has started; if it does so again, Dask has begun a lost one anew, which counts not."""
+        current = self._current(role, incarnation)
+        if current is not None and current.has_started and not self.has_ended(role):
             self._lose(role, "it was lost, and Dask started it again")
-        elif life is not None:
-            life.has_started = True
+        elif current is not None:
+            current.has_started = True
 
     def listen(self, role: RoleId, incarnation: int) -> None:
-        """Take note that a ps can be reached."""
-        if (life := self._life(role, incarnation)) is not None:
-            life.is_listening = True
+        """Record that a ps can be reached."""
+        if (current := self._current(role, incarnation)) is not None:
+            current.is_listening = True
 
     def step(self, role: RoleId, incarnation: int) -> None:
-        """Take note that a life has made a step."""
-        if (life := self._life(role, incarnation)) is not None and life.recalled_at is None:
-            life.has_stepped = self._is_open = self._has_stepped = True
+        """Record that a life has made a step."""
+        if (current := self._current(role, incarnation)) is not None and current.rolled_back_at is None:
+            current.has_stepped = self._is_open = self._has_stepped = True
 
     def leave(self, role: RoleId, incarnation: int) -> None:
-        """Take note that a life runs no longer; `finish` or `fail` says how it has ended."""
-        if (life := self._life(role, incarnation)) is not None:
-            life.has_left = True
+        """Record that a life runs no longer; `finish` or `fail` says how it has ended."""
+        if (current := self._current(role, incarnation)) is not None:
+            current.has_left = True
             # the chief may have come to the end of training: its outcome says so
-            if life.recalled_at is not None and (role.role is not Role.CHIEF or life.has_outcome):
-                self._states[role].life = None
+            if current.rolled_back_at is not None and (role.role is not Role.CHIEF or current.has_outcome):
+                self._states[role].current = None
 
     def depart(self, role: RoleId, incarnation: int) -> None:
-        """Take note that a life is about to leave in order, because its Dask worker closes."""
-        if (life := self._life(role, incarnation)) is not None:
-            life.is_leaving = True
+        """Record that a life is about to leave in order, because its Dask worker closes."""
+        if (current := self._current(role, incarnation)) is not None:
+            current.is_shutting_down = True
 
     def hang(self, role: RoleId, incarnation: int, reason: str) -> None:
-        """Take note that a life hangs, so that its Dask worker is about to be lost; it is lost for that `reason`."""
-        if (life := self._life(role, incarnation)) is not None:
-            life.hang = reason
+        """Record that a life hangs, so that its Dask worker is about to be lost; it is lost for that `reason`."""
+        if (current := self._current(role, incarnation)) is not None:
+            current.hang = reason
 
     def finish(self, role: RoleId, incarnation: int, report: dict[str, Any]) -> None:
-        """Take note that a life came to its end, and what it says of itself."""
+        """Record that a life came to its end, and what it says of itself."""
         state = self._states[role]
-        is_over = state.is_recalled and role.role is not Role.CHIEF
-        if self._life(role, incarnation) is None or self.has_ended(role) or is_over:
+        is_over = state.is_rolled_back and role.role is not Role.CHIEF
+        if self._current(role, incarnation) is None or self.has_ended(role) or is_over:
             return
         state.report = report
         if role.role is Role.CHIEF:
             self._trained_at = self._clock()
             for other, state in self._states.items():
-                if other.role is not Role.EVALUATOR and (state.is_waiting or state.is_recalled):
-                    state.let_go = NOT_NEEDED
+                if other.role is not Role.EVALUATOR and (state.is_waiting or state.is_rolled_back):
+                    state.abandoned = NOT_NEEDED
         if role.role is Role.PS:
             for chief in self.waiting():
                 if chief.role is Role.CHIEF:  # which was lost as it ended the job, and finds no ps any more
-                    self._recall(chief)
+                    self._roll_back(chief)
 
     def fail(self, role: RoleId, incarnation: int, error: BaseException, fault: UserFault | None = None) -> None:
-        """Take note that a life ended with an error, and with which `fault` of the user's code, if it is one.
+        """Record that a life ended with an error, and with which `fault` of the user's code, if it is one.
 
         It counts as lost if the others go on without it, if it leaves in order, or hangs; or if it cannot reach the ps
         and has made a step, is a later one, or not needed any more. Where a signal has ended the loop of a worker, its
-        Dask worker closes next, and `lose_slots` takes note of that.
+        Dask worker closes next, and `lose_slots` records that.
         """
-        state, life = self._states[role], self._life(role, incarnation)
-        if life is None or self.has_ended(role):
+        state, current = self._states[role], self._current(role, incarnation)
+        if current is None or self.has_ended(role):
             return
-        is_left = life.hang is not None or (life.is_leaving and isinstance(error, StoppedError))
+        is_left = current.hang is not None or (current.is_shutting_down and isinstance(error, StoppedError))
         is_needed = role.role is not Role.WORKER or not self.is_trained
         is_cut_off = state.is_cut_off_by(error) if is_needed else isinstance(error, TransportError | WaitTimeoutError)
-        if life.recalled_at is not None:
-            life.has_outcome = True
-            state.life = life if life.has_started and not life.has_left else None  # who has started leaves
+        if current.rolled_back_at is not None:
+            current.has_outcome = True
+            state.current = current if current.has_started and not current.has_left else None  # who has started leaves
         elif isinstance(error, InterruptedLoopError) and role.role is Role.WORKER:
-            life.has_left = True
-        elif isinstance(error, LifeOverError) or is_left or is_cut_off:
-            self._lose(role, life.hang or str(error), counts=not isinstance(error, LifeOverError))
+            current.has_left = True
+        elif isinstance(error, IncarnationOverError) or is_left or is_cut_off:
+            self._lose(role, current.hang or str(error), counts=not isinstance(error, IncarnationOverError))
         elif fault is not None and self._is_forgiven(role, fault):
             state.faults.add(fault.kind)
             self._lose(role, fault.sentence)
@@ -174,29 +181,29 @@ class Supervisor:
             state.error = error
 
     def lose_slots(self, addresses: Collection[str], why: Mapping[RoleId, str] = {}, *, in_order: bool = False) -> None:
-        """Take note that Dask workers are gone, and the lives on them: why, and `in_order` if somebody retired them."""
+        """Record that Dask workers are gone, and the lives on them: why, and `in_order` if somebody retired them."""
         for role, state in self._states.items():
-            life = state.life
-            if life is not None and life.slot in addresses and state.has_ended:
-                life.has_left = True  # without a word; a later recall must find that there was a life
-                state.life = None if state.is_recalled else life
-            elif life is not None and life.slot in addresses:
-                life.is_leaving |= in_order
-                self._lose(role, life.loss_reason(why.get(role)))
+            current = state.current
+            if current is not None and current.slot in addresses and state.has_ended:
+                current.has_left = True  # without a word; a later recall must find that there was a life
+                state.current = None if state.is_rolled_back else current
+            elif current is not None and current.slot in addresses:
+                current.is_shutting_down |= in_order
+                self._lose(role, current.loss_reason(why.get(role)))
 
     def lose_late(self, timeout_secs: float) -> None:
-        """Take note of the time: a later life that has not started so long after it was placed is lost."""
+        """Record the time: a later life that has not started so long after it was placed is lost."""
         for role in self.lateness.to_start(timeout_secs):
-            if (life := self._states[role].life) is not None:  # not recalled because of one before
-                self._lose(role, f"it did not start on {life.slot} within {timeout_secs:g} s")
+            if (current := self._states[role].current) is not None:  # not recalled because of one before
+                self._lose(role, f"it did not start on {current.slot} within {timeout_secs:g} s")
 
-    def let_go_late(self, timeout_secs: float) -> dict[RoleId, str]:
-        """Take note of the time: a worker that runs so long after the end of training is let go; return their slots."""
+    def abandoned_late(self, timeout_secs: float) -> dict[RoleId, str]:
+        """Record the time: a worker that runs so long after the end of training is let go; return their slots."""
         if not self.is_trained or self._clock() - self._trained_at < timeout_secs:
             return {}
         late = {role: slot for role, slot in self.slots().items() if role.role is Role.WORKER}
         for role in late:
-            self._states[role].let_go = f"it did not end within {timeout_secs:g} s after the end of training"
+            self._states[role].abandoned = f"it did not end within {timeout_secs:g} s after the end of training"
         return late
 
     # What follows
@@ -211,7 +218,7 @@ class Supervisor:
 
     def due(self) -> list[RoleId]:
         """Return those of `waiting` that may begin now, in this order."""
-        if any(s.is_recalled and not s.has_ended for role, s in self._states.items() if role.role in SAVING):
+        if any(s.is_rolled_back and not s.has_ended for role, s in self._states.items() if role.role in SAVING):
             return []
         if servers := [role for role in self.waiting() if role.role is Role.PS]:
             return servers
@@ -221,7 +228,7 @@ class Supervisor:
         """Return the workers without a life that trains, while the others do, each with its last life that is over."""
         if not self.is_training or not self._all_listen():
             return []
-        lacking = {role: s for role, s in self._states.items() if s.is_waiting or s.is_recalled}
+        lacking = {role: s for role, s in self._states.items() if s.is_waiting or s.is_rolled_back}
         missing = [(role, state) for role, state in lacking.items() if role.role is Role.WORKER]
         before = self._first_incarnation - 1  # of one that had none yet
         return [(role, state.losses[-1].incarnation if state.losses else before) for role, state in missing]
@@ -232,15 +239,15 @@ class Supervisor:
 
     def all_started(self) -> bool:
         """Return whether each life that was placed has started: Dask knows then which slots are taken."""
-        return all(state.life is None or state.life.has_started for state in self._states.values())
+        return all(state.current is None or state.current.has_started for state in self._states.values())
 
     def is_current(self, role: RoleId, incarnation: int) -> bool:
         """Return whether a life is the present one of its role."""
-        return self._life(role, incarnation) is not None
+        return self._current(role, incarnation) is not None
 
     def is_outlived(self, role: RoleId) -> bool:
         """Return whether training has gone back, and goes on, while the present life of a role is of before that."""
-        return self._states[role].is_recalled and self._all_listen()
+        return self._states[role].is_rolled_back and self._all_listen()
 
     def has_started(self, role: RoleId) -> bool:
         """Return whether any life of a role has started."""
@@ -248,8 +255,8 @@ class Supervisor:
 
     def is_listening(self, role: RoleId) -> bool:
         """Return whether the present life of a ps can be reached."""
-        life = self._states[role].life
-        return life is not None and life.is_listening
+        current = self._states[role].current
+        return current is not None and current.is_listening
 
     def has_ended(self, role: RoleId) -> bool:
         """Return whether a role has ended for good, well or not."""
@@ -257,7 +264,7 @@ class Supervisor:
 
     def all_ended(self) -> bool:
         """Return whether all roles have ended that were ever placed, or missed."""
-        return all(state.has_ended for state in self._states.values() if state.num_placed or state.was_missed)
+        return all(state.has_ended for state in self._states.values() if state.num_placed or state.was_unplaced)
 
     def error(self, role: RoleId) -> BaseException | None:
         """Return what a role has failed with."""
@@ -287,23 +294,31 @@ class Supervisor:
 
     def slots(self) -> dict[RoleId, str]:
         """Return the Dask workers of the lives that have not ended."""
-        return {role: s.life.slot for role, s in self._states.items() if s.life is not None and not s.has_ended}
+        return {role: s.current.slot for role, s in self._states.items() if s.current is not None and not s.has_ended}
 
     def busy_slots(self) -> list[str]:
         """Return the Dask workers of lives that were recalled and have not left, one for each."""
-        return [s.life.slot for s in self._states.values() if s.life is not None and s.life.recalled_at is not None]
+        return [
+            s.current.slot
+            for s in self._states.values()
+            if s.current is not None and s.current.rolled_back_at is not None
+        ]
 
-    def running(self) -> list[RunningLife]:
+    def running(self) -> list[RunningIncarnation]:
         """Return the lives that have started and not left, whether or not their outcome is known."""
-        lives = [(r, s.life) for r, s in self._states.items() if s.life and s.life.has_started and not s.life.has_left]
-        return [RunningLife(role, life.incarnation, life.slot) for role, life in lives]
+        incarnations = [
+            (r, s.current)
+            for r, s in self._states.items()
+            if s.current and s.current.has_started and not s.current.has_left
+        ]
+        return [RunningIncarnation(role, current.incarnation, current.slot) for role, current in incarnations]
 
     # Inside
 
-    def _life(self, role: RoleId, incarnation: int) -> RoleLife | None:
+    def _current(self, role: RoleId, incarnation: int) -> RoleIncarnation | None:
         """Return a life, if it is the present one of its role."""
-        life = self._states[role].life
-        return life if life is not None and life.incarnation == incarnation else None
+        current = self._states[role].current
+        return current if current is not None and current.incarnation == incarnation else None
 
     def _all_listen(self) -> bool:
         """Return whether each ps can be reached, or is needed no more."""
@@ -312,32 +327,34 @@ class Supervisor:
     def _lose(self, role: RoleId, reason: str, *, counts: bool = True) -> None:
         """End a life; `counts` says whether too many such ends within an hour end the job."""
         state = self._states[role]
-        life = state.life
-        assert life is not None
-        if state.is_recalled:  # it was over already
-            state.life = None
+        current = state.current
+        assert current is not None
+        if state.is_rolled_back:  # it was over already
+            state.current = None
             return
-        loss, in_order = RoleLostError(str(role), reason), life.is_leaving and life.hang is None
-        goes_back = not self.is_trained and self._must_go_back(role)
-        state.losses.append(Loss(life.incarnation, loss, is_recall=False, goes_back=goes_back, in_order=in_order))
-        state.life = None
+        loss, in_order = RoleLostError(str(role), reason), current.is_shutting_down and current.hang is None
+        rolls_back = not self.is_trained and self._must_roll_back(role)
+        state.losses.append(
+            Loss(current.incarnation, loss, is_rollback=False, rolls_back=rolls_back, in_order=in_order)
+        )
+        state.current = None
         state.note_loss(self._clock(), counts=counts and not in_order)
         if role.role is not Role.EVALUATOR and self.is_trained:
-            state.let_go = NOT_NEEDED
+            state.abandoned = NOT_NEEDED
         elif len(state.lost_at) > self._max_restarts:
             state.error = too_many_losses(role, reason, len(state.lost_at), self._max_restarts)
-        elif goes_back:
-            self._recall(role)
+        elif rolls_back:
+            self._roll_back(role)
 
     def _is_forgiven(self, role: RoleId, fault: UserFault) -> bool:
-        """Return whether a role may begin again after a fault of the user's code, alone or with the others."""
+        """Return whether a role may restart after a fault of the user's code, alone or with the others."""
         is_needed = role.role is Role.EVALUATOR or not self.is_trained
         may_begin_again = is_needed and self._states[role].forgives(fault, self._max_restarts)
         is_mistake = not self._has_stepped and not fault.is_of_system  # in the program of a chief
-        may_go_back = role.role is Role.CHIEF and self._goes_back and not is_mistake
-        return self._forgives and may_begin_again and (may_go_back or not self._must_go_back(role))
+        may_roll_back = role.role is Role.CHIEF and self._rolls_back and not is_mistake
+        return self._forgives and may_begin_again and (may_roll_back or not self._must_roll_back(role))
 
-    def _must_go_back(self, lost: RoleId) -> bool:
+    def _must_roll_back(self, lost: RoleId) -> bool:
         """Return whether nobody can take up what a lost role of a job in training leaves."""
         match lost.role:
             case Role.PS:
@@ -350,23 +367,25 @@ class Supervisor:
             case unknown:
                 assert_never(unknown)
 
-    def _recall(self, lost: RoleId) -> None:
-        """Have the roles that train begin again, also those that have ended: their work since the cut is lost.
+    def _roll_back(self, lost: RoleId) -> None:
+        """Have the roles that train restart, also those that have ended: their work since the cut is lost.
 
         Where there is no checkpoint to go back to, the job fails of the loss.
         """
         self._is_open = False
-        if not self._goes_back:
+        if not self._rolls_back:
             self._states[lost].error = self._states[lost].losses[-1].error
             return
         for role, state in self._states.items():
-            life = state.life
-            if role.role is Role.EVALUATOR or life is None or state.error is not None or state.is_recalled:
+            current = state.current
+            if role.role is Role.EVALUATOR or current is None or state.error is not None or state.is_rolled_back:
                 continue
             report, state.report = state.report, None
-            recall = RoleLostError(str(role), f"training goes back to the last checkpoint, as {lost} was lost")
-            state.losses.append(Loss(life.incarnation, recall, is_recall=True, goes_back=False, in_order=False))
-            life.recalled_at = self._clock()
-            has_ended = life.has_left and (role.role is not Role.CHIEF or report is not None)
-            if has_ended or not life.has_started:
-                state.life = None
+            roll_back = RoleLostError(str(role), f"training goes back to the last checkpoint, as {lost} was lost")
+            state.losses.append(
+                Loss(current.incarnation, roll_back, is_rollback=True, rolls_back=False, in_order=False)
+            )
+            current.rolled_back_at = self._clock()
+            has_ended = current.has_left and (role.role is not Role.CHIEF or report is not None)
+            if has_ended or not current.has_started:
+                state.current = None

@@ -1,4 +1,4 @@
-"""The process of a role beside the chief, of a cluster whose processes are started by hand."""
+"""The process of a role beside the chief, of a cluster whose processes are started manually."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError, LostDirectoryError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.roles.events import Event
-from psflow.ps_runtime.roles.trainer import Drive, train
+from psflow.ps_runtime.roles.trainer import TrainingLoop, train
 from psflow.ps_runtime.scratch import scratch_directory
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
@@ -68,7 +68,7 @@ class OwnProgram:
 
     facts: Mapping[str, str] | None = None
     input_fn: Callable[..., Any] | None = None
-    drive: Drive = train
+    training_loop: TrainingLoop = train
 
 
 def join(
@@ -134,7 +134,7 @@ class _Joining:
             dask_address(self.cluster.chief),
             on_event=on_event,
             input_fn=self.own.input_fn,
-            drive=self.own.drive,
+            training_loop=self.own.training_loop,
             name=str(self.role),
             nthreads=1,
             memory_limit=0,

@@ -13,7 +13,7 @@ from psflow.ps_runtime.columns.features import (
     BucketIds,
     HashIds,
     IdentityIds,
-    IsBlank,
+    IsMissing,
     LogOnePlus,
     ManyIds,
     MinMax,
@@ -27,11 +27,11 @@ from psflow.ps_runtime.columns.features import (
 )
 from psflow.ps_runtime.columns.intents import Becomes, Intent
 from psflow.ps_runtime.columns.lists import values_of
-from psflow.ps_runtime.columns.near_numeric import Lookalikes
+from psflow.ps_runtime.columns.near_numeric import NearNumericStrings
 from psflow.ps_runtime.columns.options import as_word
 from psflow.ps_runtime.columns.reading import Column, split_type
 from psflow.ps_runtime.columns.statistics import Moments, Range, Reservoir, ValueCounts
-from psflow.ps_runtime.columns.values import blank_rows, numbers_of
+from psflow.ps_runtime.columns.values import missing_rows, numbers_of
 from psflow.ps_runtime.errors import CellError, InputError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ColumnLearner:
 
     def __init__(self, intent: Intent, seed: int) -> None:
         self._intent = intent
-        self._num_blanks = 0
+        self._num_missing = 0
         self._num_values = 0
         is_plain = intent.becomes is Becomes.NUMBER and intent.options.normalize is None
         self._may_lose_digits = is_plain and "int64" in (intent.raw.type, intent.read_as)
@@ -55,7 +55,7 @@ class ColumnLearner:
         self._reservoir = Reservoir(seed, intent.name)
         self._counts = ValueCounts(intent.name)
         self._looks_for_numbers = intent.becomes.is_word and intent.read_as == "string" and intent.words is None
-        self._lookalikes = Lookalikes()
+        self._near_numeric = NearNumericStrings()
 
     def update(self, array: pa.Array) -> None:
         """Take in the column of a chunk, as it is read.
@@ -73,22 +73,22 @@ class ColumnLearner:
             if self._intent.becomes.is_word:
                 self._update_words(array, 0)
             return
-        num_blanks = int(np.count_nonzero(blank_rows(array)))
-        self._num_blanks += num_blanks
-        self._num_values += len(array) - num_blanks
+        num_missing = int(np.count_nonzero(missing_rows(array)))
+        self._num_missing += num_missing
+        self._num_values += len(array) - num_missing
         if self._intent.becomes.is_word:
-            self._update_words(array, num_blanks)
+            self._update_words(array, num_missing)
         elif self._intent.needs_anything or self._may_lose_digits or self._intent.options.normalize == "log1p":
             self._update_numbers(numbers_of(array))
 
-    def _update_words(self, array: pa.Array, num_blanks: int) -> None:
+    def _update_words(self, array: pa.Array, num_missing: int) -> None:
         if self._looks_for_numbers:
-            self._lookalikes.update(array)
+            self._near_numeric.update(array)
         if not self._intent.needs_counts:
             return
         self._counts.update_words(array)
         if self._intent.options.impute not in (None, "most_frequent"):
-            self._counts.add([self._given_word()], [num_blanks])  # what blanks become is a word like others
+            self._counts.add([self._given_word()], [num_missing])  # what blanks become is a word like others
 
     def _update_numbers(self, numbers: NDArray[Any]) -> None:
         present = numbers
@@ -115,8 +115,8 @@ class ColumnLearner:
     def column(self) -> Column:
         """The column, with what was counted."""
         loses_digits = self._may_lose_digits and self._num_values > 0 and self._range.largest > LARGEST_EXACT
-        separator, looks_like = self._intent.options.separator, self._lookalikes.sentence
-        return Column(self._intent.raw, self._intent.read_as, self._num_blanks, loses_digits, looks_like, separator)
+        separator, looks_like = self._intent.options.separator, self._near_numeric.sentence
+        return Column(self._intent.raw, self._intent.read_as, self._num_missing, loses_digits, looks_like, separator)
 
     def features(self) -> tuple[Single, ...]:
         """Return what the column becomes.
@@ -134,7 +134,7 @@ class ColumnLearner:
         options = self._intent.options
         if isinstance(feature, OneId) and options.max_values is not None:
             return (ManyIds(feature, options.max_values, options.combiner or "mean", options.weights),)
-        return (feature, IsBlank(self._intent.name)) if self._intent.options.indicator else (feature,)
+        return (feature, IsMissing(self._intent.name)) if self._intent.options.indicator else (feature,)
 
     def _feature(self) -> Single:
         intent, options = self._intent, self._intent.options

@@ -15,7 +15,7 @@ from psflow.ps_runtime.columns.features import (
     Group,
     HashIds,
     IdentityIds,
-    IsBlank,
+    IsMissing,
     LogOnePlus,
     ManyIds,
     MinMax,
@@ -27,7 +27,7 @@ from psflow.ps_runtime.columns.features import (
 )
 from psflow.ps_runtime.columns.hashing import hash_ids
 from psflow.ps_runtime.columns.lists import values_of
-from psflow.ps_runtime.columns.values import array_of, blank_rows, numbers_of, unique_words
+from psflow.ps_runtime.columns.values import array_of, missing_rows, numbers_of, unique_words
 from psflow.ps_runtime.errors import CellError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
         an id, or is no id; if a cell has too many values, or not as many weights as values.
     """
     match feature:
-        case Number() | IsBlank():
+        case Number() | IsMissing():
             return _matrix((feature,), columns)[:, 0]
         case Group():
             return _matrix(feature.members, columns)
@@ -81,14 +81,14 @@ def word_ids(array: pa.Array, column: str, words: pa.Array, fill: int | None = N
         places = pc.index_in(unique, value_set=words).take(rows)
     ids: NDArray[np.int64] = places.fill_null(len(words)).to_numpy(zero_copy_only=False).astype(np.int64)
     if fill is not None:
-        ids[blank_rows(array)] = fill
+        ids[missing_rows(array)] = fill
     return ids
 
 
-def hashed_ids(array: pa.Array, column: str, num_buckets: int, blank_id: int) -> NDArray[np.int64]:
+def hashed_ids(array: pa.Array, column: str, num_buckets: int, missing_id: int) -> NDArray[np.int64]:
     """Return the hashes of the values of a column; see `hash_ids`."""
     words, places = unique_words(array, column)
-    ids = np.append(hash_ids(words.to_pylist(), num_buckets), blank_id)
+    ids = np.append(hash_ids(words.to_pylist(), num_buckets), missing_id)
     taken: NDArray[np.int64] = ids[places.fill_null(len(words)).to_numpy(zero_copy_only=False)]
     return taken
 
@@ -99,8 +99,8 @@ def bucket_ids(numbers: NDArray[Any], edges: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _hashes(feature: HashIds, array: pa.Array) -> NDArray[np.int64]:
-    blank_id = feature.num_buckets if feature.fill is None else int(hash_ids([feature.fill], feature.num_buckets)[0])
-    return hashed_ids(array, feature.column, feature.num_buckets, blank_id)
+    missing_id = feature.num_buckets if feature.fill is None else int(hash_ids([feature.fill], feature.num_buckets)[0])
+    return hashed_ids(array, feature.column, feature.num_buckets, missing_id)
 
 
 def _identity(feature: IdentityIds, numbers: NDArray[Any]) -> NDArray[np.int64]:
@@ -134,7 +134,7 @@ def _many_ids(feature: ManyIds, columns: Mapping[str, pa.Array]) -> NDArray[np.i
         ids = compute(feature.of_each, {feature.column: cells.values})
     except CellError as error:
         raise CellError(column=feature.column, row=int(cells.rows[error.row]), reason=error.reason) from None
-    ids[blank_rows(cells.values)] = -1
+    ids[missing_rows(cells.values)] = -1
     return cells.spread(feature.column, feature.max_values, ids, -1)
 
 
@@ -165,8 +165,8 @@ def _write(member: Scalar, array: pa.Array, first: int, out: NDArray[np.float32]
     match member:
         case Number():
             _write_numbers(member, numbers_of(array), first, out)
-        case IsBlank():
-            out[:] = blank_rows(array)
+        case IsMissing():
+            out[:] = missing_rows(array)
         case _:
             assert_never(member)
 

@@ -13,7 +13,7 @@ from psflow.ps_runtime.columns.features import (
     Group,
     HashIds,
     IdentityIds,
-    IsBlank,
+    IsMissing,
     LogOnePlus,
     ManyIds,
     MinMax,
@@ -42,7 +42,7 @@ def feature_lines(features: Iterable[Feature], columns: Mapping[str, Column]) ->
 
 
 def _sentence(feature: Single, column: Column) -> str:
-    parts = ", ".join((*_learned(feature), *_lifetime(feature), *_blanks(feature, column)))
+    parts = ", ".join((*_learned(feature), *_lifetime(feature), *_missing(feature, column)))
     return "; ".join(filter(None, (parts, _note(feature, column))))
 
 
@@ -60,8 +60,8 @@ def label_line(label: Label) -> str:
             what += f", {_normalized(label.normalizer)}"
     else:
         what = f"classes {shown(map(repr, label.classes))}"
-    blanks = label.column.num_blanks
-    line = f"{label.column.name}: labels, {what}" + (f", {_counted(blanks, 'blank')}" if blanks else "")
+    num_missing = label.column.num_missing
+    line = f"{label.column.name}: labels, {what}" + (f", {_counted(num_missing, 'blank')}" if num_missing else "")
     return "; ".join(filter(None, (line, label.column.looks_like)))
 
 
@@ -76,7 +76,7 @@ def _learned(feature: Single) -> Iterator[str]:
         case Number():
             if feature.normalizer is not None:
                 yield _normalized(feature.normalizer)
-        case IsBlank() | Array():
+        case IsMissing() | Array():
             pass
         case VocabularyIds():
             yield _counted(len(feature.words), "word")
@@ -124,17 +124,17 @@ def _normalized(normalizer: Normalizer) -> str:
     assert_never(normalizer)
 
 
-def _blanks(feature: Single, column: Column) -> Iterator[str]:
+def _missing(feature: Single, column: Column) -> Iterator[str]:
     """Yield how many blanks there are, and what becomes of them; of an indicator its column tells."""
-    if isinstance(feature, IsBlank | ManyIds | ValueWeights):
+    if isinstance(feature, IsMissing | ManyIds | ValueWeights):
         return
     fill = None if isinstance(feature, Array) else feature.fill
     if fill is not None:
-        become = "becomes" if column.num_blanks == 1 else "become"
+        become = "becomes" if column.num_missing == 1 else "become"
         value = repr(fill) if isinstance(fill, str) else f"{fill:.6g}"
-        yield f"{_counted(column.num_blanks, 'blank')} {become} {value}"
-    elif column.num_blanks:
-        yield _counted(column.num_blanks, "blank")
+        yield f"{_counted(column.num_missing, 'blank')} {become} {value}"
+    elif column.num_missing:
+        yield _counted(column.num_missing, "blank")
 
 
 def _note(feature: Single, column: Column) -> str:

@@ -13,7 +13,7 @@ from psflow.ps_runtime.columns.features import (
     BucketIds,
     HashIds,
     IdentityIds,
-    IsBlank,
+    IsMissing,
     LogOnePlus,
     ManyIds,
     MinMax,
@@ -44,7 +44,9 @@ def example_record(preprocessing: Preprocessing) -> dict[str, Value]:
     where that was; else it is the same whatever the training input was. So each is part of the model anyway.
     """
     typical = {
-        single.column: _typical(single) for single in singles(preprocessing.features) if not isinstance(single, IsBlank)
+        single.column: _typical(single)
+        for single in singles(preprocessing.features)
+        if not isinstance(single, IsMissing)
     }
     return {column.name: _as_given(typical[column.name], column) for column in preprocessing.columns}
 

@@ -14,7 +14,7 @@ from psflow.ps_runtime.columns.features import (
     Group,
     HashIds,
     IdentityIds,
-    IsBlank,
+    IsMissing,
     LogOnePlus,
     ManyIds,
     MinMax,
@@ -56,7 +56,7 @@ def column_from(facts: Mapping[str, Any]) -> Column:
     return Column(
         raw_from(facts["raw"]),
         _type_from(facts["read_as"]),
-        int(facts["num_blanks"]),
+        int(facts["num_missing"]),
         bool(facts["loses_digits"]),
         str(facts["looks_like"]),
         _optional(str, facts["separator"]),
@@ -86,7 +86,7 @@ def feature_facts(feature: Feature) -> dict[str, Any]:
         case Number():
             normalizer = None if feature.normalizer is None else _normalizer_facts(feature.normalizer)
             return {"kind": "number", "column": feature.column, "fill": feature.fill, "normalizer": normalizer}
-        case IsBlank():
+        case IsMissing():
             return {"kind": "is_blank", "column": feature.column}
         case Array():
             return {"kind": "array", **asdict(feature)}
@@ -165,7 +165,7 @@ def _scalar_from(facts: Mapping[str, Any]) -> Scalar:
             normalizer = _optional(_normalizer_from, facts["normalizer"])
             return Number(str(facts["column"]), _optional(float, facts["fill"]), normalizer)
         case "is_blank":
-            return IsBlank(str(facts["column"]))
+            return IsMissing(str(facts["column"]))
         case kind:
             raise ValueError(f"there is no kind of number {kind!r}")
 

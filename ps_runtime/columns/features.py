@@ -66,7 +66,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class IsBlank:
+class IsMissing:
     """1 where a column is blank, else 0, as float32."""
 
     column: str
@@ -231,7 +231,7 @@ class ValueWeights:
         return self.column
 
 
-Scalar = Number | IsBlank
+Scalar = Number | IsMissing
 """What a group is made of: one float32 in each record."""
 
 
@@ -252,7 +252,7 @@ Feature = Single | Group
 def spec_of(feature: Feature) -> FeatureSpec:
     """Return the description of a feature."""
     match feature:
-        case Number() | IsBlank():
+        case Number() | IsMissing():
             return FeatureSpec(feature.name, "float32", ())
         case Array():
             return FeatureSpec(feature.name, "float32", (feature.length,))

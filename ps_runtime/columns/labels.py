@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.computing import word_ids
 from psflow.ps_runtime.columns.features import FeatureSpec, Standard
-from psflow.ps_runtime.columns.near_numeric import Lookalikes
+from psflow.ps_runtime.columns.near_numeric import NearNumericStrings
 from psflow.ps_runtime.columns.options import LabelOptions
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.reading import NUMBERS, Column, read_column
 from psflow.ps_runtime.columns.statistics import Moments, Range, ValueCounts
-from psflow.ps_runtime.columns.values import blank_rows, numbers_of
+from psflow.ps_runtime.columns.values import missing_rows, numbers_of
 from psflow.ps_runtime.errors import CellError, InputError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Label:
             If a label is blank, is no class, or is a fraction where all were whole.
         """
         array = read_column(table, self.column)
-        if (blank := blank_rows(array)).any():
+        if (blank := missing_rows(array)).any():
             raise CellError(
                 column=self.column.name,
                 row=int(np.argmax(blank)),
@@ -116,11 +116,11 @@ class LabelLearner:
         self._given = None if options.words is None else Label(self.column, "int64", options.words)
         learns_classes = options.classes == "auto" or (options.classes is None and raw.type == "string")
         self._counts = ValueCounts(raw.name) if learns_classes else None
-        self._lookalikes = Lookalikes()
+        self._near_numeric = NearNumericStrings()
         self._is_whole = True
         self._moments = None if options.normalize is None else Moments()
         self._range = Range()
-        self._num_blanks = 0
+        self._num_missing = 0
         self._num_labels = 0
 
     def update(self, array: pa.Array) -> None:
@@ -131,13 +131,13 @@ class LabelLearner:
         CellError
             If a label is infinite, or none of the classes.
         """
-        blank = blank_rows(array)
-        self._num_blanks += int(blank.sum())
+        blank = missing_rows(array)
+        self._num_missing += int(blank.sum())
         self._num_labels += int((~blank).sum())
         if self._counts is not None:
             self._counts.update_words(array)
             if self.column.read_as == "string":
-                self._lookalikes.update(array)
+                self._near_numeric.update(array)
         elif self._given is not None:
             self._given.class_ids(array)
         else:
@@ -162,7 +162,7 @@ class LabelLearner:
         """
         if not self._num_labels:
             raise InputError((f"the label {self.column.name!r} has nothing but blanks",))
-        column = replace(self.column, num_blanks=self._num_blanks, looks_like=self._lookalikes.sentence)
+        column = replace(self.column, num_missing=self._num_missing, looks_like=self._near_numeric.sentence)
         if self._given is not None:
             return replace(self._given, column=column)
         if self._counts is not None:

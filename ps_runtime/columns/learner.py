@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from psflow.ps_runtime.columns.column_learner import ColumnLearner
 from psflow.ps_runtime.columns.crossing import CrossOptions, crosses_of
-from psflow.ps_runtime.columns.features import Feature, Group, IsBlank, Number, Scalar, Single
+from psflow.ps_runtime.columns.features import Feature, Group, IsMissing, Number, Scalar, Single
 from psflow.ps_runtime.columns.grouping import Groups, members_of
 from psflow.ps_runtime.columns.intents import Becomes, Intent, intend
 from psflow.ps_runtime.columns.labels import LabelLearner, weights_of
@@ -162,7 +162,7 @@ def _or_faults(make: Callable[[], T], faults: list[str]) -> T | None:
 
 
 def _scalar(feature: Single) -> Scalar:
-    assert isinstance(feature, Number | IsBlank), feature  # as _members has it
+    assert isinstance(feature, Number | IsMissing), feature  # as _members has it
     return feature
 
 
@@ -187,5 +187,5 @@ def _members(groups: Groups, intents: Sequence[Intent]) -> dict[str, tuple[str, 
     for intent in intents:
         (numbers if intent.becomes is Becomes.NUMBER else others).append(intent.name)
         if intent.options.indicator:
-            numbers.append(IsBlank(intent.name).name)
+            numbers.append(IsMissing(intent.name).name)
     return members_of(groups, numbers, others)

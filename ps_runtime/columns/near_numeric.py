@@ -84,7 +84,7 @@ class _Count:
 
 
 @dataclass
-class Lookalikes:
+class NearNumericStrings:
     """Counts the spellings of the first `MAX_WORDS` words of a column, however they are cut into chunks."""
 
     _num_words: int = 0
@@ -123,8 +123,8 @@ class Lookalikes:
         return ""
 
 
-def lookalike(words: pa.Array) -> str:
-    """Return the sentence of `Lookalikes` on the words of a column, text.
+def near_numeric(words: pa.Array) -> str:
+    """Return the sentence of `NearNumericStrings` on the words of a column, text.
 
     Examples
     --------
@@ -132,6 +132,6 @@ def lookalike(words: pa.Array) -> str:
     >>> lookalike(pa.array(["12%", "7 %"]))
     "2 of 2 look like '12%', percentages: change them in the files, without the sign, such as 12, else they are words"
     """
-    counted = Lookalikes()
+    counted = NearNumericStrings()
     counted.update(words)
     return counted.sentence

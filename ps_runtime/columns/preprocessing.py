@@ -36,7 +36,7 @@ from psflow.ps_runtime.columns.features import (
     Feature,
     FeatureSpec,
     HashIds,
-    IsBlank,
+    IsMissing,
     ManyIds,
     ValueWeights,
     VocabularyIds,
@@ -46,7 +46,7 @@ from psflow.ps_runtime.columns.features import (
 from psflow.ps_runtime.columns.labels import Label, weights_of
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.reading import Column, read_columns
-from psflow.ps_runtime.columns.values import blank_rows
+from psflow.ps_runtime.columns.values import missing_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,7 +138,7 @@ class Preprocessing:
             raise ValueError("there is no column of weights")
         return weights_of(table, self.weight)
 
-    def blanks(self, table: pa.Table) -> dict[str, NDArray[np.int64]]:
+    def num_missing(self, table: pa.Table) -> dict[str, NDArray[np.int64]]:
         """Return which rows are blank in columns that are not imputed.
 
         Raises
@@ -146,17 +146,17 @@ class Preprocessing:
         InputError, CellError
             As `apply` does.
         """
-        judged = [self._column_of[name] for name in self._blank_columns]
+        judged = [self._column_of[name] for name in self._missing_columns]
         if self.label is not None and self.label.column.name in table.column_names:
             judged.append(self.label.column)
         arrays = read_columns(table, judged)
-        rows = {name: np.flatnonzero(blank_rows(array)) for name, array in arrays.items()}
+        rows = {name: np.flatnonzero(missing_rows(array)) for name, array in arrays.items()}
         return {name: found for name, found in rows.items() if len(found)}
 
     @functools.cached_property
     def filled_columns(self) -> frozenset[str]:
         """The columns whose blanks become something else."""
-        return frozenset(self._column_of).difference(self._blank_columns)
+        return frozenset(self._column_of).difference(self._missing_columns)
 
     @functools.cached_property
     def word_columns(self) -> frozenset[str]:
@@ -165,12 +165,12 @@ class Preprocessing:
         return frozenset(single.column for single in each if isinstance(single, VocabularyIds | HashIds))
 
     @functools.cached_property
-    def _blank_columns(self) -> tuple[str, ...]:
+    def _missing_columns(self) -> tuple[str, ...]:
         """The columns whose blanks become nothing else."""
         return tuple(
             single.column
             for single in singles(self.features)
-            if not isinstance(single, IsBlank | ManyIds | ValueWeights)
+            if not isinstance(single, IsMissing | ManyIds | ValueWeights)
             and (isinstance(single, Array) or single.fill is None)
         )
 
@@ -222,9 +222,9 @@ class Preprocessing:
             int(facts["num_records"]),
             tuple(map(cross_from, facts["crosses"])),
         )
-        if strangers := {single.column for single in singles(made.features)} - made._column_of.keys():
-            raise ValueError(f"there are features of columns that are not read: {', '.join(sorted(strangers))}")
+        if unknown := {single.column for single in singles(made.features)} - made._column_of.keys():
+            raise ValueError(f"there are features of columns that are not read: {', '.join(sorted(unknown))}")
         of_ids = {spec.name for spec in map(spec_of, made.features) if spec.num_ids is not None}
-        if strangers := {member for cross in made.crosses for member in cross.members} - of_ids:
-            raise ValueError(f"there are crosses of what is no feature of ids: {', '.join(sorted(strangers))}")
+        if unknown := {member for cross in made.crosses for member in cross.members} - of_ids:
+            raise ValueError(f"there are crosses of what is no feature of ids: {', '.join(sorted(unknown))}")
         return made

@@ -39,7 +39,7 @@ class Column:
 
     raw: RawColumn
     read_as: str
-    num_blanks: int = 0
+    num_missing: int = 0
     loses_digits: bool = False
     looks_like: str = ""
     separator: str | None = None

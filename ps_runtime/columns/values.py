@@ -40,7 +40,7 @@ def array_of(array: pa.Array) -> NDArray[np.float32]:
     return numbers
 
 
-def blank_rows(array: pa.Array) -> NDArray[np.bool_]:
+def missing_rows(array: pa.Array) -> NDArray[np.bool_]:
     """Return for each row whether it is null or NaN, or has such a value among others."""
     import pyarrow as pa
     from pyarrow import compute as pc

@@ -267,7 +267,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 class _YamlReader:
-    """Turns YAML text into values, and takes note of the line of every key."""
+    """Turns YAML text into values, and records the line of every key."""
 
     def __init__(self, source: str) -> None:
         self._source = source

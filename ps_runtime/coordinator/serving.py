@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from psflow.ps_runtime.coordinator.place import Place
 from psflow.ps_runtime.errors import ConfigError
-from psflow.ps_runtime.estimator.manual_cluster import serve_by_hand
+from psflow.ps_runtime.estimator.manual_cluster import serve_manual_role
 from psflow.ps_runtime.specs.run_config import absolute
 
 
 def serve(place: Place, timeout_secs: float, check: Callable[[], None]) -> None:
     """Wait for the chief to begin a job, and serve it until it has ended. Blocks."""
-    serve_by_hand(place.task, meeting_place(place), timeout_secs, check)
+    serve_manual_role(place.task, meeting_place(place), timeout_secs, check)
 
 
 def meeting_place(place: Place) -> str:

@@ -9,14 +9,14 @@ from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
 from psflow.ps_runtime.columns.reading import split_type
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.record_files.base import RecordError, RecordFormat
-from psflow.ps_runtime.record_files.delimited import DelimitedText
-from psflow.ps_runtime.record_files.files import DataFile
-from psflow.ps_runtime.record_files.json_lines import JsonLines
-from psflow.ps_runtime.record_files.libsvm import LibSvmText
-from psflow.ps_runtime.record_files.libsvm_lines import FEATURES
-from psflow.ps_runtime.record_files.partitions import partition_cells, with_folders_above
 from psflow.ps_runtime.specs.input import LibSvmReading, TextReading
+from psflow.ps_runtime.tabular_files.base import RecordError, RecordFormat
+from psflow.ps_runtime.tabular_files.delimited import DelimitedText
+from psflow.ps_runtime.tabular_files.files import DataFile
+from psflow.ps_runtime.tabular_files.json_lines import JsonLines
+from psflow.ps_runtime.tabular_files.libsvm import LibSvmText
+from psflow.ps_runtime.tabular_files.libsvm_lines import FEATURES
+from psflow.ps_runtime.tabular_files.partitions import partition_cells, with_folders_above
 
 OPTIONS = frozenset({"column_names", "na_values", "encoding"})
 

@@ -18,7 +18,7 @@ from psflow.ps_runtime.specs.schema_enforcement import listed_names, missing_fau
 
 MAX_FILE_BYTES = 4 * 1024**3
 """A data set lives in memory; a larger file belongs behind a generator."""
-ONE_FILE = "expected one file; formats of record files, such as parquet, take folders and globs"
+ONE_FILE = "expected one file; formats of tabular files, such as parquet, take folders and globs"
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:

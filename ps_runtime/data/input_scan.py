@@ -1,4 +1,4 @@
-"""One pass over the record files of an input: which records it has, what is learned of them, and which are left out."""
+"""One pass over the tabular files of an input: its records, what is learned of them, and those left out."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.columns.values import array_of, blank_rows, numbers_of
+from psflow.ps_runtime.columns.values import array_of, missing_rows, numbers_of
 from psflow.ps_runtime.data.invalid_cells import CountedCells, Invalid, InvalidCells, rows_with_invalid
 from psflow.ps_runtime.data.non_finite import NonFinite, NonFiniteCells, NonFiniteColumn, Source
 from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.data.reading_progress import watch_scan
 from psflow.ps_runtime.errors import CellError, InputError
-from psflow.ps_runtime.record_files.base import InvalidValues
-from psflow.ps_runtime.record_files.delimited import DelimitedText
-from psflow.ps_runtime.record_files.index import RecordIndex
-from psflow.ps_runtime.record_files.scan import Scan
+from psflow.ps_runtime.tabular_files.base import InvalidValues
+from psflow.ps_runtime.tabular_files.delimited import DelimitedText
+from psflow.ps_runtime.tabular_files.index import RecordIndex
+from psflow.ps_runtime.tabular_files.scan import Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +47,7 @@ def faulty_rows(
     found = {}
     for name in table.column_names:
         array = table.column(name).combine_chunks()
-        rows = np.zeros(len(array), np.bool_) if name in filled else blank_rows(array)
+        rows = np.zeros(len(array), np.bool_) if name in filled else missing_rows(array)
         rows = rows | _beyond_float32(array)
         if of_part is not None:
             rows = rows & of_part

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.data.non_finite import MAX_SHOWN, UNKNOWN, Source
-from psflow.ps_runtime.record_files.base import NAME_OF_COLUMN, InvalidValues
+from psflow.ps_runtime.tabular_files.base import NAME_OF_COLUMN, InvalidValues
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -112,7 +112,7 @@ ALL_FINITE = NonFiniteCells()
 class RefusedCellsError(InputError):
     """An input has cells that are refused; `schema` is that of the input with them.
 
-    `columns` are those of record files that have them, as faults call them: ``column 'age'``.
+    `columns` are those of tabular files that have them, as faults call them: ``column 'age'``.
     """
 
     schema: InputSchema

@@ -29,9 +29,9 @@ from psflow.ps_runtime.data.scanned_input import ScannedInput
 from psflow.ps_runtime.data.splittable import KnownInput, batching_faults
 from psflow.ps_runtime.data.window_order import Part, Window, WindowOrder
 from psflow.ps_runtime.errors import CellError, InputError
-from psflow.ps_runtime.record_files.index import RecordIndex
-from psflow.ps_runtime.record_files.reader import RecordReader
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
+from psflow.ps_runtime.tabular_files.index import RecordIndex
+from psflow.ps_runtime.tabular_files.reader import RecordReader
 
 if TYPE_CHECKING:
     import pyarrow as pa

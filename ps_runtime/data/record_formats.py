@@ -1,4 +1,4 @@
-"""The formats of record files as a configuration names them: CSV, TSV, Parquet, Arrow, JSON lines, libsvm."""
+"""The formats of tabular files as a configuration names them: CSV, TSV, Parquet, Arrow, JSON lines, libsvm."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.keys import Key
-from psflow.ps_runtime.record_files.arrow_file import ArrowFile
-from psflow.ps_runtime.record_files.base import NUMBER, RecordFormat
-from psflow.ps_runtime.record_files.delimited import DelimitedText
-from psflow.ps_runtime.record_files.json_lines import JsonLines
-from psflow.ps_runtime.record_files.libsvm import LibSvmText
-from psflow.ps_runtime.record_files.libsvm_lines import FEATURES, LABEL
-from psflow.ps_runtime.record_files.parquet import MAX_COMPRESSION_RATIO, Parquet
-from psflow.ps_runtime.record_files.scan import MAX_COLUMNS
+from psflow.ps_runtime.tabular_files.arrow_file import ArrowFile
+from psflow.ps_runtime.tabular_files.base import NUMBER, RecordFormat
+from psflow.ps_runtime.tabular_files.delimited import DelimitedText
+from psflow.ps_runtime.tabular_files.json_lines import JsonLines
+from psflow.ps_runtime.tabular_files.libsvm import LibSvmText
+from psflow.ps_runtime.tabular_files.libsvm_lines import FEATURES, LABEL
+from psflow.ps_runtime.tabular_files.parquet import MAX_COMPRESSION_RATIO, Parquet
+from psflow.ps_runtime.tabular_files.scan import MAX_COLUMNS
 
 TEXT_OPTIONS = ("delimiter", "column_names", "na_values", "encoding")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordFiles(Format):
+class TabularFiles(Format):
     """Files of records with named columns."""
 
     suffixes: ClassVar[tuple[str, ...]] = ()
@@ -137,7 +137,7 @@ class RecordFiles(Format):
         return {name: raw for name, raw in set_types.items() if raw != NUMBER}
 
 
-def _faults_of_names(files: RecordFiles) -> Iterator[str]:
+def _faults_of_names(files: TabularFiles) -> Iterator[str]:
     """Say which columns are named twice, or not at all."""
     label = files.label.column if isinstance(files.label, LabelOptions) else files.label
     named = [] if label is None else [("label", label)]
@@ -165,7 +165,7 @@ def _faults_of_groups(groups: Mapping[str, Sequence[str] | Literal["numeric"]]) 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Csv(RecordFiles):
+class Csv(TabularFiles):
     """Text whose cells are separated by commas, and whose first row names the columns."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv",)
@@ -214,7 +214,7 @@ class Tsv(Csv):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParquetInput(RecordFiles):
+class ParquetInput(TabularFiles):
     """Parquet files."""
 
     suffixes: ClassVar[tuple[str, ...]] = Parquet.suffixes
@@ -230,7 +230,7 @@ class ParquetInput(RecordFiles):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArrowInput(RecordFiles):
+class ArrowInput(TabularFiles):
     """Files of Arrow's IPC format, such as Feather."""
 
     suffixes: ClassVar[tuple[str, ...]] = ArrowFile.suffixes
@@ -241,7 +241,7 @@ class ArrowInput(RecordFiles):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JsonLinesInput(RecordFiles):
+class JsonLinesInput(TabularFiles):
     """Text with a JSON object in each line."""
 
     suffixes: ClassVar[tuple[str, ...]] = JsonLines.suffixes
@@ -252,7 +252,7 @@ class JsonLinesInput(RecordFiles):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LibSvm(RecordFiles):
+class LibSvm(TabularFiles):
     """Text with a label and pairs of index and value in each line; its columns are ``label`` and ``features``."""
 
     suffixes: ClassVar[tuple[str, ...]] = LibSvmText.suffixes

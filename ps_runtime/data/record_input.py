@@ -1,4 +1,4 @@
-"""Record files as somebody describes them, who has not opened them yet."""
+"""Tabular files as somebody describes them, who has not opened them yet."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
 from psflow.ps_runtime.data.scanned_input import Asked, ScannedInput, digest_of, model_digest
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.ps_runtime.record_files.base import NUMBER, RecordFormat
-from psflow.ps_runtime.record_files.counting import count_records
-from psflow.ps_runtime.record_files.delimited import DelimitedText, likely_delimiter
-from psflow.ps_runtime.record_files.files import DataFile
-from psflow.ps_runtime.record_files.index import RecordIndex
-from psflow.ps_runtime.record_files.json_lines import JsonLines
-from psflow.ps_runtime.record_files.libsvm import LibSvmText
-from psflow.ps_runtime.record_files.listing import list_files
-from psflow.ps_runtime.record_files.scan import MAX_COLUMNS, Scan, column_names
 from psflow.ps_runtime.specs.input import LibSvmReading, TextReading
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
+from psflow.ps_runtime.tabular_files.base import NUMBER, RecordFormat
+from psflow.ps_runtime.tabular_files.counting import count_records
+from psflow.ps_runtime.tabular_files.delimited import DelimitedText, likely_delimiter
+from psflow.ps_runtime.tabular_files.files import DataFile
+from psflow.ps_runtime.tabular_files.index import RecordIndex
+from psflow.ps_runtime.tabular_files.json_lines import JsonLines
+from psflow.ps_runtime.tabular_files.libsvm import LibSvmText
+from psflow.ps_runtime.tabular_files.listing import list_files
+from psflow.ps_runtime.tabular_files.scan import MAX_COLUMNS, Scan, column_names
 
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 """What pandas calls a column that is the index of a frame and has no name."""
@@ -135,7 +135,7 @@ class RecordInput:
         return RecordDataset(scanned, self.batching).judged(non_finite, where, features)
 
     def open(self, schema: InputSchema, non_finite: NonFinite, where: str, *, needs_labels: bool) -> RecordDataset:
-        """Open a further input of a model that was trained on record files.
+        """Open a further input of a model that was trained on tabular files.
 
         Text is read as the training input was, where this input says nothing else: with its cells that are blank, and
         as of its types, for a zip code must not become a number.
@@ -202,7 +202,7 @@ class RecordInput:
         return list_files(paths, ()) if paths else ()
 
     def index(self, schema: InputSchema, on_progress: Callable[[int, int], object]) -> IndexedRecords:
-        """Count the records to predict with a model that was trained on record files; look at no value.
+        """Count the records to predict with a model that was trained on tabular files; look at no value.
 
         Text is read as in `open`, with whole numbers as the model reads them.
 
@@ -259,7 +259,7 @@ class RecordInput:
         return scan, known
 
     def known_columns(self, schema: InputSchema, *, needs_labels: bool) -> tuple[str, ...]:
-        """Return the names of the columns of the files, for a model that was trained on record files.
+        """Return the names of the columns of the files, for a model that was trained on tabular files.
 
         Raises
         ------

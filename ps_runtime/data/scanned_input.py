@@ -1,4 +1,4 @@
-"""An input of record files that was scanned: all that further processes need to read it without a scan."""
+"""An input of tabular files that was scanned: all that further processes need to read it without a scan."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from psflow.ps_runtime.data.input_scan import InputScan, source_of
 from psflow.ps_runtime.data.invalid_cells import InvalidCells
 from psflow.ps_runtime.data.non_finite import NonFiniteCells, NonFiniteColumn
 from psflow.ps_runtime.data.part import InputPart
-from psflow.ps_runtime.record_files.files import DataFile
-from psflow.ps_runtime.record_files.index import RecordIndex
-from psflow.ps_runtime.record_files.sealed import seal, unseal
 from psflow.ps_runtime.specs.input import LibSvmReading, TextReading
 from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.ps_runtime.tabular_files.files import DataFile
+from psflow.ps_runtime.tabular_files.index import RecordIndex
+from psflow.ps_runtime.tabular_files.sealed import seal, unseal
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,5 +110,5 @@ def digest_of(facts: Any) -> str:
 
 
 def model_digest(preprocessing: Preprocessing, text: TextReading | LibSvmReading | None) -> str:
-    """Return a digest of what a model reads of record files."""
+    """Return a digest of what a model reads of tabular files."""
     return digest_of([preprocessing.to_facts(), None if text is None else asdict(text)])

@@ -83,7 +83,7 @@ class KnownInput(SplittableInput):
     non_finite: NonFiniteCells
     """The blank, NaN and infinite cells that were found when it was opened, before rows were left out."""
     invalid: InvalidCells = ALL_VALID
-    """The cells that are not of the type of their column, of record files."""
+    """The cells that are not of the type of their column, of tabular files."""
 
     @property
     def num_examples(self) -> int:

@@ -1,4 +1,4 @@
-"""Record files as arrays in memory, for a model that was trained on arrays: the numbers of each column as they are."""
+"""Tabular files as arrays in memory, for a model that was trained on arrays: the numbers of each column as they are."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from psflow.ps_runtime.data.input_scan import invalid_cells, source_of
 from psflow.ps_runtime.data.invalid_cells import CountedCells
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.record_files.scan import Scan
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema
+from psflow.ps_runtime.tabular_files.scan import Scan
 
 
 def whole_dataset(given: RecordInput, schema: InputSchema, where: str, *, needs_labels: bool) -> Dataset:
@@ -31,9 +31,9 @@ def whole_dataset(given: RecordInput, schema: InputSchema, where: str, *, needs_
         them is asked for; for an invalid cell that ``invalid`` does not make blank.
     """
     if given.part is not None:
-        raise InputError((f"part {given.part} is for models that were trained on record files; leave it out",))
+        raise InputError((f"part {given.part} is for models that were trained on tabular files; leave it out",))
     if given.invalid == "drop":
-        what = f"invalid of {where} is drop, which is for models that were trained on record files"
+        what = f"invalid of {where} is drop, which is for models that were trained on tabular files"
         raise InputError((f"{what}; set it to missing, and non_finite to drop, which leaves out rows with a blank",))
     own = None if given.label is None else given.label.column
     label = (own or schema.label) if needs_labels else None

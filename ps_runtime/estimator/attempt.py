@@ -85,9 +85,9 @@ class Attempt:
         transport: str = "auto",
         reads_again: bool = False,
         fork: Fork | None = None,
-        is_by_hand: bool = False,
+        is_manual: bool = False,
     ) -> None:
-        if not is_by_hand:
+        if not is_manual:
             _check_no_cluster(estimator.config)
         self._eval_specs = all_eval_specs(eval_specs)
         if any(spec.all_exporters for spec in self._eval_specs):
@@ -147,7 +147,7 @@ class Attempt:
         try:
             self._take_over(record)
         except BaseException:
-            self._let_go()
+            self._release()
             raise
         self._loss = None  # it may be entered again: a flow that failed is tried again
         self._released = threading.Event()
@@ -167,7 +167,7 @@ class Attempt:
                 with contextlib.suppress(PsflowError, OSError):  # the next attempt does it, too
                     CheckpointStore(self.model_dir).discard_uncommitted()
         finally:
-            self._let_go()
+            self._release()
 
     def check(self) -> None:
         """Raise why the job is not this owner's any more, if so; StoppedError if the task of this thread is to end.
@@ -245,7 +245,7 @@ class Attempt:
             warm_start=self.warm_start,
             num_steps_before=latest or 0,
             num_examples_before=0 if facts is None else facts["num_examples"],
-            last_incarnation_before=0 if facts is None else max((i for _, i, _ in facts["lives"]), default=0),
+            last_incarnation_before=0 if facts is None else max((i for _, i, _ in facts["sequences"]), default=0),
         )
 
     @staticmethod
@@ -285,7 +285,7 @@ class Attempt:
             caller.model_fn, caller.params, self._train_spec, self._eval_specs, self.plan.optimizers, self.warm_start
         )
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Leave the job to whoever claims it next; what ended this attempt is more important than that."""
         try:
             self._file.release()

@@ -22,7 +22,7 @@ from psflow.ps_runtime.model.export.bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.event_dispatch import OnEvent, heard
 from psflow.ps_runtime.roles.events import Event, LogMessage, RoleLost
-from psflow.ps_runtime.roles.session_handoff import LentSession
+from psflow.ps_runtime.roles.session_handoff import SessionHandoff
 from psflow.ps_runtime.roles.trainer import train
 from psflow.ps_runtime.signals import sigterm_leaves
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
@@ -81,7 +81,7 @@ SHARED = (
 logger = logging.getLogger(__name__)
 
 
-def run_by_hand(
+def run_manual_role(
     task: ClusterTask,
     estimator: Trainable,
     train_spec: TrainSpec,
@@ -89,7 +89,7 @@ def run_by_hand(
     make_attempt: Callable[[], Attempt],
     writer: ModelWriter | None,
     on_event: OnEvent | None,
-    lent: LentSession | None = None,
+    lent: SessionHandoff | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Be one process of a job until all of it has ended; return the report of each role where this is the chief.
 
@@ -104,7 +104,7 @@ def run_by_hand(
     """
     model_dir = estimator.model_dir
     role = _checked_role(task, model_dir)
-    drive, check_lent = (train, never_stop) if lent is None else (lent.lend, lent.check)
+    training_loop, check_lent = (train, never_stop) if lent is None else (lent.lend, lent.check)
 
     def check_both() -> None:
         check_lent()
@@ -113,7 +113,7 @@ def run_by_hand(
     timeout_secs = _meeting_secs(estimator.config)
     facts = program_facts(estimator.caller.params, estimator.config, train_spec, eval_specs)
     if role.role is not Role.CHIEF:
-        own = OwnProgram(facts, train_spec.input_fn if train_spec.each_worker_reads_all else None, drive)
+        own = OwnProgram(facts, train_spec.input_fn if train_spec.each_worker_reads_all else None, training_loop)
         logger.warning("%s: %s", role, SHARED if own.input_fn is None else OF_CHIEF)
         with sigterm_leaves(), heard(_log_own if on_event is None else on_event) as hear:
             join(task.cluster, role, model_dir, own, hear, timeout_secs, check_both)
@@ -125,7 +125,9 @@ def run_by_hand(
     with (
         sigterm_leaves(),
         heard(_log_own if on_event is None else _ignore) as hear_own,
-        lead(task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=hear_own, drive=drive) as led,
+        lead(
+            task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=hear_own, training_loop=training_loop
+        ) as led,
         make_attempt() as attempt,
         heard(partial(_log_for_all, led.has_joined) if on_event is None else on_event) as hear,
     ):
@@ -147,13 +149,13 @@ def _meeting_secs(config: RunConfig) -> float:
     return JOIN_TIMEOUT_SECS if secs == SESSION_CREATION_TIMEOUT_SECS else secs
 
 
-def serve_by_hand(task: ClusterTask, model_dir: str, timeout_secs: float, check: Callable[[], None]) -> None:
+def serve_manual_role(task: ClusterTask, model_dir: str, timeout_secs: float, check: Callable[[], None]) -> None:
     """Be one process of a job without a program of its own, until the job has ended: a ps needs none. Blocks.
 
     Raises
     ------
     UsageError, WaitTimeoutError, StoppedError
-        As those of `run_by_hand`.
+        As those of `run_manual_role`.
     """
     role = _checked_role(task, model_dir)
     with sigterm_leaves(), heard(_log_own) as hear:
@@ -188,7 +190,7 @@ def _log_for_all(has_joined: Callable[[RoleId], bool], event: Event) -> None:
     """
     match event:
         case RoleLost() if has_joined(RoleId.parse(event.role)):
-            logger.warning("%s begins again in its process: %s", event.role, event.reason)
+            logger.warning("%s restarts in its process: %s", event.role, event.reason)
         case RoleLost():
             logger.warning("%s is lost: %s; start its process again by the same command", event.role, event.reason)
         case LogMessage() if RoleId.parse(event.role).role is Role.PS and event.level >= logging.WARNING:
@@ -279,4 +281,4 @@ class Server:
             raise ArgumentTypeError((f"Server.join: model_dir should be {what}",))
         if not directory:
             raise UsageError(("Server.join: model_dir should be that of the chief, got ''",))
-        serve_by_hand(self.target, absolute(directory), JOIN_TIMEOUT_SECS, never_stop)
+        serve_manual_role(self.target, absolute(directory), JOIN_TIMEOUT_SECS, never_stop)

@@ -23,7 +23,7 @@ from psflow.ps_runtime.checkpoint.records import (
 from psflow.ps_runtime.checkpoint.store import CheckpointStore, copy_checkpoint
 from psflow.ps_runtime.errors import ModelDirError, UsageError
 from psflow.ps_runtime.model.best import BestRecord
-from psflow.ps_runtime.protocol.job_state import Cut
+from psflow.ps_runtime.protocol.job_state import Snapshot
 from psflow.ps_runtime.specs.run_config import absolute, is_local
 from psflow.ps_runtime.specs.variables import ModelSpec
 
@@ -150,7 +150,7 @@ def _check_whole(store: CheckpointStore, manifest: Manifest) -> None:
     latest = manifest.step
     faults = store.wrong_sizes(latest)
     try:
-        Cut.from_facts(manifest.job)
+        Snapshot.from_facts(manifest.job)
     except ValueError as error:
         faults.append(f"manifest.json: {error}")
     if faults:

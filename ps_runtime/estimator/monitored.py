@@ -13,11 +13,11 @@ from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.local import open_local
-from psflow.ps_runtime.estimator.manual_cluster import run_by_hand
+from psflow.ps_runtime.estimator.manual_cluster import run_manual_role
 from psflow.ps_runtime.model.hooks.base import CheckpointSaverListener, Fetches, SessionRunHook, as_hooks
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.roles.session import MonitoredSession
-from psflow.ps_runtime.roles.session_handoff import BREAKS, LentSession, NextSession
+from psflow.ps_runtime.roles.session_handoff import BREAKS, NextSession, SessionHandoff
 from psflow.ps_runtime.signals import sigterm_leaves
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
@@ -214,7 +214,7 @@ def _opening(estimator: Estimator, spec: TrainSpec) -> Callable[[], AbstractCont
     if task.role is None or not task.role.trains:
         who = f"this process is {task.task_type} {task.task_id} of its cluster, which makes no steps"
         raise UsageError((f"MonitoredTrainingSession: {who}; call Server(...).join() in a ps, and start no other",))
-    return partial(_opened_by_hand, estimator, spec, task, str(task.role))
+    return partial(_opened_manually, estimator, spec, task, str(task.role))
 
 
 @contextmanager
@@ -231,16 +231,16 @@ def _opened_here(attempt: Attempt) -> Iterator[NextSession]:
 
 
 @contextmanager
-def _opened_by_hand(estimator: Estimator, spec: TrainSpec, task: ClusterTask, role: str) -> Iterator[NextSession]:
-    cluster, lent = task.cluster, LentSession(role)
+def _opened_manually(estimator: Estimator, spec: TrainSpec, task: ClusterTask, role: str) -> Iterator[NextSession]:
+    cluster, lent = task.cluster, SessionHandoff(role)
     num_ps, num_workers = len(cluster.ps), len(cluster.workers)
     plan = partial(Attempt, estimator, spec, None, num_ps=num_ps, num_workers=num_workers, reads_again=True)
-    make_attempt = partial(plan, is_by_hand=True)
+    make_attempt = partial(plan, is_manual=True)
     context = get_current_worker_context()
 
     def run() -> None:
         with nullcontext() if context is None else within(context):  # in the thread of the role, too
-            run_by_hand(task, estimator, spec, (), make_attempt, None, None, lent)
+            run_manual_role(task, estimator, spec, (), make_attempt, None, None, lent)
 
     with sigterm_leaves(), lent.borrowed(run) as next_session:
         yield next_session

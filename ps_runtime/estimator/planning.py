@@ -91,7 +91,7 @@ def plan_job(
 ) -> JobPlan:
     """Open the inputs and call model_fn on a batch of each, in every mode in which the roles will.
 
-    Where an exporter is to export, that is PREDICT too. The first batch of each input is read once. Record files are
+    Where an exporter is to export, that is PREDICT too. The first batch of each input is read once. Tabular files are
     scanned unless a scan of them is kept.
 
     Raises

@@ -13,7 +13,7 @@ from psflow.ps_runtime.cluster.ordered_results import Client
 from psflow.ps_runtime.errors import ArgumentTypeError, NoClusterError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.estimator.manual_cluster import run_by_hand
+from psflow.ps_runtime.estimator.manual_cluster import run_manual_role
 from psflow.ps_runtime.model.export.bundle import ModelWriter, check_writer, installed_writer
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, all_eval_specs
 from psflow.ps_runtime.roles.event_dispatch import heard
@@ -67,14 +67,14 @@ def train_and_evaluate(
     transport : str
         How replicas reach the ps: ``auto``, ``shm``, ``unix`` or ``tcp``.
     max_restarts : int
-        With `client`: how often within an hour a role begins again, after its Dask worker was lost or its code raised a
+        With `client`: how often within an hour a role restarts, after its Dask worker was lost or its code raised a
         first exception of a kind; from 0.
     min_workers : int, optional
         With `client`: workers without which the job does not begin, nor goes on for longer than five minutes; at most
         `num_workers`. Default: all to begin, none to go on.
     probe_timeout_secs : float
         With `client`: how many seconds a ps, the chief or the evaluator may be silent before its Dask worker is ended,
-        so that it begins again; more than 0. One whose process computes is waited for.
+        so that it restarts; more than 0. One whose process computes is waited for.
     writer : ModelWriter, optional
         Writes what the exporters choose, as ``model_dir/export/<exporter>/<version>/``. Default: an MLflow model, which
         holds the code of model_fn.
@@ -267,7 +267,7 @@ class TrainingExecutor:
         num_ps, num_workers : int
             Parameter servers, at least 1, and workers beside the chief.
         max_restarts : int
-            How often within an hour a role begins again, after its Dask worker was lost or its code raised a first
+            How often within an hour a role restarts, after its Dask worker was lost or its code raised a first
             exception of a kind; from 0.
         min_workers : int, optional
             Workers without which the job does not begin, nor goes on for longer than five minutes; at most
@@ -297,9 +297,9 @@ class TrainingExecutor:
             own = f"this process is {task.task_type} {task.task_id}"
             raise UsageError((f"run_{kind}: {own}; call run, which runs that, or correct its type",))
         make_attempt = partial(
-            self._make_attempt, num_ps=len(task.cluster.ps), num_workers=len(task.cluster.workers), is_by_hand=True
+            self._make_attempt, num_ps=len(task.cluster.ps), num_workers=len(task.cluster.workers), is_manual=True
         )
-        return run_by_hand(
+        return run_manual_role(
             task,
             self.estimator,
             self._train_spec,

@@ -208,7 +208,7 @@ class _Plan:
         return self._as_it_is(name, previous, old)
 
     def check_meanings(self, sources: Sequence[WarmSource]) -> None:
-        """Take note of ids, classes and features that mean something else, where all variables are taken by default."""
+        """Record ids, classes and features that mean something else, where all variables are taken by default."""
         if not self._settings.takes_all_trainable or self.faults:
             return
         told = {len(source.places) for source in sources if source.places is not None}

@@ -253,8 +253,8 @@ def _as_values(vocabulary_list: Any, key: str) -> NDArray[Any]:
         raise UsageError((f"vocabulary_list of column {key!r} has {fault}",)) from None
     kinds = {isinstance(value, str) for value in texts}
     if kinds == {True, False}:  # numpy would make texts of all
-        stranger = next(value for value in texts if not isinstance(value, str))
-        raise UsageError((f"vocabulary_list of column {key!r} has {stranger!r} among words, expected words alone",))
+        unknown = next(value for value in texts if not isinstance(value, str))
+        raise UsageError((f"vocabulary_list of column {key!r} has {unknown!r} among words, expected words alone",))
     return np.array(texts)
 
 

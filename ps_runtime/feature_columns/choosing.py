@@ -82,8 +82,8 @@ def _faults(columns: Any, name: str) -> list[str]:
     if not isinstance(columns, list) or not columns:
         return [f"{name} is {columns!r}, expected a list of feature columns"]
     kinds = get_args(FeatureColumn)
-    if strangers := [column for column in columns if not isinstance(column, kinds)]:
-        return [f"{name} has {stranger!r}, expected feature columns" for stranger in strangers]
+    if unknown := [column for column in columns if not isinstance(column, kinds)]:
+        return [f"{name} has {unknown!r}, expected feature columns" for unknown in unknown]
     counts = Counter(column.name for column in columns)
     return [
         f"{name} has {count} columns of the name {column!r}, expected one; give the feature another name in input_fn"

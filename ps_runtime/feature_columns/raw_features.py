@@ -101,7 +101,7 @@ class RawFeatures:
         if self._array(key).dtype.kind in "iu":
             return self.integers(key)
         words = self._words(key)
-        return hashed_ids(pa.array(words.ravel(), pa.string()), key, FINGERPRINTS, blank_id=-1).reshape(words.shape)
+        return hashed_ids(pa.array(words.ravel(), pa.string()), key, FINGERPRINTS, missing_id=-1).reshape(words.shape)
 
     def steps(self, key: str, of_step: tuple[int, ...] | None) -> tuple[NDArray[Any], tuple[int, int]]:
         """Return a feature of sequences with a row for each step, ``(batch * length, ...)``, and batch and length.

@@ -93,7 +93,7 @@ class Transformation:
                 return IdValues(_in_vocabulary(column, values), values.present)
             case HashBucketColumn():
                 values = self._raw.values(column.key, column.dtype)
-                hashed = hashed_ids(values.array, column.key, column.hash_bucket_size, blank_id=-1)
+                hashed = hashed_ids(values.array, column.key, column.hash_bucket_size, missing_id=-1)
                 return IdValues(hashed.reshape(values.present.shape), values.present)
             case IdentityColumn():
                 return self._identity(column)
@@ -198,7 +198,7 @@ def _in_vocabulary(column: VocabularyColumn, values: Values) -> NDArray[np.int64
     unknown = ~is_known & values.present.ravel()
     if column.num_oov_buckets and unknown.any():
         others = values.array.filter(pa.array(unknown))
-        ids[unknown] += hashed_ids(others, column.key, column.num_oov_buckets, blank_id=0)
+        ids[unknown] += hashed_ids(others, column.key, column.num_oov_buckets, missing_id=0)
     else:
         ids[unknown] = column.default_value
     return ids.reshape(values.present.shape)

@@ -16,11 +16,11 @@ FOLDER = "inputs"
 
 
 class KeptInputs:
-    """The files in ``inputs/`` of a model_dir, one for each input of record files: ``train``, ``eval`` and so on.
+    """The files in ``inputs/`` of a model_dir, one for each input of tabular files: ``train``, ``eval`` and so on.
 
     Notes
     -----
-    Nothing is read before an input turns out to be record files. A file is whole or absent.
+    Nothing is read before an input turns out to be tabular files. A file is whole or absent.
     """
 
     def __init__(self, model_dir: str) -> None:

@@ -102,7 +102,7 @@ def _check(spec: TableSpec, ids: NDArray[Any]) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseGradient:
-    """The gradient of a table, computed by hand: for `Optimizer.apply_gradients`.
+    """The gradient of a table, computed manually: for `Optimizer.apply_gradients`.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, Self
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.protocol.message import NO_REPLICA, Life
+from psflow.ps_runtime.protocol.message import NO_REPLICA, Incarnation
 
 _START = struct.Struct("<Q")
 _ENTRY = struct.Struct("<IIIQ")
@@ -112,11 +112,11 @@ def decode_entries(data: bytes | bytearray | memoryview, known: int = 0) -> tupl
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Snapshot:
     """What a cut holds of the job: the step, who pushed what, and where the input stands. No stop flags."""
 
     step: int
-    lives: Mapping[Life, int]
+    sequences: Mapping[Incarnation, int]
     input: Mapping[str, Any]
     num_examples: int
     log_start: int = 0
@@ -126,23 +126,23 @@ class Cut:
         """Return the cut as plain data."""
         return {
             "step": self.step,
-            "lives": [[*life, sequence] for life, sequence in sorted(self.lives.items())],
+            "sequences": [[*key, sequence] for key, sequence in sorted(self.sequences.items())],
             "input": dict(self.input),
             "num_examples": self.num_examples,
             "log": [self.log_start, *(list(entry) for entry in self.log)],
         }
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Cut:
+    def from_facts(cls, facts: Mapping[str, Any]) -> Snapshot:
         """Read what `to_facts` wrote; ValueError where it cannot be."""
         try:
-            lives = {(_whole(m), _whole(i)): _whole(sequence) for m, i, sequence in facts["lives"]}
-            if not isinstance(facts["lives"], list) or not isinstance(facts["input"], Mapping):
-                raise ValueError("expected a list of lives and the position of an input")
+            sequences = {(_whole(m), _whole(i)): _whole(sequence) for m, i, sequence in facts["sequences"]}
+            if not isinstance(facts["sequences"], list) or not isinstance(facts["input"], Mapping):
+                raise ValueError("expected a list of sequences and the position of an input")
             start, *log = facts["log"]
             entries = [Entry(Decision(d), _whole(m), _whole(i), _whole(s)) for d, m, i, s in log]
             return cls(
-                _whole(facts["step"]), lives, facts["input"], _whole(facts["num_examples"]), _whole(start), entries
+                _whole(facts["step"]), sequences, facts["input"], _whole(facts["num_examples"]), _whole(start), entries
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not the facts of a cut: {error}") from error
@@ -160,20 +160,20 @@ class JobState:
 
     is_open: bool
     is_finished: bool
-    uncommitted: Cut | None = None
+    uncommitted: Snapshot | None = None
 
     def to_facts(self) -> dict[str, Any]:
         """Return the state as plain data."""
-        cut = None if self.uncommitted is None else self.uncommitted.to_facts()
-        return {"is_open": self.is_open, "is_finished": self.is_finished, "uncommitted": cut}
+        snapshot = None if self.uncommitted is None else self.uncommitted.to_facts()
+        return {"is_open": self.is_open, "is_finished": self.is_finished, "uncommitted": snapshot}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Self:
         """Read what `to_facts` wrote; ValueError where it cannot be."""
         try:
-            is_open, is_finished, cut = facts["is_open"], facts["is_finished"], facts["uncommitted"]
+            is_open, is_finished, snapshot = facts["is_open"], facts["is_finished"], facts["uncommitted"]
         except KeyError as error:
             raise ValueError(f"not the state of a job: it has no {error}") from error
         if type(is_open) is not bool or type(is_finished) is not bool:
             raise ValueError(f"not the state of a job: expected true or false, got {is_open!r} and {is_finished!r}")
-        return cls(is_open, is_finished, None if cut is None else Cut.from_facts(cut))
+        return cls(is_open, is_finished, None if snapshot is None else Snapshot.from_facts(snapshot))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, Protocol
 
-from psflow.ps_runtime.errors import LifeOverError, ProtocolError, RefusedError
+from psflow.ps_runtime.errors import IncarnationOverError, ProtocolError, RefusedError
 
 Body = bytes | bytearray | memoryview
 
@@ -33,7 +33,7 @@ BEGINS_AGAIN = 1
 NO_REPLICA = 0xFFFF_FFFF
 """`replica` of a peer that trains nothing: an evaluator, a watcher."""
 
-Life = tuple[int, int]
+Incarnation = tuple[int, int]
 """A replica and its incarnation."""
 
 Room = Callable[[int], memoryview | None]
@@ -203,7 +203,7 @@ def refused_error(peer: str, message: Message) -> RefusedError:
     """
     facts = message.json()
     code, reason = str(facts.get("code", "refused")), str(facts.get("reason", "no reason given"))
-    return (LifeOverError if code == "incarnation" else RefusedError)(peer, code, reason)
+    return (IncarnationOverError if code == "incarnation" else RefusedError)(peer, code, reason)
 
 
 class Purpose(StrEnum):
@@ -232,7 +232,7 @@ class Handler(Protocol):
         """
 
     def disconnected(self, peer: int) -> Iterable[Reply]:
-        """Take note that connection `peer` is gone; return the replies that are due to others.
+        """Record that connection `peer` is gone; return the replies that are due to others.
 
         Called once for each connection that `handle` was called for, unless the server itself was closed.
         """

@@ -27,8 +27,8 @@ from psflow.ps_runtime.roles.events import FirstStep, Restored
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.saver import ChiefSaver
 from psflow.ps_runtime.roles.session import MonitoredSession, build_model
-from psflow.ps_runtime.roles.streams import BatchReader, OwnStream
-from psflow.ps_runtime.roles.trainer import Drive, open_client, open_session, open_shards, sample_of, train
+from psflow.ps_runtime.roles.streams import BatchReader, PrivateStream
+from psflow.ps_runtime.roles.trainer import TrainingLoop, open_client, open_session, open_shards, sample_of, train
 from psflow.ps_runtime.roles.warm_checkpoint import write_warm_checkpoint
 from psflow.ps_runtime.specs.input import InputSize
 
@@ -51,10 +51,10 @@ def take_up_end(model_dir: str) -> FinishedMarker | None:
 class Saver(Protocol):
     """Who makes the cuts."""
 
-    last_cut_at: float
+    last_snapshot_at: float
 
 
-class TimedCuts:
+class TimedSnapshots:
     """Asks for a cut once so many seconds have passed since the last one.
 
     Notes
@@ -78,8 +78,8 @@ class TimedCuts:
     def look(self) -> None:
         """Ask for a cut if it is time. Blocks until ps-0 has heard of it, not until the cut is made."""
         now = self._clock()
-        if self._is_open and self._secs is not None and now - self._saver.last_cut_at >= self._secs:
-            self._saver.last_cut_at = now
+        if self._is_open and self._secs is not None and now - self._saver.last_snapshot_at >= self._secs:
+            self._saver.last_snapshot_at = now
             self._request()
 
 
@@ -89,10 +89,12 @@ RESTORE_TIMEOUT_SECS = 600.0
 """For requests of the saver: restoring, copying and writing take their time with the size of the model."""
 
 
-def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial], drive: Drive = train) -> dict[str, Any]:
+def run_chief(
+    job: JobSpec, context: RoleContext, connect_functions: Sequence[Dial], training_loop: TrainingLoop = train
+) -> dict[str, Any]:
     """Train and save as the chief until the job is over; return the role's report."""
-    with open_chief(job, context, dials) as chief:
-        drive(chief.session)
+    with open_chief(job, context, connect_functions) as chief:
+        training_loop(chief.session)
         return chief.finish()
 
 
@@ -129,7 +131,7 @@ class Chief:
 
 @contextmanager
 def open_chief(
-    job: JobSpec, context: RoleContext, dials: Sequence[Dial], built: BuiltModel | None = None
+    job: JobSpec, context: RoleContext, connect_functions: Sequence[Dial], built: BuiltModel | None = None
 ) -> Iterator[Chief]:
     """Give the variables their values, begin to save, and open the job. Blocks.
 
@@ -144,21 +146,23 @@ def open_chief(
             if is_over.is_set():
                 raise StoppedError(str(context.role), "its training thread has ended")
 
-        saving_shards = stack.enter_context(open_shards(job, context, dials, Purpose.SAVE, check_saver))
+        saving_shards = stack.enter_context(open_shards(job, context, connect_functions, Purpose.SAVE, check_saver))
         saving = SavingClient(saving_shards, job.model, RESTORE_TIMEOUT_SECS)
         store = CheckpointStore(job.model_dir, fence=context.fence)
         saver = ChiefSaver(job, saving, context, store)
         stack.callback(saver.await_end)  # its connections are in use until then
         stack.callback(is_over.set)
 
-        timed = TimedCuts(saver, job.config.save_checkpoints_secs, _cut_request(stack, job, context, dials))
+        timed = TimedSnapshots(
+            saver, job.config.save_checkpoints_secs, _snapshot_request(stack, job, context, connect_functions)
+        )
 
         def check() -> None:
             context.check()
             saver.check()
             timed.look()
 
-        shards = stack.enter_context(open_shards(job, context, dials, Purpose.TRAIN, check))
+        shards = stack.enter_context(open_shards(job, context, connect_functions, Purpose.TRAIN, check))
         client = open_client(job, shards)
         session = open_session(job, context, client, _ChiefWork(context, saver, timed))
         session.built = built
@@ -175,15 +179,17 @@ def open_chief(
         yield chief
 
 
-def _cut_request(stack: ExitStack, job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> Callable[[], None]:
+def _snapshot_request(
+    stack: ExitStack, job: JobSpec, context: RoleContext, connect_functions: Sequence[Dial]
+) -> Callable[[], None]:
     """Return what asks for a cut by a connection of its own, opened at the first time and closed with `stack`."""
     opened: list[SavingClient] = []
 
     def request() -> None:
         if not opened:
-            shards = stack.enter_context(open_shards(job, context, dials, Purpose.SAVE, context.check))
+            shards = stack.enter_context(open_shards(job, context, connect_functions, Purpose.SAVE, context.check))
             opened.append(SavingClient(shards, job.model, RESTORE_TIMEOUT_SECS))
-        opened[0].request_cut()
+        opened[0].request_snapshot()
 
     return request
 
@@ -191,11 +197,11 @@ def _cut_request(stack: ExitStack, job: JobSpec, context: RoleContext, dials: Se
 def _take_over(store: CheckpointStore, state: JobState) -> int:
     """Return the step of the last checkpoint of a job that an earlier life of the chief has opened, -1 without one."""
     latest = store.latest()
-    cut = state.uncommitted
+    snapshot = state.uncommitted
     logger.info(
         "the chief takes over a job that is open, and goes back to no checkpoint; %s%s",
         "it has none yet" if latest is None else f"the last one is of step {latest}",
-        "" if cut is None or cut.step == latest else f", that of step {cut.step} is under way",
+        "" if snapshot is None or snapshot.step == latest else f", that of step {snapshot.step} is under way",
     )
     return -1 if latest is None else latest
 
@@ -211,7 +217,7 @@ def _give_values(
         return step
     if session.built is None:
         reader = session.reader
-        assert isinstance(reader, BatchReader | OwnStream)
+        assert isinstance(reader, BatchReader | PrivateStream)
         batch = reader.first()
         if batch is None:
             raise InputError(("the input_fn for training returned no batch",))
@@ -229,7 +235,7 @@ def _give_values(
     if job.attempt > 1 or context.incarnation > job.first_incarnation:  # what was trained before left no checkpoint
         context.emit(Restored(0, round(time.monotonic() - started, 6)))
     if job.config.saves_checkpoints:
-        saving.request_cut()
+        saving.request_snapshot()
     return -1
 
 
@@ -271,7 +277,7 @@ def _restore(context: RoleContext, saving: SavingClient, step: int) -> int:
 class _ChiefWork:
     """What the chief does after each of its steps."""
 
-    def __init__(self, context: RoleContext, saver: ChiefSaver, timed: TimedCuts) -> None:
+    def __init__(self, context: RoleContext, saver: ChiefSaver, timed: TimedSnapshots) -> None:
         self._context = context
         self._saver = saver
         self._timed = timed

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from psflow.ps_runtime.checkpoint.files import Fence, open_fence
-from psflow.ps_runtime.protocol.message import Life
+from psflow.ps_runtime.protocol.message import Incarnation
 from psflow.ps_runtime.roles.event_dispatch import not_told
 from psflow.ps_runtime.roles.events import Event, Metrics
 from psflow.ps_runtime.roles.role_metrics import RoleMetrics, Sample
@@ -45,7 +45,7 @@ class Pulse:
         self._is_in_long_call = False
 
     def beat(self) -> None:
-        """Take note that a further round is made."""
+        """Record that a further round is made."""
         self._count += 1
 
     @contextmanager
@@ -81,8 +81,8 @@ class RoleContext:
     incarnation: int
     check_liveness: Callable[[], None]
     send: Callable[[Event], None]
-    is_leaving: Callable[[], bool] = lambda: False
-    lost_replicas: SimpleQueue[Life] = field(default_factory=SimpleQueue)
+    is_shutting_down: Callable[[], bool] = lambda: False
+    lost_replicas: SimpleQueue[Incarnation] = field(default_factory=SimpleQueue)
     fence: Fence = open_fence
     pulse: Pulse = field(default_factory=Pulse)
     first_step_at: float | None = None

@@ -41,7 +41,7 @@ LOOK_SECS = 5.0
 """Until it looks again whether its model_dir is still there."""
 
 
-def run_evaluator(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict[str, Any]:
+def run_evaluator(job: JobSpec, context: RoleContext, connect_functions: Sequence[Dial]) -> dict[str, Any]:
     """Evaluate checkpoints until training is over and the final one is done; return the role's report.
 
     Raises
@@ -52,7 +52,7 @@ def run_evaluator(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> 
     assert job.eval_specs
     identity = Identity(job.job_id, job.token, job.model.digest, str(context.role), Purpose.WATCH)
     shard = ShardClient(
-        dials[0], identity, context.check, reconnect_secs=0.0
+        connect_functions[0], identity, context.check, reconnect_secs=0.0
     )  # who has left the job does not come back
     with closing(WatchingClient(shard, job.config.session_creation_timeout_secs)) as watching:
         evaluator = _Evaluator(job, context)

@@ -225,7 +225,7 @@ class LogMessage(RoleEvent):
 
 @dataclass(frozen=True, slots=True)
 class RoleLeaving(RoleEvent):
-    """A role is about to end because its Dask worker closes, and is to begin again on another one."""
+    """A role is about to end because its Dask worker closes, and is to restart on another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class RoleEnded(RoleEvent):
 
 @dataclass(frozen=True, slots=True)
 class RoleLost(RoleEvent):
-    """A life of a role is over, and the role begins again as soon as a slot is free. No role sends this of itself.
+    """A life of a role is over, and the role restarts as soon as a slot is free. No role sends this of itself.
 
     Its process is gone, or closes, or others did not wait for it any longer.
 
@@ -243,13 +243,13 @@ class RoleLost(RoleEvent):
     ----------
     reason : str
         What has become of it, as far as is known.
-    goes_back : bool
+    rolls_back : bool
         Whether all training goes back to the last checkpoint, as with each ps, and with a chief that nobody can take
         over from; else no step is lost.
     """
 
     reason: str
-    goes_back: bool = False
+    rolls_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ LOST_AFTER_SECS = 15.0
 LINGER_SECS = 10.0
 """How long a finished ps waits for all replicas to say good-bye, also those that started too late to train."""
 LOST_LINGER_SECS = 1.0
-"""How long it waits for those that were lost, which may begin again just now."""
+"""How long it waits for those that were lost, which may restart just now."""
 
 Post = Callable[[Callable[[], Iterable[Reply]]], None]
 """Runs an event in the server's thread; thread-safe."""
@@ -280,6 +280,6 @@ def _declare_lost(server: SocketServer, job_requests: JobRequests, absent_since:
     now = time.monotonic()
     for connection in absent_since.keys() - job_requests.absent.keys():
         del absent_since[connection]
-    for connection, life in job_requests.absent.items():
+    for connection, key in job_requests.absent.items():
         if now - absent_since.setdefault(connection, now) >= LOST_AFTER_SECS:
-            server.post(partial(job_requests.lost, *life))
+            server.post(partial(job_requests.lost, *key))

@@ -110,7 +110,7 @@ def _percentile(name: str, last: Sequence[int] | None, now: Sequence[int] | None
 
 
 def _grown(last: int | None, now: int | None) -> int | None:
-    """Return by how much a count has grown; that of a new connection, or a restored shard, begins again."""
+    """Return by how much a count has grown; that of a new connection, or a restored shard, restarts."""
     if last is None or now is None:
         return None
     return now - last if now >= last else now

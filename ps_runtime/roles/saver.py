@@ -17,7 +17,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.checkpoints import SavingClient
 from psflow.ps_runtime.model.hooks.base import CheckpointSaverListener, Fetches, pick
 from psflow.ps_runtime.model.training import best_steps
-from psflow.ps_runtime.protocol.job_state import Cut, JobState
+from psflow.ps_runtime.protocol.job_state import JobState, Snapshot
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import Checkpoint
 from psflow.ps_runtime.roles.job_spec import JobSpec
@@ -88,7 +88,7 @@ class ChiefSaver:
         self._thread: threading.Thread | None = None
         self.stop_reason: str | None = None
         """Set when a listener wants training to end."""
-        self.last_cut_at = time.monotonic()
+        self.last_snapshot_at = time.monotonic()
         self.statistics: dict[str, Any] = {}
 
     def start(self, last_step: int, state: JobState) -> None:
@@ -96,7 +96,7 @@ class ChiefSaver:
         self._last_step = last_step
         if state.is_open and state.uncommitted is None and last_step >= 0:
             age_secs = time.time() - self._store.saved_at()[last_step]
-            self.last_cut_at -= max(0.0, age_secs)  # clocks of two hosts may differ
+            self.last_snapshot_at -= max(0.0, age_secs)  # clocks of two hosts may differ
         for listener in self._listeners:
             listener.begin()
         self._thread = threading.Thread(target=self._run, args=(state,), name="psflow-saver", daemon=True)
@@ -124,7 +124,7 @@ class ChiefSaver:
         try:
             if state.uncommitted is not None:
                 self._take_up(state.uncommitted)
-            final_step = self._count()["global_step"] if state.is_finished else self._make_cuts()
+            final_step = self._count()["global_step"] if state.is_finished else self._make_snapshots()
             self._client.finish()
             session = SavingSession(self._store, final_step, is_saved=self._last_step == final_step)
             for listener in self._listeners:
@@ -132,44 +132,44 @@ class ChiefSaver:
         except BaseException as error:
             self._error = error
 
-    def _make_cuts(self) -> int:
+    def _make_snapshots(self) -> int:
         """Save each cut up to the final one; return the step of that."""
         while True:
-            cut, is_final = self._client.await_cut(math.inf)  # as long as training takes
+            snapshot, is_final = self._client.await_snapshot(math.inf)  # as long as training takes
             if is_final:
-                self._announce_end(cut)
-            self._save(cut)
+                self._announce_end(snapshot)
+            self._save(snapshot)
             if is_final:
-                return cut.step
+                return snapshot.step
 
-    def _take_up(self, cut: Cut) -> None:
+    def _take_up(self, snapshot: Snapshot) -> None:
         """Make a checkpoint of what the shards have copied for an earlier life of the chief, if it did not."""
-        if cut.step == self._last_step:
-            self._client.committed(cut.step)
+        if snapshot.step == self._last_step:
+            self._client.committed(snapshot.step)
             return
-        self._tell_before(cut.step)
-        self._commit(cut)
-        self._tell(Checkpoint(cut.step, self._store.path(cut.step)))
+        self._tell_before(snapshot.step)
+        self._commit(snapshot)
+        self._tell(Checkpoint(snapshot.step, self._store.path(snapshot.step)))
 
-    def _save(self, cut: Cut) -> None:
-        if cut.step == self._last_step or not self._job.config.saves_checkpoints:
-            self._client.resume(cut)
+    def _save(self, snapshot: Snapshot) -> None:
+        if snapshot.step == self._last_step or not self._job.config.saves_checkpoints:
+            self._client.resume(snapshot)
             return
         started = time.monotonic()
-        self._tell_before(cut.step)
-        self._client.snapshot(cut)
-        self.last_cut_at = time.monotonic()
-        self._commit(cut)
-        stall_secs, secs = round(self.last_cut_at - started, 6), round(time.monotonic() - started, 6)
-        self._tell(Checkpoint(cut.step, self._store.path(cut.step), stall_secs, secs))
+        self._tell_before(snapshot.step)
+        self._client.snapshot(snapshot)
+        self.last_snapshot_at = time.monotonic()
+        self._commit(snapshot)
+        stall_secs, secs = round(self.last_snapshot_at - started, 6), round(time.monotonic() - started, 6)
+        self._tell(Checkpoint(snapshot.step, self._store.path(snapshot.step), stall_secs, secs))
 
-    def _commit(self, cut: Cut) -> None:
+    def _commit(self, snapshot: Snapshot) -> None:
         """Make a checkpoint of the copies of the shards."""
-        records = [ShardRecord.from_facts(facts) for facts in self._client.write(cut.step)]
+        records = [ShardRecord.from_facts(facts) for facts in self._client.write(snapshot.step)]
         self._context.check()  # who was recalled meanwhile commits nothing: others may write by then
-        self._store.commit(Manifest.of(cut.step, self._job.model, cut.to_facts(), records))
-        self._last_step = cut.step
-        self._client.committed(cut.step)
+        self._store.commit(Manifest.of(snapshot.step, self._job.model, snapshot.to_facts(), records))
+        self._last_step = snapshot.step
+        self._client.committed(snapshot.step)
 
     def _tell_before(self, step: int) -> None:
         """Tell the listeners of a checkpoint that is about to be written."""
@@ -198,14 +198,14 @@ class ChiefSaver:
             config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours, time.time(), protected=needed
         )
 
-    def _announce_end(self, cut: Cut) -> None:
+    def _announce_end(self, snapshot: Snapshot) -> None:
         """Mark the end before the final checkpoint is there, so that whoever finds that one knows that it is final."""
         end, max_steps = self._count(), self._job.train_spec.max_steps
         early = end["input_end"] or nothing_left(self._job.num_steps_before, max_steps)
         if early is not None and not end["stop_reason"] and max_steps is not None:
             logger.warning("%s", early)
         reason = end["stop_reason"] or early or ALL_STEPS
-        write_finished(self._job.model_dir, cut.step, reason, self._context.fence)
+        write_finished(self._job.model_dir, snapshot.step, reason, self._context.fence)
 
     def _count(self) -> dict[str, Any]:
         """Take the last counters of the job."""

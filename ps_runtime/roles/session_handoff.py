@@ -35,7 +35,7 @@ class _Loan:
     returned: Future[None] = field(default_factory=Future)
 
 
-class LentSession:
+class SessionHandoff:
     """Lends the session of each life of a role to the thread of a user, who makes its steps and gives it back.
 
     Notes

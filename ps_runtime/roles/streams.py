@@ -68,7 +68,7 @@ def name_in_stream(records: RecordRange) -> str:
 """Features and labels."""
 
 
-class OwnStream:
+class PrivateStream:
     """Reads the granted batches of a stream of this replica's own, from its start.
 
     Batches that an earlier attempt has used are read and dropped.
@@ -165,7 +165,7 @@ class StreamReader:
             except InputError as error:
                 if self._is_alone or not isinstance(error.__cause__, OSError):
                     raise
-                # as a role begins again, once, whose file system or network was away
+                # as a role restarts, once, whose file system or network was away
                 logger.warning(
                     "%s; reading the input again from its start, and skipping the batches that were used", error
                 )

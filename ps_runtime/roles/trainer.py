@@ -29,7 +29,7 @@ from psflow.ps_runtime.roles.events import FirstStep, SummaryFile
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.role_metrics import Sample
 from psflow.ps_runtime.roles.session import MonitoredSession, StepSession
-from psflow.ps_runtime.roles.streams import BatchReader, OwnStream
+from psflow.ps_runtime.roles.streams import BatchReader, PrivateStream
 from psflow.ps_runtime.specs.input import InputSize
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.run_config import RunConfig
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 SLICE_SECS = 0.25
 
-Drive = Callable[[MonitoredSession], None]
+TrainingLoop = Callable[[MonitoredSession], None]
 """Makes the steps of a session, as `train` does."""
 
 
@@ -49,28 +49,30 @@ def train(session: MonitoredSession) -> None:
             session.run()
 
 
-def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial], drive: Drive = train) -> dict[str, Any]:
+def run_worker(
+    job: JobSpec, context: RoleContext, connect_functions: Sequence[Dial], training_loop: TrainingLoop = train
+) -> dict[str, Any]:
     """Train as a worker until the job is over, or a hook asks this worker to stop; return the role's report."""
-    with open_shards(job, context, dials, Purpose.TRAIN, context.check) as shards:
+    with open_shards(job, context, connect_functions, Purpose.TRAIN, context.check) as shards:
         client = open_client(job, shards)
         session = open_session(job, context, client, on_step=lambda session: _tell_first_step(context, session))
         session.before_step = lambda: _leave_if_due(context, client)
         context.watch(lambda: sample_of(session, shards))
         _await_first_step(job, context, client)
-        drive(session)
+        training_loop(session)
         client.leave()
         return context.report(shards.transport, client.statistics() | {"steps": session.step_session.num_steps})
 
 
 def _leave_if_due(context: RoleContext, client: TrainingClient) -> None:
     """Give back all tickets, and raise StoppedError, if this worker is to leave in order."""
-    if context.is_leaving():
+    if context.is_shutting_down():
         client.leave(begins_again=True)
         raise StoppedError(str(context.role), "its Dask worker closes; what it was to do goes to other replicas")
 
 
 def open_shards(
-    job: JobSpec, context: RoleContext, dials: Sequence[Dial], purpose: Purpose, check: Callable[[], None]
+    job: JobSpec, context: RoleContext, connect_functions: Sequence[Dial], purpose: Purpose, check: Callable[[], None]
 ) -> ShardClients:
     """Return clients of all shards, which say who this replica is."""
     identity = Identity(
@@ -82,7 +84,7 @@ def open_shards(
         context.role.replica,
         context.incarnation,
     )
-    return ShardClients(dials, identity, check, job.config.session_creation_timeout_secs)
+    return ShardClients(connect_functions, identity, check, job.config.session_creation_timeout_secs)
 
 
 def open_client(job: JobSpec, shards: ShardClients) -> TrainingClient:
@@ -151,7 +153,7 @@ def open_session(
 
 def _reader(
     job: JobSpec, role: RoleId, opened: SplittableInput | Iterator[Any], client: TrainingClient
-) -> BatchReader | OwnStream:
+) -> BatchReader | PrivateStream:
     """Return what reads the batches of this replica's grants."""
     here = InputSize(None)
     if isinstance(opened, SplittableInput):
@@ -168,7 +170,7 @@ def _reader(
         return BatchReader(opened, client)
     if isinstance(opened, SplittableInput):
         return BatchReader(opened, client, role.replica)
-    return OwnStream(opened, client, job.train_spec.input_fn)
+    return PrivateStream(opened, client, job.train_spec.input_fn)
 
 
 def sample_of(session: MonitoredSession, shards: ShardClients) -> Sample:

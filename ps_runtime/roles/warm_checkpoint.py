@@ -15,7 +15,7 @@ from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.shards import save_shard
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.model.warm_start import WarmSource, WarmStart, warm_rows, warm_value
-from psflow.ps_runtime.protocol.job_state import Cut
+from psflow.ps_runtime.protocol.job_state import Snapshot
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.server.input_position import InputPositions
 from psflow.ps_runtime.server.shard import ShardArrays
@@ -50,10 +50,10 @@ def write_warm_checkpoint(
             values[name] = warm_value(reader, sources[name], values[name], job.seed)
         first = prepared(values)
         records = [_write_shard(job, layout, first, sources, reader, store) for layout in place(job.model, job.num_ps)]
-    cut = Cut(0, {}, InputPositions(job.input, job.num_workers + 1).to_facts(), 0)
-    store.commit(Manifest.of(cut.step, job.model, cut.to_facts(), records))
+    snapshot = Snapshot(0, {}, InputPositions(job.input, job.num_workers + 1).to_facts(), 0)
+    store.commit(Manifest.of(snapshot.step, job.model, snapshot.to_facts(), records))
     _log(job, warm_start, source)
-    return cut.step
+    return snapshot.step
 
 
 def _write_shard(

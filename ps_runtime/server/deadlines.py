@@ -34,12 +34,12 @@ class Deadlines:
         self._num_expired = Counter[int | _Batch]()
         """Lives that were over because of a deadline, by their replica, and by the batch they were at."""
 
-    def pushed(self, life: Replica, ticket: BatchTicket) -> None:
-        """Take note that a replica has made the step of a ticket; `life` does not count the push yet."""
-        if life.sequence:
-            usual_secs = self._usual_secs.setdefault(ticket.replica, life.step_secs)
-            self._usual_secs[ticket.replica] += WEIGHT * (life.step_secs - usual_secs)
-        life.step_secs = 0.0
+    def pushed(self, state: Replica, ticket: BatchTicket) -> None:
+        """Record that a replica has made the step of a ticket; `life` does not count the push yet."""
+        if state.sequence:
+            usual_secs = self._usual_secs.setdefault(ticket.replica, state.step_secs)
+            self._usual_secs[ticket.replica] += WEIGHT * (state.step_secs - usual_secs)
+        state.step_secs = 0.0
         if self._num_expired:
             self._num_expired.pop(self._batch(ticket), None)
 
@@ -52,24 +52,24 @@ class Deadlines:
         *,
         gains: bool = True,
     ) -> list[Expired]:
-        """Take note that time has passed; return whose life is over, as others wait for it."""
+        """Record that time has passed; return whose life is over, as others wait for it."""
         expired = []
-        for replica, life in living.items():
-            if not life.tickets or replica == CHIEF or replica in fetching or replica in waiting:
+        for replica, state in living.items():
+            if not state.tickets or replica == CHIEF or replica in fetching or replica in waiting:
                 continue  # who waits may hold a further ticket
-            life.step_secs += secs
-            batch = self._batch(life.tickets[0])
-            allowed_secs = self._allowed_secs(replica, life, batch)
-            if life.step_secs >= allowed_secs and waiting and gains:
+            state.step_secs += secs
+            batch = self._batch(state.tickets[0])
+            allowed_secs = self._allowed_secs(replica, state, batch)
+            if state.step_secs >= allowed_secs and waiting and gains:
                 self._num_expired[replica] += 1
                 self._num_expired[batch] += 1
-                num_lives = self._num_expired[batch]
-                expired.append(Expired(replica, life.incarnation, batch.records, allowed_secs, num_lives))
+                num_incarnations = self._num_expired[batch]
+                expired.append(Expired(replica, state.incarnation, batch.records, allowed_secs, num_incarnations))
         return expired
 
-    def _allowed_secs(self, replica: int, life: Replica, batch: _Batch) -> float:
+    def _allowed_secs(self, replica: int, state: Replica, batch: _Batch) -> float:
         usual_secs = self._usual_secs.get(replica)
-        if not life.sequence or usual_secs is None:
+        if not state.sequence or usual_secs is None:
             allowed_secs = self._spec.max_secs
         else:
             allowed_secs = self._spec.secs(usual_secs, self._num_expired[replica])

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from psflow.ps_runtime.errors import CheckpointError, InputError, ProtocolError
-from psflow.ps_runtime.protocol.job_state import Cut, decode_entries
+from psflow.ps_runtime.protocol.job_state import Snapshot, decode_entries
 from psflow.ps_runtime.protocol.message import (
     BEGINS_AGAIN,
     MAX_JSON_BYTES,
@@ -115,7 +115,7 @@ class PsHandler:
             return [(peer, refusal(error.code, error.reason))]
 
     def disconnected(self, peer: int) -> Iterable[Reply]:
-        """Take note that connection `peer` is gone."""
+        """Record that connection `peer` is gone."""
         if self._writing is not None and self._writing[1] == peer:
             self._writing = (self._writing[0], None)
         self._pushes.pop(peer, None)
@@ -152,7 +152,7 @@ class PsHandler:
 
     @property
     def gone(self) -> Collection[int]:
-        """The training replicas of which nothing is heard any more unless they begin again, or come back."""
+        """The training replicas of which nothing is heard any more unless they restart, or come back."""
         if self.job_requests is not None:
             return self.job_requests.gone
         return {replica for replica, peer in self._training.items() if peer not in self._peers}
@@ -231,13 +231,13 @@ class PsHandler:
         except InputError as error:
             raise ProtocolError(who.name, str(error)) from error
         if self.job_requests is None:
-            self.shard.hold(who.life, message.sequence, message.version, push)
-            self.shard.keep(who.life)
+            self.shard.hold(who.incarnation_key, message.sequence, message.version, push)
+            self.shard.keep(who.incarnation_key)
             return [(peer, Message(Kind.DONE))]
         if self.job_requests.take(peer, who, message, push.num_examples):
-            self.shard.hold(who.life, message.sequence, message.version, push)
+            self.shard.hold(who.incarnation_key, message.sequence, message.version, push)
         replies = self.job_requests.due()
-        self.shard.keep(who.life)
+        self.shard.keep(who.incarnation_key)
         return replies
 
     def _views_of_push(self, peer: int, body: Body) -> PushBuffer:
@@ -269,7 +269,7 @@ class PsHandler:
         try:
             facts = self._storage.load(message.step, self.shard)
             if self.job_requests is not None:
-                self.job_requests.job.restore(Cut.from_facts(facts))
+                self.job_requests.job.restore(Snapshot.from_facts(facts))
         except (CheckpointError, OSError, ValueError) as error:
             raise Refusal("checkpoint", str(error)) from error
         self.shard.restore(message.step)
@@ -278,15 +278,15 @@ class PsHandler:
     def _snapshot(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)
         try:
-            cut = Cut.from_facts(message.json())
+            snapshot = Snapshot.from_facts(message.json())
         except ValueError as error:
             raise ProtocolError(who.name, str(error)) from error
         if self._writing is not None:
             raise Refusal("writing", f"the files of step {self._writing[0]} are still being written")
         if self.job_requests is not None:
-            self.job_requests.job.copying(cut.step)
+            self.job_requests.job.copying(snapshot.step)
         self._written = None
-        self.shard.snapshot(cut.log_start, cut.log, cut.step)
+        self.shard.snapshot(snapshot.log_start, snapshot.log, snapshot.step)
         return [(peer, Message(Kind.DONE, version=self.shard.version))]
 
     def _write(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:

@@ -140,10 +140,10 @@ class InputPosition:
             self._open[replica] = rest
 
     def end_stream(self, num_records: int) -> None:
-        """Take note that a stream has ended after `num_records`. Repeats do nothing."""
+        """Record that a stream has ended after `num_records`. Repeats do nothing."""
         self._num_records = num_records
         self._returned = self._within_the_end(self._returned)
-        self._open = {m: cut for m, split in self._open.items() for cut in self._within_the_end([split])}
+        self._open = {m: snapshot for m, split in self._open.items() for snapshot in self._within_the_end([split])}
         if self._more_to_carve and self._next_record >= num_records:
             self._epoch, self._next_record = self._epoch + 1, 0
         self._complete_epochs()
@@ -281,11 +281,11 @@ class InputPositions:
         return self._positions[replica if self.spec.each_worker_reads_all else 0]
 
     def left(self, replica: int) -> None:
-        """Take note that `replica` trains no more: what it would have read for itself is not waited for."""
+        """Record that `replica` trains no more: what it would have read for itself is not waited for."""
         self._left.add(replica)
 
     def came(self, replica: int) -> None:
-        """Take note that `replica` trains, maybe again."""
+        """Record that `replica` trains, maybe again."""
         self._left.discard(replica)
 
     def begin_again(self) -> None:

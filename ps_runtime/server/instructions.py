@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.protocol.job_state import Cut, Entry
-from psflow.ps_runtime.protocol.message import NO_REPLICA, Life, Message, Purpose
+from psflow.ps_runtime.protocol.job_state import Entry, Snapshot
+from psflow.ps_runtime.protocol.message import NO_REPLICA, Incarnation, Message, Purpose
 from psflow.ps_runtime.specs.input import RecordRange
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
@@ -78,24 +78,24 @@ class JobFinished(NamedTuple):
 class Expired(NamedTuple):
     """A life of `replica` is over: others waited, and it made no push of the batch `records` within `secs`.
 
-    `num_lives` says how many lives have ended so at this batch.
+    `num_incarnations` says how many lives have ended so at this batch.
     """
 
     replica: int
     incarnation: int
     records: RecordRange
     secs: float
-    num_lives: int
+    num_incarnations: int
 
 
-class CutReady(NamedTuple):
+class SnapshotReady(NamedTuple):
     """Tell the saver to have every shard copied now; after a final cut nothing more will come."""
 
-    cut: Cut
+    snapshot: Snapshot
     is_final: bool
 
 
-Instruction = Decided | Granted | NoTicket | JobFinished | CutReady
+Instruction = Decided | Granted | NoTicket | JobFinished | SnapshotReady
 
 
 CHIEF = 0
@@ -137,7 +137,7 @@ class Peer:
         return who
 
     @property
-    def life(self) -> Life:
+    def incarnation_key(self) -> Incarnation:
         """Replica and incarnation."""
         return (self.replica, self.incarnation)
 

@@ -4,7 +4,7 @@ A *ticket* is the permission for one push. It is given with a batch, comes back 
 when ps-0 takes the push in. No more tickets are given than updates are left, so the last step is exact.
 
 A *cut* is a moment without tickets: those given are used or their holders lost. Then every shard copies what it
-holds, and tickets flow again. `cut_protocol.py` has the phases of that.
+holds, and tickets flow again. `snapshot_protocol.py` has the phases of that.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from psflow.ps_runtime.protocol.job_state import Cut, JobState
-from psflow.ps_runtime.server.cut_protocol import CutProtocol
+from psflow.ps_runtime.protocol.job_state import JobState, Snapshot
 from psflow.ps_runtime.server.deadlines import Deadlines
 from psflow.ps_runtime.server.input_position import InputPositions
 from psflow.ps_runtime.server.instructions import (
     CHIEF,
-    CutReady,
     Decided,
     Expired,
     Instruction,
     JobFinished,
     Phase,
+    SnapshotReady,
 )
 from psflow.ps_runtime.server.replicas import Replicas, TicketQueue
+from psflow.ps_runtime.server.snapshot_protocol import SnapshotProtocol
 from psflow.ps_runtime.server.updates import BatchTicket, Updates
 from psflow.ps_runtime.specs.consistency import Async, Consistency, StepDeadline
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
@@ -53,27 +53,27 @@ class Job:
         self._updates = Updates(self.consistency, self.num_replicas, self.num_shards)
         self._replicas = Replicas()
         self._deadlines = Deadlines(self.step_deadline, own_queues=self.input_spec.each_worker_reads_all)
-        self._cuts = CutProtocol(self.max_steps, self.save_steps)
-        self._queue = TicketQueue(self._replicas, self._updates, self._cuts, self.num_shards)
+        self._snapshots = SnapshotProtocol(self.max_steps, self.save_steps)
+        self._queue = TicketQueue(self._replicas, self._updates, self._snapshots, self.num_shards)
 
     # Events
 
-    def restore(self, cut: Cut) -> None:
+    def restore(self, snapshot: Snapshot) -> None:
         """Take up a job where `cut` left it. Only while opening. ValueError if `cut` is not sound."""
-        positions = InputPositions.restored(self.input_spec, self.num_replicas, cut.input)
-        self._cuts.restore(cut.step)
+        positions = InputPositions.restored(self.input_spec, self.num_replicas, snapshot.input)
+        self._snapshots.restore(snapshot.step)
         self.input = positions
-        if cut.step == self.finished_step:
+        if snapshot.step == self.finished_step:
             self.input.begin_again()
-        self._updates.global_step = cut.step
-        self.num_examples = cut.num_examples
-        self._replicas.restore(cut.lives)
+        self._updates.global_step = snapshot.step
+        self.num_examples = snapshot.num_examples
+        self._replicas.restore(snapshot.sequences)
         for replica in self._queue.waiting.keys() - self._replicas.living.keys():
             self._queue.forget(replica)
 
     def open(self) -> None:
         """Let training begin: the variables have their values. Repeats do nothing."""
-        self._cuts.open()
+        self._snapshots.open()
 
     def join(self, replica: int, incarnation: int) -> int:
         """Take in a replica, or a new life of it; return the sequence of its last push that was taken in."""
@@ -93,14 +93,14 @@ class Job:
         self._replicas.get(replica, incarnation)
 
     def ask(self, replica: int, incarnation: int, num_known: int = 0) -> None:
-        """Take note that `replica`, which holds `num_known` tickets, asks for one more.
+        """Record that `replica`, which holds `num_known` tickets, asks for one more.
 
         While it holds another it is answered at once; else it waits.
         """
         self._queue.ask(replica, incarnation, num_known)
 
     def away(self, replica: int, incarnation: int) -> None:
-        """Take note that `replica` cannot be answered: it gets no new ticket before it asks again."""
+        """Record that `replica` cannot be answered: it gets no new ticket before it asks again."""
         if self.replicas.get(replica) == incarnation:
             self._queue.forget(replica)
 
@@ -114,14 +114,14 @@ class Job:
         num_known: int = 0,
     ) -> RecordRange | None:
         """Take in a push, which uses the replica's oldest ticket. Either way the replica asks for its next one."""
-        life = self._replicas.get(replica, incarnation)
-        if sequence == life.sequence:
+        state = self._replicas.get(replica, incarnation)
+        if sequence == state.sequence:
             self.ask(replica, incarnation, num_known)
             return None
-        ticket = life.next_ticket(replica, sequence, awaits_decision=self._updates.holds_push_of(replica))
-        self._deadlines.pushed(life, ticket)
-        life.sequence = sequence
-        self._updates.log.forget(life.log_told)  # it has handed that on before it pushed
+        ticket = state.next_ticket(replica, sequence, awaits_decision=self._updates.holds_push_of(replica))
+        self._deadlines.pushed(state, ticket)
+        state.sequence = sequence
+        self._updates.log.forget(state.log_told)  # it has handed that on before it pushed
         self._updates.take(ticket, incarnation, sequence, self.global_step if version is None else version)
         self.ask(replica, incarnation, num_known)
         records = ticket.records
@@ -132,19 +132,19 @@ class Job:
         return records
 
     def lost(self, replica: int, incarnation: int, why: str | None = None) -> None:
-        """Take note that a life of `replica` is over, and `why`; its tickets and split return. Repeats do nothing."""
+        """Record that a life of `replica` is over, and `why`; its tickets and split return. Repeats do nothing."""
         if self._replicas.is_over_unseen(replica, incarnation):
             self._tell_living()
-        life = self._replicas.living.get(replica)
-        if life is None or life.incarnation != incarnation:
+        state = self._replicas.living.get(replica)
+        if state is None or state.incarnation != incarnation:
             return
-        life.return_all(replica, self._updates, self.input.of(replica))
+        state.return_all(replica, self._updates, self.input.of(replica))
         self._replicas.bury(replica, why)
         self._queue.forget(replica)
         self._tell_living()
 
     def tick(self, secs: float, fetching: Collection[int] = ()) -> list[Expired]:
-        """Take note that time has passed; a worker that others have waited for too long is lost."""
+        """Record that time has passed; a worker that others have waited for too long is lost."""
         if self.phase not in (Phase.TRAINING, Phase.CUT_REQUESTED):
             return []
         waiting = self._queue.waiting
@@ -155,22 +155,22 @@ class Job:
         return expired
 
     def left(self, replica: int, incarnation: int) -> None:
-        """Take note that `replica` will not come back: nobody waits for what only it would read."""
+        """Record that `replica` will not come back: nobody waits for what only it would read."""
         if self.replicas.get(replica) == incarnation:
             self.input.left(replica)
         self.lost(replica, incarnation)
 
     def end_stream(self, num_records: int) -> None:
-        """Take note that the stream that all share has ended: tickets for records beyond its end return."""
+        """Record that the stream that all share has ended: tickets for records beyond its end return."""
         self.input.of(CHIEF).end_stream(num_records)
-        for life in self._replicas.living.values():
-            life.return_beyond(num_records, self._updates)
+        for state in self._replicas.living.values():
+            state.return_beyond(num_records, self._updates)
 
-    def end_own_stream(self, replica: int, incarnation: int, num_records: int) -> None:
-        """Take note that the stream that `replica` reads for itself has ended. Repeats do nothing."""
-        life = self._replicas.get(replica, incarnation)
+    def end_private_stream(self, replica: int, incarnation: int, num_records: int) -> None:
+        """Record that the stream that `replica` reads for itself has ended. Repeats do nothing."""
+        state = self._replicas.get(replica, incarnation)
         self.input.of(replica).end_stream(num_records)
-        life.return_beyond(num_records, self._updates)
+        state.return_beyond(num_records, self._updates)
 
     def return_tickets(self, replica: int, incarnation: int) -> None:
         """Take back the tickets of a replica that will not use them; the replica waits."""
@@ -181,66 +181,68 @@ class Job:
         """Give no more tickets; the job ends once those given are used."""
         self.stop_reason = self.stop_reason or reason
 
-    def request_cut(self) -> None:
+    def request_snapshot(self) -> None:
         """Make a cut as soon as the tickets given are used."""
-        self._cuts.request_cut()
+        self._snapshots.request_snapshot()
 
     def copying(self, step: int) -> None:
-        """Take note that the shards copy the cut of `step`, and with it hear the log; refuse unless it is due."""
-        self._cuts.snapshot(step, self.global_step)
+        """Record that the shards copy the cut of `step`, and with it hear the log; refuse unless it is due."""
+        self._snapshots.snapshot(step, self.global_step)
 
     def resume(self, step: int) -> None:
-        """Take note that every shard has copied the cut of `step`, or need not. Repeats do nothing."""
-        if self._cuts.resume(step, self.global_step):
+        """Record that every shard has copied the cut of `step`, or need not. Repeats do nothing."""
+        if self._snapshots.resume(step, self.global_step):
             self._replicas.forget_past()
-            self._updates.log.forget(self._cuts.num_heard)
+            self._updates.log.forget(self._snapshots.num_heard)
 
     def forget_saver(self) -> None:
-        """Take note that the saver has not heard of a cut under way: it will be announced again."""
-        self._cuts.await_cut()
+        """Record that the saver has not heard of a cut under way: it will be announced again."""
+        self._snapshots.await_snapshot()
 
     def committed(self, step: int) -> None:
-        """Take note that the checkpoint of `step` is there. Repeats do nothing."""
-        self._cuts.committed(step)
+        """Record that the checkpoint of `step` is there. Repeats do nothing."""
+        self._snapshots.committed(step)
 
     def finish(self) -> None:
-        """Take note that the final checkpoint is committed; the job is over. Repeats do nothing."""
-        self._cuts.finish()
+        """Record that the final checkpoint is committed; the job is over. Repeats do nothing."""
+        self._snapshots.finish()
 
     # Instructions
 
     def due(self, saver_waits: bool = False) -> list[Instruction]:
         """Return what is to be done now, in this order; each instruction is returned once."""
         instructions = self._settle(*self._updates.settle())
-        cuts = self._cuts
-        if cuts.phase is Phase.TRAINING or cuts.phase is Phase.CUT_REQUESTED:
+        snapshots = self._snapshots
+        if snapshots.phase is Phase.TRAINING or snapshots.phase is Phase.CUT_REQUESTED:
             instructions += self._train()
             if not self._updates.tickets:
-                cuts.tickets_used(self.global_step, is_done=self._is_done)
-        if cuts.phase is Phase.CUT_DUE and saver_waits:
+                snapshots.tickets_used(self.global_step, is_done=self._is_done)
+        if snapshots.phase is Phase.CUT_DUE and saver_waits:
             is_final = self._is_done
-            cut = self.cut()
-            cuts.announce(cut, is_final=is_final)
-            instructions.append(CutReady(cut, is_final))
-        if cuts.phase is Phase.FINISHED:
+            snapshot = self.snapshot()
+            snapshots.announce(snapshot, is_final=is_final)
+            instructions.append(SnapshotReady(snapshot, is_final))
+        if snapshots.phase is Phase.FINISHED:
             instructions += [JobFinished(replica, self.global_step) for replica in self._queue.waiting]
             self._queue.waiting.clear()
         return instructions
 
-    def cut(self) -> Cut:
+    def snapshot(self) -> Snapshot:
         """Return what a cut made now holds of the job."""
         log, position = self._updates.log, self.input.to_facts()
-        return Cut(self.global_step, self._replicas.lives(), position, self.num_examples, log.start, (*log.entries,))
+        return Snapshot(
+            self.global_step, self._replicas.sequences(), position, self.num_examples, log.start, (*log.entries,)
+        )
 
     def state(self) -> JobState:
         """Return where the job stands, for a new life of the chief."""
         is_open = self.phase not in (Phase.OPENING, Phase.OPENING_CUT_REQUESTED)
-        return JobState(is_open, self.is_finished, self._cuts.uncommitted)
+        return JobState(is_open, self.is_finished, self._snapshots.uncommitted)
 
     @property
     def phase(self) -> Phase:
         """Where the job stands."""
-        return self._cuts.phase
+        return self._snapshots.phase
 
     @property
     def global_step(self) -> int:
@@ -260,7 +262,7 @@ class Job:
     @property
     def replicas(self) -> dict[int, int]:
         """The living replicas and their incarnations."""
-        return {replica: life.incarnation for replica, life in self._replicas.living.items()}
+        return {replica: state.incarnation for replica, state in self._replicas.living.items()}
 
     def statistics(self) -> dict[str, Any]:
         """Return counters, as plain data."""
@@ -304,7 +306,7 @@ class Job:
             answers, is_starved = self._queue.answers(self.input, is_stopped=self.stop_reason is not None)
             instructions += answers
             is_ended = self.stop_reason is not None or self.input.is_exhausted  # all replicas may be away by then
-            no_more = is_starved or is_ended or self._cuts.phase is Phase.CUT_REQUESTED
+            no_more = is_starved or is_ended or self._snapshots.phase is Phase.CUT_REQUESTED
             if not no_more or self._updates.tickets:
                 return instructions
             closed = self._settle(*self._updates.close())

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from psflow.ps_runtime.errors import ProtocolError, WaitTimeoutError
-from psflow.ps_runtime.protocol.message import Kind, Life, Message, Purpose, Reply, refusal
+from psflow.ps_runtime.protocol.message import Incarnation, Kind, Message, Purpose, Reply, refusal
 from psflow.ps_runtime.protocol.payloads import GRANT
 from psflow.ps_runtime.server.instructions import (
     CHIEF,
-    CutReady,
     Decided,
     Expired,
     Granted,
@@ -19,6 +18,7 @@ from psflow.ps_runtime.server.instructions import (
     NoTicket,
     Peer,
     Refusal,
+    SnapshotReady,
     replica_name,
 )
 from psflow.ps_runtime.server.job import Job
@@ -45,7 +45,7 @@ class JobRequests:
         self.job = job
         self._shard = shard
         self.checkpoint_step = -1
-        self.absent: dict[int, Life] = {}
+        self.absent: dict[int, Incarnation] = {}
         """Replicas whose connection broke, by its number; the role declares them lost after a while."""
         self.gone: set[int] = set()
         """Replicas whose last life is over."""
@@ -65,8 +65,8 @@ class JobRequests:
             Kind.INPUT_ENDED: self._input_ended,
             Kind.JOB_STATE: self._state,
             Kind.OPEN: self._open,
-            Kind.AWAIT_CUT: self._await_cut,
-            Kind.REQUEST_CUT: self._request_cut,
+            Kind.AWAIT_CUT: self._await_snapshot,
+            Kind.REQUEST_CUT: self._request_snapshot,
             Kind.RESUME: self._resume,
             Kind.COMMITTED: self._committed,
             Kind.WATCH: self._watch,
@@ -100,12 +100,12 @@ class JobRequests:
         return True
 
     def lost(self, replica: int, incarnation: int) -> list[Reply]:
-        """Take note that a life of a replica is over: it did not come back."""
+        """Record that a life of a replica is over: it did not come back."""
         self.job.lost(replica, incarnation)
         return self._over(replica, incarnation)
 
     def tick(self, secs: float) -> list[Reply]:
-        """Take note that time has passed, as far as this ps was able to take messages.
+        """Record that time has passed, as far as this ps was able to take messages.
 
         Raises
         ------
@@ -120,12 +120,12 @@ class JobRequests:
         return replies
 
     def left(self, replica: int, incarnation: int) -> list[Reply]:
-        """Take note that a life of a replica is over: it said good-bye."""
+        """Record that a life of a replica is over: it said good-bye."""
         self.job.left(replica, incarnation)
         return self._over(replica, incarnation)
 
     def disconnected(self, peer: int, who: Peer) -> list[Reply]:
-        """Take note that a connection is gone. A training replica may come back with another one."""
+        """Record that a connection is gone. A training replica may come back with another one."""
         self._fetching.pop(peer, None)
         self._watching.pop(peer, None)
         if peer == self._saver:
@@ -135,7 +135,7 @@ class JobRequests:
             self._waiting.pop(who.replica, None)
             self.job.away(who.replica, who.incarnation)
             if self.job.replicas.get(who.replica) == who.incarnation:
-                self.absent[peer] = who.life
+                self.absent[peer] = who.incarnation_key
         return self.due()
 
     def due(self) -> list[Reply]:
@@ -152,10 +152,10 @@ class JobRequests:
                     self._answer(replica, Message(Kind.DONE, step=step, body=log), replies)
                 case JobFinished(replica, step):
                     self._answer(replica, Message(Kind.FINISHED, step=step), replies)
-                case CutReady(cut, is_final):
+                case SnapshotReady(snapshot, is_final):
                     assert self._saver is not None
                     kind = Kind.FINAL_CUT if is_final else Kind.CUT
-                    replies.append((self._saver, Message.of(kind, cut.to_facts(), step=cut.step)))
+                    replies.append((self._saver, Message.of(kind, snapshot.to_facts(), step=snapshot.step)))
                     self._saver = None
         return [*replies, *self._news()]
 
@@ -168,13 +168,13 @@ class JobRequests:
         return self._fetched()
 
     def stream_ended(self, num_batches: int) -> list[Reply]:
-        """Take note that the stream has ended."""
+        """Record that the stream has ended."""
         self._stream_end = num_batches
         self.job.end_stream(num_batches)
         return [*self._fetched(), *self.due()]
 
     def stream_failed(self, error: str) -> list[Reply]:
-        """Take note that the stream cannot be read on."""
+        """Record that the stream cannot be read on."""
         self._stream_error = error
         return self._fetched()
 
@@ -214,7 +214,7 @@ class JobRequests:
             raise ProtocolError(
                 who.name, f"INPUT_ENDED after {message.step} batches, but it reads no stream of this job for itself"
             )
-        self.job.end_own_stream(who.replica, who.incarnation, message.step)
+        self.job.end_private_stream(who.replica, who.incarnation, message.step)
         return [(peer, Message(Kind.DONE)), *self.due()]
 
     def _state(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
@@ -226,15 +226,15 @@ class JobRequests:
         self.job.open()
         return [(peer, Message(Kind.DONE, step=self.job.global_step)), *self.due()]
 
-    def _await_cut(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+    def _await_snapshot(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)
         self.job.forget_saver()  # who asks has not heard of the cut under way, or its connection broke
         former, self._saver = self._saver, peer
         return [*_turned_away(former, who), *self.due()]
 
-    def _request_cut(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+    def _request_snapshot(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)
-        self.job.request_cut()
+        self.job.request_snapshot()
         return [(peer, Message(Kind.DONE)), *self.due()]
 
     def _resume(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
@@ -255,7 +255,7 @@ class JobRequests:
     # Inside
 
     def _over(self, replica: int, incarnation: int) -> list[Reply]:
-        self.absent = {peer: life for peer, life in self.absent.items() if life != (replica, incarnation)}
+        self.absent = {peer: key for peer, key in self.absent.items() if key != (replica, incarnation)}
         if replica in self.job.replicas:
             return self.due()
         self.gone.add(replica)
@@ -270,7 +270,7 @@ class JobRequests:
             replies.append((peer, message))
 
     def _come_back(self, replica: int) -> None:
-        self.absent = {peer: life for peer, life in self.absent.items() if life[0] != replica}
+        self.absent = {peer: key for peer, key in self.absent.items() if key[0] != replica}
 
     def _news(self) -> list[Reply]:
         """Tell the watchers of checkpoints that they have not seen, and of the end."""
@@ -307,8 +307,8 @@ def _tell(expired: Expired) -> None:
     """Log that a life is over because of its deadline, or raise what the job ends with."""
     name, records = replica_name(expired.replica), expired.records
     what = f"records {records.start} to {records.stop - 1} of epoch {records.epoch}"
-    if expired.num_lives >= MAX_LIVES:
-        subject = f"{name}, like {expired.num_lives - 1} lives of replicas before it,"
+    if expired.num_incarnations >= MAX_LIVES:
+        subject = f"{name}, like {expired.num_incarnations - 1} lives of replicas before it,"
         remedy = "look at what input_fn and model_fn do with these, or allow a step more time (step_deadline.max_secs)"
         raise WaitTimeoutError(subject, f"push a gradient of {what}", expired.secs, remedy)
     logger.warning(

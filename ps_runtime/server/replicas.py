@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from psflow.ps_runtime.protocol.message import Life
-from psflow.ps_runtime.server.cut_protocol import CutProtocol
+from psflow.ps_runtime.protocol.message import Incarnation
 from psflow.ps_runtime.server.input_position import InputPosition, InputPositions
 from psflow.ps_runtime.server.instructions import Granted, Instruction, NoTicket, Phase, Refusal, replica_name
+from psflow.ps_runtime.server.snapshot_protocol import SnapshotProtocol
 from psflow.ps_runtime.server.updates import BatchTicket, Updates
 
 
@@ -65,20 +65,20 @@ class Replicas:
         self.living: dict[int, Replica] = {}
         self.gone: set[int] = set()
         """Replicas whose last life is over."""
-        self._past: dict[Life, int] = {}
+        self._past: dict[Incarnation, int] = {}
         self._oldest: dict[int, int] = {}
         self._ends: dict[int, str] = {}
         """Why the last buried life of a replica is over, where it was not gone by itself."""
 
     def get(self, replica: int, incarnation: int) -> Replica:
         """Return a living replica; a Refusal if this life of it is none."""
-        life = self.living.get(replica)
-        if life is None or life.incarnation != incarnation:
+        state = self.living.get(replica)
+        if state is None or state.incarnation != incarnation:
             reason = f"incarnation {incarnation} of {replica_name(replica)} is not part of this job"
             if replica in self._ends and incarnation == self._oldest[replica] - 1:
                 reason += f" any more: {self._ends[replica]}"
             raise Refusal("incarnation", reason)
-        return life
+        return state
 
     def must_not_be_over(self, replica: int, incarnation: int) -> None:
         """Refuse a life of which a later one has been seen."""
@@ -92,12 +92,12 @@ class Replicas:
 
     def join(self, replica: int, incarnation: int) -> Replica:
         """Take in a new life."""
-        life = self.living[replica] = Replica(incarnation, self._past.get((replica, incarnation), 0))
+        state = self.living[replica] = Replica(incarnation, self._past.get((replica, incarnation), 0))
         self.gone.discard(replica)
-        return life
+        return state
 
     def is_over_unseen(self, replica: int, incarnation: int) -> bool:
-        """Take note that a life is over that never came; return whether that is news: no later one was expected."""
+        """Record that a life is over that never came; return whether that is news: no later one was expected."""
         if replica in self.living or incarnation < self._oldest.get(replica, 0):
             return False
         self._oldest[replica] = incarnation + 1
@@ -106,51 +106,51 @@ class Replicas:
 
     def bury(self, replica: int, why: str | None = None) -> None:
         """End the present life of a replica; `why` is for the role, should it not know."""
-        life = self.living.pop(replica)
+        state = self.living.pop(replica)
         self._ends.pop(replica, None)
         if why is not None:
             self._ends[replica] = why
-        self._past[(replica, life.incarnation)] = life.sequence
-        self._oldest[replica] = life.incarnation + 1
+        self._past[(replica, state.incarnation)] = state.sequence
+        self._oldest[replica] = state.incarnation + 1
         self.gone.add(replica)
 
-    def restore(self, lives: Mapping[Life, int]) -> None:
+    def restore(self, sequences: Mapping[Incarnation, int]) -> None:
         """Take up the dedupe table of a cut; who has come already stays, unless its life is over there."""
-        self._past = dict(lives)
-        for replica, incarnation in lives:
+        self._past = dict(sequences)
+        for replica, incarnation in sequences:
             self._oldest[replica] = max(incarnation, self._oldest.get(replica, 0))
-        for replica, life in list(self.living.items()):
-            if life.incarnation < self._oldest.get(replica, 0):
+        for replica, state in list(self.living.items()):
+            if state.incarnation < self._oldest.get(replica, 0):
                 del self.living[replica]
-            life.sequence = lives.get((replica, life.incarnation), 0)
+            state.sequence = sequences.get((replica, state.incarnation), 0)
 
-    def lives(self) -> dict[Life, int]:
+    def sequences(self) -> dict[Incarnation, int]:
         """Return the dedupe table: the sequence of the last push of each life."""
-        return self._past | {(m, life.incarnation): life.sequence for m, life in self.living.items()}
+        return self._past | {(m, state.incarnation): state.sequence for m, state in self.living.items()}
 
     def forget_past(self) -> None:
         """Forget the lives that no push can be held of any more, but for the last one of each replica."""
-        newest = dict(sorted(self._past)) | {m: life.incarnation for m, life in self.living.items()}
-        self._past = {life: sequence for life, sequence in self._past.items() if newest[life[0]] == life[1]}
+        newest = dict(sorted(self._past)) | {m: state.incarnation for m, state in self.living.items()}
+        self._past = {state: sequence for state, sequence in self._past.items() if newest[state[0]] == state[1]}
 
 
 class TicketQueue:
     """The replicas that have asked for a ticket, in the order in which they did."""
 
-    def __init__(self, replicas: Replicas, updates: Updates, cuts: CutProtocol, num_shards: int) -> None:
+    def __init__(self, replicas: Replicas, updates: Updates, snapshots: SnapshotProtocol, num_shards: int) -> None:
         self.waiting: dict[int, None] = {}
         self._replicas = replicas
         self._updates = updates
-        self._cuts = cuts
+        self._snapshots = snapshots
         self._num_shards = num_shards
 
     def ask(self, replica: int, incarnation: int, num_known: int) -> None:
-        """Take note that `replica`, which holds `num_known` tickets, asks for one more."""
+        """Record that `replica`, which holds `num_known` tickets, asks for one more."""
         self._replicas.get(replica, incarnation).num_known = num_known
         self.waiting[replica] = None
 
     def forget(self, replica: int) -> None:
-        """Take note that `replica` waits no more, or cannot be answered."""
+        """Record that `replica` waits no more, or cannot be answered."""
         self.waiting.pop(replica, None)
 
     def answers(self, position: InputPositions, *, is_stopped: bool) -> tuple[list[Instruction], bool]:
@@ -158,46 +158,46 @@ class TicketQueue:
         answers: list[Instruction] = []
         is_starved = False
         for replica in list(self.waiting):
-            life = self._replicas.living[replica]
-            tickets, num_known = life.tickets, life.num_known
+            state = self._replicas.living[replica]
+            tickets, num_known = state.tickets, state.num_known
             while len(tickets) > num_known and tickets[-1].is_void:
                 tickets.pop()
             if self._updates.holds_push_of(replica):
                 continue
             if len(tickets) == num_known and not is_stopped:
-                is_starved |= not self._give_ticket(replica, life, position)
+                is_starved |= not self._give_ticket(replica, state, position)
             if len(tickets) > num_known:
-                answers.append(self._granted(replica, life))
+                answers.append(self._granted(replica, state))
             elif num_known:
-                answers.append(NoTicket(replica, self._updates.global_step, self._log_for(life)))
+                answers.append(NoTicket(replica, self._updates.global_step, self._log_for(state)))
             else:
                 continue
             del self.waiting[replica]
         return answers, is_starved
 
-    def _give_ticket(self, replica: int, life: Replica, position: InputPositions) -> bool:
+    def _give_ticket(self, replica: int, state: Replica, position: InputPositions) -> bool:
         """Give a ticket if that may be; return False if only the input has nothing to give."""
-        if self._cuts.phase is Phase.CUT_REQUESTED:
+        if self._snapshots.phase is Phase.CUT_REQUESTED:
             return True
-        if not self._updates.has_room(replica, self._cuts.last_ticket_step):
+        if not self._updates.has_room(replica, self._snapshots.last_ticket_step):
             return True
         records = position.of(replica).take(replica)
         if records is None:
             return False
         ticket = BatchTicket(replica, self._updates.global_step, records)
         self._updates.give(ticket)
-        if not life.tickets:
-            life.step_secs = 0.0
-        life.tickets.append(ticket)
+        if not state.tickets:
+            state.step_secs = 0.0
+        state.tickets.append(ticket)
         return True
 
-    def _granted(self, replica: int, life: Replica) -> Granted:
-        ticket = life.tickets[life.num_known]
+    def _granted(self, replica: int, state: Replica) -> Granted:
+        ticket = state.tickets[state.num_known]
         staleness = self._updates.staleness.get(replica, 0)
-        return Granted(replica, ticket.step, ticket.records, staleness, self._log_for(life))
+        return Granted(replica, ticket.step, ticket.records, staleness, self._log_for(state))
 
-    def _log_for(self, life: Replica) -> bytes:
+    def _log_for(self, state: Replica) -> bytes:
         """Return what a replica is to hand on to the other shards before its next push."""
         log = self._updates.log
-        life.log_told = log.end
+        state.log_told = log.end
         return log.encode() if self._num_shards > 1 else b""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer, UpdateOperands
 from psflow.ps_runtime.protocol.job_state import Decision, Entry
-from psflow.ps_runtime.protocol.message import Life, Room
+from psflow.ps_runtime.protocol.message import Incarnation, Room
 from psflow.ps_runtime.protocol.payloads import PushBuffer, PushLayout
 from psflow.ps_runtime.server.instructions import Refusal, replica_name
 from psflow.ps_runtime.server.push_sum import PushSum, RowGradients
@@ -115,8 +115,8 @@ class Shard:
         self._copy_arrays = copy_arrays
         self.num_settled = 0
         """Entries of the log that were carried out."""
-        self._held: dict[Life, _Held] = {}
-        self._settled: dict[Life, int] = {}
+        self._held: dict[Incarnation, _Held] = {}
+        self._settled: dict[Incarnation, int] = {}
         self._spare: list[PushBuffer] = []
         self._round = PushSum(layout, len(self.optimizers))
         self._parameters = [self._view(group, self.arrays.arena) for group in layout.groups]
@@ -145,22 +145,22 @@ class Shard:
         self.snapshot_step = step
         self.is_ready = True
 
-    def hold(self, life: Life, sequence: int, version: int, push: PushBuffer) -> bool:
+    def hold(self, key: Incarnation, sequence: int, version: int, push: PushBuffer) -> bool:
         """Take in a push, computed on `version`; return False for the repeat of one.
 
         The push is only borrowed: what is held still after the event is kept by `keep`.
         """
-        held = self._held.get(life)
-        if sequence <= self._settled.get(life, 0) or (held is not None and held.sequence == sequence):
+        held = self._held.get(key)
+        if sequence <= self._settled.get(key, 0) or (held is not None and held.sequence == sequence):
             return False
         if held is not None:
-            self._tear(life)
-        self._held[life] = _Held(sequence, version, push, is_borrowed=True)
+            self._tear(key)
+        self._held[key] = _Held(sequence, version, push, is_borrowed=True)
         return True
 
-    def keep(self, life: Life) -> None:
+    def keep(self, key: Incarnation) -> None:
         """Copy the push of `life`, if it is held still and was only borrowed."""
-        held = self._held.get(life)
+        held = self._held.get(key)
         if held is not None and held.is_borrowed:
             if self._spare:
                 kept = self._spare.pop()
@@ -185,8 +185,8 @@ class Shard:
     def snapshot(self, start: int, entries: Sequence[Entry], step: int) -> None:
         """Copy the cut of `step` into `snapshot_arrays`, after the last `entries` before it."""
         self.settle(start, entries)
-        for life in list(self._held):
-            self._tear(life)
+        for key in list(self._held):
+            self._tear(key)
         self.arrays.copy_into(self.snapshot_arrays, self._copy_arrays)
         for table, copy in zip(self.tables, self.snapshot_tables, strict=True):
             table.expire(self.version)
@@ -235,8 +235,8 @@ class Shard:
         }
 
     def _carry_out(self, entry: Entry) -> None:
-        life = (entry.replica, entry.incarnation)
-        held = self._held.get(life)
+        key = (entry.replica, entry.incarnation)
+        held = self._held.get(key)
         if held is None or held.sequence != entry.sequence:
             if entry.decision is Decision.DROP:
                 return
@@ -244,12 +244,12 @@ class Shard:
                 "log",
                 f"push {entry.sequence} of {replica_name(entry.replica)} was decided, but never reached this shard",
             )
-        self._settled[life] = entry.sequence
+        self._settled[key] = entry.sequence
         if entry.decision is Decision.APPLY:
             self._apply(held)
         elif entry.decision is Decision.SUM:
             self._round.add(held.push)
-        self._release(life)
+        self._release(key)
 
     def _close(self, num_gradients: int) -> None:
         num_summed = self._round.num_gradients
@@ -262,12 +262,12 @@ class Shard:
             held.push.learning_rates /= max(1, self.version - held.version)
         self._update(held.push, held.push.rows())
 
-    def _tear(self, life: Life) -> None:
-        self._release(life)
+    def _tear(self, key: Incarnation) -> None:
+        self._release(key)
         self.torn_pushes += 1
 
-    def _release(self, life: Life) -> None:
-        held = self._held.pop(life)
+    def _release(self, key: Incarnation) -> None:
+        held = self._held.pop(key)
         if not held.is_borrowed and not self.tables:  # with tables, each push has a size of its own
             self._spare.append(held.push)
 

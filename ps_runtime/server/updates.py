@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, assert_never
 
 from psflow.ps_runtime.protocol.job_state import Decision, Entry, EntryLog
-from psflow.ps_runtime.protocol.message import Life
+from psflow.ps_runtime.protocol.message import Incarnation
 from psflow.ps_runtime.server.instructions import Decided
 from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Consistency, Hogwild, Sync
 from psflow.ps_runtime.specs.input import RecordRange
@@ -62,13 +62,13 @@ class ConsistencyState(ABC):
         return []
 
     def granted(self, replica: int) -> None:  # noqa: B027  (most rules need not know)
-        """Take note that a ticket was given."""
+        """Record that a ticket was given."""
 
     def returned(self, replica: int) -> None:  # noqa: B027  (most rules need not know)
-        """Take note that a ticket came back unused."""
+        """Record that a ticket came back unused."""
 
-    def lives(self, num_living: int) -> None:  # noqa: B027  (most rules need not know)
-        """Take note of how many replicas are alive, those included that have not come yet."""
+    def set_num_living(self, num_living: int) -> None:  # noqa: B027  (most rules need not know)
+        """Record how many replicas are alive, those included that have not come yet."""
 
 
 class AsyncState(ConsistencyState):
@@ -158,7 +158,7 @@ class SyncState(ConsistencyState):
     def returned(self, replica: int) -> None:  # noqa: D102
         self._shares[replica] -= 1
 
-    def lives(self, num_living: int) -> None:  # noqa: D102
+    def set_num_living(self, num_living: int) -> None:  # noqa: D102
         self._num_living = num_living
 
     def take(self, replica: int, incarnation: int, sequence: int, version: int) -> None:  # noqa: D102
@@ -211,7 +211,7 @@ class Updates:
         """Of the last push of each replica that became an update."""
         self._has_other_shards = num_shards > 1
         self._rule = consistency_state(consistency, num_replicas)
-        self._pulled: dict[Life, int] = {}
+        self._pulled: dict[Incarnation, int] = {}
         self._dropped: list[Entry] = []
         self._num_pushes = self._num_dropped = self._staleness_sum = self._max_staleness = 0
 
@@ -220,12 +220,12 @@ class Updates:
         return self._rule.has_room(replica, end - self.global_step, self.tickets)
 
     def give(self, ticket: BatchTicket) -> None:
-        """Take note that a ticket is given."""
+        """Record that a ticket is given."""
         self.tickets.add(ticket)
         self._rule.granted(ticket.replica)
 
     def unused(self, ticket: BatchTicket) -> None:
-        """Take note that a ticket will not be used."""
+        """Record that a ticket will not be used."""
         if not ticket.is_void:
             self.tickets.remove(ticket)
             self._rule.returned(ticket.replica)
@@ -246,8 +246,8 @@ class Updates:
         return self._rule.holds_push_of(replica)
 
     def living(self, num_living: int) -> None:
-        """Take note of how many replicas are alive, those included that have not come yet."""
-        self._rule.lives(num_living)
+        """Record how many replicas are alive, those included that have not come yet."""
+        self._rule.set_num_living(num_living)
 
     def settle(self) -> tuple[list[Decided], list[BatchTicket]]:
         """Decide what is due now."""

@@ -36,11 +36,11 @@ class ArgumentFaults:
         self._has_wrong_type = False
 
     def add(self, *faults: str) -> None:
-        """Take note of faults of values."""
+        """Record faults of values."""
         self._faults += faults
 
     def add_type(self, name: str, expected: str, given: Any, advice: str = "") -> None:
-        """Take note that the argument `name` has the wrong type; `advice` says what to do."""
+        """Record that the argument `name` has the wrong type; `advice` says what to do."""
         self._has_wrong_type = True
         what = f"{self._where}{name} should be {expected}, got {_shown(given)}"
         self._faults.append(f"{what}; {advice}" if advice else what)

@@ -1,4 +1,4 @@
-"""A cluster whose roles somebody starts by hand: who is at which address, and which of them this process is."""
+"""A cluster whose roles somebody starts manually: who is at which address, and which of them this process is."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def column_differences(mine: Iterable[ColumnSpec], theirs: Iterable[ColumnSpec])
 
 @dataclass(frozen=True, slots=True)
 class TextReading:
-    """How delimited text is read; see `psflow.ps_runtime.record_files.delimited.DelimitedText`.
+    """How delimited text is read; see `psflow.ps_runtime.tabular_files.delimited.DelimitedText`.
 
     The delimiter is None if it is that of the format, a comma in CSV and a tab in TSV: further files may be of either.
     """
@@ -62,7 +62,7 @@ class TextReading:
 
 @dataclass(frozen=True, slots=True)
 class LibSvmReading:
-    """How libsvm text is read; see `psflow.ps_runtime.record_files.libsvm.LibSvmText`."""
+    """How libsvm text is read; see `psflow.ps_runtime.tabular_files.libsvm.LibSvmText`."""
 
     zero_based: bool
 

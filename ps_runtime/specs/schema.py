@@ -107,11 +107,11 @@ class InputSchema:
     scaling : Scaling or None
         How the feature `MATRIX` is made of stored values; None: it is as stored, as far as psflow knows.
     preprocessing : Preprocessing or None
-        How features and labels are made of the columns of record files; None: the input comes from elsewhere.
+        How features and labels are made of the columns of tabular files; None: the input comes from elsewhere.
     text : TextReading, LibSvmReading or None
         How these were read, where they are text of such a form: further files are read in the same way.
     weight_column : str or None
-        The feature that an Estimator takes as weights of the examples, where it is none of record files.
+        The feature that an Estimator takes as weights of the examples, where it is none of tabular files.
     feature_columns : tuple of ColumnSpec
         What the layers of the model read of raw features, where they are made of feature columns.
     whole_input : InputSchema or None
@@ -192,7 +192,7 @@ class InputSchema:
         Raises
         ------
         InputError
-            If it is no feature, no number for each example, or not the weights of record files.
+            If it is no feature, no number for each example, or not the weights of tabular files.
         """
         if weight_column is None or weight_column == self.weight:
             return self
@@ -200,7 +200,7 @@ class InputSchema:
             raise InputError(
                 (
                     f"weight_column is {weight_column!r}, but the weights of {where} are {_shown_weight(self.weight)}: "
-                    f"record files name them in their input; set its weight to {weight_column!r}",
+                    f"tabular files name them in their input; set its weight to {weight_column!r}",
                 )
             )
         spec = next((spec for spec in self.features if spec.name == weight_column), None)

@@ -25,7 +25,7 @@ class Readers(Protocol):
     """Those who read an arena at the same time, as its owner regards them."""
 
     def begin(self, counter: int) -> None:
-        """Take note that a change has begun, which is to stay behind those who are reading."""
+        """Record that a change has begun, which is to stay behind those who are reading."""
 
     def await_past(self, stop: int) -> None:
         """Wait, for a bounded time, until these have read the bytes before `stop`."""

@@ -228,7 +228,7 @@ def say_at_once(sock: socket.socket, words: Message) -> None:
         sock.sendmsg((encode_header(words, len(body)), body))
 
 
-class Strangers:
+class UnauthenticatedConnections:
     """Connections that have not identified themselves yet, and how long they may take.
 
     Those that come by TCP may be anybody's: they have few seats, which the known never share. Where all are taken, the

@@ -31,7 +31,7 @@ class Shared:
     _is_one_kept: bool = False
 
     def take_turns(self, flags: int) -> None:
-        """Take note that a reply has come: choose the halves of the trays for the next request and its reply."""
+        """Record that a reply has come: choose the halves of the trays for the next request and its reply."""
         self.mailbox.requests.turn = 0  # both halves are ours again; one of them is in the cache
         if flags & IN_MAILBOX and not self._is_one_kept:
             self.mailbox.replies.turn = 0 if flags & SECOND_HALF else 1

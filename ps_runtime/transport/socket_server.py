@@ -28,7 +28,12 @@ from psflow.ps_runtime.transport.listeners import (
     tune,
 )
 from psflow.ps_runtime.transport.reading import LARGE_BYTES, Marks
-from psflow.ps_runtime.transport.server_connection import ServerConnection, Spares, Strangers, say_at_once
+from psflow.ps_runtime.transport.server_connection import (
+    ServerConnection,
+    Spares,
+    UnauthenticatedConnections,
+    say_at_once,
+)
 from psflow.ps_runtime.transport.sharing import new_mailbox, what_is_shared
 
 _READ = selectors.EVENT_READ
@@ -51,7 +56,7 @@ class SocketServer:
         *,
         arena: Arena | None = None,
         max_connections: int = 256,
-        max_strangers: int = 32,
+        max_unauthenticated: int = 32,
         hello_timeout_secs: float = 5.0,
         awake_secs: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
@@ -67,8 +72,8 @@ class SocketServer:
         self._numbers = itertools.count(1)
         self._connections: dict[int, ServerConnection] = {}
         self._spares = Spares()
-        self._max_strangers = max_strangers
-        self._strangers = Strangers(max_strangers, hello_timeout_secs)
+        self._max_unauthenticated = max_unauthenticated
+        self._unauthenticated = UnauthenticatedConnections(max_unauthenticated, hello_timeout_secs)
         self._lost: deque[ServerConnection] = deque()
         self._posted: deque[Callable[[], Iterable[Reply]]] = deque()
         self._is_closed = False
@@ -115,13 +120,13 @@ class SocketServer:
         """
         if self._is_closed:
             raise ClosedError("the server of a ps")
-        if self._strangers:
-            timeout_secs = max(0.0, min(timeout_secs, self._strangers.next_deadline - self._clock()))
+        if self._unauthenticated:
+            timeout_secs = max(0.0, min(timeout_secs, self._unauthenticated.next_deadline - self._clock()))
         ready = self._waiting.select(timeout_secs)
-        late = self._strangers.late(self._clock()) if self._strangers else ()
+        late = self._unauthenticated.late(self._clock()) if self._unauthenticated else ()
         for key, events in ready:
             key.data(events)
-        self._drop_strangers(late)  # unless they were among the ready: the events before may have taken minutes
+        self._drop_unauthenticated(late)  # unless they were among the ready: the events before may have taken minutes
 
     def post(self, event: Callable[[], Iterable[Reply]]) -> None:
         """Have `run_once` run an event of the ps itself, and send the replies that it returns. Thread-safe.
@@ -174,7 +179,7 @@ class SocketServer:
             self._marks.remove(connection.number)
             connection.close()
         self._connections.clear()
-        self._strangers = Strangers(0, 0.0)
+        self._unauthenticated = UnauthenticatedConnections(0, 0.0)
 
     def __enter__(self) -> Self:
         return self
@@ -199,7 +204,7 @@ class SocketServer:
 
     @property
     def _is_full(self) -> bool:
-        return len(self._connections) - self._strangers.num_remote >= self._max_connections
+        return len(self._connections) - self._unauthenticated.num_remote >= self._max_connections
 
     @property
     def _why_full(self) -> str:
@@ -218,17 +223,17 @@ class SocketServer:
         self._connections[number] = connection
         self._num_accepted += 1
         self._selector.register(sock, _READ, partial(self._serve, connection))
-        oldest = self._strangers.add(number, self._clock(), is_remote=is_remote)
+        oldest = self._unauthenticated.add(number, self._clock(), is_remote=is_remote)
         if oldest is not None:
             reason = (
-                f"{self._max_strangers} connections have not said HELLO, the most there may be, and this is the oldest"
+                f"{self._max_unauthenticated} connections, the most allowed, have sent no HELLO, and this is the oldest"
             )
             self._refuse(self._connections[oldest], refusal("full", reason))
             self._bury()
 
-    def _drop_strangers(self, late: Iterable[int]) -> None:
+    def _drop_unauthenticated(self, late: Iterable[int]) -> None:
         for number in late:
-            if number in self._strangers:
+            if number in self._unauthenticated:
                 reason = f"no valid HELLO came within {self._hello_timeout_secs:g} s"
                 self._refuse(self._connections[number], refusal("late", reason))
                 self._bury()
@@ -242,7 +247,7 @@ class SocketServer:
     def _lose(self, connection: ServerConnection) -> None:
         """Disconnect a peer; the handler hears of it after the present event."""
         if self._connections.pop(connection.number, None) is not None:
-            self._strangers.remove(connection.number)
+            self._unauthenticated.remove(connection.number)
             if connection.is_handled:
                 self._transports_before.add(connection.transport)
             self._marks.remove(connection.number)
@@ -283,7 +288,7 @@ class SocketServer:
             self._bury()
 
     def _handle(self, connection: ServerConnection, message: Message) -> None:
-        if self._strangers and self._strangers.is_remote(connection.number) and self._is_full:
+        if self._unauthenticated and self._unauthenticated.is_remote(connection.number) and self._is_full:
             self._refuse(connection, refusal("full", self._why_full))
             return
         self._num_messages += 1
@@ -297,8 +302,8 @@ class SocketServer:
                 self._deliver(self._handler.handle(connection.number, message))
         except ProtocolError as error:
             self._refuse(connection, refusal("protocol", error.reason))
-        if self._strangers:
-            self._strangers.remove(connection.number)
+        if self._unauthenticated:
+            self._unauthenticated.remove(connection.number)
 
     def _share(self, connection: ServerConnection) -> None:
         """Answer SHARE, which no handler ever sees: nothing changes but the way that bodies come."""
@@ -344,7 +349,7 @@ class _ArenaReaders:
         self._connections = connections
 
     def begin(self, counter: int) -> None:
-        self._marks.begin(counter)  # at once: who sees the counter before the promise begins again
+        self._marks.begin(counter)  # at once: who sees the counter before the promise restarts
         for connection in self._connections.values():
             connection.detach()
 

@@ -114,7 +114,7 @@ def _column_spec(column: Column, is_filled: bool) -> ColSpec:
     from mlflow.types import ColSpec
     from mlflow.types.schema import AnyType
 
-    required = not (is_filled or column.num_blanks)
+    required = not (is_filled or column.num_missing)
     return ColSpec(AnyType(), column.name, required=required)  # type: ignore[no-untyped-call]
 
 
@@ -123,6 +123,6 @@ def input_example(preprocessing: Preprocessing) -> pd.DataFrame:
     import pandas as pd
 
     record = example_record(preprocessing)
-    optional = {column.name for column in preprocessing.columns if column.num_blanks} | preprocessing.filled_columns
+    optional = {column.name for column in preprocessing.columns if column.num_missing} | preprocessing.filled_columns
     blank = {name: None if name in optional else value for name, value in record.items()}
     return pd.DataFrame([record, blank] if optional else [record], dtype=object)

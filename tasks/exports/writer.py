@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.model.export.bundle import ExportBundle
     from psflow.ps_runtime.tables.table import Table
 
-SCRIPT = Path(__file__).parents[1] / "serving" / "pyfunc_model.py"
+SCRIPT = Path(__file__).with_name("pyfunc_model.py")
 ALWAYS_REQUIRED = ("mlflow", "numpy", "safetensors")
 
 

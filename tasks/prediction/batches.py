@@ -8,11 +8,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
-from psflow.ps_runtime.data.record_formats import RecordFiles
+from psflow.ps_runtime.data.record_formats import TabularFiles
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.ps_runtime.record_files.files import DataFile
-from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.redaction import shown_path
+from psflow.ps_runtime.tabular_files.files import DataFile
+from psflow.ps_runtime.tabular_files.listing import list_files
 from psflow.tasks.prediction.folder import PredictionFolder
 from psflow.tasks.prediction.inputs import PredictionInput
 from psflow.tasks.prediction.model import ModelInfo, found_model
@@ -36,9 +36,9 @@ def planned_batches(
     UsageError
         If the output holds something else; if there can be no new files in the input.
     """
-    if not issubclass(source.kind, RecordFiles) or model.schema.preprocessing is None:
+    if not issubclass(source.kind, TabularFiles) or model.schema.preprocessing is None:
         raise UsageError(
-            (f"{source}: new_files_only is for record files, and models that were trained on record files",)
+            (f"{source}: new_files_only is for tabular files, and models that were trained on tabular files",)
         )
     names = _batches(output)
     known: dict[str, tuple[DataFile, str]] = {}

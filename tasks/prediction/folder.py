@@ -13,8 +13,8 @@ from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.job_file import Owner
 from psflow.ps_runtime.checkpoint.owner_mark import Marked, OwnerMark
 from psflow.ps_runtime.errors import PsflowError, UsageError
-from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.redaction import shown_path
+from psflow.ps_runtime.tabular_files.index import RecordIndex
 from psflow.tasks.prediction.owner import OutputClaim
 from psflow.tasks.prediction.part_facts import PartFacts
 from psflow.tasks.prediction.partitions import Partition
@@ -125,7 +125,7 @@ class PredictionFolder:
             self._files.put(JOB, json.dumps({"job": job, **about}, indent=1).encode())
 
     def index(self) -> RecordIndex | None:
-        """Return the record index of the input; None if it is no record files, or nothing has begun here.
+        """Return the record index of the input; None if it is no tabular files, or nothing has begun here.
 
         InputError if it is damaged.
         """

@@ -12,14 +12,14 @@ from psflow.ps_runtime.data.files import check_file
 from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.non_finite_policy import dataset_with_policy
-from psflow.ps_runtime.data.record_formats import RecordFiles
+from psflow.ps_runtime.data.record_formats import TabularFiles
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.data.whole_files import whole_dataset
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.record_files.files import DataFile
-from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.ps_runtime.tabular_files.files import DataFile
+from psflow.ps_runtime.tabular_files.listing import list_files
 from psflow.tasks.prediction.array_rows import ArrayRows
 from psflow.tasks.prediction.options import PredictInvalid
 from psflow.tasks.prediction.record_rows import RecordRows
@@ -69,12 +69,12 @@ def prediction_input(
     if kind is None:
         known = ", ".join(suffix for format_ in FORMATS.values() for suffix in format_.suffixes)
         raise InputError((f"{shown_path(text)}: expected a file that ends in {known}; or say which format it has",))
-    if invalid == "missing" and not issubclass(kind, RecordFiles):
+    if invalid == "missing" and not issubclass(kind, TabularFiles):
         why = "has no cells that are of another type than their column"
-        raise InputError((f"invalid is missing, but {shown_path(text)} {why}: it is for record files; leave it out",))
+        raise InputError((f"invalid is missing, but {shown_path(text)} {why}: it is for tabular files; leave it out",))
     if kind.reads_a_file():
         location = location if "://" in location else os.path.abspath(location)  # of workers, too
-        if issubclass(kind, RecordFiles):
+        if issubclass(kind, TabularFiles):
             list_files(location, kind.suffixes)
         else:
             check_file(location)
@@ -87,7 +87,7 @@ def open_rows(
     on_progress: Callable[[int, int], object] = lambda done_bytes, num_bytes: None,
     files: Sequence[DataFile] | None = None,
 ) -> Rows:
-    """Return the rows of an input, held against what a model reads; record files are counted, arrays are read.
+    """Return the rows of an input, held against what a model reads; tabular files are counted, arrays are read.
 
     Raises
     ------

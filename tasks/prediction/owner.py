@@ -94,7 +94,7 @@ class OutputClaim:
         try:
             self._renewer.join(JOIN_SECS)
         finally:
-            self._let_go()
+            self._release()
 
     def renew(self) -> None:
         """Give a sign of life, but not after the block; UsageError if the output is another's by now."""
@@ -105,7 +105,7 @@ class OutputClaim:
                 self.check_free()
             self._write()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         with contextlib.suppress(PsflowError, OSError), self._files.locked(LOCK):  # a lease ends by itself
             if self._is_mine():
                 self._files.remove(NAME)

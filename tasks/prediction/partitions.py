@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from psflow.ps_runtime.record_files.index import RecordIndex
+from psflow.ps_runtime.tabular_files.index import RecordIndex
 
 PARTITION_BYTES = 32 * 1024**2
 """About the bytes of the input that a partition has. The cut depends on the input alone, so that any number of workers

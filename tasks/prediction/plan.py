@@ -12,13 +12,13 @@ from typing import Any
 
 from psflow.ps_runtime.checkpoint.job_file import Owner
 from psflow.ps_runtime.checkpoint.process import ProcessId
-from psflow.ps_runtime.data.record_formats import RecordFiles
+from psflow.ps_runtime.data.record_formats import TabularFiles
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.ps_runtime.record_files.files import DataFile
-from psflow.ps_runtime.record_files.index import RecordIndex
-from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.redaction import shown_path
+from psflow.ps_runtime.tabular_files.files import DataFile
+from psflow.ps_runtime.tabular_files.index import RecordIndex
+from psflow.ps_runtime.tabular_files.listing import list_files
 from psflow.tasks.prediction.columns import OutputColumns, chosen_predictions
 from psflow.tasks.prediction.folder import PredictionFolder
 from psflow.tasks.prediction.inputs import PredictionInput, open_rows
@@ -189,7 +189,7 @@ def _known_rows(folder: PredictionFolder, model: ModelInfo, source: PredictionIn
     ):
         return None
     index = folder.index()
-    if index is None or not issubclass(source.kind, RecordFiles) or schema.preprocessing is None:
+    if index is None or not issubclass(source.kind, TabularFiles) or schema.preprocessing is None:
         return None
     now = list_files(source.location, index.record_format.suffixes)
     if [file.url for file in now] != [file.url for file in index.files]:

@@ -1,4 +1,4 @@
-"""Record files as the rows of a prediction: counted once, and read by their record index from then on."""
+"""Tabular files as the rows of a prediction: counted once, and read by their record index from then on."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.data.input_scan import faulty_rows
 from psflow.ps_runtime.data.invalid_cells import rows_with_invalid
 from psflow.ps_runtime.data.record_input import RecordInput
-from psflow.ps_runtime.record_files.base import InvalidValues
-from psflow.ps_runtime.record_files.index import RecordIndex
-from psflow.ps_runtime.record_files.reader import RecordReader
 from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.ps_runtime.tabular_files.base import InvalidValues
+from psflow.ps_runtime.tabular_files.index import RecordIndex
+from psflow.ps_runtime.tabular_files.reader import RecordReader
 from psflow.tasks.prediction.options import PredictInvalid
 from psflow.tasks.prediction.partitions import Partition, cut_records
 from psflow.tasks.prediction.rows import Block, Fault, OnFault, Rows
@@ -27,7 +27,7 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class RecordRows(Rows):
-    """The records of files, for a model that was trained on record files."""
+    """The records of files, for a model that was trained on tabular files."""
 
     def __init__(
         self, index: RecordIndex, preprocessing: Preprocessing, invalid: PredictInvalid, unused: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""A ps, a chief and an evaluator that hang are ended, and begin again; a chief that computes for long is not."""
+"""A ps, a chief and an evaluator that hang are ended, and restart; a chief that computes for long is not."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_killed_roles_are_retries_of_their_task_runs_and_no_point_stands_twice(
     go.touch()
     out, said = process.communicate(timeout=TIMEOUT_SECS)
     assert process.returncode == 0, said
-    assert said.count("was lost and begins again: its Dask worker tls://") == 4, said
+    assert said.count("was lost and restarts: its Dask worker tls://") == 4, said
     assert said.count("no step is lost") == 3
     assert said.count("all training goes back to the last checkpoint") == 1
     [(step, reached)] = re.findall(r"training goes on from step (\d+); steps \d+-(\d+) are lost, and made again", said)

@@ -35,7 +35,7 @@ from tests.flows.conftest import Project
 
 pytestmark = [pytest.mark.piece(number=5), pytest.mark.cluster, pytest.mark.timeout(600)]
 
-EXAMPLES = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "record_files.py"))
+EXAMPLES = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "tabular_files.py"))
 TOLERANCE = 0.01
 """Of accuracy, or R2."""
 

@@ -1,4 +1,4 @@
-"""Flows that Prefect starts: on a schedule, by hand, twice, cancelled, killed."""
+"""Flows that Prefect starts: on a schedule, manually, twice, cancelled, killed."""
 
 from __future__ import annotations
 

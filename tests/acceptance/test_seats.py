@@ -43,7 +43,7 @@ def client() -> Iterator[Client]:
         yield client
 
 
-class Strangers:
+class UnauthenticatedConnections:
     """Another user, who opens connections to a ps, for the time of a ``with`` block."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Strangers:
 class DisturbedJob(ClusterJob):
     """A job whose other roles start once strangers have connected to its ps."""
 
-    strangers: Strangers
+    strangers: UnauthenticatedConnections
     num_taken = 0
     waited_secs = 0.0
 
@@ -105,7 +105,10 @@ def test_a_job_beside_strangers_takes_no_longer(client: Client, tmp_path: Path, 
     for index in range(NUM_PAIRS):
         with attempt(tmp_path / f"alone-{index}", transport) as alone_attempt:
             alone.append(seconds_of(ClusterJob(client, alone_attempt.job(), alone_attempt.log_event)))
-        with Strangers() as strangers, attempt(tmp_path / f"beside-{index}", transport) as beside_attempt:
+        with (
+            UnauthenticatedConnections() as strangers,
+            attempt(tmp_path / f"beside-{index}", transport) as beside_attempt,
+        ):
             run = DisturbedJob(client, beside_attempt.job(), beside_attempt.log_event)
             run.strangers = strangers
             beside.append(seconds_of(run) - run.waited_secs)

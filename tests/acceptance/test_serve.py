@@ -35,7 +35,7 @@ UVICORN = "#!{python}\nimport sys\nfrom uvicorn.main import main\nsys.exit(main(
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, prefect_url: str) -> tuple[Project, dict[str, Any]]:
-    """The example of the page on record files: its files, and what its training answers."""
+    """The example of the page on tabular files: its files, and what its training answers."""
     project = Project(tmp_path_factory.mktemp("people"), prefect_url=prefect_url)
     copy_store(project.path)
     (project.path / "prefect").mkdir()

@@ -105,10 +105,10 @@ class Scene:
         """What was lost."""
         return [event for event in self.events if isinstance(event, RoleLost)]
 
-    def begun_at(self, num_lives: int) -> float:
+    def begun_at(self, num_incarnations: int) -> float:
         """Return when that many lives of the worker had made a step; infinity before."""
         first = [event.time for event in self.events if isinstance(event, FirstStep) and event.role == str(WORKER)]
-        return first[num_lives - 1] if len(first) >= num_lives else float("inf")
+        return first[num_incarnations - 1] if len(first) >= num_incarnations else float("inf")
 
     def joined(self, run: ClusterJob, look: Callable[[], bool]) -> dict[str, Any]:
         """Train until `look` returns that all has happened; return what the chief says of the job."""

@@ -38,7 +38,7 @@ class Gates:
         return gates
 
     def begin(self, role: str) -> None:
-        """Take note that a life of a replica computes its first gradient. Idempotent."""
+        """Record that a life of a replica computes its first gradient. Idempotent."""
         if not (path := self.directory / f"begun {role} {os.getpid()}").exists():  # its time is when it began
             path.touch()
 
@@ -83,7 +83,7 @@ class Gates:
         return self._opened.exists()
 
     def note_message(self) -> None:
-        """Take note that a message of this process was late, or repeated."""
+        """Record that a message of this process was late, or repeated."""
         (self.directory / f"message {os.getpid()}").touch()
 
     @property

@@ -7,7 +7,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.checkpoints import SavingClient
 from psflow.ps_runtime.client.pulls import PulledVariables
 from psflow.ps_runtime.client.shard_client import ShardClient
-from psflow.ps_runtime.protocol.job_state import Cut
+from psflow.ps_runtime.protocol.job_state import Snapshot
 from psflow.ps_runtime.protocol.message import Kind, Message, encode_header
 from tests.chaos.gates import Gates
 from tests.chaos.trials import Phase
@@ -49,12 +49,12 @@ def gate_messages(gates: Gates, *, is_torn: bool) -> None:
 
 def gate_checkpoints(gates: Gates, first_step: int, final_step: int) -> None:
     """Have the chief wait before the copy of a checkpoint from `first_step` on, and before its manifest."""
-    snapshot, commit = SavingClient.snapshot, CheckpointStore.commit
+    take, commit = SavingClient.snapshot, CheckpointStore.commit
 
-    def snapshot_late(client: SavingClient, cut: Cut) -> None:
-        if cut.step >= first_step:
+    def snapshot_late(client: SavingClient, snapshot: Snapshot) -> None:
+        if snapshot.step >= first_step:
             gates.pass_through(Phase.CUT)
-        snapshot(client, cut)
+        take(client, snapshot)
 
     def commit_late(store: CheckpointStore, manifest: Manifest) -> Manifest:
         if manifest.step >= first_step:

@@ -84,7 +84,7 @@ class _Late:
         self._num_sent = 0
 
     def is_due(self, connection: SocketConnection) -> bool:
-        """Take note of a message that was sent; return whether it is the one after the repeat of this one."""
+        """Record a message that was sent; return whether it is the one after the repeat of this one."""
         if threading.get_ident() == self._thread and connection._socket.getpeername() == self._peer:
             self._num_sent += 1
         return self._num_sent == 2

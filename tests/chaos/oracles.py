@@ -141,7 +141,7 @@ def _best(trial: Trial, model_dir: Path, events: Sequence[Event]) -> Iterator[st
 def wrong_losses(trial: Trial, events: Sequence[Event]) -> Iterator[str]:
     """Yield what is wrong with the roles that an attempt has lost: those of the target, and nobody else.
 
-    Which roles a loss takes with it is a matter of `Trial.goes_back`.
+    Which roles a loss takes with it is a matter of `Trial.rolls_back`.
     """
     lost = sorted(event.role for event in events if isinstance(event, RoleLost))
     targets = sorted(map(str, trial.target.roles))
@@ -153,7 +153,7 @@ def wrong_losses(trial: Trial, events: Sequence[Event]) -> Iterator[str]:
         return
     expected = targets if trial.loses_roles else []
     may_be_over = trial.phase is Phase.FINISH  # then nobody needs them
-    may_be_recalled = trial.goes_back and bool(lost)  # one of two, as the other was lost
+    may_be_recalled = trial.rolls_back and bool(lost)  # one of two, as the other was lost
     is_part = set(lost) <= set(expected) and len(set(lost)) == len(lost)
     if lost != expected and not (is_part and (may_be_over or may_be_recalled)):
         yield f"lost {lost}, expected {expected}"
@@ -161,10 +161,10 @@ def wrong_losses(trial: Trial, events: Sequence[Event]) -> Iterator[str]:
 
 def wrong_ways_back(trial: Trial, events: Sequence[Event]) -> Iterator[str]:
     """Yield what is wrong where training has gone back, or is reported to have: a lost chief alone takes it nowhere."""
-    if trial.goes_back and trial.fault is Fault.LONG_STOP:
+    if trial.rolls_back and trial.fault is Fault.LONG_STOP:
         return  # it may be lost, or not
-    told = sorted(event.role for event in events if isinstance(event, RoleLost) and event.goes_back)
-    if trial.loses_roles and trial.goes_back:
+    told = sorted(event.role for event in events if isinstance(event, RoleLost) and event.rolls_back)
+    if trial.loses_roles and trial.rolls_back:
         if not told and any(isinstance(event, RoleLost) for event in events):
             yield "a loss is reported, but not that training goes back with it"
         return

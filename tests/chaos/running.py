@@ -132,7 +132,7 @@ class _Fault:
             for process in self._hit.values():
                 process.resume()
         elif self._trial.loses_roles:
-            if self._trial.goes_back:
+            if self._trial.rolls_back:
                 self._gates.note_recovery()  # nobody comes to the end before: and who waits for it does not leave
             returned = [self._returned(role) for role in self._hit]
             if None in returned:
@@ -143,7 +143,7 @@ class _Fault:
 
     def _returned(self, role: RoleId) -> float | None:
         """Return when a new life of a role began to work; None before."""
-        if self._trial.goes_back:
+        if self._trial.rolls_back:
             steps = [event for event in self._events if isinstance(event, FirstStep) and event.time > self.happened_at]
             return min((event.time for event in steps if event.role == CHIEF), default=None)
         if role.trains:

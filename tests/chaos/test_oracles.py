@@ -124,7 +124,7 @@ def test_a_killed_role_is_lost_once_and_nobody_else_is(trial: Trial, lost: list[
     assert (list(wrong_losses(trial, events)) == []) is is_right
 
 
-CHIEF_LOST = RoleLost("its Dask worker was lost", goes_back=False, role="chief-0")
+CHIEF_LOST = RoleLost("its Dask worker was lost", rolls_back=False, role="chief-0")
 
 
 @pytest.mark.parametrize(
@@ -132,11 +132,11 @@ CHIEF_LOST = RoleLost("its Dask worker was lost", goes_back=False, role="chief-0
     [
         (Target.CHIEF, Phase.CUT, [CHIEF_LOST], ""),
         (Target.CHIEF, Phase.CUT, [CHIEF_LOST, Restored(40, 0.1)], r"steps \[40\] were restored, expected none"),
-        (Target.CHIEF, Phase.CUT, [replace(CHIEF_LOST, goes_back=True)], r"reported to go back with \['chief-0'\]"),
-        (Target.CHIEF, Phase.START, [replace(CHIEF_LOST, goes_back=True)], ""),
+        (Target.CHIEF, Phase.CUT, [replace(CHIEF_LOST, rolls_back=True)], r"reported to go back with \['chief-0'\]"),
+        (Target.CHIEF, Phase.START, [replace(CHIEF_LOST, rolls_back=True)], ""),
         (Target.CHIEF, Phase.START, [CHIEF_LOST], "a loss is reported, but not that training goes back with it"),
         (Target.CHIEF, Phase.START, [], ""),  # which another oracle finds
-        (Target.PS_AND_CHIEF, Phase.CUT, [CHIEF_LOST, replace(CHIEF_LOST, role="ps-1", goes_back=True)], ""),
+        (Target.PS_AND_CHIEF, Phase.CUT, [CHIEF_LOST, replace(CHIEF_LOST, role="ps-1", rolls_back=True)], ""),
     ],
 )
 def test_training_goes_back_where_it_must_and_nowhere_else(

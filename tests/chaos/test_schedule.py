@@ -87,7 +87,7 @@ def test_impossible_pairs_are_known_as_such() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "fault", "loses", "goes_back", "ends_job"),
+    ("target", "fault", "loses", "rolls_back", "ends_job"),
     [
         (Target.WORKER_AND_EVALUATOR, Fault.KILL, True, False, False),
         (Target.WORKER_AND_EVALUATOR, Fault.TERM, False, False, False),
@@ -103,15 +103,15 @@ def test_impossible_pairs_are_known_as_such() -> None:
     ],
 )
 def test_what_follows_depends_on_the_target_and_the_fault(
-    target: Target, fault: Fault, loses: bool, goes_back: bool, ends_job: bool
+    target: Target, fault: Fault, loses: bool, rolls_back: bool, ends_job: bool
 ) -> None:
     trial = replace(PLAIN, target=target, phase=Phase.CUT, fault=fault)
-    assert (trial.loses_roles, trial.goes_back, trial.ends_job) == (loses, goes_back, ends_job)
+    assert (trial.loses_roles, trial.rolls_back, trial.ends_job) == (loses, rolls_back, ends_job)
 
 
-@pytest.mark.parametrize(("phase", "goes_back"), [(Phase.START, True), (Phase.TRAINING, False), (Phase.FINISH, False)])
-def test_with_the_chief_training_goes_back_before_the_first_step_only(phase: Phase, goes_back: bool) -> None:
-    assert replace(PLAIN, target=Target.CHIEF, phase=phase).goes_back is goes_back
+@pytest.mark.parametrize(("phase", "rolls_back"), [(Phase.START, True), (Phase.TRAINING, False), (Phase.FINISH, False)])
+def test_with_the_chief_training_goes_back_before_the_first_step_only(phase: Phase, rolls_back: bool) -> None:
+    assert replace(PLAIN, target=Target.CHIEF, phase=phase).rolls_back is rolls_back
 
 
 def test_a_trial_says_all_of_itself() -> None:

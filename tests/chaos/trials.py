@@ -188,7 +188,7 @@ class Trial:
 
     @property
     def loses_roles(self) -> bool:
-        """Whether roles are lost and begin again."""
+        """Whether roles are lost and restart."""
         is_gone = self.fault is Fault.KILL or (self.target is Target.NANNY and self.fault is Fault.TERM)
         return is_gone and bool(self.target.roles)
 
@@ -199,7 +199,7 @@ class Trial:
         return is_gone or self.target is Target.DISK
 
     @property
-    def goes_back(self) -> bool:
+    def rolls_back(self) -> bool:
         """Whether training goes back to the last checkpoint once the roles are lost."""
         hit = {role.role for role in self.target.roles}
         return Role.PS in hit or (Role.CHIEF in hit and self.phase is Phase.START)

@@ -16,7 +16,7 @@ Y = 2 * X
 
 
 def line(features: Any, labels: Any, mode: str) -> EstimatorSpec:
-    """``y = w * x``, with a gradient by hand."""
+    """``y = w * x``, with a gradient manually."""
     w = get_variable("w", initializer=0.5)
     y = w * features["x"]
     if mode == ModeKeys.PREDICT:

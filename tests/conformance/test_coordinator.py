@@ -147,7 +147,7 @@ def test_without_a_model_dir_a_ps_would_find_nobody(mode, kind, here, monkeypatc
 @pytest.mark.parametrize("mode", CoordinatorMode)
 def test_the_ps_look_for_the_chief_where_an_estimator_of_the_same_model_dir_is(mode, tmp_path, monkeypatch):
     met = []
-    monkeypatch.setattr(serving, "serve_by_hand", lambda task, model_dir, *_: met.append(model_dir))
+    monkeypatch.setattr(serving, "serve_manual_role", lambda task, model_dir, *_: met.append(model_dir))
     monkeypatch.setenv("TF_CONFIG", '{"model_dir": "m"}')
     monkeypatch.chdir(tmp_path)
     here = Here()

@@ -10,7 +10,7 @@ import pytest
 
 from psflow import BestExporter, EvalSpec, FinalExporter, LatestExporter, TrainSpec, better, train_and_evaluate
 from psflow.ps_runtime.errors import ModelFnError, UsageError
-from psflow.tasks.exports import training_executor
+from psflow.ps_runtime.estimator import train_and_evaluate as training
 from psflow.tasks.exports.writer import MlflowModelWriter
 from tests.conformance.programs import line, rows
 
@@ -54,7 +54,7 @@ def test_from_python_an_mlflow_model_is_written_unless_another_writer_is_given(m
             written.append(bundle.global_step)
             StepWriter().write(directory, bundle)
 
-    monkeypatch.setattr(training_executor, "MlflowModelWriter", Recording)
+    monkeypatch.setattr(training, "installed_writer", Recording)
     assert run(make(), LatestExporter("latest")) == {"latest": [0, 4]}
     assert written == [0, 4]
 

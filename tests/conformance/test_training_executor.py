@@ -10,9 +10,9 @@ from distributed import Client
 from psflow import EvalSpec, FinalExporter, RunConfig, TrainingExecutor, TrainSpec, train_and_evaluate
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.errors import NoClusterError, UsageError
+from psflow.ps_runtime.estimator import train_and_evaluate as training
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType
-from psflow.tasks.exports import training_executor
 from tests.conformance.programs import estimator_in, line, rows
 
 EVAL = EvalSpec(rows, None, start_delay_secs=0)
@@ -159,7 +159,7 @@ def test_a_job_has_the_roles_of_the_cluster(tmp_path, monkeypatch):
         jobs.append((task, estimator, job.num_ps, job.num_workers, job.transport, on_event, bool(eval_specs)))
         return {}
 
-    monkeypatch.setattr(training_executor, "run_by_hand", plan)
+    monkeypatch.setattr(training, "run_manual_role", plan)
     task = ClusterTask(ClusterAddresses("c:1", ("w:1", "w:2", "w:3"), ("p:1", "p:2")), TaskType.CHIEF, 0)
     estimator = Estimator(line, str(tmp_path), RunConfig(cluster=task))
     for eval_spec in (EVAL, None):

@@ -11,7 +11,7 @@ from psflow.ps_runtime.checkpoint.shards import save_shard
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.estimator.warm_start import plan_warm_start
 from psflow.ps_runtime.model.warm_start import warm_value
-from psflow.ps_runtime.protocol.job_state import Cut
+from psflow.ps_runtime.protocol.job_state import Snapshot
 from psflow.ps_runtime.server.input_position import InputPosition
 from psflow.ps_runtime.server.shard import ShardArrays
 from psflow.ps_runtime.specs.input import InputSpec
@@ -61,7 +61,7 @@ def write(path, variables, tables=(), schema=None, num_ps=2):
             part.load({"ids": ids, "weights": np.float32([rows[i] for i in ids]).reshape(len(ids), spec.dim)})
             parts.append(part)
         records.append(save_shard(store, STEP, num_ps, layout, arrays.arena, arrays.slots, parts))
-    cut = Cut(STEP, {}, InputPosition(InputSpec(None)).to_facts(), 0)
+    cut = Snapshot(STEP, {}, InputPosition(InputSpec(None)).to_facts(), 0)
     store.commit(Manifest.of(STEP, model, cut.to_facts(), records))
     return str(path)
 

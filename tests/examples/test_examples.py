@@ -60,8 +60,8 @@ def test_digits_on_dask_are_recognised(tmp_path: Path) -> None:
 def test_record_files_are_the_same_in_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
     for run in ("a", "b"):
-        monkeypatch.setattr(sys, "argv", ["record_files.py", str(tmp_path / run)])
-        runpy.run_path(str(EXAMPLES / "record_files.py"), run_name="__main__")
+        monkeypatch.setattr(sys, "argv", ["tabular_files.py", str(tmp_path / run)])
+        runpy.run_path(str(EXAMPLES / "tabular_files.py"), run_name="__main__")
         written.append({path.name: path.read_bytes() for path in (tmp_path / run).iterdir()})
     assert set(written[0]) == {"census.csv", "census.parquet", "housing.csv", "housing.parquet"}
     assert written[0] == written[1]

@@ -56,7 +56,7 @@ def assert_counts_each_example_and_step(answer: dict[str, Any], reported: list[i
     completed = answer["input"]["epochs_completed"]
     assert answer["input"]["examples"] == completed * NUM_TRAINING_IMAGES + of_begun_epochs
     assert min(map(int, position["used"])) >= completed
-    steps_of = {replica: num_pushes for replica, _, num_pushes in job["lives"]}
+    steps_of = {replica: num_pushes for replica, _, num_pushes in job["sequences"]}
     assert sum(steps_of.values()) == 1500
     hundreds = [step // 100 for step in reported]
     assert hundreds == sorted(set(hundreds) & set(range(1, 16)))

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.protocol.job_state import Cut
-from psflow.ps_runtime.protocol.message import Life
+from psflow.ps_runtime.protocol.job_state import Snapshot
+from psflow.ps_runtime.protocol.message import Incarnation
 from psflow.ps_runtime.specs.consistency import Consistency, Sync
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
@@ -31,7 +31,7 @@ class Push:
     """One gradient: its place in the variables, who computed it in which life, and by which ticket."""
 
     place: int
-    life: Life
+    key: Incarnation
     step: int
     records: RecordRange
 
@@ -65,28 +65,28 @@ class Checkpoint:
 
 def check(saved: Checkpoint, consistency: Consistency, spec: InputSpec) -> None:
     """Hold a checkpoint against what was pushed."""
-    cut, counted = Cut.from_facts(saved.facts), saved.lineage.counted
+    snapshot, counted = Snapshot.from_facts(saved.facts), saved.lineage.counted
     expected = np.zeros(NUM_PUSHES, np.float32)
     if isinstance(consistency, Sync):
         rounds = Counter(push.step for push in counted)
-        assert sorted(rounds) == list(range(cut.step)), "one round for each step"
+        assert sorted(rounds) == list(range(snapshot.step)), "one round for each step"
         for push in counted:
             expected[push.place] = np.float32(1) / np.float32(rounds[push.step])
     else:
-        assert len(counted) == cut.step, "a push for each step"
+        assert len(counted) == snapshot.step, "a push for each step"
         expected[[push.place for push in counted]] = 1
     for name, value in saved.variables.items():
         wrong = np.flatnonzero(value != expected)
-        assert not len(wrong), (name, cut.step, {int(k): (float(value[k]), float(expected[k])) for k in wrong})
-    _check_records(cut, counted, spec)
+        assert not len(wrong), (name, snapshot.step, {int(k): (float(value[k]), float(expected[k])) for k in wrong})
+    _check_records(snapshot, counted, spec)
 
 
-def _check_records(cut: Cut, counted: list[Push], spec: InputSpec) -> None:
+def _check_records(snapshot: Snapshot, counted: list[Push], spec: InputSpec) -> None:
     """Hold the input position against the records of the pushes that count."""
-    assert cut.num_examples == sum(push.records.stop - push.records.start for push in counted)
+    assert snapshot.num_examples == sum(push.records.stop - push.records.start for push in counted)
     assert spec.num_records is not None
-    for queue, facts in enumerate(cut.input["positions"]):
-        pushes = [push for push in counted if not spec.each_worker_reads_all or push.life[0] == queue]
+    for queue, facts in enumerate(snapshot.input["positions"]):
+        pushes = [push for push in counted if not spec.each_worker_reads_all or push.key[0] == queue]
         used = Counter((p.records.epoch, r) for p in pushes for r in range(p.records.start, p.records.stop))
         assert set(used.values()) <= {1}, "a record that is used twice in an epoch"
         known = {(epoch, r) for epoch in range(facts["epochs_completed"]) for r in range(spec.num_records)}

@@ -35,7 +35,7 @@ class Process:
         """How it has ended, if the owner has not heard of that yet."""
         self.is_running = True
         self.is_cancelled = False
-        self.is_leaving = False
+        self.is_shutting_down = False
         self.has_begun = False
         self.has_outcome = False
         self.trap: Trap | None = None
@@ -82,7 +82,7 @@ class Process:
         """Do what comes next."""
 
     def stop(self) -> None:
-        """Take note that the process is gone, however it has ended."""
+        """Record that the process is gone, however it has ended."""
 
     def finish(self) -> None:
         """Come to the end."""

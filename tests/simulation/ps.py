@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import CheckpointError
-from psflow.ps_runtime.protocol.message import Life
+from psflow.ps_runtime.protocol.message import Incarnation
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.instructions import Phase
 from psflow.ps_runtime.server.job import Job
@@ -95,14 +95,14 @@ class PsProcess(Process):
         self.lineage = Lineage()
         self.frozen: tuple[int, Lineage] | None = None
         """The step of the last cut that was copied, and what it holds."""
-        self.lost_replicas: list[Life] = []
+        self.lost_replicas: list[Incarnation] = []
         """What the owner says, not read yet."""
         self.job: Job | None = None
         self._has_left = False
         self._newest: dict[int, Wire] = {}
         self._lives: dict[int, int] = {}
-        self._sequences: dict[Life, int] = {}
-        self._over: set[Life] = set()
+        self._sequences: dict[Incarnation, int] = {}
+        self._over: set[Incarnation] = set()
 
     @property
     def is_serving(self) -> bool:
@@ -141,9 +141,9 @@ class PsProcess(Process):
     def step(self) -> None:
         """Read what the owner says; end once all replicas have said good-bye."""
         assert self.requests is not None or not self.lost_replicas
-        for life in self.lost_replicas:
-            self.note_end(life)
-            self.server.post(lambda life=life: self.requests.lost(*life))
+        for key in self.lost_replicas:
+            self.note_end(key)
+            self.server.post(lambda key=key: self.requests.lost(*key))
         self.lost_replicas.clear()
         if self.handler.is_finished and len(self.handler.left) >= self.disk.plan.num_workers + 1:
             self.finish()
@@ -166,9 +166,9 @@ class PsProcess(Process):
         """Give up the replicas that have not come back."""
         if self.requests is None:
             return
-        for life in list(self.requests.absent.values()):
-            self.note_end(life)
-            self.server.post(lambda life=life: self.requests.lost(*life))
+        for key in list(self.requests.absent.values()):
+            self.note_end(key)
+            self.server.post(lambda key=key: self.requests.lost(*key))
 
     def tick(self, secs: float) -> None:
         """Let time pass; who is too late is lost."""
@@ -176,30 +176,30 @@ class PsProcess(Process):
             return
         before = dict(self.requests.job.replicas)
         self.server.post(lambda: self.requests.tick(secs))
-        for life in before.items() - self.requests.job.replicas.items():
-            self.note_end(life)
+        for key in before.items() - self.requests.job.replicas.items():
+            self.note_end(key)
 
     # what the ledger notes as messages arrive
 
-    def note_hello(self, wire: Wire, life: Life) -> None:
+    def note_hello(self, wire: Wire, key: Incarnation) -> None:
         """Note a new connection; it is that of the replica only if no later life has come."""
-        replica, incarnation = life
-        if wire.trains and incarnation >= self._lives.get(replica, 0) and life not in self._over:
+        replica, incarnation = key
+        if wire.trains and incarnation >= self._lives.get(replica, 0) and key not in self._over:
             if self._lives.get(replica, incarnation) != incarnation:
                 self.note_end((replica, self._lives[replica]))
             self._newest[replica], self._lives[replica] = wire, incarnation
 
-    def note_end(self, life: Life) -> None:
+    def note_end(self, key: Incarnation) -> None:
         """Note that a life is over: whatever comes of it counts never."""
-        self._over.add(life)
+        self._over.add(key)
 
-    def note_push(self, wire: Wire, life: Life, sequence: int, push: Push) -> None:
+    def note_push(self, wire: Wire, key: Incarnation, sequence: int, push: Push) -> None:
         """Note a push: it counts if its life goes on, it is the next one of it, and, with rounds, not too late."""
-        if self.role.index or life in self._over or self._newest.get(life[0]) is not wire:
+        if self.role.index or key in self._over or self._newest.get(key[0]) is not wire:
             return
-        if sequence != self._sequences.get(life, 0) + 1:
+        if sequence != self._sequences.get(key, 0) + 1:
             return
-        self._sequences[life] = sequence
+        self._sequences[key] = sequence
         assert self.job is not None
         if not isinstance(self.disk.plan.consistency, Sync) or push.step == self.job.global_step:
             assert self.job.phase in (Phase.TRAINING, Phase.CUT_REQUESTED)

@@ -130,7 +130,7 @@ class Survival(RuleBasedStateMachine):
     def chief_requests_a_cut(self, num_rounds):
         chief = self.process(self.plan.num_ps)
         if isinstance(chief, Chief) and chief.can_ask:
-            chief.request_cut()
+            chief.request_snapshot()
         self.rounds(num_rounds)
 
     # what goes wrong
@@ -212,8 +212,8 @@ class Survival(RuleBasedStateMachine):
     @rule(index=ROLES, num_rounds=ROUNDS, closes=st.booleans())
     def a_slot_is_told_to_close(self, index, num_rounds, closes):
         process = self.process(index)
-        if process is not None and process.is_running and process.has_begun and not process.is_leaving:
-            process.is_leaving = True
+        if process is not None and process.is_running and process.has_begun and not process.is_shutting_down:
+            process.is_shutting_down = True
             process.emit("leaving")
             self.rounds(num_rounds)
             if closes:
@@ -281,7 +281,7 @@ class Survival(RuleBasedStateMachine):
         waiting = world.supervisor.waiting()
         is_needed = self.plan.input_spec.each_worker_reads_all or any(r.role is not Role.WORKER for r in waiting)
         for slot in world.slots:
-            if any(process.is_leaving for process in world.running(slot)):
+            if any(process.is_shutting_down for process in world.running(slot)):
                 world.kill(slot, in_order=True)
             if is_needed:
                 world.bring_back(slot)

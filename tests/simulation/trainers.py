@@ -15,8 +15,8 @@ from psflow.ps_runtime.client.training import JobEnd
 from psflow.ps_runtime.errors import BrokenPeerError, StoppedError
 from psflow.ps_runtime.model.calls.gradients import StepResult
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from psflow.ps_runtime.protocol.job_state import Cut, JobState
-from psflow.ps_runtime.protocol.message import Life, Purpose
+from psflow.ps_runtime.protocol.job_state import JobState, Snapshot
+from psflow.ps_runtime.protocol.message import Incarnation, Purpose
 from psflow.ps_runtime.roles.step_source import InTurn, KnownIds, OneAhead, Work, next_work
 from psflow.ps_runtime.specs.consistency import Sync
 from psflow.ps_runtime.specs.input import RecordRange
@@ -62,7 +62,7 @@ class Trainer(Process):
         around: Surroundings,
     ) -> None:
         super().__init__(role, incarnation, slot)
-        self.life: Life = (role.replica, incarnation)
+        self.key: Incarnation = (role.replica, incarnation)
         self.disk = disk
         self.all_ps = all_ps
         self.around = around
@@ -96,7 +96,7 @@ class Trainer(Process):
 
     def shards(self, purpose: Purpose) -> PatientShards:
         """Return clients of all ps, which have said HELLO."""
-        identity = Identity(JOB_ID, TOKEN, MODEL.digest, str(self.role), purpose, *self.life)
+        identity = Identity(JOB_ID, TOKEN, MODEL.digest, str(self.role), purpose, *self.key)
         return PatientShards(self, self.all_ps, identity).__enter__()
 
     def begin(self) -> None:
@@ -127,7 +127,7 @@ class Trainer(Process):
             super().fail(error)
 
     def step(self) -> None:
-        if self.is_leaving and self.result is None and self.role.role is Role.WORKER:
+        if self.is_shutting_down and self.result is None and self.role.role is Role.WORKER:
             self.client.leave(begins_again=True)
             raise StoppedError(str(self.role), "its Dask worker closes")
         with contextlib.suppress(NotYet):
@@ -168,7 +168,7 @@ class Trainer(Process):
                 assert (value[own] == 1).all(), (self, name, own, value[own])
         place = next(self.around.places)
         assert place < NUM_PUSHES
-        self.computed.append(Push(place, self.life, work.grant.global_step, work.grant.records))
+        self.computed.append(Push(place, self.key, work.grant.global_step, work.grant.records))
         spec = EstimatorSpec(ModeKeys.PREDICT, predictions={"x": np.zeros(1)})
         return StepResult(spec, 0.0, self.computed[-1].gradients(), (1.0,), {}, {})
 
@@ -186,7 +186,7 @@ class Chief(Trainer):
             pass  # it takes over
         elif latest is None:
             self.saving.initialize(ZEROS)
-            self.saving.request_cut()
+            self.saving.request_snapshot()
         else:
             self.saving.restore(latest)
         self.saving.open()
@@ -194,13 +194,13 @@ class Chief(Trainer):
         self.is_saved = False
         """Whether the job is finished."""
 
-    def request_cut(self) -> None:
+    def request_snapshot(self) -> None:
         """Ask for a cut by a connection of its own."""
-        self._guarded(lambda: SavingClient(self.shards(Purpose.SAVE), MODEL, SECS).request_cut())
+        self._guarded(lambda: SavingClient(self.shards(Purpose.SAVE), MODEL, SECS).request_snapshot())
 
     def step(self) -> None:
         """Train; at the end wait for the saver."""
-        if self.is_leaving:
+        if self.is_shutting_down:
             raise StoppedError(str(self.role), "its Dask worker closes")
         if not isinstance(self.work, JobEnd):
             super().step()
@@ -221,38 +221,38 @@ class Chief(Trainer):
         while not is_final:
             while True:
                 try:
-                    cut, is_final = self.saving.await_cut(math.inf)
+                    snapshot, is_final = self.saving.await_snapshot(math.inf)
                     break
                 except NotYet:
                     pass
                 yield
             if is_final:
-                self.disk.finished = cut.step
-            if cut.step == self.last_step:
-                self.saving.resume(cut)
+                self.disk.finished = snapshot.step
+            if snapshot.step == self.last_step:
+                self.saving.resume(snapshot)
                 continue
             yield
-            self.saving.snapshot(cut)
+            self.saving.snapshot(snapshot)
             yield
-            yield from self._write(cut)
+            yield from self._write(snapshot)
         yield
         self.saving.finish()
         self.is_saved = True
 
-    def _take_up(self, cut: Cut) -> Iterator[None]:
+    def _take_up(self, snapshot: Snapshot) -> Iterator[None]:
         """Commit what the shards have copied for an earlier life of the chief."""
-        if cut.step != self.last_step:
-            yield from self._write(cut)
+        if snapshot.step != self.last_step:
+            yield from self._write(snapshot)
         else:
-            self.saving.committed(cut.step)
+            self.saving.committed(snapshot.step)
             yield
 
-    def _write(self, cut: Cut) -> Iterator[None]:
-        self.saving.write(cut.step)
+    def _write(self, snapshot: Snapshot) -> Iterator[None]:
+        self.saving.write(snapshot.step)
         yield
-        self._commit(cut.step, cut.to_facts())
+        self._commit(snapshot.step, snapshot.to_facts())
         yield
-        self.saving.committed(cut.step)
+        self.saving.committed(snapshot.step)
 
     def _commit(self, step: int, facts: dict[str, Any]) -> None:
         disk, plan = self.disk, self.disk.plan

@@ -45,7 +45,7 @@ class Trap:
     fault: Fault
 
     def springs_at(self, message: Message) -> bool:
-        """Take note of a message; return whether the fault happens at it."""
+        """Record a message; return whether the fault happens at it."""
         if message.kind is self.kind:
             self.num_before -= 1
         return self.num_before < 0
@@ -94,11 +94,11 @@ class Wire(Connection):
         if not self.ps.is_serving:
             return
         if message.kind is Kind.PUSH:
-            self.ps.note_push(self, self._trainer.life, message.sequence, self._trainer.pushing)
+            self.ps.note_push(self, self._trainer.key, message.sequence, self._trainer.pushing)
         elif message.kind is Kind.HELLO:
-            self.ps.note_hello(self, self._trainer.life)
+            self.ps.note_hello(self, self._trainer.key)
         elif message.kind is Kind.LEAVE:
-            self.ps.note_end(self._trainer.life)
+            self.ps.note_end(self._trainer.key)
         elif message.kind is Kind.SNAPSHOT:
             self.ps.note_snapshot(message.step)
         self.inner.send(message)

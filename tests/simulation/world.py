@@ -192,7 +192,7 @@ class World:
         for role in self.roles:
             losses = self.supervisor.losses(role)
             for loss in losses[self.num_told[role] :]:
-                if not loss.is_recall and not loss.goes_back and role.trains:
+                if not loss.is_rollback and not loss.rolls_back and role.trains:
                     self._send_loss(role, loss.incarnation)
             self.num_told[role] = len(losses)
 

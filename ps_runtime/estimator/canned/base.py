@@ -116,11 +116,11 @@ NumClasses = Annotated[
 ]
 WeightColumn = Annotated[
     str | None,
-    Key("Feature of arrays that is the weights of the examples; of record files it is the weight of the input."),
+    Key("Feature of arrays that is the weights of the examples; of tabular files it is the weight of the input."),
 ]
 LabelVocabulary = Annotated[
     Sequence[str] | None,
-    Key("Words of the classes, where labels of arrays are words; of record files they are the classes of the label."),
+    Key("Words of the classes, where labels of arrays are words; of tabular files they are the classes of the label."),
 ]
 HiddenActivation = Annotated[ActivationFn, Key("What follows the sums of a hidden layer; null: nothing, as linear.")]
 Dropout = Annotated[

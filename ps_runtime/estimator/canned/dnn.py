@@ -59,9 +59,9 @@ class DNNClassifier(CannedEstimator):
     warm_start_from : str or WarmStartSettings, optional
         Where the first values come from; see `Estimator`.
     weight_column : str, optional
-        The feature that is the weights of the examples; of record files the ``weight`` of the input says it.
+        The feature that is the weights of the examples; of tabular files the ``weight`` of the input says it.
     label_vocabulary : sequence of str, optional
-        The words of the classes, where the labels of arrays are words; record files have the classes of the label.
+        The words of the classes, where the labels of arrays are words; tabular files have the classes of the label.
     loss_reduction : Reduction
         How the losses of a batch become one number.
     activation_fn : str, callable or None
@@ -215,7 +215,7 @@ class DNNRegressor(CannedEstimator):
     warm_start_from : str or WarmStartSettings, optional
         Where the first values come from; see `Estimator`.
     weight_column : str, optional
-        The feature that is the weights of the examples; of record files the ``weight`` of the input says it.
+        The feature that is the weights of the examples; of tabular files the ``weight`` of the input says it.
     loss_reduction : Reduction
         How the losses of a batch become one number.
     activation_fn : str, callable or None
@@ -237,7 +237,7 @@ class DNNRegressor(CannedEstimator):
     label_dimension)``. Metrics are ``average_loss``, ``label/mean`` and ``prediction/mean``. The loss is the mean over
     examples and dimensions.
 
-    Where ``normalize: standard`` is said of the label of record files, the loss is that of normalized labels.
+    Where ``normalize: standard`` is said of the label of tabular files, the loss is that of normalized labels.
     """
 
     def __init__(

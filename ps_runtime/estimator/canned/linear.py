@@ -51,9 +51,9 @@ class LinearClassifier(CannedEstimator):
     warm_start_from : str or WarmStartSettings, optional
         Where the first values come from; see `Estimator`.
     weight_column : str, optional
-        The feature that is the weights of the examples; of record files the ``weight`` of the input says it.
+        The feature that is the weights of the examples; of tabular files the ``weight`` of the input says it.
     label_vocabulary : sequence of str, optional
-        The words of the classes, where the labels of arrays are words; record files have the classes of the label.
+        The words of the classes, where the labels of arrays are words; tabular files have the classes of the label.
     loss_reduction : Reduction
         How the losses of a batch become one number.
     sparse_combiner : {"sum", "mean", "sqrtn"}
@@ -180,7 +180,7 @@ class LinearRegressor(CannedEstimator):
     warm_start_from : str or WarmStartSettings, optional
         Where the first values come from; see `Estimator`.
     weight_column : str, optional
-        The feature that is the weights of the examples; of record files the ``weight`` of the input says it.
+        The feature that is the weights of the examples; of tabular files the ``weight`` of the input says it.
     loss_reduction : Reduction
         How the losses of a batch become one number.
     sparse_combiner : {"sum", "mean", "sqrtn"}

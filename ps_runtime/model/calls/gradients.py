@@ -1,4 +1,4 @@
-"""One training call of a model_fn: its loss and the gradient of each variable and table, by hand or by autograd."""
+"""One training call of a model_fn: its loss and the gradient of each variable and table, manually or by autograd."""
 
 from __future__ import annotations
 

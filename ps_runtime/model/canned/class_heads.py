@@ -279,7 +279,7 @@ class ClassifierSpec:
         Raises
         ------
         InputError
-            If the label of record files has other classes than somebody has set.
+            If the label of tabular files has other classes than somebody has set.
         """
         words = vocabulary_of(self.n_classes, self.label_vocabulary, schema)
         n_classes = (2 if words is None else len(words)) if self.n_classes is None else self.n_classes

@@ -75,7 +75,7 @@ def vocabulary_of(
     Raises
     ------
     InputError
-        If record files have other words than `label_vocabulary`, another number of them than `n_classes`, or only one.
+        If tabular files have other words than `label_vocabulary`, another number of them than `n_classes`, or only one.
     """
     words = schema.classes
     if words is None:

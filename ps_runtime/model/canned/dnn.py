@@ -1,4 +1,4 @@
-"""Deep neural networks: dense layers with an activation function between them, their derivatives written by hand."""
+"""Deep neural networks: dense layers with an activation function between them, their derivatives written manually."""
 
 from __future__ import annotations
 

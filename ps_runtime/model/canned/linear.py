@@ -1,4 +1,4 @@
-"""Linear models: a weighted sum of numbers, plus a weight of each id, their derivatives written by hand."""
+"""Linear models: a weighted sum of numbers, plus a weight of each id, their derivatives written manually."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class RegressionHead(Head):
     name : str, optional
         Follows the names of the metrics.
     mean, deviation : float
-        Of the labels, where record files normalize them.
+        Of the labels, where tabular files normalize them.
 
     Raises
     ------

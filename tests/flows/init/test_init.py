@@ -17,7 +17,7 @@ from psflow.flows.init.answer import init
 from psflow.ps_runtime.errors import UsageError
 from tests.flows.init.drafts import csv, draft, people, planned
 
-EXAMPLES = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "record_files.py"))
+EXAMPLES = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "tabular_files.py"))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

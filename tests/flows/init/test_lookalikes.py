@@ -12,7 +12,7 @@ from psflow.flows.inspect.plan import plan
 from psflow.flows.parameters.configuration import read_settings
 from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.planning.building import build_training
-from psflow.ps_runtime.columns.near_numeric import Lookalikes, lookalike
+from psflow.ps_runtime.columns.near_numeric import NearNumericStrings, near_numeric
 from psflow.ps_runtime.errors import UsageError
 
 
@@ -58,7 +58,7 @@ from psflow.ps_runtime.errors import UsageError
     ],
 )
 def test_a_spelling_of_numbers_or_dates_is_known(words: list[str], found: str) -> None:
-    assert lookalike(pa.array(words)).startswith(found)
+    assert near_numeric(pa.array(words)).startswith(found)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_spelling_of_numbers_or_dates_is_known(words: list[str], found: str) -
     ],
 )
 def test_words_are_words(words: list[str]) -> None:
-    assert lookalike(pa.array(words)) == ""
+    assert near_numeric(pa.array(words)) == ""
 
 
 @pytest.fixture(autouse=True)
@@ -162,7 +162,7 @@ def test_words_that_are_named_are_words(caplog: pytest.LogCaptureFixture) -> Non
 @pytest.mark.parametrize("sizes", [[30_000], [1, 29_999], [7_000] * 5, [0, 10_000, 0]])
 def test_the_first_words_are_looked_at_however_they_are_cut(sizes: list[int]) -> None:
     words = pa.array([f"{n},5" if n % 2 else None for n in range(19_000)] + ["x"] * 20_000)
-    counted, start = Lookalikes(), 0
+    counted, start = NearNumericStrings(), 0
     for size in [*sizes, len(words)]:
         counted.update(words.slice(start, size))
         start += size

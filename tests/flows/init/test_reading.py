@@ -12,8 +12,8 @@ from pyarrow import parquet
 
 from psflow.flows.init.answer import init
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.record_files import delimited_file
-from psflow.ps_runtime.record_files.text_cells import inferred_type
+from psflow.ps_runtime.tabular_files import delimited_file
+from psflow.ps_runtime.tabular_files.text_cells import inferred_type
 from tests.flows.init.drafts import csv, draft, people, planned
 
 

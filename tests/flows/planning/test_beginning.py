@@ -115,7 +115,7 @@ def test_a_fork_goes_on_from_the_latest_checkpoint_as_a_job_of_its_own() -> None
     assert [change.key for change in beginning.changes] == ["seed", "model_dir", "train.max_steps"]
     assert beginning.parameters.model_dir == f"{Path.cwd()}/runs/b"
 
-    lives = CheckpointStore("runs/t").manifest(4).job["lives"]
+    lives = CheckpointStore("runs/t").manifest(4).job["sequences"]
     for attempts in (1, 2):
         with plan_attempt(beginning.parameters, beginning.fork) as attempt:
             assert attempt.number == attempts

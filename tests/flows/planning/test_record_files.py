@@ -1,4 +1,4 @@
-"""The configurations of record files that come with psflow, trained for a moment in this process."""
+"""The configurations of tabular files that come with psflow, trained for a moment in this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.planning.building import build_training
 
 ROOT = Path(__file__).parents[3]
-EXAMPLES = runpy.run_path(str(ROOT / "examples" / "record_files.py"))
+EXAMPLES = runpy.run_path(str(ROOT / "examples" / "tabular_files.py"))
 
 
 def trained(name: str, num_rows: int, num_steps: int) -> dict[str, float]:

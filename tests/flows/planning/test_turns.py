@@ -7,7 +7,7 @@ import pytest
 
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.planning import planned
-from psflow.flows.planning.planned import await_turn
+from psflow.flows.planning.planned import await_model_dir
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.config.files import load
 from psflow.ps_runtime.errors import ModelDirError
@@ -21,7 +21,7 @@ def parsed(tmp_path: Path, *overrides: str) -> TrainParameters:
 
 def test_nobody_is_waited_for_where_nobody_is(tmp_path: Path) -> None:
     said: list[str] = []
-    await_turn(parsed(tmp_path, "resume.when_running=wait"), said.append)
+    await_model_dir(parsed(tmp_path, "resume.when_running=wait"), said.append)
     assert said == []
     assert not (tmp_path / "m").exists()
 
@@ -32,12 +32,12 @@ def test_a_job_that_runs_is_refused(tmp_path: Path, override: str) -> None:
     with pytest.raises(
         ModelDirError, match=r"/m is in use by process .*; that is this process: end the session or training"
     ):
-        await_turn(parsed(tmp_path, override), lambda _: None)
+        await_model_dir(parsed(tmp_path, override), lambda _: None)
 
 
 def test_a_fork_waits_for_its_own_directory_only(tmp_path: Path) -> None:
     JobFile(f"{tmp_path}/m").claim()
-    await_turn(parsed(tmp_path, f"resume.fork={tmp_path}/b"), lambda _: None)
+    await_model_dir(parsed(tmp_path, f"resume.fork={tmp_path}/b"), lambda _: None)
 
 
 def test_the_turn_comes_when_the_other_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_the_turn_comes_when_the_other_has_ended(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(planned.time, "sleep", sleep)
     said: list[str] = []
-    await_turn(parsed(tmp_path, "resume.when_running=wait", "cluster.admission_timeout_secs=3600.0"), said.append)
+    await_model_dir(parsed(tmp_path, "resume.when_running=wait", "cluster.admission_timeout_secs=3600.0"), said.append)
     assert len(naps) == 2
     assert len(said) == 1
     assert said[0].startswith(f"waiting up to 3600 s: model_dir {tmp_path}/m is in use by process ")

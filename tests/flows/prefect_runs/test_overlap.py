@@ -213,7 +213,7 @@ def test_a_signal_ends_the_wait_of_a_run_that_queues(
 
 
 def test_without_a_policy_and_without_a_deployment_no_lease_is_taken(client: SyncPrefectClient, home: Path) -> None:
-    assert outcome(run_of_a_deployment(client, "by hand", "psflow")).is_completed()
+    assert outcome(run_of_a_deployment(client, "manually", "psflow")).is_completed()
     assert overlapping(Named()) == "trained"
     assert not home.exists()
 

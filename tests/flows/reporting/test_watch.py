@@ -158,10 +158,9 @@ def test_steps_that_training_has_gone_back_behind_are_told_of(
         watching.handle(Metrics(320, {}))
         watching.handle(Restored(300, 0.5, role="chief-0"))
     assert messages(caplog) == [
-        "ps-0 was lost and begins again: its Dask worker tcp://h:1 was lost; all training goes back to the last "
-        "checkpoint",
+        "ps-0 was lost and restarts: its Dask worker tcp://h:1 was lost; all training goes back to the last checkpoint",
         "training goes on from step 300; steps 301-400 are lost, and made again",
-        "worker-0 was lost and begins again: its Dask worker tcp://h:2 was lost; no step is lost",
+        "worker-0 was lost and restarts: its Dask worker tcp://h:2 was lost; no step is lost",
         "training goes on from step 300; steps 301-320 are lost, and made again",
         "step 300/600 (50 %), loss 0.25, restarts 2, lost steps 120",
     ]
@@ -232,7 +231,7 @@ def test_a_chief_that_is_taken_over_from_costs_no_step(
         watching.handle(RoleLost("its Dask worker tcp://h:1 was lost", role="chief-0"))
         watching.handle(Metrics(420, {}))
     said = messages(caplog)
-    lost = "chief-0 was lost and begins again: its Dask worker tcp://h:1 was lost; no step is lost"
+    lost = "chief-0 was lost and restarts: its Dask worker tcp://h:1 was lost; no step is lost"
     assert said == [lost, "step 420/600 (70 %), loss 0.25, restarts 1"]
     assert not any("psflow.lost_steps" in tags for tags in seen.tags)
 

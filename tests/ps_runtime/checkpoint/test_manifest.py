@@ -70,8 +70,8 @@ def entry(manifest: Manifest, **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"format": 9}, "format 9, expected 10; read it with the psflow that wrote it"),
-        ({"format": 11}, "format 11, expected 10; read it with the psflow that wrote it"),
+        ({"format": 10}, "format 10, expected 11; read it with the psflow that wrote it"),
+        ({"format": 12}, "format 12, expected 11; read it with the psflow that wrote it"),
         ({"extra": 1}, "the manifest: expected format, step"),
         ({"step": -1}, "step: expected a whole number >= 0, got -1"),
         ({"step": True}, "step: expected a whole number >= 0, got True"),

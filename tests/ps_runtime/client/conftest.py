@@ -112,7 +112,7 @@ class Ps:
             self.servers.append(storage.server)
 
     @property
-    def dials(self) -> Sequence[Dial]:
+    def connect_functions(self) -> Sequence[Dial]:
         return [self._dial_of(index) for index in range(len(self.servers))]
 
     def _dial_of(self, index: int) -> Dial:
@@ -122,7 +122,7 @@ class Ps:
         self, purpose: Purpose = Purpose.TRAIN, replica: int = 0, check: Callable[[], None] = never_stop
     ) -> ShardClients:
         identity = Identity("job", "token", self.model.digest, f"{purpose}-{replica}", purpose, replica, 1)
-        return ShardClients(self.dials, identity, check, SECS)
+        return ShardClients(self.connect_functions, identity, check, SECS)
 
     def slot(self, variable: str, name: str) -> np.ndarray:
         """Return a slot of a variable that lies on one shard in one piece."""

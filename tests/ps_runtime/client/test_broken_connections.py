@@ -31,16 +31,16 @@ def run(ps: Any) -> tuple[dict[str, Any], dict[str, np.ndarray], int]:
     def save() -> None:
         is_final = False
         while not is_final:
-            cut, is_final = saving.await_cut(SECS)
-            saving.snapshot(cut)
-            written.append((cut.step, saving.write(cut.step)))
-            saving.committed(cut.step)
+            snapshot, is_final = saving.await_snapshot(SECS)
+            saving.snapshot(snapshot)
+            written.append((snapshot.step, saving.write(snapshot.step)))
+            saving.committed(snapshot.step)
         saving.finish()
 
     with ps.shards(Purpose.SAVE) as saving_shards, ps.shards() as shards:
         saving = SavingClient(saving_shards, MODEL, SECS)
         saving.initialize(START)
-        saving.request_cut()
+        saving.request_snapshot()
         saving.open()
         saver = threading.Thread(target=save)
         saver.start()

@@ -55,14 +55,18 @@ class Scene:
         self._is_over = False
         if transport == "in-process":
             self.servers = [InProcessServer(handler) for handler in self.handlers]
-            dials = [lambda secs, s=server: s.connect() for server in self.servers]
+            connect_functions = [lambda secs, s=server: s.connect() for server in self.servers]
         else:
             self.servers = [SocketServer(handler) for handler in self.handlers]
-            dials = [lambda secs, s=server: connect(s.address, transport, secs, "ps") for server in self.servers]
+            connect_functions = [
+                lambda secs, s=server: connect(s.address, transport, secs, "ps") for server in self.servers
+            ]
             self._threads = [threading.Thread(target=self._serve, args=(server,)) for server in self.servers]
             for thread in self._threads:
                 thread.start()
-        self.shards = ShardClients(dials, Identity("job", "token", 0, "worker-0", Purpose.TRAIN), never_stop, SECS)
+        self.shards = ShardClients(
+            connect_functions, Identity("job", "token", 0, "worker-0", Purpose.TRAIN), never_stop, SECS
+        )
         self.shards.__enter__()
         self.client = RowClient(self.shards, SPECS, Splits(num_ps))
 

@@ -246,13 +246,13 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_checkpoint_unles
     with ps.shards(Purpose.SAVE) as shards:
         saving = SavingClient(shards, MODEL, SECS)
         saving.initialize(ONES)
-        saving.request_cut()
+        saving.request_snapshot()
         saving.open()
-        cut, is_final = saving.await_cut(SECS)
+        snapshot, is_final = saving.await_snapshot(SECS)
         assert not is_final
-        saving.snapshot(cut)
+        saving.snapshot(snapshot)
         with pytest.raises(error, match=words):
-            saving.write(cut.step)
+            saving.write(snapshot.step)
 
 
 @pytest.mark.parametrize("name", ["left", "plain"])

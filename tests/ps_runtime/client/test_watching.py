@@ -15,7 +15,7 @@ SECS = 200.0
 
 def link_to(ps, token="token"):
     identity = Identity("job", token, MODEL.digest, "evaluator-0", Purpose.WATCH)
-    return ShardClient(ps.dials[0], identity, never_stop, reconnect_secs=0.0)
+    return ShardClient(ps.connect_functions[0], identity, never_stop, reconnect_secs=0.0)
 
 
 def tell(ps, step):

@@ -48,16 +48,16 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 def taken(client: Client, key: str) -> Iterator[Event]:
     """Have one slot taken by a task with `key`, until the event that this gives is set, or the block ends."""
     with client.as_current():
-        let_go = Event(key)
-    task = client.submit(Event.wait, let_go, timeout=500, key=key)
+        abandoned = Event(key)
+    task = client.submit(Event.wait, abandoned, timeout=500, key=key)
     try:
         while not any(client.processing().values()):
             pass
-        yield let_go
+        yield abandoned
     finally:
-        let_go.set()
+        abandoned.set()
         wait(task)
-        let_go.clear()
+        abandoned.clear()
 
 
 def test_a_full_cluster_is_an_error_at_once_where_that_is_asked_for(client: Client) -> None:
@@ -82,11 +82,11 @@ def test_more_roles_than_there_are_slots_at_all_wait_for_nothing(client: Client)
 
 def test_it_says_what_it_waits_for_and_goes_on_when_that_is_there(client: Client) -> None:
     said: list[str] = []
-    with taken(client, "psflow-0a1b-3-ps-0") as let_go:
+    with taken(client, "psflow-0a1b-3-ps-0") as abandoned:
 
         def say(line: str) -> None:
             said.append(line)
-            let_go.set()
+            abandoned.set()
 
         with admission(client, 2, AdmissionPolicy(3600, say=say), never_stop) as slots:
             assert len(set(slots)) == 2
@@ -142,7 +142,7 @@ def test_the_slots_of_a_silent_worker_do_not_count_and_it_is_named(
 def test_while_a_job_waits_for_slots_a_lost_role_of_another_one_takes_what_is_free(client: Client) -> None:
     said: list[str] = []
     slots: list[str] = []
-    with taken(client, "psflow-0a1b-3-ps-0") as let_go:
+    with taken(client, "psflow-0a1b-3-ps-0") as abandoned:
 
         def wait_for_two() -> None:
             with admission(client, 2, AdmissionPolicy(300, say=said.append), never_stop) as both:
@@ -157,32 +157,32 @@ def test_while_a_job_waits_for_slots_a_lost_role_of_another_one_takes_what_is_fr
             [slot] = free
         with free_now(client, never_stop, host="192.0.2.1") as free:
             assert free == []
-        let_go.set()
+        abandoned.set()
         thread.join(200)
     assert slot in slots
 
 
 def test_a_slot_that_was_chosen_is_taken_for_who_chooses_next(client: Client) -> None:
     with client.as_current():
-        let_go = Event("chosen")
+        abandoned = Event("chosen")
     with free_now(client, never_stop) as free:
         assert free is not None
-        task = client.submit(Event.wait, let_go, timeout=500, pure=False, workers=[free[0]])
+        task = client.submit(Event.wait, abandoned, timeout=500, pure=False, workers=[free[0]])
         await_taken(client, free, free[:1], never_stop)
     try:
         with free_now(client, never_stop) as left:
             assert left == free[1:]
     finally:
-        let_go.set()
+        abandoned.set()
         wait(task)
-        let_go.clear()
+        abandoned.clear()
 
 
 def test_while_a_job_starts_no_other_one_chooses(client: Client) -> None:
     with admission(client, 2, AdmissionPolicy(1), never_stop):
         with free_now(client, never_stop) as free:
             assert free is None
-        with free_now(client, never_stop, has_turn=True) as free:
+        with free_now(client, never_stop, has_lock=True) as free:
             assert free is not None
             assert len(free) == 2
     with (

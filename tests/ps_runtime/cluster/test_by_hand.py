@@ -1,4 +1,4 @@
-"""A cluster whose processes are started by hand: who may join, who is waited for, and how all of them end."""
+"""A cluster whose processes are started manually: who may join, who is waited for, and how all of them end."""
 
 from __future__ import annotations
 
@@ -361,12 +361,12 @@ def test_a_process_that_is_not_there_or_busy_has_no_slot(cluster: ClusterAddress
     with led(cluster, tmp_path) as one:
         assert (one.slot_of(PS), one.has_joined(PS)) == (None, False)
         with one.client.as_current():
-            let_go = Event("let-go")
-        busy = one.client.submit(Event.wait, let_go, timeout=HANG_SECS, pure=False)
+            abandoned = Event("let-go")
+        busy = one.client.submit(Event.wait, abandoned, timeout=HANG_SECS, pure=False)
         while not any(one.client.processing().values()):
             pass
         assert (one.slot_of(CHIEF), one.has_joined(CHIEF)) == (None, True)
-        let_go.set()
+        abandoned.set()
         wait([busy])
         assert one.slot_of(CHIEF) is not None
 

@@ -1,4 +1,4 @@
-"""The certificate of a cluster whose processes are started by hand: for its owner, and as long as the cluster lives."""
+"""The certificate of a manually started cluster: for its owner, and as long as the cluster lives."""
 
 from __future__ import annotations
 

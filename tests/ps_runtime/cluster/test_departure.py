@@ -10,7 +10,7 @@ import pytest
 from distributed.core import Status
 
 from psflow.ps_runtime.cluster import graceful_shutdown
-from psflow.ps_runtime.cluster.graceful_shutdown import Departure
+from psflow.ps_runtime.cluster.graceful_shutdown import GracefulShutdown
 from psflow.ps_runtime.cluster.role_task import Liveness
 from psflow.ps_runtime.errors import StoppedError
 
@@ -37,9 +37,9 @@ def told() -> list[str]:
     return []
 
 
-def departing(status: Status, told: list[str]) -> tuple[Departure, Any]:
+def departing(status: Status, told: list[str]) -> tuple[GracefulShutdown, Any]:
     worker: Any = Closing(status)
-    return Departure(worker, lambda: told.append("leaving")), worker
+    return GracefulShutdown(worker, lambda: told.append("leaving")), worker
 
 
 @pytest.mark.parametrize("status", [Status.running, Status.paused])
@@ -59,10 +59,10 @@ def test_a_role_that_may_finish_its_step_leaves_before_the_next_and_another_one_
     leaves, worker = departing(status, told)
     liveness = Liveness(worker, KEY, "worker-0", leaves, finishes_step=True)
     liveness.check()
-    assert liveness.is_leaving()
+    assert liveness.is_shutting_down()
     assert told == ["leaving"], "once"
     of_chief = Liveness(worker, KEY, "chief-0")
-    assert not of_chief.is_leaving()
+    assert not of_chief.is_shutting_down()
     with pytest.raises(StoppedError, match=rf"^chief-0 was stopped: its Dask worker is {status.name}$"):
         of_chief.check()
 

@@ -72,7 +72,7 @@ def test_with_a_first_fault_of_a_chief_that_trains_alone_training_goes_back(tmp_
     ):
         run.start(AdmissionPolicy(10))
         reports = run.join()
-    lost = [event for event in events if isinstance(event, RoleLost) and event.goes_back]
+    lost = [event for event in events if isinstance(event, RoleLost) and event.rolls_back]
     assert [event.role for event in lost] == ["chief-0"]
     assert "OSError('the disk is away, 0') at " in lost[0].reason
     assert reports["chief-0"]["statistics"]["job"]["global_step"] == 100

@@ -66,9 +66,9 @@ def test_a_role_waits_for_a_scheduler_that_was_stopped(loop: asyncio.AbstractEve
     [
         (
             {SLOT: ["another"]},
-            r"^ps-0 was stopped: it was lost meanwhile, and begins again elsewhere; it writes nothing",
+            r"^ps-0 was stopped: it was lost meanwhile, and restarts elsewhere; it writes nothing",
         ),
-        (KeyError(SLOT), r"^ps-0 was stopped: it was lost meanwhile, and begins again elsewhere; it writes nothing"),
+        (KeyError(SLOT), r"^ps-0 was stopped: it was lost meanwhile, and restarts elsewhere; it writes nothing"),
         (OSError("it broke"), r"^ps-0 was stopped: the Dask scheduler is gone: it broke$"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a process that is started by hand says of its end: the chief may have given it up, or be gone itself."""
+"""What a process that is started manually says of its end: the chief may have given it up, or be gone itself."""
 
 from __future__ import annotations
 

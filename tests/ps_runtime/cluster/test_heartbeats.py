@@ -6,17 +6,17 @@ from types import SimpleNamespace
 from typing import Any
 
 from psflow.ps_runtime.cluster.heartbeats import heartbeat_of, pulse_shown
-from psflow.ps_runtime.cluster.silence import Heartbeat, RunningLife
+from psflow.ps_runtime.cluster.silence import Heartbeat, RunningIncarnation
 from psflow.ps_runtime.roles.context import Pulse
 from psflow.ps_runtime.specs.roles import RoleId
 
-PS, OTHER = (RunningLife(RoleId.parse(f"ps-{i}"), 65536, "tcp://h:1") for i in range(2))
+PS, OTHER = (RunningIncarnation(RoleId.parse(f"ps-{i}"), 65536, "tcp://h:1") for i in range(2))
 
 
-def heartbeat(worker: Any, life: RunningLife) -> Heartbeat:
+def heartbeat(worker: Any, running: RunningIncarnation) -> Heartbeat:
     """Return what a scheduler would hear now."""
     metrics = {name: metric(worker) for name, metric in worker.metrics.items()}
-    return heartbeat_of({"last_seen": 5.0, "metrics": metrics}, "topic", life)
+    return heartbeat_of({"last_seen": 5.0, "metrics": metrics}, "topic", running)
 
 
 def test_each_role_shows_its_own_pulse_as_long_as_it_runs() -> None:

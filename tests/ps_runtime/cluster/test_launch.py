@@ -57,8 +57,8 @@ def run_of(
     seen: list[Event], monkeypatch: pytest.MonkeyPatch, num_workers: int = 0, pipeline_depth: int = 0
 ) -> ClusterJob:
     """Return the owner of a job of which nothing is placed yet."""
-    returning = SimpleNamespace(look=lambda check: None, has_turn=False)
-    monkeypatch.setattr(module, "Returning", lambda client, supervisor: returning)
+    returning = SimpleNamespace(look=lambda check: None, has_lock=False)
+    monkeypatch.setattr(module, "RollbackReservation", lambda client, supervisor: returning)
     monkeypatch.setattr(module, "Lookout", lambda *given: SimpleNamespace(look=lambda: None))
     job: Any = SimpleNamespace(
         runs_program=bool,
@@ -71,11 +71,11 @@ def run_of(
         roles=job_roles(1, num_workers, evaluator=False),
         config=SimpleNamespace(saves_checkpoints=True, pipeline_depth=pipeline_depth, cluster=None),
     )
-    messages = SimpleNamespace(send=lambda slot, life: SENT.append((life, [slot])))
+    messages = SimpleNamespace(send=lambda slot, running: SENT.append((running, [slot])))
     monkeypatch.setattr(loss_reports, "LossMessages", lambda client, topic: messages)
     SENT.clear()
     run = ClusterJob(SimpleNamespace(), job, seen.append)  # type: ignore[arg-type]
-    run._restarting = SimpleNamespace(place=lambda check, has_turn: None)  # type: ignore[assignment]
+    run._restarting = SimpleNamespace(place=lambda check, has_lock: None)  # type: ignore[assignment]
     return run
 
 
@@ -165,7 +165,7 @@ def test_a_loss_is_told_of_who_is_to_begin_again(
     run._losses.tell()
     assert [event.role for event in seen if isinstance(event, RoleLost)] == ([] if is_over else ["worker-0"])
     assert [event.num_missing for event in seen if isinstance(event, WorkersMissing)] == ([] if is_over else [1])
-    assert ([1, LIFE] in [[*life] for life, _ in SENT]) == (not is_over)
+    assert ([1, LIFE] in [[*running] for running, _ in SENT]) == (not is_over)
     assert run._has_news() == is_over
 
 
@@ -180,8 +180,8 @@ def test_ps_0_hears_of_a_chief_that_is_taken_over_from_and_of_none_with_which_tr
     run._losses.tell()
     [event] = seen
     assert isinstance(event, RoleLost)
-    assert (event.role, event.incarnation, event.goes_back) == ("chief-0", LIFE, not has_stepped)
-    assert [(tuple(life), workers) for life, workers in SENT] == ([((0, LIFE), ["ps-0"])] if has_stepped else [])
+    assert (event.role, event.incarnation, event.rolls_back) == ("chief-0", LIFE, not has_stepped)
+    assert [(tuple(running), workers) for running, workers in SENT] == ([((0, LIFE), ["ps-0"])] if has_stepped else [])
     assert run._supervisor.to_end() == ([CHIEF] if has_stepped else [PS, CHIEF])
 
 
@@ -212,7 +212,7 @@ def test_a_chief_that_trains_alone_and_ahead_of_its_pushes_is_not_taken_over_fro
         run._supervisor.listen(role, LIFE)
     run._supervisor.step(CHIEF, LIFE)
     run._supervisor.lose_slots({CHIEF_SLOT})
-    assert [loss.goes_back for loss in run._supervisor.losses(CHIEF)] == [not takes_over]
+    assert [loss.rolls_back for loss in run._supervisor.losses(CHIEF)] == [not takes_over]
 
 
 def test_a_ps_that_was_lost_at_the_start_and_waits_for_a_slot_is_not_late(
@@ -224,8 +224,8 @@ def test_a_ps_that_was_lost_at_the_start_and_waits_for_a_slot_is_not_late(
     run._supervisor.lose_slots({PS_SLOT})
     looks: list[int] = []
 
-    def place(check: Any, *, has_turn: bool) -> None:
-        assert has_turn
+    def place(check: Any, *, has_lock: bool) -> None:
+        assert has_lock
         looks.append(len(looks))
         if len(looks) == 3:
             run._supervisor.place(PS, "elsewhere")

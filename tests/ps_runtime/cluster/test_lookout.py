@@ -10,7 +10,7 @@ import pytest
 
 from psflow.ps_runtime.cluster import lookout as module
 from psflow.ps_runtime.cluster.lookout import END_TIMEOUT_SECS, LEAVE_TIMEOUT_SECS, LISTEN_TIMEOUT_SECS, Lookout
-from psflow.ps_runtime.cluster.silence import RunningLife
+from psflow.ps_runtime.cluster.silence import RunningIncarnation
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import job_roles
@@ -26,7 +26,7 @@ class Scene:
         self.now = 0.0
         self.missing: set[str] = set()
         self.looks: list[float] = []
-        self.probed: list[RunningLife] = []
+        self.probed: list[RunningIncarnation] = []
         monkeypatch.setattr(module, "Presence", self.presence)
         monkeypatch.setattr(module, "Probe", lambda *given: SimpleNamespace(look=self.probe))
         self.supervisor = Supervisor([PS, CHIEF, WORKER, EVALUATOR], LIFE, 3, clock=lambda: self.now)
@@ -44,19 +44,19 @@ class Scene:
         self.looks.append(look_secs)
         return SimpleNamespace(missing=lambda slots: self.missing & slots, workers={})
 
-    def probe(self, lives: list[RunningLife], workers: Any) -> None:
-        self.probed = lives
+    def probe(self, incarnations: list[RunningIncarnation], workers: Any) -> None:
+        self.probed = incarnations
 
 
 def test_all_who_run_are_probed_and_who_is_missing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.lookout.look()
-    assert scene.probed == [RunningLife(role, LIFE, str(role)) for role in (PS, CHIEF, WORKER, EVALUATOR)]
+    assert scene.probed == [RunningIncarnation(role, LIFE, str(role)) for role in (PS, CHIEF, WORKER, EVALUATOR)]
     scene.missing = {str(EVALUATOR)}
     scene.lookout.look()
     assert scene.supervisor.waiting() == [EVALUATOR]
     scene.lookout.look()
-    assert [life.role for life in scene.probed] == [PS, CHIEF, WORKER]
+    assert [running.role for running in scene.probed] == [PS, CHIEF, WORKER]
 
 
 @pytest.mark.parametrize(("timeout_secs", "look_secs"), [(30.0, 5.0), (3000.0, 5.0), (6.0, 1.0)])
@@ -70,7 +70,7 @@ def test_there_are_six_looks_within_the_timeout(
 
 def test_a_hang_is_why_a_life_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
-    assert scene.lookout._note_hang(RunningLife(PS, LIFE, str(PS)), "it did not answer for 30 s")
+    assert scene.lookout._note_hang(RunningIncarnation(PS, LIFE, str(PS)), "it did not answer for 30 s")
     assert scene.supervisor.waiting() == []
     scene.missing = {str(PS)}
     scene.lookout.look()
@@ -84,7 +84,7 @@ def test_a_worker_that_hangs_after_training_is_named_and_ended(
     scene = Scene(monkeypatch)
     scene.supervisor.finish(CHIEF, LIFE, {})
     scene.lookout.look()
-    assert WORKER not in [life.role for life in scene.probed], "nobody goes on without it"
+    assert WORKER not in [running.role for running in scene.probed], "nobody goes on without it"
     assert (scene.supervisor.to_end(), caplog.messages) == ([], [])
     scene.now = END_TIMEOUT_SECS
     for _ in range(2):
@@ -101,7 +101,7 @@ def test_a_life_that_is_over_hangs_no_more(monkeypatch: pytest.MonkeyPatch, is_l
         scene.supervisor.lose_slots({str(PS)})
     else:
         scene.supervisor.leave(PS, LIFE)
-    assert not scene.lookout._note_hang(RunningLife(PS, LIFE, str(PS)), "it did not answer for 30 s")
+    assert not scene.lookout._note_hang(RunningIncarnation(PS, LIFE, str(PS)), "it did not answer for 30 s")
 
 
 def test_a_later_ps_that_does_not_begin_to_listen_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

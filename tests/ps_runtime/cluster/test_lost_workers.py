@@ -224,7 +224,7 @@ def test_one_training_replica_whose_ps_and_chief_were_lost_has_the_bits_of_an_un
         run.start(AdmissionPolicy(10))
         reports = run.join(check)
     losses = [event for event in events if isinstance(event, RoleLost)]
-    assert [(event.role, event.goes_back) for event in losses] == [("ps-1", True), ("chief-0", False)]
+    assert [(event.role, event.rolls_back) for event in losses] == [("ps-1", True), ("chief-0", False)]
     assert sum(isinstance(event, Restored) for event in events) == 1
     assert reports["chief-0"]["statistics"]["job"]["global_step"] == 1000
     train = reports["chief-0"]["statistics"]["train"]

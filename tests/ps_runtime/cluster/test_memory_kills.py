@@ -122,7 +122,7 @@ def test_only_who_is_lost_without_a_word_was_killed(scheduler: Any) -> None:
         scheduler.remove(SLOTS[role], expected=role == WORKER)
     lookout.close()
     assert scheduler.handlers == {}
-    losses = {role: loss.error.error for role in SLOTS for loss in supervisor.losses(role) if not loss.is_recall}
+    losses = {role: loss.error.error for role in SLOTS for loss in supervisor.losses(role) if not loss.is_rollback}
     assert losses == {
         PS: "the nanny of its Dask worker tcp://h:1 killed it at 1.93 GiB; raise memory_limit, or start more ps",
         WORKER: "its Dask worker tcp://h:3 was closed",

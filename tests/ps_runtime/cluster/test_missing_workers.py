@@ -12,7 +12,7 @@ from psflow.ps_runtime.cluster.loss_reports import LossReports
 from psflow.ps_runtime.cluster.missing_workers import num_missing, roles_to_begin, shortage
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import StoppedError
-from psflow.ps_runtime.protocol.message import Life
+from psflow.ps_runtime.protocol.message import Incarnation
 from psflow.ps_runtime.roles.events import RoleLost, WorkersMissing
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 
@@ -108,9 +108,9 @@ def test_a_worker_that_has_come_to_its_end_is_not_missing() -> None:
 
 
 def test_ps_0_and_the_listener_hear_once_who_is_missing_and_a_new_ps_0_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[tuple[str, Life]] = []
+    sent: list[tuple[str, Incarnation]] = []
     heard: list[RoleLost | WorkersMissing] = []
-    messages = SimpleNamespace(send=lambda slot, life: sent.append((slot, life)))
+    messages = SimpleNamespace(send=lambda slot, running: sent.append((slot, running)))
     monkeypatch.setattr(loss_reports, "LossMessages", lambda *given: messages)
     supervisor = begun(SECOND)
     reports = LossReports(None, "t", ROLES, supervisor, heard.append)  # type: ignore[arg-type]

@@ -16,19 +16,19 @@ import pytest
 
 from psflow.ps_runtime.cluster import probe as module
 from psflow.ps_runtime.cluster.probe import END_SECS, LOOKS, Probe, is_busy, is_runnable
-from psflow.ps_runtime.cluster.silence import RunningLife
+from psflow.ps_runtime.cluster.silence import RunningIncarnation
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.limits import HANG_SECS
 
 SLOT = "tcp://h:1"
-PS = RunningLife(RoleId.parse("ps-0"), 65536, SLOT)
-WORKER = RunningLife(RoleId.parse("worker-1"), 65536, SLOT)
+PS = RunningIncarnation(RoleId.parse("ps-0"), 65536, SLOT)
+WORKER = RunningIncarnation(RoleId.parse("worker-1"), 65536, SLOT)
 TIMEOUT_SECS = 30.0
 ENDED = f"it did not answer for 30 s, so its Dask worker {SLOT} was ended"
 
 
 class Cluster:
-    """A client of a cluster whose one worker is silent, and a clock by hand."""
+    """A client of a cluster whose one worker is silent, and a clock manually."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = SimpleNamespace(asyncio_loop=loop)
@@ -49,8 +49,8 @@ class Cluster:
             raise self.answer
         return self.answer
 
-    def note(self, life: RunningLife, reason: str) -> bool:
-        self.done.append((life, reason))
+    def note(self, running: RunningIncarnation, reason: str) -> bool:
+        self.done.append((running, reason))
         return self.is_running
 
     async def restart_workers(self, *, workers: list[str], timeout: float, **options: Any) -> None:
@@ -59,10 +59,10 @@ class Cluster:
         if self.failure is not None:
             raise self.failure
 
-    def look(self, secs: float = TIMEOUT_SECS / LOOKS, life: RunningLife = PS) -> None:
+    def look(self, secs: float = TIMEOUT_SECS / LOOKS, running: RunningIncarnation = PS) -> None:
         """Look once, after so many seconds, and wait for what the probe does of it."""
         self.now += secs
-        self.probe.look([life], {SLOT: {"last_seen": 1.0, "metrics": {}}})
+        self.probe.look([running], {SLOT: {"last_seen": 1.0, "metrics": {}}})
         wait(self.probe._under_way.values(), HANG_SECS)
 
 
@@ -110,7 +110,7 @@ def test_one_whose_process_computes_is_waited_for(cluster: Cluster, caplog: pyte
 
 def test_a_silent_worker_is_named_and_not_ended(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(LOOKS + 1):
-        cluster.look(life=WORKER)
+        cluster.look(running=WORKER)
     assert cluster.done == []
     words = (
         "worker-1: it did not answer for 30 s, and is not ended: the others train on, and go on without it once they "
@@ -157,7 +157,7 @@ def test_an_end_that_fails_is_tried_again(cluster: Cluster, caplog: pytest.LogCa
 
 
 def test_a_slot_is_asked_about_once_at_a_time_and_a_lost_one_not_at_all(cluster: Cluster) -> None:
-    other = RunningLife(RoleId.parse("chief-0"), 65536, SLOT)
+    other = RunningIncarnation(RoleId.parse("chief-0"), 65536, SLOT)
     for _ in range(LOOKS + 1):
         cluster.now += TIMEOUT_SECS / LOOKS
         cluster.probe.look([PS, other], {SLOT: {"last_seen": 1.0, "metrics": {}}})

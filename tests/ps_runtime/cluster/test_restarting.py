@@ -19,7 +19,7 @@ PS, CHIEF, WORKER, EVALUATOR = job_roles(1, 1, evaluator=True)
 
 
 class Scene:
-    """Roles of which the worker and the evaluator are lost, slots that somebody may free, and a clock by hand."""
+    """Roles of which the worker and the evaluator are lost, slots that somebody may free, and a clock manually."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, host: str | None = None) -> None:
         self.now = 0.0
@@ -39,9 +39,9 @@ class Scene:
         self.restarting = Restarting(None, self.supervisor, self.submit, host)  # type: ignore[arg-type]
 
     @contextmanager
-    def free_now(self, client: Any, check: Any, host: str | None, *, has_turn: bool) -> Iterator[list[str] | None]:
+    def free_now(self, client: Any, check: Any, host: str | None, *, has_lock: bool) -> Iterator[list[str] | None]:
         self.hosts.append(host)
-        yield None if self.is_starting and not has_turn else list(self.free)
+        yield None if self.is_starting and not has_lock else list(self.free)
 
     def submit(self, role: RoleId, slot: str) -> None:
         self.supervisor.place(role, slot)
@@ -203,9 +203,9 @@ def test_while_another_job_starts_no_slot_is_chosen_and_the_error_says_so(
     words = f"{names} did not begin on a free slot within 300 s: {why}; resume the job, and let that one start first"
     with pytest.raises(WaitTimeoutError, match=f"^{words}, or end it$"):
         scene.look()
-    scene.restarting.place(lambda: None, has_turn=True)  # too early for another look
+    scene.restarting.place(lambda: None, has_lock=True)  # too early for another look
     scene.now += LOOK_SECS
-    scene.restarting.place(lambda: None, has_turn=True)
+    scene.restarting.place(lambda: None, has_lock=True)
     assert scene.submitted == [(PS, "a")]
 
 

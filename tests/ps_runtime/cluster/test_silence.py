@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from psflow.ps_runtime.cluster.silence import Hang, Heartbeat, RunningLife, Silence
+from psflow.ps_runtime.cluster.silence import Hang, Heartbeat, RunningIncarnation, Silence
 from psflow.ps_runtime.specs.roles import RoleId
 
-PS = RunningLife(RoleId.parse("ps-0"), 65536, "tcp://h:1")
-CHIEF = RunningLife(RoleId.parse("chief-0"), 65536, "tcp://h:2")
+PS = RunningIncarnation(RoleId.parse("ps-0"), 65536, "tcp://h:1")
+CHIEF = RunningIncarnation(RoleId.parse("chief-0"), 65536, "tcp://h:2")
 TIMEOUT_SECS = 30.0
 
 
-def seconds_until_hang(heartbeats: list[Heartbeat], life: RunningLife = PS) -> tuple[float, list[Hang]]:
+def seconds_until_hang(heartbeats: list[Heartbeat], running: RunningIncarnation = PS) -> tuple[float, list[Hang]]:
     """Return when a life hangs whose heartbeats come one each 5 s, the last of them for ever."""
     silence = Silence()
     for look in range(100):
-        if hangs := silence.look(5.0, {life: heartbeats[min(look, len(heartbeats) - 1)]}, TIMEOUT_SECS):
+        if hangs := silence.look(5.0, {running: heartbeats[min(look, len(heartbeats) - 1)]}, TIMEOUT_SECS):
             return 5.0 * look, hangs
     return float("inf"), []
 
@@ -52,4 +52,4 @@ def test_time_begins_anew_for_a_life_that_hangs_and_for_another_one() -> None:
     assert [len(hangs) for hangs in looks] == [0, 0, 0, 2, 0, 0, 0, 2, 0]
     assert silence.look(10.0, {}, TIMEOUT_SECS) == []
     assert silence.look(300.0, stands, TIMEOUT_SECS) == []  # they are new
-    assert [hang.life for hang in silence.look(300.0, stands, TIMEOUT_SECS)] == [PS, CHIEF]
+    assert [hang.running for hang in silence.look(300.0, stands, TIMEOUT_SECS)] == [PS, CHIEF]

@@ -47,20 +47,20 @@ def restarting_of(loop: asyncio.AbstractEventLoop, scheduler: Scheduler) -> Rest
     return Restarting(client, supervisor, pytest.fail, None)
 
 
-@pytest.mark.parametrize("has_turn", [False, True])
+@pytest.mark.parametrize("has_lock", [False, True])
 def test_a_silent_scheduler_ends_the_search_by_its_name_and_the_owner_is_heard_meanwhile(
-    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, has_turn: bool
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, has_lock: bool
 ) -> None:
     monkeypatch.setattr(scheduler_rpc, "SLICE_SECS", 0.001)
     monkeypatch.setattr(scheduler_rpc, "SILENCE_SECS", 0.05)
     checked: list[None] = []
     with pytest.raises(WaitTimeoutError, match=r"^the Dask scheduler at tls://h:1 did not answer within 0\.05 s: look"):
-        restarting_of(loop, Scheduler()).place(lambda: checked.append(None), has_turn=has_turn)
+        restarting_of(loop, Scheduler()).place(lambda: checked.append(None), has_lock=has_lock)
     assert checked
 
 
-@pytest.mark.parametrize("has_turn", [False, True])
+@pytest.mark.parametrize("has_lock", [False, True])
 def test_a_connection_that_breaks_is_no_reason_to_end_the_search(
-    loop: asyncio.AbstractEventLoop, has_turn: bool
+    loop: asyncio.AbstractEventLoop, has_lock: bool
 ) -> None:
-    restarting_of(loop, Scheduler(OSError("it broke"))).place(pytest.fail, has_turn=has_turn)
+    restarting_of(loop, Scheduler(OSError("it broke"))).place(pytest.fail, has_lock=has_lock)

@@ -16,8 +16,8 @@ from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import (
     BrokenPeerError,
     ClosedError,
+    IncarnationOverError,
     InterruptedLoopError,
-    LifeOverError,
     RefusedError,
     RoleFailedError,
     RoleLostError,
@@ -35,13 +35,15 @@ class Scene:
     """A supervisor whose roles have all started, each on a Dask worker of its own name, at a time that stands still."""
 
     max_restarts: int = 3
-    goes_back: bool = True
+    rolls_back: bool = True
     now: float = 0.0
     supervisor: Supervisor = field(init=False)
 
     def __post_init__(self) -> None:
         roles = [PS, CHIEF, WORKER, OTHER, EVALUATOR]
-        self.supervisor = Supervisor(roles, FIRST, self.max_restarts, goes_back=self.goes_back, clock=lambda: self.now)
+        self.supervisor = Supervisor(
+            roles, FIRST, self.max_restarts, rolls_back=self.rolls_back, clock=lambda: self.now
+        )
         for role in (PS, CHIEF, WORKER, OTHER, EVALUATOR):
             self.begin(role, str(role))
 
@@ -72,7 +74,7 @@ def test_a_lost_worker_or_evaluator_waits_for_a_slot_and_begins_a_later_life(rol
     assert role not in supervisor.slots()
     [loss] = supervisor.losses(role)
     assert (loss.incarnation, str(loss.error)) == (FIRST, f"{role} failed: its Dask worker {role} was lost")
-    assert not loss.is_recall
+    assert not loss.is_rollback
     assert (supervisor.to_end(), supervisor.due()) == ([role], [role])
     assert scene.begin(role, "elsewhere") == FIRST + 1
     assert supervisor.waiting() == []
@@ -81,7 +83,7 @@ def test_a_lost_worker_or_evaluator_waits_for_a_slot_and_begins_a_later_life(rol
 
 @pytest.mark.parametrize("role", [PS, CHIEF])
 def test_where_there_is_no_checkpoint_a_lost_ps_or_chief_is_what_the_job_fails_of(role: RoleId) -> None:
-    supervisor = (scene := Scene(goes_back=False)).supervisor
+    supervisor = (scene := Scene(rolls_back=False)).supervisor
     supervisor.lose_slots({str(role)})
     assert supervisor.waiting() == []
     assert scene.errors() == {role: f"{role} failed: its Dask worker {role} was lost"}
@@ -96,7 +98,7 @@ def test_with_a_ps_or_the_chief_all_training_goes_back_and_the_ps_begin_first(lo
     assert supervisor.to_end() == [PS, CHIEF, WORKER, OTHER]
     assert (supervisor.waiting(), supervisor.due(), supervisor.is_training) == ([lost], [], False)
     assert sorted(supervisor.busy_slots()) == sorted(map(str, others))
-    assert all(loss.is_recall for role in others for loss in supervisor.losses(role))
+    assert all(loss.is_rollback for role in others for loss in supervisor.losses(role))
     assert str(supervisor.losses(WORKER)[0].error).endswith(f"goes back to the last checkpoint, as {lost} was lost")
     scene.leave(*[role for role in others if role is not OTHER])  # it is in a long step
     assert supervisor.due() == [PS]
@@ -235,7 +237,7 @@ def test_what_a_past_life_says_does_nothing() -> None:
     assert (scene.errors(), supervisor.reports(), supervisor.waiting()) == ({}, {}, [WORKER])
     scene.begin(WORKER, "elsewhere")
     supervisor.leave(WORKER, FIRST)
-    assert WORKER in [life.role for life in supervisor.running()]
+    assert WORKER in [running.role for running in supervisor.running()]
     assert not supervisor.is_current(WORKER, FIRST)
     assert supervisor.is_current(WORKER, FIRST + 1)
 
@@ -284,7 +286,7 @@ def test_a_chief_whose_file_system_is_away_before_any_step_begins_again_once() -
     supervisor = (scene := Scene()).supervisor
     fault = FAULT._replace(is_of_system=True)
     supervisor.fail(CHIEF, FIRST, OSError("away"), fault)
-    assert (scene.errors(), [loss.goes_back for loss in supervisor.losses(CHIEF)]) == ({}, [True])
+    assert (scene.errors(), [loss.rolls_back for loss in supervisor.losses(CHIEF)]) == ({}, [True])
     for role in (PS, WORKER, OTHER):
         supervisor.fail(role, FIRST, StoppedError(str(role), "it was cancelled"))
         supervisor.leave(role, FIRST)
@@ -303,15 +305,15 @@ def test_a_fault_that_leaves_nobody_to_go_on_ends_the_job() -> None:
         assert scene.errors() == {role: "away"}
 
 
-@pytest.mark.parametrize("goes_back", [True, False])
-def test_with_a_first_fault_of_a_chief_that_nobody_can_follow_training_goes_back(goes_back: bool) -> None:
-    supervisor = Supervisor([PS, CHIEF], FIRST, 3, goes_back=goes_back, takes_over=False)
+@pytest.mark.parametrize("rolls_back", [True, False])
+def test_with_a_first_fault_of_a_chief_that_nobody_can_follow_training_goes_back(rolls_back: bool) -> None:
+    supervisor = Supervisor([PS, CHIEF], FIRST, 3, rolls_back=rolls_back, takes_over=False)
     for role in (PS, CHIEF):
         supervisor.start(role, supervisor.place(role, str(role)))
         supervisor.listen(role, FIRST)
     supervisor.step(CHIEF, FIRST)
     supervisor.fail(CHIEF, FIRST, OSError("away"), FAULT)
-    if goes_back:
+    if rolls_back:
         assert (supervisor.errors(), supervisor.to_end(), supervisor.waiting()) == ([], [PS, CHIEF], [CHIEF])
     else:
         assert [str(error) for _, error in supervisor.errors()] == ["away"]
@@ -324,7 +326,7 @@ def test_with_a_first_fault_of_the_chief_after_training_has_gone_back_it_goes_ba
     for role in (PS, CHIEF, WORKER, OTHER):
         scene.begin(role, str(role))
     supervisor.fail(CHIEF, FIRST + 1, OSError("away"), FAULT)  # before a step is made
-    assert [(loss.error.error, loss.goes_back) for loss in supervisor.losses(CHIEF)[1:]] == [(FAULT.sentence, True)]
+    assert [(loss.error.error, loss.rolls_back) for loss in supervisor.losses(CHIEF)[1:]] == [(FAULT.sentence, True)]
     assert (scene.errors(), supervisor.to_end()) == ({}, [PS, CHIEF, WORKER, OTHER])
     for role in (PS, WORKER, OTHER):
         supervisor.fail(role, FIRST + 1, StoppedError(str(role), "it was cancelled"))
@@ -428,7 +430,7 @@ def test_a_later_life_that_cannot_reach_the_ps_counts_as_lost() -> None:
 
 def test_a_life_that_the_others_go_on_without_counts_as_lost() -> None:
     supervisor = (scene := Scene(max_restarts=0)).supervisor
-    over = LifeOverError("ps-0", "incarnation", "it made no push within 1 s, and others waited for it")
+    over = IncarnationOverError("ps-0", "incarnation", "it made no push within 1 s, and others waited for it")
     supervisor.fail(WORKER, FIRST, over)
     assert (scene.errors(), supervisor.waiting()) == ({}, [WORKER])
     [loss] = supervisor.losses(WORKER)
@@ -446,9 +448,9 @@ def test_a_worker_whose_loop_is_interrupted_is_lost_with_its_dask_worker_and_beg
     if is_slot_lost_first:
         supervisor.lose_slots({str(WORKER)})
     supervisor.fail(WORKER, FIRST, interrupted)
-    if not is_slot_lost_first:  # it would begin again in the process that leaves
+    if not is_slot_lost_first:  # it would restart in the process that leaves
         assert (supervisor.waiting(), supervisor.losses(WORKER)) == ([], [])
-        assert WORKER not in [life.role for life in supervisor.running()]
+        assert WORKER not in [running.role for running in supervisor.running()]
         supervisor.lose_slots({str(WORKER)})
     assert (supervisor.waiting(), supervisor.due(), scene.errors()) == ([WORKER], [WORKER], {})
     [loss] = supervisor.losses(WORKER)
@@ -482,14 +484,14 @@ def test_a_worker_that_finds_no_ps_after_the_end_of_training_is_let_go() -> None
 def test_a_worker_that_does_not_end_after_training_is_let_go() -> None:
     supervisor = (scene := Scene()).supervisor
     scene.now = 1000.0
-    assert supervisor.let_go_late(60) == {}, "training goes on"
+    assert supervisor.abandoned_late(60) == {}, "training goes on"
     supervisor.finish(CHIEF, FIRST, {})
     supervisor.finish(PS, FIRST, {})
     supervisor.finish(OTHER, FIRST, {"steps": 7})
     scene.now += 59.9
-    assert (supervisor.let_go_late(60), supervisor.to_end()) == ({}, [])
+    assert (supervisor.abandoned_late(60), supervisor.to_end()) == ({}, [])
     scene.now += 0.1
-    assert (supervisor.let_go_late(60), supervisor.let_go_late(60)) == ({WORKER: str(WORKER)}, {})
+    assert (supervisor.abandoned_late(60), supervisor.abandoned_late(60)) == ({WORKER: str(WORKER)}, {})
     assert (supervisor.to_end(), supervisor.waiting(), scene.errors()) == ([WORKER], [], {})
     assert not supervisor.all_ended(), "the evaluator has as long as it needs"
     supervisor.finish(EVALUATOR, FIRST, {})
@@ -498,7 +500,7 @@ def test_a_worker_that_does_not_end_after_training_is_let_go() -> None:
         supervisor.report(WORKER)
     assert supervisor.report(OTHER) == {"steps": 7}
     scene.leave(WORKER)
-    assert WORKER not in [life.role for life in supervisor.running()]
+    assert WORKER not in [running.role for running in supervisor.running()]
     assert (supervisor.to_end(), scene.errors()) == ([], {})
 
 
@@ -620,11 +622,11 @@ def test_whatever_happens_no_role_has_two_ends_or_two_lives(events: Sequence[tup
     roles = [PS, CHIEF, WORKER, OTHER, EVALUATOR]
     ended: set[RoleId] = set()
     num_placed = Counter(roles)
-    for what, index, life in events:
-        role, incarnation = roles[index], FIRST + life
+    for what, index, running in events:
+        role, incarnation = roles[index], FIRST + running
         match what:
             case "place" if role in supervisor.waiting():
-                assert supervisor.place(role, f"{role} {life}") == FIRST + num_placed[role]
+                assert supervisor.place(role, f"{role} {running}") == FIRST + num_placed[role]
                 num_placed[role] += 1  # of a life that is placed while a ps is missing there is no loss
             case "start":
                 supervisor.start(role, incarnation)
@@ -641,19 +643,19 @@ def test_whatever_happens_no_role_has_two_ends_or_two_lives(events: Sequence[tup
             case "break":
                 supervisor.fail(role, incarnation, ClosedError("ps-0"))
             case "hang":
-                supervisor.fail(role, incarnation, LifeOverError("ps-0", "incarnation", ""))
+                supervisor.fail(role, incarnation, IncarnationOverError("ps-0", "incarnation", ""))
             case "depart":
                 supervisor.depart(role, incarnation)
             case "lose":
-                supervisor.lose_slots({f"{role} {life}", str(role)})
-        if not any(not loss.is_recall and r in (PS, CHIEF) for r in roles for loss in supervisor.losses(r)):
-            assert ended <= {r for r in roles if supervisor.has_ended(r)}  # else they may begin again
+                supervisor.lose_slots({f"{role} {running}", str(role)})
+        if not any(not loss.is_rollback and r in (PS, CHIEF) for r in roles for loss in supervisor.losses(r)):
+            assert ended <= {r for r in roles if supervisor.has_ended(r)}  # else they may restart
         assert set(supervisor.due()) <= set(supervisor.waiting())
         for one in roles:
             states = [one in supervisor.slots(), one in supervisor.waiting(), supervisor.has_ended(one)]
             assert states.count(True) == 1
             assert (supervisor.error(one) is None) or one not in supervisor.reports()
-            counted = [loss for loss in supervisor.losses(one) if not (loss.is_recall or loss.in_order)]
+            counted = [loss for loss in supervisor.losses(one) if not (loss.is_rollback or loss.in_order)]
             assert len(counted) <= limit + 1
             assert [loss.incarnation for loss in supervisor.losses(one)] == sorted(
                 {loss.incarnation for loss in supervisor.losses(one)}
@@ -700,9 +702,9 @@ def test_a_life_that_hangs_counts_as_lost_however_it_ends(ends: Callable[[Scene]
 def test_a_recalled_life_that_hangs_is_not_waited_for_once_its_dask_worker_is_gone() -> None:
     supervisor = (scene := Scene()).supervisor
     supervisor.lose_slots({str(PS)})
-    assert [life.role for life in supervisor.running()] == [CHIEF, WORKER, OTHER, EVALUATOR]
+    assert [running.role for running in supervisor.running()] == [CHIEF, WORKER, OTHER, EVALUATOR]
     supervisor.hang(CHIEF, FIRST, "it did not answer for 30 s")
     assert supervisor.due() == []
     supervisor.lose_slots({str(CHIEF)})
     assert (supervisor.due(), scene.errors()) == ([PS], {})
-    assert [loss.is_recall for loss in supervisor.losses(CHIEF)] == [True]
+    assert [loss.is_rollback for loss in supervisor.losses(CHIEF)] == [True]

@@ -1,4 +1,4 @@
-"""A lost chief that begins again alone, and when training goes back with it, as plain events."""
+"""A lost chief that restarts alone, and when training goes back with it, as plain events."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def test_a_lost_chief_of_a_job_that_makes_steps_begins_again_alone(replica: Role
     supervisor = (scene := open_scene(replica)).supervisor
     supervisor.lose_slots({str(CHIEF)})
     [loss] = supervisor.losses(CHIEF)
-    assert (loss.is_recall, loss.goes_back, loss.in_order) == (False, False, False)
+    assert (loss.is_rollback, loss.rolls_back, loss.in_order) == (False, False, False)
     assert (supervisor.to_end(), supervisor.waiting(), supervisor.due()) == ([CHIEF], [CHIEF], [CHIEF])
     assert all(supervisor.losses(role) == [] for role in OTHERS)
-    assert sorted(str(life.role) for life in supervisor.running()) == sorted(map(str, OTHERS))
+    assert sorted(str(running.role) for running in supervisor.running()) == sorted(map(str, OTHERS))
     assert not supervisor.is_training, "so it is waited for no longer than a ps"
     assert scene.begin(CHIEF, "elsewhere") == FIRST + 1
     assert supervisor.to_end() == []
     supervisor.lose_slots({"elsewhere"})  # before it has made a step
-    assert [loss.goes_back for loss in supervisor.losses(CHIEF)] == [False, False]
+    assert [loss.rolls_back for loss in supervisor.losses(CHIEF)] == [False, False]
     assert scene.errors() == {}
 
 
@@ -40,8 +40,8 @@ def test_with_a_chief_that_is_lost_before_the_first_step_training_goes_back() ->
     supervisor = Scene().supervisor
     supervisor.step(WORKER, FIRST - 1)  # of a past life
     supervisor.lose_slots({str(CHIEF)})
-    assert [loss.goes_back for loss in supervisor.losses(CHIEF)] == [True]
-    assert all(loss.is_recall and not loss.goes_back for role in (PS, WORKER) for loss in supervisor.losses(role))
+    assert [loss.rolls_back for loss in supervisor.losses(CHIEF)] == [True]
+    assert all(loss.is_rollback and not loss.rolls_back for role in (PS, WORKER) for loss in supervisor.losses(role))
 
 
 def test_with_a_chief_whose_steps_depend_on_where_it_was_lost_training_goes_back() -> None:
@@ -51,15 +51,15 @@ def test_with_a_chief_whose_steps_depend_on_where_it_was_lost_training_goes_back
         supervisor.listen(role, FIRST)
     supervisor.step(CHIEF, FIRST)
     supervisor.lose_slots({str(CHIEF)})
-    assert supervisor.losses(CHIEF)[0].goes_back
-    assert supervisor.losses(PS)[0].is_recall
+    assert supervisor.losses(CHIEF)[0].rolls_back
+    assert supervisor.losses(PS)[0].is_rollback
 
 
 def test_with_a_ps_training_goes_back_though_a_chief_waits_to_take_over() -> None:
     supervisor = (scene := open_scene()).supervisor
     supervisor.lose_slots({str(CHIEF)})
     supervisor.lose_slots({str(PS)})
-    assert [loss.goes_back for loss in supervisor.losses(PS)] == [True]
+    assert [loss.rolls_back for loss in supervisor.losses(PS)] == [True]
     assert supervisor.waiting() == [PS, CHIEF]
     assert supervisor.due() == [PS]
     scene.begin(PS, "a")
@@ -67,8 +67,8 @@ def test_with_a_ps_training_goes_back_though_a_chief_waits_to_take_over() -> Non
     scene.begin(CHIEF, "b")
     scene.leave(WORKER, OTHER)
     supervisor.lose_slots({"b"})
-    assert [loss.goes_back for loss in supervisor.losses(CHIEF)] == [False, True], "nobody has made a step since"
-    assert supervisor.losses(PS)[1].is_recall
+    assert [loss.rolls_back for loss in supervisor.losses(CHIEF)] == [False, True], "nobody has made a step since"
+    assert supervisor.losses(PS)[1].is_rollback
 
 
 def test_a_step_of_a_life_that_was_recalled_does_not_open_the_job_again() -> None:
@@ -81,7 +81,7 @@ def test_a_step_of_a_life_that_was_recalled_does_not_open_the_job_again() -> Non
     scene.begin(CHIEF, "b")
     supervisor.step(WORKER, FIRST)
     supervisor.lose_slots({"b"})
-    assert supervisor.losses(CHIEF)[-1].goes_back
+    assert supervisor.losses(CHIEF)[-1].rolls_back
 
 
 def test_two_at_once_a_chief_and_a_worker_begin_again_beside_the_others() -> None:
@@ -92,17 +92,17 @@ def test_two_at_once_a_chief_and_a_worker_begin_again_beside_the_others() -> Non
 
 
 def test_a_chief_is_taken_over_from_where_there_are_no_checkpoints_too() -> None:
-    supervisor = (scene := open_scene(goes_back=False)).supervisor
+    supervisor = (scene := open_scene(rolls_back=False)).supervisor
     supervisor.lose_slots({str(CHIEF)})
     assert (supervisor.waiting(), scene.errors()) == ([CHIEF], {})
 
 
-@pytest.mark.parametrize("goes_back", [True, False])
+@pytest.mark.parametrize("rolls_back", [True, False])
 @pytest.mark.parametrize("ends_first", [True, False])
 def test_with_a_chief_that_is_lost_as_the_ps_come_to_their_end_training_goes_back(
-    ends_first: bool, goes_back: bool
+    ends_first: bool, rolls_back: bool
 ) -> None:
-    supervisor = (scene := open_scene(goes_back=goes_back)).supervisor
+    supervisor = (scene := open_scene(rolls_back=rolls_back)).supervisor
     if ends_first:
         supervisor.finish(PS, FIRST, {})
         supervisor.lose_slots({str(CHIEF)})
@@ -110,7 +110,7 @@ def test_with_a_chief_that_is_lost_as_the_ps_come_to_their_end_training_goes_bac
         supervisor.lose_slots({str(CHIEF)})
         assert PS not in supervisor.to_end()
         supervisor.finish(PS, FIRST, {})
-    if goes_back:
+    if rolls_back:
         supervisor.leave(PS, FIRST)
         assert supervisor.due() == [PS]
         assert CHIEF in supervisor.waiting()
@@ -126,7 +126,7 @@ def test_a_chief_that_comes_too_late_to_find_a_ps_has_training_go_back() -> None
     supervisor.finish(PS, FIRST, {})
     assert supervisor.has_ended(PS)
     supervisor.fail(CHIEF, incarnation, ClosedError("ps-0"))
-    assert [loss.goes_back for loss in supervisor.losses(CHIEF)] == [False, True]
+    assert [loss.rolls_back for loss in supervisor.losses(CHIEF)] == [False, True]
     supervisor.leave(PS, FIRST)
     assert supervisor.due() == [PS]
 
@@ -146,7 +146,7 @@ def test_a_chief_that_leaves_in_order_is_taken_over_from_however_often() -> None
         supervisor.depart(CHIEF, FIRST + number)
         supervisor.lose_slots({supervisor.slots()[CHIEF]})
         loss = supervisor.losses(CHIEF)[number]
-        assert (loss.in_order, loss.goes_back, scene.errors()) == (True, False, {})
+        assert (loss.in_order, loss.rolls_back, scene.errors()) == (True, False, {})
         scene.begin(CHIEF, f"elsewhere {number}")
 
 

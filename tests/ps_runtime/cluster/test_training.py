@@ -259,9 +259,9 @@ def test_in_this_process_it_is_the_same(client: Client, tmp_path: Path) -> None:
 
 def test_a_job_that_waits_for_slots_can_be_stopped(client: Client, tmp_path: Path) -> None:
     with client.as_current():
-        let_go = Event("let-go")
+        abandoned = Event("let-go")
     workers = client.scheduler_info(n_workers=-1)["workers"]
-    busy = [client.submit(Event.wait, let_go, timeout=500, pure=False, workers=[address]) for address in workers]
+    busy = [client.submit(Event.wait, abandoned, timeout=500, pure=False, workers=[address]) for address in workers]
     events: list[Any] = []
     looks = iter([None, None])
 
@@ -277,9 +277,9 @@ def test_a_job_that_waits_for_slots_can_be_stopped(client: Client, tmp_path: Pat
         ):
             run.start(AdmissionPolicy(300), check)
     finally:
-        let_go.set()
+        abandoned.set()
         wait(busy)
-        let_go.clear()
+        abandoned.clear()
     assert events == []
     assert_free(client)
 
@@ -287,32 +287,32 @@ def test_a_job_that_waits_for_slots_can_be_stopped(client: Client, tmp_path: Pat
 class Hesitating(SessionRunHook):
     """Has the first life of a worker wait at its third step until somebody lets it go."""
 
-    def __init__(self, let_go: str) -> None:
-        self._let_go = Path(let_go)
+    def __init__(self, abandoned: str) -> None:
+        self._release = Path(abandoned)
         self._num_steps = 0
 
     def before_run(self, context: Any) -> None:
         self._num_steps += 1
         if not context.session.is_chief and self._num_steps == 3:
-            while not self._let_go.exists():
+            while not self._release.exists():
                 time.sleep(0.01)
 
 
 def test_a_worker_that_is_late_is_replaced_and_dask_logs_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    let_go = tmp_path / "let_go"
+    abandoned = tmp_path / "let_go"
     lost: list[RoleLost] = []
 
     def on_event(event: object) -> None:
         if isinstance(event, LogMessage) and "they go on without it" in event.message:
-            let_go.touch()
+            abandoned.touch()
         elif isinstance(event, RoleLost):
             lost.append(event)
 
     config = RunConfig(tf_random_seed=1, save_checkpoints_steps=50, step_deadline=StepDeadline(min_secs=1.0))
     slow = Estimator(linear_regression, str(tmp_path / "job"), config)
-    spec = TrainSpec(endless, max_steps=400, hooks=[Hesitating(str(let_go))])
+    spec = TrainSpec(endless, max_steps=400, hooks=[Hesitating(str(abandoned))])
     with (
         LocalCluster(
             n_workers=4, threads_per_worker=1, dashboard_address=None, local_directory=str(tmp_path)

@@ -56,7 +56,7 @@ def test_labels_are_classes_or_whole_numbers(
 def test_numbers_are_fractions_if_any_of_them_is() -> None:
     assert learn([1.0, 2.0], [3.0, None]).dtype == "int64"
     label = learn([1.0, 2.0], [2.5, None])
-    assert (label.dtype, label.column.num_blanks) == ("float32", 1)
+    assert (label.dtype, label.column.num_missing) == ("float32", 1)
     np.testing.assert_array_equal(label.apply(pa.table({"y": [1, 2]})), np.array([1, 2], np.float32))
     assert learn([1.0, 2.0**60]).dtype == "float32"
 
@@ -94,8 +94,8 @@ def test_what_cannot_be_learned_is_refused() -> None:
 
 def test_blank_labels_are_counted_and_no_class() -> None:
     label = learn(["b", None], [None, "a"])
-    assert (label.classes, label.column.num_blanks) == (("a", "b"), 2)
-    assert learn(["b", None], classes=["b", "a"]).column.num_blanks == 1
+    assert (label.classes, label.column.num_missing) == (("a", "b"), 2)
+    assert learn(["b", None], classes=["b", "a"]).column.num_missing == 1
 
 
 def test_weights_are_finite_and_not_negative() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
 from psflow.ps_runtime.columns.reading import NUMBERS, Column, raw_type_of, read_column, read_columns, split_type
-from psflow.ps_runtime.columns.values import array_of, blank_rows, numbers_of, unique_words
+from psflow.ps_runtime.columns.values import array_of, missing_rows, numbers_of, unique_words
 from psflow.ps_runtime.errors import CellError, InputError
 
 DAY = datetime.date(2020, 1, 2)
@@ -113,7 +113,7 @@ def test_a_number_may_come_for_a_number_and_nothing_else(got: pa.DataType, learn
 @pytest.mark.parametrize("blanks", [pa.nulls(2, pa.string()), pa.array([None, float("nan")])])
 def test_nothing_but_blanks_fits_every_type(learned: str, blanks: pa.Array) -> None:
     array = read_column(pa.table({"x": blanks}), column(learned))
-    assert blank_rows(array).tolist() == [True, True]
+    assert missing_rows(array).tolist() == [True, True]
     assert raw_type_of(array.type) == learned or learned in NUMBERS
 
 
@@ -143,12 +143,12 @@ def test_arrays_keep_their_rows_when_they_are_sliced_and_blank() -> None:
     np.testing.assert_array_equal(array_of(array), expected)
     np.testing.assert_array_equal(array_of(array[1:3]), expected[1:3])
     assert array_of(array[:0]).shape == (0, 2)
-    assert blank_rows(array).tolist() == [False, True, True, False]
+    assert missing_rows(array).tolist() == [False, True, True, False]
 
 
 def test_nan_and_null_are_blank_alike() -> None:
-    assert blank_rows(pa.array([1.0, None, float("nan")])).tolist() == [False, True, True]
-    assert blank_rows(pa.array(["", None])).tolist() == [False, True]
+    assert missing_rows(pa.array([1.0, None, float("nan")])).tolist() == [False, True, True]
+    assert missing_rows(pa.array(["", None])).tolist() == [False, True]
 
 
 def test_words_come_once_with_their_places() -> None:

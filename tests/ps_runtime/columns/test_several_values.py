@@ -62,7 +62,7 @@ def test_words_are_learned_of_all_values_by_their_count() -> None:
     made = learned({"tags": ["a|b", "b", "c|b|a"]}, options("|", vocabulary="auto"))
     [column] = made.columns
     assert made.lines() == ["tags: at most 3 values in a cell, 3 words; the most frequent is 'b'"]
-    assert (column.num_blanks, column.read_as, column.separator) == (0, "string[]", "|")
+    assert (column.num_missing, column.read_as, column.separator) == (0, "string[]", "|")
     assert made.apply(pa.table({"tags": ["b|z", "a"]}))["tags"].tolist() == [[0, 3, -1], [1, -1, -1]]
     with pytest.raises(InputError, match="nothing but blanks"):
         learned({"tags": ["", None, "|"]}, options("|", vocabulary="auto"))

@@ -20,8 +20,8 @@ from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.record_files import delimited_file, json_lines
-from psflow.ps_runtime.record_files.scan import Scan
+from psflow.ps_runtime.tabular_files import delimited_file, json_lines
+from psflow.ps_runtime.tabular_files.scan import Scan
 
 ROWS = 40
 SUFFIXES = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "parquet": "parquet", "arrow": "arrow"}

@@ -25,10 +25,10 @@ def test_a_missing_file_is_named_by_its_absolute_path(tmp_path: Path, monkeypatc
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        InputError, match=f"{tmp_path} is a folder: expected one file; formats of record files, such as"
+        InputError, match=f"{tmp_path} is a folder: expected one file; formats of tabular files, such as"
     ):
         read_file(tmp_path)
-    with pytest.raises(InputError, match=r"there is no file .*/\*\.npz: expected one file; formats of record files"):
+    with pytest.raises(InputError, match=r"there is no file .*/\*\.npz: expected one file; formats of tabular files"):
         read_file(tmp_path / "*.npz")
     with pytest.raises(InputError, match=r"cannot read nosuch://host/a\.csv: Protocol not known"):
         read_file("nosuch://user:secret@host/a.csv")

@@ -21,8 +21,8 @@ from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.record_formats import Csv, JsonLinesInput
 from psflow.ps_runtime.data.scanned_input import ScannedInput
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.ps_runtime.record_files.scan import Scan
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
+from psflow.ps_runtime.tabular_files.scan import Scan
 
 ROWS = 60
 KINDS = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl"}
@@ -117,7 +117,7 @@ def test_all_columns_and_all_policies_report_together(kind: str, tmp_path: Path)
 def test_values_beyond_the_rows_that_types_are_inferred_from_are_no_exception(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("psflow.ps_runtime.record_files.delimited_file.INFERRED_ROWS", 10)
+    monkeypatch.setattr("psflow.ps_runtime.tabular_files.delimited_file.INFERRED_ROWS", 10)
     path = written(tmp_path, "csv", with_total())
     assert opened(path, invalid="drop").num_records == ROWS - 1
     with pytest.raises(InputError, match="59 of 60 are numbers; row 32 "):
@@ -257,7 +257,7 @@ def test_a_column_does_not_widen_beside_a_whole_number_that_is_too_long(
     tmp_path: Path, kind: str, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("delimited_file", "json_lines"):
-        monkeypatch.setattr(f"psflow.ps_runtime.record_files.{module}.INFERRED_ROWS", 20)
+        monkeypatch.setattr(f"psflow.ps_runtime.tabular_files.{module}.INFERRED_ROWS", 20)
     xs: list[Any] = list(range(ROWS))
     xs[30], xs[50] = 99999999999999999999, 1.5
     table = {"x": xs, "y": [row % 2 for row in range(ROWS)]}
@@ -271,7 +271,7 @@ def test_a_column_does_not_widen_beside_a_whole_number_that_is_too_long(
 def test_hexadecimal_numbers_are_invalid_whether_a_column_widens_or_not(
     tmp_path: Path, last: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("psflow.ps_runtime.record_files.delimited_file.INFERRED_ROWS", 20)
+    monkeypatch.setattr("psflow.ps_runtime.tabular_files.delimited_file.INFERRED_ROWS", 20)
     xs: list[Any] = list(range(ROWS))
     xs[30], xs[50] = "0x1F", last
     data = opened(written(tmp_path, "csv", {"x": xs, "y": [row % 2 for row in range(ROWS)]}), invalid="drop")

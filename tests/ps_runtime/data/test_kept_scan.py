@@ -18,7 +18,7 @@ from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.kept_scan import EarlierScan, FlowScan, KeptScan
 from psflow.ps_runtime.data.record_dataset import RecordDataset
-from psflow.ps_runtime.data.record_formats import Csv, JsonLinesInput, ParquetInput, RecordFiles
+from psflow.ps_runtime.data.record_formats import Csv, JsonLinesInput, ParquetInput, TabularFiles
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import InputSchema
 
@@ -28,7 +28,7 @@ AGE = {"age": ColumnOptions(impute="mean", normalize="standard")}
 
 
 def opened(
-    data: RecordFiles, schema: InputSchema | None = None, kept: KeptScan | None = None, policy: Any = "error"
+    data: TabularFiles, schema: InputSchema | None = None, kept: KeptScan | None = None, policy: Any = "error"
 ) -> RecordDataset:
     enforcement = Enforcement(schema, "the input")
     found = open_input(
@@ -104,7 +104,7 @@ def content_of(data: RecordDataset) -> Callable[[], bytes]:
 )
 @pytest.mark.parametrize("kind", [EarlierScan, FlowScan])
 def test_what_is_kept_is_the_same_input(
-    make: Callable[[Path], RecordFiles], policy: Any, kind: type[KeptScan], tmp_path: Path, scans: list[str]
+    make: Callable[[Path], TabularFiles], policy: Any, kind: type[KeptScan], tmp_path: Path, scans: list[str]
 ) -> None:
     data = make(tmp_path)
     if isinstance(data, Csv) and data.column_names:
@@ -140,7 +140,7 @@ def rewrite(path: Path, text: str) -> None:
     os.utime(path, ns=(stamp, stamp))
 
 
-CHANGES: dict[str, Callable[[Path], RecordFiles]] = {
+CHANGES: dict[str, Callable[[Path], TabularFiles]] = {
     "a file is written again": lambda folder: rewrite(folder / "t.csv", TEXT) or csv_there(folder),  # type: ignore[func-returns-value]
     "a file is new": lambda folder: (folder / "u.csv").write_text(TEXT) and csv_there(folder),  # type: ignore[return-value]
     "a file is gone, another there": lambda folder: (folder / "t.csv").rename(folder / "u.csv") and csv_there(folder),  # type: ignore[return-value]

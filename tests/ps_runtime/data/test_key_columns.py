@@ -1,4 +1,4 @@
-"""Each column of record files is one thing: label, weight, key or feature; and keys are kept with the model."""
+"""Each column of tabular files is one thing: label, weight, key or feature; and keys are kept with the model."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.ps_runtime.record_files import scan
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
+from psflow.ps_runtime.tabular_files import scan
 
 
 def write(folder: Path, num_rows: int, blank: int | None = None) -> str:
@@ -110,5 +110,5 @@ def test_a_part_without_records_is_refused(tmp_path: Path) -> None:
 
 def test_a_model_that_reads_arrays_takes_whole_files(tmp_path: Path) -> None:
     schema = InputSchema((ArraySpec("x", "float32", ()),))
-    with pytest.raises(InputError, match=r"part \[0, 0.5\] is for models that were trained on record files"):
+    with pytest.raises(InputError, match=r"part \[0, 0.5\] is for models that were trained on tabular files"):
         opened(write(tmp_path, 3), schema, part=[0, 0.5])

@@ -13,7 +13,7 @@ from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.input_pipeline import call_input_fn
 from psflow.ps_runtime.data.reading_progress import CallProgress, LoggedProgress, ScanProgress, watched_by
 from psflow.ps_runtime.data.record_formats import Csv
-from psflow.ps_runtime.record_files.scan import Scan
+from psflow.ps_runtime.tabular_files.scan import Scan
 from tests.limits import HANG_SECS
 
 

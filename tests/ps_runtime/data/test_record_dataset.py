@@ -24,7 +24,7 @@ from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.record_formats import Csv, JsonLinesInput, ParquetInput
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.ps_runtime.record_files.scan import Scan
+from psflow.ps_runtime.tabular_files.scan import Scan
 
 CENSUS = """\
 id,age,work,hours,income
@@ -293,8 +293,8 @@ def test_a_further_file_may_name_its_columns_though_the_training_file_does_not(t
 def test_a_shuffled_epoch_decodes_each_large_row_group_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_number: float
 ) -> None:
-    monkeypatch.setattr("psflow.ps_runtime.record_files.parquet.MAX_ROW_GROUP_BYTES", 400)
-    monkeypatch.setattr("psflow.ps_runtime.record_files.parquet.SLICE_BYTES", 80)
+    monkeypatch.setattr("psflow.ps_runtime.tabular_files.parquet.MAX_ROW_GROUP_BYTES", 400)
+    monkeypatch.setattr("psflow.ps_runtime.tabular_files.parquet.SLICE_BYTES", 80)
     monkeypatch.setattr(record_dataset, "WINDOW_BYTES", 100)  # 25 records: slices of 10 from several row groups
     numbers = [first_number] * 15 + [float(i) for i in range(15, 360)]
     for name in ("a", "b"):

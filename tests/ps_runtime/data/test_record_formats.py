@@ -1,4 +1,4 @@
-"""Record files as a program describes them."""
+"""Tabular files as a program describes them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pyarrow import feather
 import psflow
 from psflow.ps_runtime.columns.options import ColumnOptions
 from psflow.ps_runtime.data.formats import FORMATS
-from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, LibSvm, ParquetInput, RecordFiles
+from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, LibSvm, ParquetInput, TabularFiles
 from psflow.ps_runtime.errors import ArgumentTypeError, InputError, UsageError
-from psflow.ps_runtime.record_files import parquet
-from psflow.ps_runtime.record_files.delimited_file import OpenDelimited
 from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.ps_runtime.tabular_files import parquet
+from psflow.ps_runtime.tabular_files.delimited_file import OpenDelimited
 
 
 def test_every_format_of_record_files_is_a_public_name() -> None:
-    kinds = [kind for kind in FORMATS.values() if issubclass(kind, RecordFiles)]
+    kinds = [kind for kind in FORMATS.values() if issubclass(kind, TabularFiles)]
     assert len(kinds) == 6
     assert all(getattr(psflow, kind.__name__) is kind for kind in kinds)
 
@@ -193,7 +193,7 @@ def wide_json(folder: Path, num_columns: int) -> str:
     [(wide_csv, Csv), (wide_parquet, ParquetInput), (wide_arrow, ArrowInput), (wide_json, JsonLinesInput)],
 )
 def test_a_file_with_more_columns_than_allowed_is_refused_before_its_records_are_read(
-    tmp_path: Path, write: Callable[[Path, int], str], kind: type[RecordFiles]
+    tmp_path: Path, write: Callable[[Path, int], str], kind: type[TabularFiles]
 ) -> None:
     path = write(tmp_path, 6)
     with pytest.raises(InputError, match=r"wide\.\w+: expected at most 5 columns, got 6; .* set max_columns: 6$"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.columns.options import ColumnOptions
-from psflow.ps_runtime.data.record_formats import Csv, JsonLinesInput, RecordFiles, Tsv
+from psflow.ps_runtime.data.record_formats import Csv, JsonLinesInput, TabularFiles, Tsv
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import InputSchema
 
@@ -34,7 +34,7 @@ def written(path: Path, columns: Mapping[str, list[Any]]) -> Path:
     return path
 
 
-def learned(kind: type[RecordFiles], path: Path, **columns: list[Any]) -> Any:
+def learned(kind: type[TabularFiles], path: Path, **columns: list[Any]) -> Any:
     path = written(path, {**TRAINING, **columns})
     return kind(path=str(path), label="y", columns=OPTIONS).read().learn("error", "the input of training")
 
@@ -51,7 +51,7 @@ def test_cells_that_look_like_numbers_stay_the_words_of_training(tmp_path: Path)
 
 @pytest.mark.parametrize(("kind", "name"), [(Csv, "b.csv"), (JsonLinesInput, "b.jsonl")])
 def test_text_that_looks_like_days_stays_text_as_in_training(
-    tmp_path: Path, kind: type[RecordFiles], name: str
+    tmp_path: Path, kind: type[TabularFiles], name: str
 ) -> None:
     training = learned(kind, tmp_path / f"training_{name}", **NUMBERS)
     opened = (
@@ -63,7 +63,7 @@ def test_text_that_looks_like_days_stays_text_as_in_training(
 
 
 @pytest.mark.parametrize(("kind", "name"), [(Csv, "b.csv"), (JsonLinesInput, "b.jsonl")])
-def test_days_become_numbers_where_that_is_asked_for(tmp_path: Path, kind: type[RecordFiles], name: str) -> None:
+def test_days_become_numbers_where_that_is_asked_for(tmp_path: Path, kind: type[TabularFiles], name: str) -> None:
     path = written(tmp_path / name, {**TRAINING, "day": ["1970-01-01", "1970-01-03", "1971-01-01"]})
     columns = {"day": ColumnOptions(type="number")}
     opened = kind(path=str(path), label="y", columns=columns).read().learn("error", "the input of training")

@@ -19,7 +19,7 @@ from psflow.ps_runtime.model.embedding import embedding_lookup
 from psflow.ps_runtime.model.lookups import SparseGradient
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers import GradientDescent
-from psflow.ps_runtime.protocol.job_state import Cut
+from psflow.ps_runtime.protocol.job_state import Snapshot
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.tables.table import Table
 
@@ -64,5 +64,5 @@ def save_checkpoint(estimator: Estimator, step: int, **pushed: float) -> BuiltMo
         arena = np.full(layout.nbytes // 4, 0.25, np.float32).view(np.uint8)
         shards.append(save_shard(store, step, NUM_PS, layout, arena, [{} for _ in layout.groups], [table]))
     model = replace(built.model, schema=records().schema())
-    store.commit(Manifest.of(step, model, Cut(step, {}, {}, 0).to_facts(), shards))
+    store.commit(Manifest.of(step, model, Snapshot(step, {}, {}, 0).to_facts(), shards))
     return built

@@ -1,4 +1,4 @@
-"""What the process of the chief says of other processes that are started by hand."""
+"""What the process of the chief says of other processes that are started manually."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from psflow import Estimator, EstimatorSpec, EvalSpec, RunConfig, Server, TrainS
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.estimator.manual_cluster import _log_for_all, serve_by_hand
+from psflow.ps_runtime.estimator.manual_cluster import _log_for_all, serve_manual_role
 from psflow.ps_runtime.roles.events import LogMessage, RoleLost, RoleStarted
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType
 from psflow.ps_runtime.specs.roles import RoleId
@@ -29,7 +29,7 @@ def no_model(features: Any) -> EstimatorSpec:
     ("is_there", "words"),
     [
         (False, "worker-1 is lost: it is gone; start its process again by the same command"),
-        (True, "worker-1 begins again in its process: it is gone"),
+        (True, "worker-1 restarts in its process: it is gone"),
     ],
 )
 def test_only_a_process_that_is_gone_is_to_be_started_again(
@@ -49,7 +49,7 @@ def test_a_model_dir_that_is_a_file_is_refused_at_once(kind: str, tmp_path: Path
     (tmp_path / "model").touch()
     task = ClusterTask(ClusterAddresses("a:1", ("b:1",), ("c:1",)), TaskType(kind), 0)
     with pytest.raises(UsageError, match=r"^model_dir .*/model: expected a directory, but .*/model is a file; choose"):
-        serve_by_hand(task, str(tmp_path / "model"), 0.0, never_stop)
+        serve_manual_role(task, str(tmp_path / "model"), 0.0, never_stop)
 
 
 def test_a_model_dir_of_another_user_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_processes_meet_in_a_directory(protocol: str) -> None:
     task = ClusterTask(ClusterAddresses("a:1", ps=("c:1",)), TaskType.PS, 0)
     words = rf"^model_dir {protocol}://bucket/model: these processes meet in a directory; choose one on a disk that all"
     with pytest.raises(UsageError, match=words):
-        serve_by_hand(task, f"{protocol}://bucket/model", 0.0, never_stop)
+        serve_manual_role(task, f"{protocol}://bucket/model", 0.0, never_stop)
     with pytest.raises(UsageError, match=words):
         Server({"ps": ["c:1"], "worker": ["a:1"]}, "ps", 0).join(f"{protocol}://bucket/model")
 

@@ -29,7 +29,7 @@ def last_incarnation(model_dir: str) -> int:
     store = CheckpointStore(model_dir)
     latest = store.latest()
     assert latest is not None
-    return max(incarnation for _, incarnation, _ in store.manifest(latest).job["lives"])
+    return max(incarnation for _, incarnation, _ in store.manifest(latest).job["sequences"])
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster import worker_process
 from psflow.ps_runtime.errors import BrokenPeerError, RoleFailedError, StoppedError, UsageError
 from psflow.ps_runtime.estimator import monitored
-from psflow.ps_runtime.estimator.manual_cluster import serve_by_hand
+from psflow.ps_runtime.estimator.manual_cluster import serve_manual_role
 from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.specs.consistency import Consistency
 from psflow.ps_runtime.specs.worker_context import WorkerContext, get_current_worker_context, within
@@ -83,7 +83,7 @@ class Processes:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            serve_by_hand(Server(self.cluster, "ps", 0).target, self.model_dir, HANG_SECS, check)
+            serve_manual_role(Server(self.cluster, "ps", 0).target, self.model_dir, HANG_SECS, check)
         gone.set()
         self.ps()
 
@@ -294,7 +294,7 @@ def test_an_error_in_the_loop_of_the_chief_ends_all(tmp_path: Path, beside: Call
 
 def test_the_role_of_a_worker_fn_knows_its_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(monitored, "run_by_hand", lambda *given: seen.append(get_current_worker_context()))
+    monkeypatch.setattr(monitored, "run_manual_role", lambda *given: seen.append(get_current_worker_context()))
     config = psflow.RunConfig(cluster=Server({"ps": ["a:1"], "chief": ["a:2"]}, "chief", 0).target)
     estimator, task = psflow.Estimator(model_fn, tmp_path, config), cast(WorkerContext, object())
     for context in (nullcontext(), within(task)):

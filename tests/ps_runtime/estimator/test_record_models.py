@@ -1,4 +1,4 @@
-"""Canned models of record files: classes that are words, weights of the records, labels that are normalized."""
+"""Canned models of tabular files: classes that are words, weights of the records, labels that are normalized."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that come late and go again in canned models: asked for in a data set or of record files, trained, resumed."""
+"""Rows that come late and go again in canned models: asked for in a data set or of tabular files, trained, resumed."""
 
 from __future__ import annotations
 

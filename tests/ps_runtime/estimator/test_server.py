@@ -85,7 +85,7 @@ def test_who_joins_nobody(cluster: Any, job_name: str, task_index: int, words: s
 )
 def test_who_joins_no_directory_is_refused(given: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[Any] = []
-    monkeypatch.setattr(server_module, "serve_by_hand", lambda *given: served.append(given))
+    monkeypatch.setattr(server_module, "serve_manual_role", lambda *given: served.append(given))
     with pytest.raises(UsageError, match=f"^Server.join: model_dir should be {words}$") as caught:
         Server(HOSTS, "ps", 0).join(given)
     assert isinstance(caught.value, ArgumentTypeError) == (given != "")
@@ -94,7 +94,7 @@ def test_who_joins_no_directory_is_refused(given: Any, words: str, monkeypatch: 
 
 def test_it_looks_for_the_chief_in_the_directory_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[Any] = []
-    monkeypatch.setattr(server_module, "serve_by_hand", lambda *given: served.append(given))
+    monkeypatch.setattr(server_module, "serve_manual_role", lambda *given: served.append(given))
     monkeypatch.chdir(tmp_path)
     server = Server(HOSTS, "ps", 0)
     server.join("runs")

@@ -1,4 +1,4 @@
-"""Models with sparse tables, trained in one process: by hand and by autograd, interrupted, in a pipeline."""
+"""Models with sparse tables, trained in one process: manually and by autograd, interrupted, in a pipeline."""
 
 from __future__ import annotations
 

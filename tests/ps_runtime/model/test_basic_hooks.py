@@ -1,4 +1,4 @@
-"""The hooks that ship, driven by hand."""
+"""The hooks that ship, driven manually."""
 
 from __future__ import annotations
 

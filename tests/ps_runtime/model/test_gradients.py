@@ -1,4 +1,4 @@
-"""Gradients by hand and by autograd: the same numbers, the same refusals."""
+"""Gradients manually and by autograd: the same numbers, the same refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of tables, by hand and by autograd: the same numbers, the same refusals."""
+"""Gradients of tables, manually and by autograd: the same numbers, the same refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules against numbers worked out by hand from the TensorFlow 1.15 documentation of the same decays."""
+"""Schedules against numbers worked out manually from the TensorFlow 1.15 documentation of the same decays."""
 
 import pickle
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.errors import LifeOverError, ProtocolError, RefusedError
+from psflow.ps_runtime.errors import IncarnationOverError, ProtocolError, RefusedError
 from psflow.ps_runtime.protocol.message import (
     HEADER,
     IN_MAILBOX,
@@ -80,12 +80,12 @@ def test_a_refusal_becomes_an_error():
     error = refused_error("ps-0", refusal("stale", "push again"))
     assert isinstance(error, RefusedError)
     assert (error.peer, error.code, error.reason) == ("ps-0", "stale", "push again")
-    assert not isinstance(error, LifeOverError)
+    assert not isinstance(error, IncarnationOverError)
 
 
 def test_the_refusal_of_a_life_that_is_over_is_an_error_of_its_own():
     error = refused_error("ps-0", refusal("incarnation", "another one goes on"))
-    assert isinstance(error, LifeOverError)
+    assert isinstance(error, IncarnationOverError)
     assert (error.peer, error.code, error.reason) == ("ps-0", "incarnation", "another one goes on")
 
 

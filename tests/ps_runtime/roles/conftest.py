@@ -58,7 +58,7 @@ class RoleThreads:
 
     def start_ps(self, job: JobSpec, *, is_alone: bool = True) -> tuple[list[Future[Any]], list[Dial]]:
         """Start all ps of a job; return their reports to come, and how to reach them."""
-        reports, dials = [], []
+        reports, connect_functions = [], []
         for index in range(job.num_ps):
             addresses: SimpleQueue[Address] = SimpleQueue()
             context = self.context(
@@ -70,19 +70,21 @@ class RoleThreads:
             reports.append(self.start(lambda c=context: run_ps(job, c, "127.0.0.1", is_alone=is_alone)))
             address = addresses.get(timeout=WAIT_SECS)
             self.addresses.append(address)
-            dials.append(lambda secs, a=address: connect(a, job.transport, secs, "ps"))
-        return reports, dials
+            connect_functions.append(lambda secs, a=address: connect(a, job.transport, secs, "ps"))
+        return reports, connect_functions
 
     def train(self, job: JobSpec) -> dict[str, dict[str, Any]]:
         """Run all roles but an evaluator; return their reports. The chief runs in this thread."""
-        all_ps, dials = self.start_ps(job)
+        all_ps, connect_functions = self.start_ps(job)
         workers = [
             self.start(
-                lambda i=i: run_worker(_as_seen_by(job, Role.WORKER, i), self.context(job, Role.WORKER, i), dials)
+                lambda i=i: run_worker(
+                    _as_seen_by(job, Role.WORKER, i), self.context(job, Role.WORKER, i), connect_functions
+                )
             )
             for i in range(job.num_workers)
         ]
-        reports = {"chief-0": run_chief(_as_seen_by(job, Role.CHIEF), self.context(job, Role.CHIEF), dials)}
+        reports = {"chief-0": run_chief(_as_seen_by(job, Role.CHIEF), self.context(job, Role.CHIEF), connect_functions)}
         reports |= {f"worker-{i}": future.result(WAIT_SECS) for i, future in enumerate(workers)}
         return reports | {f"ps-{i}": future.result(WAIT_SECS) for i, future in enumerate(all_ps)}
 

@@ -33,7 +33,7 @@ def input_fn():
 
 
 def likes(features, labels, mode, params):
-    """A row for each id, weighed and squashed; gradients by hand."""
+    """A row for each id, weighed and squashed; gradients manually."""
     ids = features["ids"] if params.get("as_given", True) else (features["ids"] + 1) % NUM_IDS
     rows = embedding_lookup("items", ids, NUM_IDS, DIM)
     weights = get_variable("weights", (DIM,))

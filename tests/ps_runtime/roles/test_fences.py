@@ -78,9 +78,9 @@ def test_a_chief_or_a_ps_writes_up_to_its_fence(
     estimator = Estimator(regression, str(tmp_path), RunConfig(tf_random_seed=1, save_checkpoints_steps=50))
     with Attempt(estimator, TrainSpec(shuffled, 3), None) as attempt:
         job = attempt.job()
-        _, dials = roles.start_ps(job)
+        _, connect_functions = roles.start_ps(job)
         with pytest.raises(Exception, match="this role was stopped: it was lost meanwhile"):
-            run_chief(job, context(job, Role.CHIEF), dials)
+            run_chief(job, context(job, Role.CHIEF), connect_functions)
         assert files_of(estimator.model_dir) == left
         assert (read_finished(estimator.model_dir) is not None) == ("finished.json" in left)
     roles.stop.set()

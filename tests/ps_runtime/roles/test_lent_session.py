@@ -12,7 +12,7 @@ import pytest
 
 from psflow.ps_runtime.errors import BrokenPeerError, InterruptedLoopError, PsflowError, RoleFailedError, StoppedError
 from psflow.ps_runtime.roles.session import MonitoredSession
-from psflow.ps_runtime.roles.session_handoff import LentSession
+from psflow.ps_runtime.roles.session_handoff import SessionHandoff
 from tests.limits import HANG_SECS
 
 SESSION = cast(MonitoredSession, object())
@@ -27,7 +27,7 @@ def _interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def a_role(lent: LentSession, seen: list[Any], then: Callable[[], None] = lambda: None) -> Callable[[], None]:
+def a_role(lent: SessionHandoff, seen: list[Any], then: Callable[[], None] = lambda: None) -> Callable[[], None]:
     """Return a role that lends its session, does `then` in the end, and notes what it sees."""
 
     def run() -> None:
@@ -43,19 +43,19 @@ def a_role(lent: LentSession, seen: list[Any], then: Callable[[], None] = lambda
 
 
 @contextmanager
-def taken(lent: LentSession, run: Callable[[], Any]) -> Iterator[MonitoredSession]:
+def taken(lent: SessionHandoff, run: Callable[[], Any]) -> Iterator[MonitoredSession]:
     """Give the first session."""
     with lent.borrowed(run) as next_session:
         yield next_session(None)
 
 
-def until_interrupted(lent: LentSession) -> None:
+def until_interrupted(lent: SessionHandoff) -> None:
     while True:
         lent.check()
 
 
 def test_the_role_waits_for_the_loop_and_the_loop_for_the_end_of_the_role() -> None:
-    lent, seen = LentSession("worker-0"), list[Any]()
+    lent, seen = SessionHandoff("worker-0"), list[Any]()
     with taken(lent, a_role(lent, seen)) as session:
         seen.append("in the loop")
     assert session is SESSION
@@ -64,7 +64,7 @@ def test_the_role_waits_for_the_loop_and_the_loop_for_the_end_of_the_role() -> N
 
 
 def test_an_error_of_the_loop_is_that_of_the_role() -> None:
-    lent, seen, error = LentSession("worker-0"), list[Any](), ZeroDivisionError("as planned")
+    lent, seen, error = SessionHandoff("worker-0"), list[Any](), ZeroDivisionError("as planned")
     with pytest.raises(ZeroDivisionError) as caught, taken(lent, a_role(lent, seen)):
         raise error
     assert caught.value is error
@@ -83,7 +83,7 @@ def test_an_error_of_the_loop_is_that_of_the_role() -> None:
 def test_an_interrupted_loop_is_no_error_of_the_role_but_nobody_waits_for_it(
     interruption: BaseException, words: str
 ) -> None:
-    lent, seen = LentSession("worker-0"), list[Any]()
+    lent, seen = SessionHandoff("worker-0"), list[Any]()
     with pytest.raises(type(interruption)), taken(lent, a_role(lent, seen)):
         raise interruption
     assert [type(error) for error in seen] == [InterruptedLoopError]
@@ -92,7 +92,7 @@ def test_an_interrupted_loop_is_no_error_of_the_role_but_nobody_waits_for_it(
 
 
 def test_a_wait_for_the_end_may_be_interrupted() -> None:
-    lent, seen = LentSession("chief-0"), list[Any]()
+    lent, seen = SessionHandoff("chief-0"), list[Any]()
 
     def then() -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -104,7 +104,7 @@ def test_a_wait_for_the_end_may_be_interrupted() -> None:
 
 
 def test_a_wait_for_the_session_may_be_interrupted() -> None:
-    lent = LentSession("chief-0")
+    lent = SessionHandoff("chief-0")
 
     def run() -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -116,7 +116,7 @@ def test_a_wait_for_the_session_may_be_interrupted() -> None:
 
 @pytest.mark.parametrize("seen_by_the_loop", [StoppedError("worker-0", "cancelled"), BrokenPeerError("ps-0", "gone")])
 def test_the_loop_hears_why_the_job_has_ended(seen_by_the_loop: PsflowError) -> None:
-    lent, cause = LentSession("worker-0"), RoleFailedError("ps-0", "it broke")
+    lent, cause = SessionHandoff("worker-0"), RoleFailedError("ps-0", "it broke")
 
     def run() -> None:
         with pytest.raises(PsflowError):
@@ -129,7 +129,7 @@ def test_the_loop_hears_why_the_job_has_ended(seen_by_the_loop: PsflowError) -> 
 
 
 def test_a_loop_that_has_broken_off_does_not_go_back() -> None:
-    lent = LentSession("worker-0")
+    lent = SessionHandoff("worker-0")
 
     def run() -> None:
         with pytest.raises(StoppedError, match="cancelled"):
@@ -144,7 +144,7 @@ def test_a_loop_that_has_broken_off_does_not_go_back() -> None:
 
 
 def test_where_nothing_else_has_failed_a_stop_comes_out_as_it_is() -> None:
-    lent, error = LentSession("worker-0"), StoppedError("worker-0", "as planned")
+    lent, error = SessionHandoff("worker-0"), StoppedError("worker-0", "as planned")
     with pytest.raises(StoppedError) as caught, taken(lent, a_role(lent, [])):
         raise error
     assert (caught.value, caught.value.__cause__) == (error, None)
@@ -155,29 +155,29 @@ def fail() -> None:
 
 
 def test_a_role_that_fails_before_it_has_a_session_says_why() -> None:
-    with pytest.raises(RoleFailedError, match=r"^ps-0 failed: it broke"), taken(LentSession("chief-0"), fail):
+    with pytest.raises(RoleFailedError, match=r"^ps-0 failed: it broke"), taken(SessionHandoff("chief-0"), fail):
         raise AssertionError("there is no session")
 
 
 def test_a_role_that_fails_after_the_loop_says_why() -> None:
-    lent = LentSession("chief-0")
+    lent = SessionHandoff("chief-0")
     with pytest.raises(RoleFailedError, match=r"^ps-0 failed: it broke"), taken(lent, a_role(lent, [], fail)):
         pass
 
 
 def test_a_role_that_never_had_a_session() -> None:
     words = "^worker-0 was stopped: the job was over before it had begun$"
-    with pytest.raises(StoppedError, match=words), taken(LentSession("worker-0"), lambda: None):
+    with pytest.raises(StoppedError, match=words), taken(SessionHandoff("worker-0"), lambda: None):
         raise AssertionError("there is no session")
 
 
-def go_back(next_session: Any) -> None:
+def roll_back(next_session: Any) -> None:
     next_session(None)
     next_session(LOST)
 
 
 def test_each_life_lends_its_session(caplog):
-    lent, ends = LentSession("worker-0"), []
+    lent, ends = SessionHandoff("worker-0"), []
 
     def run():
         for session in ("first", "second"):
@@ -195,7 +195,7 @@ def test_each_life_lends_its_session(caplog):
 
 
 def test_what_the_job_has_failed_of_is_raised_in_place_of_what_broke():
-    lent = LentSession("worker-0")
+    lent = SessionHandoff("worker-0")
 
     def run():
         with pytest.raises(BrokenPeerError):
@@ -203,11 +203,11 @@ def test_what_the_job_has_failed_of_is_raised_in_place_of_what_broke():
         raise ValueError("the cause")
 
     with pytest.raises(ValueError, match="the cause"), lent.borrowed(run) as next_session:
-        go_back(next_session)
+        roll_back(next_session)
 
 
 def test_a_job_that_ends_without_a_further_life():
-    lent = LentSession("worker-0")
+    lent = SessionHandoff("worker-0")
 
     def run():
         with pytest.raises(BrokenPeerError):
@@ -215,11 +215,11 @@ def test_a_job_that_ends_without_a_further_life():
 
     words = r"^worker-0 was stopped: the job was over before its loop had gone back to the last checkpoint$"
     with pytest.raises(StoppedError, match=words), lent.borrowed(run) as next_session:
-        go_back(next_session)
+        roll_back(next_session)
 
 
 def test_a_loop_that_has_ended_does_not_go_back():
-    lent = LentSession("chief-0")
+    lent = SessionHandoff("chief-0")
 
     def run():
         lent.lend("first")
@@ -233,7 +233,7 @@ def test_a_loop_that_has_ended_does_not_go_back():
 
 
 def test_a_session_that_nobody_has_taken_is_given_back() -> None:
-    lent, seen = LentSession("worker-0"), list[Any]()
+    lent, seen = SessionHandoff("worker-0"), list[Any]()
     is_lent = threading.Event()
     lent._next.add_done_callback(lambda future: is_lent.set())
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from psflow.ps_runtime.errors import LifeOverError, StoppedError
+from psflow.ps_runtime.errors import IncarnationOverError, StoppedError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.hooks.base import SessionRunHook
@@ -69,7 +69,7 @@ def test_a_worker_that_hangs_is_not_waited_for_and_its_late_push_counts_never(ro
     words = r"^ps.* refused: incarnation \d+ of worker-0 is not part of this job any more: it made no push within 0.1 s"
     with (
         Attempt(estimator, TrainSpec(records, None, [Hang()]), None, num_workers=1, num_ps=num_ps) as attempt,
-        pytest.raises(LifeOverError, match=words),
+        pytest.raises(IncarnationOverError, match=words),
     ):
         roles.train(attempt.job())
     assert steps_of(str(tmp_path))[-1] == NUM_BATCHES
@@ -84,14 +84,18 @@ def test_a_worker_that_leaves_in_order_finishes_its_push_and_begins_again(roles,
     estimator = Estimator(regression, str(tmp_path), config)
     with Attempt(estimator, TrainSpec(records, None, [turns]), None, num_workers=1) as attempt:
         job = attempt.job()
-        _, dials = roles.start_ps(job)
+        _, connect_functions = roles.start_ps(job)
         context = roles.context(job, Role.WORKER)
-        chief = roles.start(lambda: run_chief(job, roles.context(job, Role.CHIEF), dials))
-        first = roles.start(lambda: run_worker(job, replace(context, is_leaving=leaving.is_set), dials))
+        chief = roles.start(lambda: run_chief(job, roles.context(job, Role.CHIEF), connect_functions))
+        first = roles.start(
+            lambda: run_worker(job, replace(context, is_shutting_down=leaving.is_set), connect_functions)
+        )
         with pytest.raises(StoppedError, match=r"^worker-0 was stopped: its Dask worker closes"):
             first.result(HANG_SECS)
         assert turns.num_steps[False] == AT_STEP
-        second = roles.start(lambda: run_worker(job, replace(context, incarnation=context.incarnation + 1), dials))
+        second = roles.start(
+            lambda: run_worker(job, replace(context, incarnation=context.incarnation + 1), connect_functions)
+        )
         turns.is_there.set()
         reports = [chief.result(HANG_SECS), second.result(HANG_SECS)]
     facts = reports[0]["statistics"]["job"]

@@ -7,7 +7,7 @@ import pytest
 
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.roles.streams import BatchReader, OwnStream
+from psflow.ps_runtime.roles.streams import BatchReader, PrivateStream
 from psflow.ps_runtime.specs.input import RecordRange
 
 
@@ -31,7 +31,7 @@ def at(index):
 
 def test_the_first_batch_may_be_looked_at_and_a_ticket_may_come_again():
     client = Client()
-    stream = OwnStream(numbers(3), client, numbers)
+    stream = PrivateStream(numbers(3), client, numbers)
     assert [stream.first(), stream.read(at(0)), stream.read(at(1)), stream.read(at(1)), stream.read(at(2))] == [
         (0, None),
         (0, None),
@@ -43,13 +43,13 @@ def test_the_first_batch_may_be_looked_at_and_a_ticket_may_come_again():
 
 
 def test_batches_that_were_used_before_are_dropped():
-    assert OwnStream(numbers(9), Client(), numbers).read(at(7)) == (7, None)
+    assert PrivateStream(numbers(9), Client(), numbers).read(at(7)) == (7, None)
 
 
 @pytest.mark.parametrize(("count", "index"), [(0, 0), (2, 2), (2, 5)])
 def test_ps_0_is_told_how_many_there_were(count, index):
     client = Client()
-    assert OwnStream(numbers(count), client, numbers).read(at(index)) is None
+    assert PrivateStream(numbers(count), client, numbers).read(at(index)) is None
     assert client.ends == [count]
 
 
@@ -69,14 +69,14 @@ def failing(error):
     ],
 )
 def test_what_the_generator_raises_is_an_error_of_the_input(error, words):
-    stream = OwnStream(failing(error), Client(), failing)
+    stream = PrivateStream(failing(error), Client(), failing)
     stream.read(at(0))
     with pytest.raises(InputError, match=words):
         stream.read(at(1))
 
 
 def test_a_cell_that_is_not_finite_is_found_in_its_batch():
-    stream = OwnStream(numbers(0), Client(), numbers)
+    stream = PrivateStream(numbers(0), Client(), numbers)
     batch = ({"x": np.array([1.0, np.nan])}, None)
     assert "x" in stream.first_non_finite_cell(at(4), batch)
     assert "batch 4" in stream.first_non_finite_cell(at(4), batch)

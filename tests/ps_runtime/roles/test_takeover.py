@@ -85,7 +85,7 @@ class Kill:
 SEND = ShardClient.send
 
 
-def name_dials(dials):
+def name_dials(connect_functions):
     """Have each connection say which ps it is to."""
 
     def named(index, dial):
@@ -96,20 +96,20 @@ def name_dials(dials):
 
         return connect
 
-    return [named(index, dial) for index, dial in enumerate(dials)]
+    return [named(index, dial) for index, dial in enumerate(connect_functions)]
 
 
 def estimator_at(model_dir, **config):
     return Estimator(regression, str(model_dir), RunConfig(tf_random_seed=1, save_checkpoints_steps=5, **config))
 
 
-def two_lives(roles, job, dials, events=None):
+def two_lives(roles, job, connect_functions, events=None):
     """Be a chief that is killed, then its next life; return the report of that."""
     send = (events if events is not None else []).append
     with pytest.raises(KilledError):
-        run_chief(job, roles.context(job, Role.CHIEF, send=send), dials)
+        run_chief(job, roles.context(job, Role.CHIEF, send=send), connect_functions)
     context = roles.context(job, Role.CHIEF, send=send)
-    return run_chief(job, replace(context, incarnation=context.incarnation + 1), dials)
+    return run_chief(job, replace(context, incarnation=context.incarnation + 1), connect_functions)
 
 
 KILLS = [
@@ -146,8 +146,8 @@ def test_a_chief_that_is_lost_at_any_message_is_taken_over_from_with_the_bits_of
     estimator, events = estimator_at(tmp_path), []
     with Attempt(estimator, TrainSpec(shuffled, MAX_STEPS), None, num_ps=2) as attempt:
         job = attempt.job()
-        _, dials = roles.start_ps(job)
-        report = two_lives(roles, job, name_dials(dials), events)
+        _, connect_functions = roles.start_ps(job)
+        report = two_lives(roles, job, name_dials(connect_functions), events)
     assert kill.has_hit
     assert [kill.of_later_lives(kind) for kind in (Kind.INITIALIZE, Kind.RESTORE)] == [0, 0]
     assert steps_of(estimator.model_dir) == STEPS
@@ -168,9 +168,9 @@ def test_training_that_goes_back_before_there_is_a_checkpoint_says_from_which_st
     with Attempt(estimator_at(tmp_path), TrainSpec(shuffled, 5), None) as attempt:
         job = attempt.job()
         for events, incarnation in ((first, job.first_incarnation), (later, job.first_incarnation + 1)):
-            _, dials = roles.start_ps(job)
+            _, connect_functions = roles.start_ps(job)
             context = replace(roles.context(job, Role.CHIEF, send=events.append), incarnation=incarnation)
-            run_chief(job, context, dials)
+            run_chief(job, context, connect_functions)
             shutil.rmtree(tmp_path / "checkpoints")
     assert not any(isinstance(event, Restored) for event in first)
     [event] = [event for event in later if isinstance(event, Restored)]
@@ -186,15 +186,15 @@ def test_the_chief_reports_the_figures_of_the_whole_attempt_whichever_roles_are_
     estimator.train(shuffled, max_steps=5)
     with Attempt(estimator, TrainSpec(shuffled, MAX_STEPS, [DieAt(dies_at)]), None) as attempt:
         job = attempt.job()
-        _, dials = roles.start_ps(job)
+        _, connect_functions = roles.start_ps(job)
         context = replace(roles.context(job, Role.CHIEF), incarnation=job.first_incarnation)
         with pytest.raises(KilledError):
-            run_chief(job, context, dials)
+            run_chief(job, context, connect_functions)
         if loses_ps:  # so training goes back to step 5
-            _, dials = roles.start_ps(job)
+            _, connect_functions = roles.start_ps(job)
         job = replace(job, train_spec=replace(job.train_spec, hooks=[]))
         later = replace(context, incarnation=job.first_incarnation + 1, first_step_at=time.time() - 1000.0)
-        train = run_chief(job, later, dials)["statistics"]["train"]
+        train = run_chief(job, later, connect_functions)["statistics"]["train"]
     assert train["steps"] == MAX_STEPS - 5
     assert 1000.0 <= train["secs"] < 1000.0 + HANG_SECS
     assert train["steps_per_sec"] == pytest.approx(train["steps"] / train["secs"], rel=0.01)
@@ -204,9 +204,9 @@ def test_the_chief_reports_the_figures_of_the_whole_attempt_whichever_roles_are_
 def test_the_seconds_of_an_attempt_are_those_of_the_last_life_at_least_whatever_the_clocks_say(roles, tmp_path):
     with Attempt(estimator_at(tmp_path), TrainSpec(shuffled, 3), None) as attempt:
         job = attempt.job()
-        _, dials = roles.start_ps(job)
+        _, connect_functions = roles.start_ps(job)
         context = replace(roles.context(job, Role.CHIEF), first_step_at=time.time() + 1000.0)
-        train = run_chief(job, context, dials)["statistics"]["train"]
+        train = run_chief(job, context, connect_functions)["statistics"]["train"]
     assert 0 < train["secs"] < HANG_SECS
 
 
@@ -216,8 +216,8 @@ def test_an_attempt_after_one_that_left_no_checkpoint_says_that_training_is_at_i
         events = []
         with Attempt(estimator_at(tmp_path), TrainSpec(shuffled, 5), None) as attempt:
             job = attempt.job()
-            _, dials = roles.start_ps(job)
-            run_chief(job, roles.context(job, Role.CHIEF, send=events.append), dials)
+            _, connect_functions = roles.start_ps(job)
+            run_chief(job, roles.context(job, Role.CHIEF, send=events.append), connect_functions)
         shutil.rmtree(tmp_path / "checkpoints")
         told.append([event.step for event in events if isinstance(event, Restored)])
     assert told == [[], [0]]
@@ -246,8 +246,8 @@ def test_a_chief_that_is_lost_before_its_manifest_has_the_next_life_commit_the_s
     estimator, saves = estimator_at(tmp_path), Saves()
     with Attempt(estimator, TrainSpec(shuffled, MAX_STEPS, saving_listeners=[saves]), None) as attempt:
         job = attempt.job()
-        _, dials = roles.start_ps(job)
-        two_lives(roles, job, dials)
+        _, connect_functions = roles.start_ps(job)
+        two_lives(roles, job, connect_functions)
     [manifest] = killed
     assert CheckpointStore(estimator.model_dir).manifest(5).job == manifest.job
     assert arrays_of(estimator.model_dir, 5) == arrays_of(undisturbed, 5)
@@ -300,9 +300,9 @@ def test_the_others_go_on_to_the_next_cut_without_a_chief_and_no_record_is_lost(
     spec = TrainSpec(records, None, [DieAt(2)], each_worker_reads_all=each_worker_reads_all)
     with Attempt(estimator, spec, None, num_workers=1) as attempt:
         job = attempt.job()
-        (ps,), dials = roles.start_ps(job)
-        worker = roles.start(lambda: run_worker(job, roles.context(job, Role.WORKER), dials))
-        report = two_lives(roles, job, dials)
+        (ps,), connect_functions = roles.start_ps(job)
+        worker = roles.start(lambda: run_worker(job, roles.context(job, Role.WORKER), connect_functions))
+        report = two_lives(roles, job, connect_functions)
         reports = [report, worker.result(HANG_SECS), ps.result(HANG_SECS)]
     facts, num_passes = report["statistics"]["job"], 2 if each_worker_reads_all else 1
     assert (facts["examples"], facts["repeats"], facts["misses"]) == (num_passes * NUM_RECORDS, 0, 0)
@@ -316,8 +316,8 @@ def test_a_chief_that_is_lost_before_the_job_is_open_gives_the_values_once_more(
     estimator = estimator_at(tmp_path)
     with Attempt(estimator, TrainSpec(shuffled, 3), None) as attempt:
         job = attempt.job()
-        _, dials = roles.start_ps(job)
-        two_lives(roles, job, name_dials(dials))
+        _, connect_functions = roles.start_ps(job)
+        two_lives(roles, job, name_dials(connect_functions))
     assert kill.of_later_lives(Kind.INITIALIZE) == 1
     assert steps_of(estimator.model_dir) == [0, 3]
 
@@ -335,15 +335,15 @@ def test_the_seconds_until_the_next_checkpoint_run_on_in_a_chief_that_takes_over
     now = time.time()
     store = SimpleNamespace(saved_at=lambda: {5: now - 100.0, 10: now + 100.0})
 
-    def await_cut(timeout_secs):
+    def await_snapshot(timeout_secs):
         raise KilledError
 
     job = SimpleNamespace(model_dir="unused", train_spec=SimpleNamespace(saving_listeners=()))
-    saver = ChiefSaver(job, SimpleNamespace(await_cut=await_cut), None, store)
-    begun_at = saver.last_cut_at
+    saver = ChiefSaver(job, SimpleNamespace(await_snapshot=await_snapshot), None, store)
+    begun_at = saver.last_snapshot_at
     saver.start(last_step, state)
     saver.await_end()
-    assert begun_at - saver.last_cut_at == pytest.approx(age_secs, abs=5.0)
+    assert begun_at - saver.last_snapshot_at == pytest.approx(age_secs, abs=5.0)
 
 
 class StopAt(SessionRunHook):
@@ -360,7 +360,7 @@ def test_a_wish_to_stop_is_kept_though_the_chief_is_lost_that_told_of_it(roles, 
     estimator = estimator_at(tmp_path)
     with Attempt(estimator, TrainSpec(shuffled, MAX_STEPS, [StopAt()]), None) as attempt:
         job = attempt.job()
-        _, dials = roles.start_ps(job)
-        two_lives(roles, job, name_dials(dials))
+        _, connect_functions = roles.start_ps(job)
+        two_lives(roles, job, name_dials(connect_functions))
     assert steps_of(estimator.model_dir) == [0, 5, 7]
     assert read_finished(estimator.model_dir).reason == "a hook asked to stop"

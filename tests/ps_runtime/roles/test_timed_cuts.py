@@ -6,17 +6,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from psflow.ps_runtime.roles.chief import TimedCuts
+from psflow.ps_runtime.roles.chief import TimedSnapshots
 
 
 @pytest.fixture
 def saver():
-    return SimpleNamespace(last_cut_at=100.0)
+    return SimpleNamespace(last_snapshot_at=100.0)
 
 
 def test_a_cut_is_asked_for_once_the_seconds_are_over(saver):
     times, asked = iter([100.0, 109.9, 110.0, 110.1, 119.9, 125.0, 125.0]), []
-    cuts = TimedCuts(saver, 10, lambda: asked.append(saver.last_cut_at), lambda: next(times))
+    cuts = TimedSnapshots(saver, 10, lambda: asked.append(saver.last_snapshot_at), lambda: next(times))
     cuts.open()
     for _ in range(7):
         cuts.look()
@@ -25,9 +25,9 @@ def test_a_cut_is_asked_for_once_the_seconds_are_over(saver):
 
 def test_a_cut_that_was_made_by_steps_counts(saver):
     asked = []
-    cuts = TimedCuts(saver, 10, lambda: asked.append(1), lambda: 111.0)
+    cuts = TimedSnapshots(saver, 10, lambda: asked.append(1), lambda: 111.0)
     cuts.open()
-    saver.last_cut_at = 105.0
+    saver.last_snapshot_at = 105.0
     cuts.look()
     assert asked == []
 
@@ -35,7 +35,7 @@ def test_a_cut_that_was_made_by_steps_counts(saver):
 def test_none_is_asked_for_before_the_job_is_open_or_without_seconds(saver):
     asked = []
     for secs, is_open in ((10, False), (None, True)):
-        cuts = TimedCuts(saver, secs, lambda: asked.append(1), lambda: 1e9)
+        cuts = TimedSnapshots(saver, secs, lambda: asked.append(1), lambda: 1e9)
         if is_open:
             cuts.open()
         cuts.look()

@@ -75,9 +75,9 @@ def test_an_interrupted_job_goes_on_with_the_same_bits_on_another_number_of_ps(r
     there = make("there")
     with Attempt(there, TrainSpec(shuffled, 12, [FailAt(8)]), None, num_ps=2) as attempt:
         job = attempt.job()
-        _, dials = roles.start_ps(job)
+        _, connect_functions = roles.start_ps(job)
         with pytest.raises(ZeroDivisionError, match="as planned"):
-            run_chief(job, roles.context(job, Role.CHIEF), dials)
+            run_chief(job, roles.context(job, Role.CHIEF), connect_functions)
         roles.join()
     roles.stop.clear()
     train(roles, there, num_ps=1)

@@ -152,7 +152,7 @@ class Servers:
         ]
         for handler in self.handlers:
             shard = handler.shard
-            held = {life: (held.sequence, held.push.bytes.tobytes()) for life, held in shard._held.items()}
+            held = {key: (held.sequence, held.push.bytes.tobytes()) for key, held in shard._held.items()}
             parts.append(repr((shard.statistics(), shard.is_ready, shard.snapshot_step, held)))
             parts += [arrays.arena.tobytes().hex() for arrays in (shard.arrays, shard.snapshot_arrays)]
             parts.append(repr((handler._peers, handler._newest, handler._training, handler._writing, handler._written)))

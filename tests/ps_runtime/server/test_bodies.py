@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.protocol.job_state import Cut, Decision, Entry, EntryLog
+from psflow.ps_runtime.protocol.job_state import Decision, Entry, EntryLog, Snapshot
 from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message
 from psflow.ps_runtime.specs.input import InputSpec
 from tests.ps_runtime.server.started_job import MODEL, StartedJob
@@ -30,7 +30,7 @@ def test_a_hello_that_is_no_object_breaks_the_protocol(job, body):
     job.breaks("the body of HELLO is not", job.servers.connect(), Message(Kind.HELLO, body=body))
 
 
-GOOD_CUT = {"step": 0, "lives": [[0, 5, 0]], "input": {}, "num_examples": 0, "log": [0, [1, 0, 5, 1]]}
+GOOD_CUT = {"step": 0, "sequences": [[0, 5, 0]], "input": {}, "num_examples": 0, "log": [0, [1, 0, 5, 1]]}
 BAD_PARTS = [None, True, "x", -1, 1.5, [], {}, [[]], [[1]], [["a", 1, 1]], [[0, -1, 0]], [[0, 1, None]], {"a": 1}]
 
 
@@ -38,13 +38,13 @@ BAD_FACTS = [
     (name, value)
     for name, good in GOOD_CUT.items()
     for value in BAD_PARTS
-    if (name, value) not in (("lives", []), ("input", {}), ("input", {"a": 1}))
+    if (name, value) not in (("sequences", []), ("input", {}), ("input", {"a": 1}))
 ]
 BAD_LOGS = [[0, 1], [0, [1, 0, 5]], [0, [5, 0, 5, 1]], [0, [1, -1, 5, 1]], [0, [1, 0, None, 1]], [0, [1, 0, 5, 1.5]]]
 
 
 def test_the_cut_that_these_change_is_one():
-    assert Cut.from_facts(GOOD_CUT).to_facts() == GOOD_CUT
+    assert Snapshot.from_facts(GOOD_CUT).to_facts() == GOOD_CUT
 
 
 @pytest.mark.parametrize(("name", "value"), [*BAD_FACTS, *(("log", log) for log in BAD_LOGS)])

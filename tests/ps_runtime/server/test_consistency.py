@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from psflow.ps_runtime.protocol.job_state import Decision
-from psflow.ps_runtime.server.instructions import CutReady, Decided, Granted, JobFinished, NoTicket
+from psflow.ps_runtime.server.instructions import Decided, Granted, JobFinished, NoTicket, SnapshotReady
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Sync
 from psflow.ps_runtime.specs.input import InputSpec
@@ -25,7 +25,7 @@ class Office:
         self.decisions = []
         self.finished = set()
         self.awaiting = set()
-        self.cut = None
+        self.snapshot = None
         self.job.open()
         for replica in self.tickets:
             self.job.join(replica, 0)
@@ -63,8 +63,8 @@ class Office:
                     self.awaiting.discard(replica)
                 case JobFinished(replica):
                     self.finished.add(replica)
-                case CutReady(cut, is_final):
-                    self.cut = (cut.step, is_final)
+                case SnapshotReady(snapshot, is_final):
+                    self.snapshot = (snapshot.step, is_final)
         return got
 
     @property
@@ -108,11 +108,11 @@ def test_backup_workers_are_too_late_and_their_records_are_read_again():
     assert sorted(office.push(0, 1)) == [0, 1]
     assert office.push(2) == [2]
     assert office.words == "SUM0 SUM1 CLOSE2 DROP2"
-    while not office.cut:
+    while not office.snapshot:
         for replica in range(3):
             if office.tickets[replica]:
                 office.push(replica)
-    assert office.cut == (office.job.global_step, True)
+    assert office.snapshot == (office.job.global_step, True)
     facts = office.job.statistics()
     assert (facts["examples"], facts["pushes"], facts["dropped_pushes"] >= 1) == (6, 6, True)
 
@@ -151,24 +151,24 @@ def test_sync_never_hangs_when_the_input_ends_in_the_midst_of_a_round():
         if office.tickets[replica]:
             office.push(replica)
     assert office.words.endswith("CLOSE1")
-    assert office.cut == (2, True)
+    assert office.snapshot == (2, True)
 
 
 def test_sync_never_hangs_when_it_is_stopped_or_cut_in_the_midst_of_a_round():
     office = Office(Sync())
     office.come()
     office.push(0)
-    office.job.request_cut()
+    office.job.request_snapshot()
     office.hear()
     office.push(1)
-    assert office.cut == (1, False)
+    assert office.snapshot == (1, False)
     office.job.resume(1)
     office.hear()
     office.push(0)
     office.job.return_tickets(1, 0)
     office.job.stop("enough")
     office.hear()
-    assert office.cut == (2, True)
+    assert office.snapshot == (2, True)
     assert office.words == "SUM0 SUM1 CLOSE2 SUM0 CLOSE1"
 
 
@@ -180,18 +180,18 @@ def test_a_cut_that_nobody_copies_leaves_the_log_as_it_is():
         job.ask(replica, 0)
     job.due()
     job.push(1, 0, 1, 1)
-    job.request_cut()
+    job.request_snapshot()
     job.due(saver_waits=True)
     job.away(1, 0)
     job.copying(1)
     job.resume(1)
-    assert not job.cut().log
+    assert not job.snapshot().log
     job.push(0, 0, 1, 1)  # too late: its ticket is void
-    job.request_cut()
+    job.request_snapshot()
     *_, ready = job.due(saver_waits=True)
-    assert (ready.cut.step, [entry.decision for entry in ready.cut.log]) == (1, [Decision.DROP])
+    assert (ready.snapshot.step, [entry.decision for entry in ready.snapshot.log]) == (1, [Decision.DROP])
     job.resume(1)  # there is a checkpoint of that step
-    assert job.cut().log == ready.cut.log
+    assert job.snapshot().log == ready.snapshot.log
 
 
 @pytest.mark.parametrize("replicas_to_aggregate", [1, 2, 3, 5])
@@ -199,12 +199,12 @@ def test_sync_ends_at_max_steps_whatever_is_under_way(replicas_to_aggregate):
     office = Office(Sync(replicas_to_aggregate), num_replicas=3, max_steps=7, save_steps=3)
     office.come()
     chance = random.Random(replicas_to_aggregate)
-    while office.cut != (7, True):
+    while office.snapshot != (7, True):
         ready = [m for m in range(3) if office.tickets[m]]
         if ready:
             office.push(chance.choice(ready))
-        if office.cut and not office.cut[1]:
-            step, office.cut = office.cut[0], None
+        if office.snapshot and not office.snapshot[1]:
+            step, office.snapshot = office.snapshot[0], None
             assert step % 3 == 0
             office.job.resume(step)
             office.hear()
@@ -247,15 +247,15 @@ def test_the_bound_holds_over_a_long_trace_of_uneven_replicas(bound, num_replica
     chance = random.Random(bound)
     office.come()
     speeds = [1 + 9 * replica for replica in range(num_replicas)]
-    while office.cut != (num_steps, True):
+    while office.snapshot != (num_steps, True):
         for replica in range(num_replicas) if depth else ():
             if len(office.tickets[replica]) == 1 and replica not in office.awaiting:
                 office.come(replica)
         ready = [m for m in range(num_replicas) if office.tickets[m] and m not in office.awaiting]
         if ready:
             office.push(chance.choices(ready, [speeds[m] for m in ready])[0])
-        if office.cut and not office.cut[1]:
-            step, office.cut = office.cut[0], None
+        if office.snapshot and not office.snapshot[1]:
+            step, office.snapshot = office.snapshot[0], None
             office.job.resume(step)
             office.hear()
     facts = office.job.statistics()
@@ -271,7 +271,7 @@ def test_a_second_ticket_is_given_at_once_or_not_at_all():
     assert office.push(0) == [0]
     assert office.push(0) == [-1]
     assert office.push(0) == []
-    assert office.cut == (3, True)
+    assert office.snapshot == (3, True)
 
 
 def test_an_answer_that_was_lost_is_given_again_not_another_one():
@@ -296,4 +296,4 @@ def test_sync_closes_a_half_full_round_when_the_input_ends_and_nobody_is_there()
     office.job.away(0, 0)
     office.hear()
     assert office.words == "SUM0 SUM1 CLOSE2 SUM0 CLOSE1"
-    assert office.cut == (2, True)
+    assert office.snapshot == (2, True)

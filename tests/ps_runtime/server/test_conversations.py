@@ -9,7 +9,7 @@ import pytest
 
 from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.protocol.job_state import Cut
+from psflow.ps_runtime.protocol.job_state import Snapshot
 from psflow.ps_runtime.protocol.message import BEGINS_AGAIN, NO_BODY, NO_REPLICA, Kind, Message, Purpose
 from psflow.ps_runtime.protocol.payloads import GRANT, PushBuffer
 from psflow.ps_runtime.server.instructions import Phase, Refusal
@@ -165,7 +165,7 @@ def test_who_comes_back_or_is_lost_is_not_awaited_any_more_and_the_others_are(ta
         talk.post(talk.servers.job_requests.lost(comes_back, 1))
     else:
         talk.come(comes_back)
-    awaited = [life for life, _ in talk.servers.job_requests.absent.values()]
+    awaited = [key for key, _ in talk.servers.job_requests.absent.values()]
     assert awaited == [replica for replica in range(3) if replica != comes_back]
 
 
@@ -192,8 +192,8 @@ def test_after_the_end_everyone_who_asks_is_told(talk):
     chief, worker = talk.come(), talk.come(1)
     talk.say(chief, Message(Kind.NEXT))
     assert talk.say(chief, Message.of(Kind.STOP, {"reason": "enough"})) is None
-    cut = talk.say(talk.saver, Message(Kind.AWAIT_CUT))
-    assert cut.kind is Kind.FINAL_CUT
+    snapshot = talk.say(talk.saver, Message(Kind.AWAIT_CUT))
+    assert snapshot.kind is Kind.FINAL_CUT
     talk.say(talk.saver, Message(Kind.RESUME, step=0))
     assert talk.say(talk.saver, Message(Kind.FINISH)).kind is Kind.DONE
     assert talk.hears(chief).kind is Kind.FINISHED
@@ -207,7 +207,7 @@ def test_after_the_end_everyone_who_asks_is_told(talk):
 def test_a_life_that_is_lost_while_it_waits_is_told_so_and_a_later_one_is_not(talk):
     chief, worker = talk.come(), talk.come(1)
     talk.say(chief, Message(Kind.NEXT))
-    talk.servers.job.request_cut()
+    talk.servers.job.request_snapshot()
     assert talk.say(worker, Message(Kind.NEXT), 1) is None
     talk.post(talk.servers.job_requests.lost(1, 1))
     reply = talk.hears(worker).json()
@@ -281,14 +281,14 @@ def test_a_saver_that_waits_gives_way_to_its_next_connection(talk):
     assert talk.say(talk.saver, Message(Kind.AWAIT_CUT)) is None
     assert talk.hears(former).json()["code"] == "connection"
     talk.servers.disconnect(0, former)
-    talk.servers.job.request_cut()
+    talk.servers.job.request_snapshot()
     talk.post(talk.servers.job_requests.due())
     assert talk.hears(talk.saver).kind is Kind.CUT
 
 
 def copied(talk: Talk) -> int:
-    cut = until_a_cut(talk)
-    assert talk.say(talk.saver, Message(Kind.SNAPSHOT, step=2, body=cut.body)).kind is Kind.DONE
+    snapshot = until_a_cut(talk)
+    assert talk.say(talk.saver, Message(Kind.SNAPSHOT, step=2, body=snapshot.body)).kind is Kind.DONE
     return 2
 
 
@@ -330,22 +330,22 @@ def test_a_write_that_fails_says_why_and_may_be_tried_again(talk):
 
 def test_a_copy_is_not_overwritten_while_it_is_written(talk):
     step = copied(talk)
-    cut = Cut.from_facts(talk.servers.job.cut().to_facts())
+    snapshot = Snapshot.from_facts(talk.servers.job.snapshot().to_facts())
     assert talk.say(talk.saver, Message(Kind.WRITE, step=step)) is None
     talk.servers.disconnect(0, talk.saver)
     talk.saver = talk.come(0, Purpose.SAVE)
-    refused = talk.say(talk.saver, Message.of(Kind.SNAPSHOT, cut.to_facts(), step=step))
+    refused = talk.say(talk.saver, Message.of(Kind.SNAPSHOT, snapshot.to_facts(), step=step))
     assert refused.json() == {"code": "writing", "reason": "the files of step 2 are still being written"}
     talk.post(talk.servers.handlers[0].written(step, {}))
-    assert talk.say(talk.saver, Message.of(Kind.SNAPSHOT, cut.to_facts(), step=step)).kind is Kind.DONE
+    assert talk.say(talk.saver, Message.of(Kind.SNAPSHOT, snapshot.to_facts(), step=step)).kind is Kind.DONE
 
 
 def test_a_copy_that_is_refused_is_not_taken_for_made(talk):
     step = copied(talk)
     assert talk.say(talk.saver, Message(Kind.WRITE, step=step)) is None
     talk.saver = talk.come(0, Purpose.SAVE)
-    cut = talk.say(talk.saver, Message(Kind.AWAIT_CUT))
-    assert talk.say(talk.saver, Message(Kind.SNAPSHOT, step=step, body=cut.body)).json()["code"] == "writing"
+    snapshot = talk.say(talk.saver, Message(Kind.AWAIT_CUT))
+    assert talk.say(talk.saver, Message(Kind.SNAPSHOT, step=step, body=snapshot.body)).json()["code"] == "writing"
     assert talk.servers.job.phase is Phase.CUT_ANNOUNCED
 
 

@@ -11,7 +11,7 @@ import pytest
 from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.protocol.message import Kind, Message
-from psflow.ps_runtime.server.instructions import CutReady, Granted, Phase, Refusal
+from psflow.ps_runtime.server.instructions import Granted, Phase, Refusal, SnapshotReady
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.job_requests import JobRequests
 from psflow.ps_runtime.server.shard import Shard
@@ -53,7 +53,7 @@ class Training:
         self.settle()
 
     def settle(self) -> None:
-        """Take note of the tickets that are given."""
+        """Record the tickets that are given."""
         for instruction in self.job.due():
             if isinstance(instruction, Granted):
                 self.tickets[instruction.replica] = instruction.records
@@ -76,7 +76,7 @@ class Training:
 
     def at_a_cut(self, waiting: Iterable[int]) -> None:
         """Request a cut, for which some wait already."""
-        self.job.request_cut()
+        self.job.request_snapshot()
         for replica in waiting:
             self.push(replica)
 
@@ -98,9 +98,9 @@ def test_a_worker_that_others_wait_for_is_lost_at_its_deadline_and_its_batch_goe
     assert training.tick(1.9) == []
     assert training.tick(0.1) == [WORKER]
     assert (training.job.replicas, training.job.phase) == ({CHIEF: 1, OTHER: 1}, Phase.CUT_DUE)
-    [cut] = training.job.due(saver_waits=True)
-    assert isinstance(cut, CutReady)
-    training.job.resume(cut.cut.step)
+    [snapshot] = training.job.due(saver_waits=True)
+    assert isinstance(snapshot, SnapshotReady)
+    training.job.resume(snapshot.snapshot.step)
     training.settle()
     assert records in training.tickets.values()
     for call in (lambda: training.job.push(WORKER, 1, 3, 1), lambda: training.job.ask(WORKER, 1)):
@@ -190,7 +190,7 @@ def test_time_at_a_cut_is_nobodys() -> None:
     training = at_the_second_step(consistency=Sync(2))
     training.push(CHIEF)  # which closes no round
     assert training.job.phase is Phase.TRAINING
-    training.job.request_cut()
+    training.job.request_snapshot()
     training.push(OTHER)
     assert training.job.phase is Phase.CUT_DUE, "the ticket of the worker is void"
     assert training.tick(1e9) == []
@@ -241,14 +241,14 @@ def test_of_two_tickets_the_second_counts_from_the_push_with_the_first() -> None
 
 def test_a_worker_whose_push_waits_for_others_is_not_late_with_its_next_ticket() -> None:
     training = at_the_second_step(consistency=BoundedStaleness(4))
-    job, life = training.job, training.job._replicas.living[WORKER]
+    job, key = training.job, training.job._replicas.living[WORKER]
     job.ask(WORKER, 1, num_known=1)
     job.due()
     while not job._updates.holds_push_of(WORKER):  # the chief has an old ticket, and holds the others up
-        job.push(WORKER, 1, life.sequence + 1, 1, num_known=len(life.tickets) - 1)
+        job.push(WORKER, 1, key.sequence + 1, 1, num_known=len(key.tickets) - 1)
         job.due()
     training.push(OTHER)
-    assert life.tickets
+    assert key.tickets
     assert {WORKER, OTHER} <= job._queue.waiting.keys()
     assert training.tick(1e9) == []
 
@@ -265,7 +265,7 @@ def test_a_batch_that_three_lives_were_lost_at_is_named() -> None:
         [granted] = [given for given in job.due() if isinstance(given, Granted)]
         assert granted.records == RecordRange(0, 0, 4)
         job.join(4, replica)
-        job.request_cut()  # so that this one waits, and gets no ticket
+        job.request_snapshot()  # so that this one waits, and gets no ticket
         job.ask(4, replica)
         job.due()
         assert requests.tick(allowed_secs - 1) == []
@@ -328,5 +328,5 @@ def test_with_a_queue_of_its_own_a_worker_is_not_late_for_who_has_used_up_anothe
             job.push(WORKER, 1, sequence, 1)
             job.due()
     assert job.tick(1e9) == []
-    job.request_cut()
+    job.request_snapshot()
     assert [end.replica for end in job.tick(1.0)] == [WORKER]

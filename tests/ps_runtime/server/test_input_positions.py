@@ -130,7 +130,7 @@ def train(job: Job, replicas: range, ends: tuple[float, ...] = (math.inf, math.i
     while granted := [told for told in job.due() if isinstance(told, Granted)]:
         for told in granted:
             if told.records.start >= ends[told.replica]:
-                job.end_own_stream(told.replica, 1, told.records.start)
+                job.end_private_stream(told.replica, 1, told.records.start)
                 job.ask(told.replica, 1)
                 continue
             sequences[told.replica] += 1
@@ -182,11 +182,11 @@ def test_the_end_of_a_stream_is_that_of_one_replica():
     for replica in (0, 1):
         job.ask(replica, 1)
     assert [told.records.start for told in job.due() if isinstance(told, Granted)] == [0, 0]
-    job.end_own_stream(0, 1, 0)
+    job.end_private_stream(0, 1, 0)
     assert (job.num_given, job.phase) == (1, Phase.TRAINING)
-    job.end_own_stream(0, 1, 0)
+    job.end_private_stream(0, 1, 0)
     job.push(1, 1, 1, 2)
     job.due()
-    job.end_own_stream(1, 1, 1)
+    job.end_private_stream(1, 1, 1)
     job.due()
     assert (job.num_given, job.global_step, job.phase) == (0, 1, Phase.CUT_DUE)

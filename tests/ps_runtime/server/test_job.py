@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from psflow.ps_runtime.server.instructions import CutReady, Granted, Phase, Refusal
+from psflow.ps_runtime.server.instructions import Granted, Phase, Refusal, SnapshotReady
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.specs.consistency import Sync
 from psflow.ps_runtime.specs.input import InputSpec
@@ -18,8 +18,8 @@ def cutting(max_steps: int | None = None) -> Job:
     job.ask(0, 5)
     job.due()
     job.push(0, 5, 1, 1)
-    job.request_cut()
-    assert isinstance(job.due(saver_waits=True)[-1], CutReady)
+    job.request_snapshot()
+    assert isinstance(job.due(saver_waits=True)[-1], SnapshotReady)
     return job
 
 

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from psflow.ps_runtime.protocol.job_state import Cut
-from psflow.ps_runtime.server.instructions import CutReady, Granted, JobFinished, Phase, Refusal
+from psflow.ps_runtime.protocol.job_state import Snapshot
+from psflow.ps_runtime.server.instructions import Granted, JobFinished, Phase, Refusal, SnapshotReady
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 
@@ -61,8 +61,8 @@ class JobMachine(RuleBasedStateMachine):
         self.job = Job(self.spec, max_steps, save_steps, num_replicas=NUM_REPLICAS)
         self.world = World()
         self.newest = dict.fromkeys(range(NUM_REPLICAS), 0)
-        self.saved: tuple[Cut, Counter] | None = None
-        self.told: CutReady | None = None
+        self.saved: tuple[Snapshot, Counter] | None = None
+        self.told: SnapshotReady | None = None
         self.saver_waits = self.is_stopped = False
         self.ended: set[int] = set()
         self.set_boundary()
@@ -118,10 +118,10 @@ class JobMachine(RuleBasedStateMachine):
         world = self.world
         if replica not in world.tickets or self.is_beyond(replica):
             return
-        life = (replica, world.incarnations[replica])
+        key = (replica, world.incarnations[replica])
         records = world.tickets.pop(replica)
-        assert self.job.push(*life, world.sequences[life] + 1, 7) == records
-        world.sequences[life] += 1
+        assert self.job.push(*key, world.sequences[key] + 1, 7) == records
+        world.sequences[key] += 1
         world.used.update(self.keys(replica, records))
         world.step += 1
         world.asking.add(replica)
@@ -140,9 +140,9 @@ class JobMachine(RuleBasedStateMachine):
     def repeat(self, replica):
         if replica not in self.world.incarnations:
             return
-        life = (replica, self.world.incarnations[replica])
+        key = (replica, self.world.incarnations[replica])
         step = self.job.global_step
-        assert self.job.push(*life, self.world.sequences[life], 7) is None
+        assert self.job.push(*key, self.world.sequences[key], 7) is None
         assert self.job.global_step == step
         self.world.asking.add(replica)
         self.settle()
@@ -153,10 +153,10 @@ class JobMachine(RuleBasedStateMachine):
             return
         if ahead == 1 and replica in self.world.tickets:
             return
-        life = (replica, self.world.incarnations[replica])
+        key = (replica, self.world.incarnations[replica])
         before = repr(vars(self.job))
         with pytest.raises(Refusal, match=r"has no ticket|out of turn"):
-            self.job.push(*life, self.world.sequences[life] + ahead, 7)
+            self.job.push(*key, self.world.sequences[key] + ahead, 7)
         assert repr(vars(self.job)) == before
 
     @rule(replica=REPLICAS)
@@ -225,8 +225,8 @@ class JobMachine(RuleBasedStateMachine):
         self.settle()
 
     @rule()
-    def request_cut(self):
-        self.job.request_cut()
+    def request_snapshot(self):
+        self.job.request_snapshot()
         self.settle()
 
     def saver_comes(self):
@@ -247,10 +247,10 @@ class JobMachine(RuleBasedStateMachine):
 
     def saver_resumes(self):
         if self.told is not None:
-            cut, is_final = self.told.cut, self.told.is_final
-            self.saved = (cut, self.world.used.copy())
-            self.job.resume(cut.step)
-            self.job.resume(cut.step)
+            snapshot, is_final = self.told.snapshot, self.told.is_final
+            self.saved = (snapshot, self.world.used.copy())
+            self.job.resume(snapshot.step)
+            self.job.resume(snapshot.step)
             if not is_final:
                 self.told = None
             self.set_boundary()
@@ -270,11 +270,11 @@ class JobMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.spec.is_stream)
     @rule(replica=REPLICAS)
     def stream_ends(self, replica):
-        """Take note of the end: nobody can have used what lies beyond it."""
+        """Record the end: nobody can have used what lies beyond it."""
         if not self.spec.each_worker_reads_all:
             self.job.end_stream(self.num_records)
         elif replica in self.world.incarnations:
-            self.job.end_own_stream(replica, self.world.incarnations[replica], self.num_records)
+            self.job.end_private_stream(replica, self.world.incarnations[replica], self.num_records)
         else:
             return
         self.ended.add(self.queue(replica))
@@ -285,7 +285,7 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule()
     def make_a_cut(self):
-        self.request_cut()
+        self.request_snapshot()
         for replica in [m for m in self.world.tickets if not self.is_beyond(m)]:
             self.push(replica)
         self.saver_comes()
@@ -294,14 +294,14 @@ class JobMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.saved is not None)
     @rule(is_open=st.booleans())
     def restore(self, is_open):
-        """Kill everything; begin again from the last cut, maybe with replicas that were there before."""
-        cut, used = self.saved
+        """Kill everything; restart from the last cut, maybe with replicas that were there before."""
+        snapshot, used = self.saved
         self.job = Job(self.spec, self.max_steps, self.save_steps, num_replicas=NUM_REPLICAS)
         self.job.join(0, 0)  # the chief is there before it restores: an old life of it goes, a living one stays
-        self.job.restore(Cut.from_facts(cut.to_facts()))
+        self.job.restore(Snapshot.from_facts(snapshot.to_facts()))
         was_there = 0 in self.job.replicas
-        assert was_there == (max((i for m, i in cut.lives if m == 0), default=0) == 0)
-        self.world = World(dict(cut.lives), used.copy(), cut.step)
+        assert was_there == (max((i for m, i in snapshot.sequences if m == 0), default=0) == 0)
+        self.world = World(dict(snapshot.sequences), used.copy(), snapshot.step)
         if was_there:
             self.world.incarnations[0] = self.newest[0] = 0
             self.world.sequences.setdefault((0, 0), 0)
@@ -327,12 +327,12 @@ class JobMachine(RuleBasedStateMachine):
                 case JobFinished(replica, step):
                     assert (replica in self.world.asking, step) == (True, self.world.step)
                     self.world.asking.remove(replica)
-                case CutReady(cut, _):
+                case SnapshotReady(snapshot, _):
                     assert self.world.tickets == {}
                     assert self.saver_waits
-                    assert cut.step == self.world.step
+                    assert snapshot.step == self.world.step
                     living = {(m, i): self.world.sequences[m, i] for m, i in self.world.incarnations.items()}
-                    assert living.items() <= cut.lives.items()
+                    assert living.items() <= snapshot.sequences.items()
                     self.told, self.saver_waits = instruction, False
 
     @invariant()

@@ -219,10 +219,13 @@ def test_a_pull_needs_values(servers_of):
     [
         (None, "checkpoint of step 7: there is none"),
         ({}, "not the facts of a cut"),
-        ({"step": 7, "lives": [[1, 2]], "input": {}, "num_examples": 0, "log": [0]}, "not the facts of a cut"),
-        ({"step": 7, "lives": [], "input": {}, "num_examples": 0, "log": [0, [9, 0, 0, 1]]}, "not the facts of a cut"),
+        ({"step": 7, "sequences": [[1, 2]], "input": {}, "num_examples": 0, "log": [0]}, "not the facts of a cut"),
         (
-            {"step": 7, "lives": [], "input": {"num_records": 1000}, "num_examples": 0, "log": [0]},
+            {"step": 7, "sequences": [], "input": {}, "num_examples": 0, "log": [0, [9, 0, 0, 1]]},
+            "not the facts of a cut",
+        ),
+        (
+            {"step": 7, "sequences": [], "input": {"num_records": 1000}, "num_examples": 0, "log": [0]},
             "not the facts of an input",
         ),
     ],
@@ -236,8 +239,8 @@ def test_a_checkpoint_that_cannot_be_restored_is_refused(servers_of, saved_as, f
 
 
 def test_a_cut_is_copied_when_it_is_due(job):
-    cut = job.servers.job.cut().to_facts()
-    job.refuses("no cut of step 0 is due", job.saver[0], Message.of(Kind.SNAPSHOT, cut))
+    snapshot = job.servers.job.snapshot().to_facts()
+    job.refuses("no cut of step 0 is due", job.saver[0], Message.of(Kind.SNAPSHOT, snapshot))
 
 
 @pytest.mark.parametrize("step", [0, 3])

@@ -14,10 +14,10 @@ def joined(replicas: Replicas, replica: int, incarnation: int, sequence: int = 0
 
 def test_a_new_life_begins_at_sequence_0() -> None:
     replicas = Replicas()
-    life = replicas.join(3, 7)
-    assert (life.incarnation, life.sequence, life.num_known, life.log_told, list(life.tickets)) == (7, 0, 0, 0, [])
-    assert replicas.get(3, 7) is life
-    assert replicas.lives() == {(3, 7): 0}
+    key = replicas.join(3, 7)
+    assert (key.incarnation, key.sequence, key.num_known, key.log_told, list(key.tickets)) == (7, 0, 0, 0, [])
+    assert replicas.get(3, 7) is key
+    assert replicas.sequences() == {(3, 7): 0}
 
 
 @pytest.mark.parametrize(("replica", "name", "incarnation"), [(0, "chief-0", 4), (0, "chief-0", 6), (1, "worker-0", 5)])
@@ -46,7 +46,7 @@ def test_a_buried_life_is_over_and_its_pushes_are_remembered() -> None:
     joined(replicas, 1, 2, sequence=4)
     replicas.bury(0)
     assert (sorted(replicas.living), replicas.gone) == ([1], {0})
-    assert replicas.lives() == {(0, 5): 9, (1, 2): 4}
+    assert replicas.sequences() == {(0, 5): 9, (1, 2): 4}
     replicas.must_not_be_over(0, 6)
     with pytest.raises(Refusal, match="incarnation 5 of chief-0 has ended; expected 6 or later"):
         replicas.must_not_be_over(0, 5)
@@ -58,7 +58,7 @@ def test_the_next_life_of_a_replica_is_here_again_and_counts_from_0() -> None:
     replicas.bury(0)
     assert replicas.join(0, 6).sequence == 0
     assert replicas.gone == set()
-    assert replicas.lives() == {(0, 5): 9, (0, 6): 0}
+    assert replicas.sequences() == {(0, 5): 9, (0, 6): 0}
 
 
 def test_a_life_that_a_cut_knows_goes_on_where_it_was() -> None:
@@ -93,8 +93,8 @@ def test_who_has_come_before_a_restore_stays_and_takes_its_sequence_from_the_cut
     joined(replicas, 1, 2, sequence=7)
     joined(replicas, 2, 3, sequence=7)
     replicas.restore({(0, 5): 9, (1, 3): 4})
-    assert {replica: life.sequence for replica, life in replicas.living.items()} == {0: 9, 2: 0}
-    assert replicas.lives() == {(0, 5): 9, (1, 3): 4, (2, 3): 0}
+    assert {replica: key.sequence for replica, key in replicas.living.items()} == {0: 9, 2: 0}
+    assert replicas.sequences() == {(0, 5): 9, (1, 3): 4, (2, 3): 0}
 
 
 def test_only_the_last_life_of_each_replica_is_remembered_after_a_cut() -> None:
@@ -106,6 +106,6 @@ def test_only_the_last_life_of_each_replica_is_remembered_after_a_cut() -> None:
     replicas.bury(1)
     joined(replicas, 1, 2, sequence=4)
     replicas.forget_past()
-    assert replicas.lives() == {(0, 7): 7, (1, 2): 4}
+    assert replicas.sequences() == {(0, 7): 7, (1, 2): 4}
     replicas.bury(1)
-    assert replicas.lives() == {(0, 7): 7, (1, 2): 4}
+    assert replicas.sequences() == {(0, 7): 7, (1, 2): 4}

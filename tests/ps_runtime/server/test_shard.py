@@ -82,12 +82,12 @@ def first(shard: Shard) -> dict[str, float]:
     return {name: value[0] for name, value in values(shard).items()}
 
 
-def decided(decision: Decision, life: tuple[int, int], sequence: int) -> Entry:
-    return Entry(decision, *life, sequence)
+def decided(decision: Decision, key: tuple[int, int], sequence: int) -> Entry:
+    return Entry(decision, *key, sequence)
 
 
-def applied(life: tuple[int, int], sequence: int) -> Entry:
-    return decided(Decision.APPLY, life, sequence)
+def applied(key: tuple[int, int], sequence: int) -> Entry:
+    return decided(Decision.APPLY, key, sequence)
 
 
 def test_a_push_changes_nothing_before_it_is_decided_on() -> None:
@@ -200,10 +200,10 @@ def test_pushes_kept_at_the_same_time_have_buffers_of_their_own() -> None:
     shard.hold(CHIEF, 1, 0, push_of(shard, a=5.0))
     shard.keep(CHIEF)
     shard.settle(0, [decided(Decision.DROP, CHIEF, 1)])
-    for life, gradient in ((CHIEF, 1.0), (WORKER, 10.0)):
-        shard.hold(life, 2, 0, push_of(shard, a=gradient))
-        shard.keep(life)
-        shard.keep(life)
+    for key, gradient in ((CHIEF, 1.0), (WORKER, 10.0)):
+        shard.hold(key, 2, 0, push_of(shard, a=gradient))
+        shard.keep(key)
+        shard.keep(key)
     shard.settle(1, [applied(CHIEF, 2), applied(WORKER, 2)])
     assert first(shard)["a"] == -11.0
 
@@ -222,8 +222,8 @@ def test_a_round_is_one_update_by_the_mean_where_a_missing_gradient_counts_as_ze
 @pytest.mark.parametrize("num_gradients", [0, 1, 3])
 def test_a_round_that_is_closed_with_another_count_is_refused(num_gradients: int) -> None:
     shard = make()
-    for life in (CHIEF, WORKER):
-        shard.hold(life, 1, 0, push_of(shard, a=1.0))
+    for key in (CHIEF, WORKER):
+        shard.hold(key, 1, 0, push_of(shard, a=1.0))
     shard.settle(0, [decided(Decision.SUM, CHIEF, 1), decided(Decision.SUM, WORKER, 1)])
     with pytest.raises(Refusal, match=rf"a round of {num_gradients} gradients is closed, but 2 are summed here"):
         shard.settle(2, [Entry.close(num_gradients)])

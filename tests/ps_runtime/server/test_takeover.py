@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.protocol.job_state import Cut, JobState
+from psflow.ps_runtime.protocol.job_state import JobState, Snapshot
 from psflow.ps_runtime.protocol.message import Kind, Message, Purpose
 from psflow.ps_runtime.server.instructions import Phase
 from tests.ps_runtime.server.started_job import VALUES, StartedJob
@@ -30,7 +30,7 @@ def state_of(job: StartedJob) -> JobState:
     return JobState.from_facts(reply.json())
 
 
-def cut(job: StartedJob) -> Cut:
+def snapshot(job: StartedJob) -> Snapshot:
     """Have the only ticket used, and a cut announced."""
     assert job.say(job.saver[0], Message(Kind.REQUEST_CUT)) is not None
     for ps in (1, 0):
@@ -39,10 +39,10 @@ def cut(job: StartedJob) -> Cut:
     told = job.say(job.saver[0], Message(Kind.AWAIT_CUT))
     assert told is not None
     assert told.kind is Kind.CUT
-    return Cut.from_facts(told.json())
+    return Snapshot.from_facts(told.json())
 
 
-def copy(job: StartedJob, told: Cut) -> None:
+def copy(job: StartedJob, told: Snapshot) -> None:
     """Have all shards copy a cut, and training go on."""
     for ps in (0, 1):
         reply = job.say(job.saver[ps], Message.of(Kind.SNAPSHOT, told.to_facts(), step=told.step), ps=ps)
@@ -66,7 +66,7 @@ def test_a_job_with_a_cut_before_its_first_step_is_not_open_before_the_chief_has
 
 
 def test_a_cut_is_told_of_from_its_copies_to_its_checkpoint(job: StartedJob) -> None:
-    told = cut(job)
+    told = snapshot(job)
     assert job.servers.job.state().uncommitted is None
     copy(job, told)
     assert state_of(job) == JobState(is_open=True, is_finished=False, uncommitted=told)
@@ -99,7 +99,7 @@ def test_an_earlier_life_of_the_chief_saves_nothing_any_more(job: StartedJob, ps
 
 
 def test_a_file_that_an_earlier_life_has_asked_for_is_not_written_again(job: StartedJob) -> None:
-    told = cut(job)
+    told = snapshot(job)
     copy(job, told)
     write = Message(Kind.WRITE, step=told.step)
     storage = job.servers.handlers[1]._storage

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.protocol.job_state import Cut
+from psflow.ps_runtime.protocol.job_state import Snapshot
 from psflow.ps_runtime.protocol.message import Kind, Message, Purpose
 from psflow.ps_runtime.protocol.payloads import GRANT
 from psflow.ps_runtime.server.instructions import Phase
@@ -157,18 +157,18 @@ class TornPushes(RuleBasedStateMachine):
         if not replica.ticket:
             return
         ps, sequence = replica.at, replica.acknowledged + 1
-        life = (index, replica.incarnation)
+        key = (index, replica.incarnation)
         if ps == 1 or self.num_ps == 1:
             for other in range(self.num_ps):
                 self.pull(index, other)
             self.draw_gradients(replica, data)
         body = self.servers.push_body(ps, replica.gradients)
         if ps:
-            self.held[ps][life] = sequence
+            self.held[ps][key] = sequence
             replica.at = (ps + 1) % self.num_ps
         else:
             replica.ticket, replica.awaits = False, True
-            self.commit(life, sequence, replica.gradients)
+            self.commit(key, sequence, replica.gradients)
         self.send(index, ps, Message(Kind.PUSH, sequence=sequence, body=body))
         self.hear_what_was_held()
 
@@ -182,8 +182,8 @@ class TornPushes(RuleBasedStateMachine):
             if v.name in chosen
         }
 
-    def commit(self, life, sequence, gradients):
-        self.committed[life] = sequence
+    def commit(self, key, sequence, gradients):
+        self.committed[key] = sequence
         self.step += 1
         for name, gradient in gradients.items():
             self.values[name] = self.values[name] - gradient
@@ -236,7 +236,7 @@ class TornPushes(RuleBasedStateMachine):
     # what the chief does
 
     @rule()
-    def cut(self):
+    def snapshot(self):
         """Make a cut as soon as the tickets that are out allow it, and hold it against the truth."""
         self.ask_chief(0, Message(Kind.REQUEST_CUT))
         self.hear_what_was_held()
@@ -244,19 +244,19 @@ class TornPushes(RuleBasedStateMachine):
         self.hear_what_was_held()
         if told is None:
             told = self.let_tickets_return()
-        cut = Cut.from_facts(told.json())
-        assert (told.kind, cut.step) == (Kind.CUT, self.step)
+        snapshot = Snapshot.from_facts(told.json())
+        assert (told.kind, snapshot.step) == (Kind.CUT, self.step)
         for ps in range(self.num_ps):
-            assert self.ask_chief(ps, Message(Kind.SNAPSHOT, step=cut.step, body=told.body)).version == self.step
-            self.torn += sum(sequence > self.committed[life] for life, sequence in self.held[ps].items())
+            assert self.ask_chief(ps, Message(Kind.SNAPSHOT, step=snapshot.step, body=told.body)).version == self.step
+            self.torn += sum(sequence > self.committed[key] for key, sequence in self.held[ps].items())
             self.held[ps] = {}
         snapshot = self.servers.variables(of_snapshot=True)
         for name, value in self.values.items():
             np.testing.assert_array_equal(snapshot[name], value)
         assert sum(handler.shard.torn_pushes for handler in self.servers.handlers) == self.torn
-        self.saved = {cut.step: self.saved_as(snapshot, cut.to_facts())}
+        self.saved = {snapshot.step: self.saved_as(snapshot, snapshot.to_facts())}
         self.saved_committed = dict(self.committed)
-        self.ask_chief(0, Message(Kind.RESUME, step=cut.step))
+        self.ask_chief(0, Message(Kind.RESUME, step=snapshot.step))
         self.hear_what_was_held()
 
     def let_tickets_return(self):
@@ -299,8 +299,8 @@ class TornPushes(RuleBasedStateMachine):
 
     @invariant()
     def who_is_connected_is_not_absent(self):
-        lives = {(index, replica.incarnation) for index, replica in self.replicas.items()}
-        assert not lives & set(self.servers.job_requests.absent.values())
+        sequences = {(index, replica.incarnation) for index, replica in self.replicas.items()}
+        assert not sequences & set(self.servers.job_requests.absent.values())
 
     @invariant()
     def nobody_waits_without_need(self):

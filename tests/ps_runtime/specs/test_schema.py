@@ -127,7 +127,7 @@ def test_where_nobody_sets_the_weights_the_input_says_them(schema):
         (
             RECORDS,
             "x",
-            "weight_column is 'x', but the weights of the train input are 'z': record files name them in th",
+            "weight_column is 'x', but the weights of the train input are 'z': tabular files name them in th",
         ),
         (replace(RECORDS, preprocessing=Preprocessing((), ())), "x", "the weights of the train input are none: record"),
     ],

@@ -1,4 +1,4 @@
-"""What hostile bytes do to a ps on sockets, shared memory or not: nothing. Stepped by hand: no threads, no waiting."""
+"""What hostile bytes do to a ps on sockets, shared memory or not: nothing. Stepped manually: no threads, no waiting."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ sockets_alone = pytest.mark.parametrize("scene", ["unix", "tcp"], indirect=True)
 @pytest.fixture(params=["unix", "tcp", "shm"])
 def scene(request: pytest.FixtureRequest, probe) -> Iterator[Scene]:
     clock = Clock()
-    server = SocketServer(probe, max_connections=4, max_strangers=4, hello_timeout_secs=5.0, clock=clock)
+    server = SocketServer(probe, max_connections=4, max_unauthenticated=4, hello_timeout_secs=5.0, clock=clock)
     scene = Scene(request.param, server, clock, [])
     yield scene
     scene.close()
@@ -236,7 +236,7 @@ def test_no_more_peers_than_there_is_room_for(scene):
 
 
 def test_who_does_not_say_hello_over_tcp_gives_way_to_the_next_and_takes_no_seat(probe):
-    with SocketServer(probe, max_connections=2, max_strangers=3) as server:
+    with SocketServer(probe, max_connections=2, max_unauthenticated=3) as server:
         scene, beside = Scene("tcp", server, Clock(), []), Scene("unix", server, Clock(), [])
         known = scene.dial()
         assert scene.is_served(known)
@@ -244,7 +244,7 @@ def test_who_does_not_say_hello_over_tcp_gives_way_to_the_next_and_takes_no_seat
         for sock in silent[:-3]:
             words = words_of(sock)
             assert words["code"] == "full"
-            assert "3 connections have not said HELLO, the most there may be" in words["reason"]
+            assert "3 connections, the most allowed, have sent no HELLO" in words["reason"]
         assert server.statistics()["connections"] == 4
         assert scene.is_served(known)
         assert beside.is_served(beside.dial())

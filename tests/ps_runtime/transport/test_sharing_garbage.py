@@ -1,4 +1,4 @@
-"""What the one end of shared memory cannot do to the other. Stepped by hand: no threads, no waiting."""
+"""What the one end of shared memory cannot do to the other. Stepped manually: no threads, no waiting."""
 
 from __future__ import annotations
 

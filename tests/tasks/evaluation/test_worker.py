@@ -1,4 +1,4 @@
-"""What a worker of a replay reads of record files: the scan that the flow has made."""
+"""What a worker of a replay reads of tabular files: the scan that the flow has made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An export of a model of record files: raw rows in, through the library and through the server's own function."""
+"""An export of a model of tabular files: raw rows in, through the library and through the server's own function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An exported classifier of record files: raw rows in, the words of the classes out, whatever weights there were."""
+"""An exported classifier of tabular files: raw rows in, the words of the classes out, whatever weights there were."""
 
 from __future__ import annotations
 

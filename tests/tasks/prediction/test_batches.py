@@ -136,7 +136,7 @@ def test_an_output_with_something_else_is_refused(inbox: Inbox) -> None:
 def test_an_input_that_is_no_record_files_is_refused(inbox: Inbox) -> None:
     source = PredictionInput(Npz, "in.npz")
     with (
-        pytest.raises(UsageError, match="new_files_only is for record files"),
+        pytest.raises(UsageError, match="new_files_only is for tabular files"),
         planned_batches(inbox.model, source, PredictionOptions(), str(inbox.out)),
     ):
         pass

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psflow.ps_runtime.columns.raw import RawColumn
-from psflow.ps_runtime.record_files.delimited import DelimitedText
-from psflow.ps_runtime.record_files.files import DataFile
-from psflow.ps_runtime.record_files.index import RecordIndex
+from psflow.ps_runtime.tabular_files.delimited import DelimitedText
+from psflow.ps_runtime.tabular_files.files import DataFile
+from psflow.ps_runtime.tabular_files.index import RecordIndex
 from psflow.tasks.prediction.partitions import PARTITION_BYTES, cut_arrays, cut_records
 
 FILES = st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=5).filter(any)

@@ -1,4 +1,4 @@
-"""Record files to predict: one, several of a folder, those that a glob matches."""
+"""Tabular files to predict: one, several of a folder, those that a glob matches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of several ids of an example: as a variable and as a sparse table, with derivatives by hand and by autograd."""
+"""Rows of several ids of an example: as a variable and as a sparse table, with derivatives manually and by autograd."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ def test_a_variable_and_a_table_learn_the_same_by_hand_and_by_autograd(options, 
     for num_ids in (4, MAX_DENSE_IDS + 1):
         columns = columns_of(num_ids, **options)
         by_hand = DNNRegressor([], columns, optimizer=RATE, model_dir=str(tmp_path / f"hand{num_ids}"), config=CONFIG)
-        found["by hand", num_ids] = losses_of(by_hand)
+        found["manually", num_ids] = losses_of(by_hand)
         found["autograd", num_ids] = losses_of(
             Estimator(by_autograd(columns), str(tmp_path / f"auto{num_ids}"), CONFIG)
         )
-    expected = found["by hand", 4]
+    expected = found["manually", 4]
     assert len(expected) == 6
     assert expected[-1] < expected[0]
     for losses in found.values():

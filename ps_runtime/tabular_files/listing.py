@@ -1,0 +1,146 @@
+"""Listing data files: by path, folder, glob or URL."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fsspec.core import has_magic, url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.redaction import secret_keys, shown_path
+from psflow.ps_runtime.tabular_files.files import COMPRESSED, DataFile, look_at, readable
+from psflow.ps_runtime.tabular_files.partitions import with_folders_apart
+
+NOT_DATA = ("_", ".")
+"""A file or folder whose name begins so holds no data, unless it is asked for by name: markers, temporary files."""
+
+
+def list_files(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], suffixes: str | Sequence[str]
+) -> tuple[DataFile, ...]:
+    """Return the files that some paths stand for.
+
+    Raises
+    ------
+    InputError
+        If a path stands for no file, a file cannot be read, is empty or compressed, or is there twice, or a URL holds
+        a credential. All faulty paths are reported together.
+    """
+    suffixes = (suffixes,) if isinstance(suffixes, str) else tuple(suffixes)
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not given:
+        raise InputError(("no files are given: expected a file, a folder, a glob or a list of these",))
+    found: dict[str, DataFile] = {}
+    faults = []
+    for path in given:
+        try:
+            for file in _files_of(os.fspath(path), suffixes):
+                if file.url in found:
+                    faults.append(f"{file.shown} is there twice: expected each file once")
+                found[file.url] = file
+        except InputError as error:
+            faults += error.faults
+    if faults:
+        raise InputError(tuple(faults))
+    return tuple(found.values() if len(given) == 1 else with_folders_apart(list(found.values())))
+
+
+def _files_of(given: str, suffixes: tuple[str, ...]) -> list[DataFile]:
+    """Return what one path stands for, in order."""
+    if secret_keys({"url": given}):
+        fault = "the URL holds a credential, and a record index keeps URLs; leave it to the environment of the process"
+        raise InputError((f"{shown_path(given)}: {fault}",))
+    url = given if "://" in given else os.path.abspath(os.path.expanduser(given))
+    with readable(url):
+        fs, path = url_to_fs(url)
+        if fs.exists(path):
+            root = path if fs.isdir(path) else os.path.dirname(path)
+            places = _below(fs, path, suffixes) if fs.isdir(path) else [path]
+        elif has_magic(path):
+            root = _fixed_part(path)
+            places = _matching(fs, path, suffixes)
+        elif isinstance(fs, LocalFileSystem):
+            raise InputError((_no_file(path),))
+        else:
+            raise FileNotFoundError(url)
+        found = [(place, look_at(fs, place, _url_of(fs, place, path, url))) for place in places]
+    return [replace(file, folders=os.path.dirname(place[len(root) :].partition("?")[0])) for place, file in found]
+
+
+def _no_file(path: str) -> str:
+    """Say why there is no local file: OSError as the file system raises it if that is another reason."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        if os.path.islink(path):
+            return f"{path} is a link to {os.readlink(path)}, which is not there; correct the link"
+    as_written = "; a variable such as $DATA is not replaced: write the path itself" if "$" in path else ""
+    return f"there is no file {path}{as_written}"
+
+
+def _below(fs: Any, folder: str, suffixes: tuple[str, ...]) -> list[str]:
+    """Return the data files below a folder."""
+    below = _walk(folder, ()) if isinstance(fs, LocalFileSystem) else fs.find(folder)
+    places = [path for path in sorted(below) if _is_data(path, folder) and _ends_with(path, suffixes)]
+    if not places:
+        wanted = f" that end with {' or '.join(suffixes)}" if any(suffixes) else ""
+        raise InputError((f"{shown_path(folder)} has no files{wanted}",))
+    return places
+
+
+def _walk(folder: str, above: tuple[str, ...]) -> Iterator[str]:
+    """Return the local files below a folder, those that links lead to among them, which fsspec leaves out."""
+    real = os.path.realpath(folder)
+    if real in above:
+        raise InputError((f"{folder} is a link to a folder that holds it; remove the link",))
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _walk(entry.path, (*above, real))
+            else:
+                yield entry.path
+
+
+def _matching(fs: Any, pattern: str, suffixes: tuple[str, ...]) -> list[str]:
+    """Return the files that a glob matches, and those below folders that it matches."""
+    matches = glob.glob(pattern, recursive=True) if isinstance(fs, LocalFileSystem) else fs.glob(pattern)
+    root = _fixed_part(pattern)
+    places: list[str] = []
+    for path in sorted(matches):
+        if _is_data(path, root):
+            places += _below(fs, path, suffixes) if fs.isdir(path) else [path]
+    if not places:
+        raise InputError((f"nothing matches {shown_path(pattern)}",))
+    return list(dict.fromkeys(places))  # ** matches a folder, and what is in it
+
+
+def _fixed_part(pattern: str) -> str:
+    """Return the folder above all that a glob may match."""
+    while has_magic(pattern):
+        pattern = os.path.dirname(pattern)
+    return pattern
+
+
+def _is_data(path: str, root: str) -> bool:
+    return not any(part.startswith(NOT_DATA) for part in path[len(root) :].strip("/").split("/"))
+
+
+def _ends_with(path: str, suffixes: tuple[str, ...]) -> bool:
+    """Return whether a name ends with a suffix, or would if the file were not compressed: then it is not skipped."""
+    name = path.lower()
+    return name.endswith(suffixes) or (name.endswith(COMPRESSED) and os.path.splitext(name)[0].endswith(suffixes))
+
+
+def _url_of(fs: Any, place: str, given_path: str, given_url: str) -> str:
+    """Return the URL of a file that was found by `given_url`, with its protocol, host and so on."""
+    if isinstance(fs, LocalFileSystem):
+        return place
+    root = given_url.rstrip("/")
+    if not root.endswith(given_path):
+        return str(fs.unstrip_protocol(place))
+    return root[: len(root) - len(given_path)] + place
