@@ -15,7 +15,7 @@ from prefect.client.schemas.objects import State
 from psflow.flows.evaluate import evaluate_flow
 from psflow.flows.export import export_flow
 from psflow.flows.invocation import invoke, invoked
-from psflow.flows.parameters.pipeline import PipelineParameters
+from psflow.flows.parameters.configuration import PipelineParameters
 from psflow.flows.parameters.stages import PredictParameters, Stage
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.planning.planned import planned_training

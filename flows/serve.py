@@ -24,8 +24,7 @@ from prefect.runner import Runner
 from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
 
-from psflow.flows.parameters.configuration import Conf, read_conf, resolve
-from psflow.flows.parameters.pipeline import PipelineParameters, pipeline_parameters
+from psflow.flows.parameters.configuration import Conf, PipelineParameters, pipeline_parameters, read_conf, resolve
 from psflow.flows.planning.building import schedule_of
 from psflow.flows.prefect_runs import overlap_tag
 from psflow.ps_runtime.checkpoint.process import ProcessId

@@ -24,6 +24,7 @@ def lazy_names(module: str, file: str) -> tuple[Callable[[str], Any], Callable[[
         if name not in homes:
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name, obj=sys.modules[module])
         home, attribute = homes[name]
+        home = __name__ + home.removeprefix("psflow")  # the code of an export has psflow below a package of its own
         source = importlib.import_module(home)
         if home == module or not hasattr(source, attribute):  # a module that nothing has imported yet
             value: Any = importlib.import_module(f"{home}.{attribute}")

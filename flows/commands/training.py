@@ -92,8 +92,7 @@ def train(
 
 def pipeline(settings: Settings, as_json: Json = False) -> Answer:
     """Train, evaluate, export and predict as CONF says; do only what is missing."""
-    from psflow.flows.parameters.configuration import read_conf
-    from psflow.flows.parameters.pipeline import pipeline_parameters
+    from psflow.flows.parameters.configuration import pipeline_parameters, read_conf
     from psflow.ps_runtime.config.environment import prepare_environment
 
     conf = read_conf(settings)

@@ -12,8 +12,7 @@ from distributed import Client
 
 from psflow.flows.inspect.endpoints import mlflow_endpoint, prefect_endpoint
 from psflow.flows.output import Answer, ExitCode
-from psflow.flows.parameters.configuration import read_conf
-from psflow.flows.parameters.pipeline import PipelineParameters, pipeline_parameters
+from psflow.flows.parameters.configuration import PipelineParameters, pipeline_parameters, read_conf
 from psflow.flows.parameters.stages import ScheduleParameters
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.planning.building import schedule_of

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from psflow.flows.parameters.parsing import ALL_FILES, parse_as
-from psflow.flows.parameters.stages import Sections
+from psflow.flows.parameters.stages import EvaluateParameters, ExportParameters, Sections, StagesParameters
 from psflow.flows.parameters.train import ResumeParameters, TrainParameters, parse_parameters
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.config.files import Origin, Settings, dump, is_override, load, parse
@@ -235,3 +235,36 @@ def _at(key: str, value: Any, origin: Origin) -> Settings:
     for part in reversed(above.split(".") if above else []):
         values = {part: values}
     return Settings(values, {key: origin})
+
+
+class PipelineParameters(TrainParameters):
+    """The parameters of a pipeline."""
+
+    pipeline: StagesParameters = Field(StagesParameters(), description="Stages to run, one after the other.")
+
+    @property
+    def directory(self) -> str:
+        """Where is trained: the model_dir, or that of the fork, as an absolute path."""
+        return absolute(self.resume.fork or self.model_dir)
+
+    def training(self) -> TrainParameters:
+        """Return the parameters of the first stage."""
+        return TrainParameters.model_validate(self.model_dump(mode="json", exclude={"pipeline"}))
+
+    def evaluation(self) -> EvaluateParameters:
+        """Return the parameters of the stage evaluate."""
+        stage = self.pipeline.evaluate.model_dump(mode="json")
+        told = {"model_dir": self.directory, "cluster": {"address": self.cluster.address}}
+        return EvaluateParameters.model_validate(stage | told)
+
+    def export(self) -> ExportParameters:
+        """Return the parameters of the stage export."""
+        stage = self.pipeline.export
+        told = {"model_dir": self.directory, "takes_alias": stage.metric is not None}
+        return ExportParameters.model_validate(stage.model_dump(mode="json") | told)
+
+
+def pipeline_parameters(conf: Conf) -> PipelineParameters:
+    """Return what a configuration tells a pipeline; ConfigError if a key is wrong."""
+    values = {**conf.settings.values, "pipeline": conf.sections.pipeline.model_dump(mode="json")}
+    return parse_as(PipelineParameters, values, conf.settings.origins)

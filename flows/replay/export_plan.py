@@ -7,8 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from psflow.flows.parameters.configuration import is_conf_text
-from psflow.flows.parameters.pipeline import PipelineParameters
+from psflow.flows.parameters.configuration import PipelineParameters, is_conf_text
 from psflow.flows.parameters.stages import ExportChoice, ExportParameters
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.planning.building import Training, build_training

@@ -19,7 +19,7 @@ from psflow.ps_runtime.client.shard_client import Dial, ShardClients
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.errors import InputError, StoppedError
 from psflow.ps_runtime.model.calls.caller import BuiltModel
-from psflow.ps_runtime.model.scaffold import first_values
+from psflow.ps_runtime.model.session_start import first_values
 from psflow.ps_runtime.protocol.job_state import JobState
 from psflow.ps_runtime.protocol.message import Purpose
 from psflow.ps_runtime.roles.context import RoleContext

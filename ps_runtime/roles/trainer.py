@@ -21,7 +21,7 @@ from psflow.ps_runtime.model.hooks.base import SessionRunHook
 from psflow.ps_runtime.model.hooks.basic import GlobalStepWaiterHook, NanTensorHook
 from psflow.ps_runtime.model.hooks.reporting import StepCounterHook, SummarySaverHook
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
-from psflow.ps_runtime.model.scaffold import await_ready
+from psflow.ps_runtime.model.session_start import await_ready
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.protocol.message import Purpose
 from psflow.ps_runtime.roles.context import RoleContext

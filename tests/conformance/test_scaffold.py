@@ -34,7 +34,7 @@ from psflow.ps_runtime.errors import (
     UsageError,
     WaitTimeoutError,
 )
-from psflow.ps_runtime.model.scaffold import InitialSession, await_ready
+from psflow.ps_runtime.model.session_start import InitialSession, await_ready
 from tests.conformance.programs import estimator_in, line, rows
 
 

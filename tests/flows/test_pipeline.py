@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from psflow.flows import cli
-from psflow.flows.parameters.configuration import read_settings
+from psflow.flows.parameters.configuration import PipelineParameters, read_settings
 from psflow.flows.parameters.parsing import parse_as
-from psflow.flows.parameters.pipeline import PipelineParameters
 from psflow.flows.pipeline import _result, pipeline
 from psflow.flows.stopping.interrupts import InterruptedRunError, Interrupts
 from psflow.ps_runtime.errors import InputError

@@ -11,7 +11,8 @@ from psflow.ps_runtime.errors import NanLossError
 from psflow.ps_runtime.metrics import Metric
 from psflow.ps_runtime.model.calls.values import ModelValues, read_only
 from psflow.ps_runtime.model.hooks.base import Fetches, HookCalls, SessionRunArgs, SessionRunHook, pick
-from psflow.ps_runtime.model.scaffold import Scaffold, check_ready
+from psflow.ps_runtime.model.scaffold import Scaffold
+from psflow.ps_runtime.model.session_start import check_ready
 from psflow.ps_runtime.model.spec import EstimatorSpec
 
 logger = logging.getLogger(__name__)

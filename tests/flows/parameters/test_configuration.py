@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from psflow.flows.parameters.configuration import Conf, read_conf, read_settings
+from psflow.flows.parameters.configuration import Conf, PipelineParameters, read_conf, read_settings
 from psflow.flows.parameters.parsing import parse_as
-from psflow.flows.parameters.pipeline import PipelineParameters
 from psflow.flows.parameters.train import parse_parameters
 from psflow.ps_runtime.errors import ConfigError, UsageError
 from tests.flows.conftest import TABLE_CONF

@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 
 from psflow.flows.cli import run
 from psflow.flows.export import export
-from psflow.flows.parameters.pipeline import PipelineParameters
+from psflow.flows.parameters.configuration import PipelineParameters
 from psflow.flows.parameters.stages import ExportParameters
 from psflow.flows.replay.export_plan import check_without_training, plan_export
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
