@@ -1,7 +1,7 @@
 """Local files that are whole or absent, whatever happens while they are written.
 
 What the page cache would keep of a checkpoint nobody reads soon. To keep it costs memory as large as the file, and the
-allocation of every page, beside training: several times what the bytes themselves cost (decision 14). Where a file
+allocation of every page, beside training: several times what the bytes themselves cost (decision 6). Where a file
 system cannot do without the cache, these go through it.
 """
 
