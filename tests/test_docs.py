@@ -276,6 +276,12 @@ def test_decisions_are_numbered_and_say_what_was_given_up() -> None:
     assert sorted(LINK.findall(index)) == [page.name for page in pages]
 
 
+def test_the_glossary_is_in_alphabetical_order() -> None:
+    terms = re.findall(r"^\| \*\*(.*?)\*\* \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    assert len(terms) > 100
+    assert terms == sorted(terms, key=str.lower)
+
+
 def test_the_changelog_begins_with_the_version_of_the_project() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     text = (ROOT / "CHANGELOG.md").read_text()
