@@ -28,7 +28,6 @@ ENTRY_POINTS = (
     "psflow.ps_runtime.model.calls.caller",
     "psflow.ps_runtime.model.export.outputs",
     "psflow.ps_runtime.model.export.serving_input",
-    "psflow.ps_runtime.model.export.serving_input",
     "psflow.ps_runtime.model.spec",
     "psflow.ps_runtime.model.calls.values",
     "psflow.ps_runtime.specs.schema",
