@@ -333,7 +333,6 @@ def _refusals(path: Path) -> Iterator[str]:
             yield from texts[:1]
 
 
-def test_each_request_to_a_ps_has_a_limit_in_the_list_of_waits() -> None:
-    page = (ROOT / "docs" / "reliability.md").read_text()
-    waits = page[page.index("## Who waits") : page.index("## Not promised")]
-    assert {kind.name for kind in Kind if not kind.is_reply} == set(re.findall(r"`([A-Z_]{4,})`", waits))
+def test_each_request_to_a_ps_has_a_limit_in_the_list_of_waits() -> None: page = (ROOT / "docs" /
+"reliability.md").read_text() waits = page[page.index("## Waits") : page.index("## Not promised")] assert {kind.name
+for kind in Kind if not kind.is_reply} == set(re.findall(r"`([A-Z_]{4,})`", waits))
