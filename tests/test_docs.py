@@ -100,7 +100,7 @@ def test_the_models_of_the_page_on_tables_run() -> None:
     names = run(blocks(EMBEDDINGS, "python"))
     loss = names["estimator"].evaluate(names["some_ratings"])["loss"]
     assert loss < 0.5 * names["some_ratings"]().labels.var()
-    assert {path.name for path in Path("runs").iterdir()} == {"ratings", "baskets", "by-hand"}
+    assert {path.name for path in Path("runs").iterdir()} == {"ratings", "baskets", "manual"}
 
 
 @pytest.mark.usefixtures("_elsewhere")
@@ -333,6 +333,7 @@ def _refusals(path: Path) -> Iterator[str]:
             yield from texts[:1]
 
 
-def test_each_request_to_a_ps_has_a_limit_in_the_list_of_waits() -> None: page = (ROOT / "docs" /
-"reliability.md").read_text() waits = page[page.index("## Waits") : page.index("## Not promised")] assert {kind.name
-for kind in Kind if not kind.is_reply} == set(re.findall(r"`([A-Z_]{4,})`", waits))
+def test_each_request_to_a_ps_has_a_limit_in_the_list_of_waits() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    waits = page[page.index("## Waits") : page.index("## Not promised")]
+    assert {kind.name for kind in Kind if not kind.is_reply} == set(re.findall(r"`([A-Z_]{4,})`", waits))
