@@ -39,16 +39,16 @@ NAMES = (
 )
 FAILED, USAGE = 1, 2
 WIDTH = 120
-"""Of a table that goes to a file."""
+"""Width of a table that is written to a file."""
 
 
 class Bench(Protocol):
-    """What the module of a benchmark has."""
+    """The interface of a benchmark's module."""
 
     CLAIM: str
 
     def measure(self, settings: Settings) -> list[Row]:
-        """Run it; return a row for each case."""
+        """Run the benchmark; return a row for each case."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(name: str, settings: Settings) -> dict[str, Any]:
-    """Run a benchmark, print its table on stderr, write plot and JSON; return what stands in the JSON."""
+    """Run a benchmark, print its table on stderr, write plot and JSON; return the content of the JSON."""
     bench = cast(Bench, importlib.import_module(f"benchmarks.{name}"))
     machine = machine_facts()
     settings.output.mkdir(parents=True, exist_ok=True)
@@ -98,18 +98,22 @@ def _settings(options: argparse.Namespace) -> Settings:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", choices=NAMES)
-    parser.add_argument("--pairs", type=int, default=9, help="measurements of each system, taken in turn")
-    parser.add_argument("--starts", type=int, default=2, help="how often the systems are started afresh for them")
+    parser.add_argument("--pairs", type=int, default=9, help="measurements of each system, in turn")
+    parser.add_argument("--starts", type=int, default=2, help="number of fresh starts of the systems")
     parser.add_argument("--quick", action="store_true", help="one case, two short pairs, no peer")
-    parser.add_argument("--case", action="append", default=[], metavar="PATTERN", help="only cases like this one")
+    parser.add_argument(
+        "--case", action="append", default=[], metavar="PATTERN", help="only cases that match this pattern"
+    )
     parser.add_argument("--rows", type=int, default=1_000_000, help="records of the log of clicks; only for clicks")
-    parser.add_argument("--output", type=Path, default=Path("runs/bench"), metavar="DIR", help="for plot and JSON")
-    parser.add_argument("--json", action="store_true", help="last line of stdout: the result as JSON")
+    parser.add_argument(
+        "--output", type=Path, default=Path("runs/bench"), metavar="DIR", help="folder for plot and JSON"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON on the last line of stdout")
     return parser.parse_args(arguments)
 
 
 def _end(number: int, frame: Any) -> NoReturn:
-    """End at the first signal, and take the time to end what was started."""
+    """Stop at the first signal, and end the started processes before exiting."""
     for other in (signal.SIGINT, signal.SIGTERM):
         signal.signal(other, signal.SIG_IGN)
     sys.exit(128 + number)

@@ -1,6 +1,6 @@
-"""What any ps could reach: the small network over shared memory, without roles, tickets, hooks, checks or messages.
+"""The upper limit of any ps: the small network over shared memory, without roles, tickets, hooks, checks or messages.
 
-``python -m benchmarks.bare_protocol`` runs one ps and two replicas, beside two bare gradient loops, in turn.
+``python -m benchmarks.bare_protocol`` alternates one ps and two replicas with two bare gradient loops.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Floats = NDArray[np.float32]
 
 
 class Memory:
-    """What the processes share: parameters, a gradient and a count of steps for each replica."""
+    """Shared memory: parameters, and a gradient and a step count for each replica."""
 
     def __init__(self) -> None:
         self.arena: Floats = _shared(NUM_PARAMETERS, np.float32)
@@ -44,7 +44,7 @@ class Memory:
 
 
 def serve(memory: Memory, ends: list[socket.socket]) -> None:
-    """Apply the gradient of whoever says that it is there."""
+    """Apply each gradient that a replica announces."""
     poll = select.epoll()
     peers = {end.fileno(): (end, gradient) for end, gradient in zip(ends, memory.gradients, strict=True)}
     for number in peers:
@@ -61,7 +61,7 @@ def serve(memory: Memory, ends: list[socket.socket]) -> None:
 
 
 def train(memory: Memory, index: int, end: socket.socket) -> None:
-    """Copy one version, compute, hand over, wait; again and again."""
+    """Repeat: copy one version, compute, hand over the gradient, wait."""
     data = mlp.arrays({})
     pulled = np.empty_like(memory.arena)
     variables, pushed = _views(pulled), _views(memory.gradients[index])
@@ -114,7 +114,7 @@ def main() -> None:
         pairs = [(with_ps(), without_ps()) for _ in range(NUM_PAIRS)]
     rates, limits = (statistics.median(of_one) for of_one in zip(*pairs, strict=True))
     ratio = statistics.median(rate / limit for rate, limit in pairs)
-    print(f"{rates:.0f} steps/s with a ps, {limits:.0f} without: {ratio:.2f} of it, median of {NUM_PAIRS} pairs")
+    print(f"{rates:.0f} steps/s with a ps, {limits:.0f} without: a ratio of {ratio:.2f}, median of {NUM_PAIRS} pairs")
 
 
 def _rate(memory: Memory, tasks: list[Callable[[], None]]) -> float:

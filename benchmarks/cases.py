@@ -1,4 +1,4 @@
-"""What a row of a benchmark is about: ``consistency/transport/ps/workers`` and, where it matters, a variant."""
+"""The case of a benchmark's row: ``consistency/transport/ps/workers`` and an optional variant."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ class Case:
 
     @property
     def gradients_per_update(self) -> int:
-        """How many gradients one step of the global_step takes."""
+        """Number of gradients of one step of the global_step."""
         return CONSISTENCIES[self.consistency]().gradients_per_update(self.num_replicas)
 
     @property
     def unit(self) -> str:
-        """What is counted: where an update takes several gradients, the gradients."""
+        """The counted unit: gradients if an update takes several of them, else updates."""
         return "gradients/s" if self.consistency == Sync.name else "steps/s"
 
     def settings(self) -> dict[str, Any]:
-        """Return what a RunConfig must say for this case."""
+        """Return the RunConfig arguments of this case."""
         return {"consistency": CONSISTENCIES[self.consistency](), "pipeline_depth": self.pipeline_depth}

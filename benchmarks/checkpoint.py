@@ -1,4 +1,4 @@
-"""Checkpoints of a large model: what training feels of them, how long they take, and how fast they are read again."""
+"""Checkpoints of a large model: the delay of training, and the time to write and to restore them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from psflow.ps_runtime.cluster.connecting import open_cluster
 __all__ = ["CLAIM", "measure"]
 
 CLAIM = """\
-A model of 400 MB, 1 ps, 1 replica: a checkpoint keeps training waiting no longer than twice a copy into touched memory
-takes ("stall" as the chief measures it, "pause" as seen between steps), while its file is written beside training. The
-limits: that copy; writing a file of 400 MB and waiting for the disk; reading it back from the disk."""
+A model of 400 MB, 1 ps, 1 replica: a checkpoint delays training by at most twice the time of a copy into touched memory
+("stall" as the chief measures it, "pause" between steps); its file is written during training. The limits: that copy;
+a synced write of a file of 400 MB; reading it back from the disk."""
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ QUANTITIES = ("stall", "pause", "save", "restore")
 SUFFIX = "shm/1ps/1w"
 BLOCK_BYTES = 1 << 24
 COPIES = 5
-"""The fastest counts: the first one after a pause takes twice as long."""
+"""Runs of which the fastest counts: the first one after a pause takes twice as long."""
 
 
 def measure(settings: Settings) -> list[Row]:
@@ -64,7 +64,7 @@ def measure(settings: Settings) -> list[Row]:
 
 
 def _runs(settings: Settings) -> Iterator[tuple[int, str, Saved]]:
-    """Yield the number of each run, whose it was, and what it took."""
+    """Yield the number of each run, its system, and its durations."""
     size = QUICK_PARAMETERS if settings.quick else NUM_PARAMETERS
     workload = Workload("dense", report_steps=1, slice_secs=1.0, params={"num_parameters": size})
     found = None if settings.quick else find_peer()
@@ -83,7 +83,7 @@ def _runs(settings: Settings) -> Iterator[tuple[int, str, Saved]]:
 
 
 class _Limit:
-    """Copy, write and read so many bytes, and nothing else."""
+    """Only copy, write and read this number of bytes."""
 
     def __init__(self, nbytes: int, path: Path) -> None:
         self._source = np.ones(nbytes, np.uint8)

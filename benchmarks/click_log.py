@@ -1,7 +1,7 @@
-"""An invented log of clicks as CSV, and the configuration that says what a wide and deep model makes of it.
+"""A synthetic log of clicks as CSV, and the configuration of a wide and deep model for it.
 
-Two keys of many values (who saw which ad), a word that may be blank, numbers that may be blank, and whether it was
-clicked. `benchmarks.peers.tf_clicks` says the same of the columns to TensorFlow.
+The columns are two keys of many values (user and ad), a category and numbers with missing values, and the click as a
+label. `benchmarks.peers.tf_clicks` defines the same columns for TensorFlow.
 """
 
 from __future__ import annotations

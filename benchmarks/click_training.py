@@ -1,7 +1,7 @@
-"""Train what a configuration says and tell of it: ``python -m benchmarks.click_training CONF``.
+"""Train a configuration and report progress: ``python -m benchmarks.click_training CONF``.
 
-Without workers the whole job runs in this process, else on a cluster of its own. On stdout there is a line of JSON for
-each report: ``{"step": .., "time": ..}`` on the system's monotonic clock, and ``{"ended": time}``.
+Without workers the whole job runs in this process, else on a new cluster. Stdout has a line of JSON for each report:
+ ``{"step": .., "time": ..}`` on the system's monotonic clock, and ``{"ended": time}``.
 """
 
 from __future__ import annotations

@@ -27,29 +27,29 @@ __all__ = ["CASES", "CLAIM", "Measured", "Shape", "TreeWatch", "examples_per_sec
 
 CLAIM = """\
 DNNLinearCombinedClassifier on a log of clicks in CSV, a pass over its records in batches of 1024: two keys of 1,000,000
-and 100,000 hashed ids with vectors of 8, their cross hashed into 10,000,000 ids, a word and two numbers, with blanks.
-psflow from a configuration alone, TensorFlow Estimator as one would write it manually, in one process and with 2 ps and
-2 replicas: more examples a second than TensorFlow, and less memory in all processes together."""
+and 100,000 hashed ids with vectors of 8, their cross hashed into 10,000,000 ids, a category and two numbers, with
+missing values. psflow from only a configuration, TensorFlow Estimator as an ordinary program, in one process and with
+2 ps and 2 replicas: more examples a second than TensorFlow, in less memory of all processes together."""
 
 logger = logging.getLogger(__name__)
 
 WARM_SHARE = 0.2
-"""Of the steps, at the start: what is read and compiled then does not count for the rate."""
+"""Share of the steps at the start that does not count for the rate, because of reading and compiling."""
 LOOK_SECS = 0.25
-"""Between two looks at the processes of a run."""
+"""Interval between two checks of the processes of a run."""
 TIMEOUT_SECS = 1800.0
 MIN_ROWS = 100 * BATCH_SIZE
 MEGABYTE = 2**20
 CHIEF = "chief-0"
 
 Measured = Mapping[str, float]
-"""Of one run: examples a second, seconds, CPU seconds of all processes, and the peak of their memory in MB."""
+"""One run: examples a second, seconds, CPU seconds of all processes, and their peak memory in MB."""
 UNITS = {"rate": "examples/s", "wall": "s", "cpu": "s", "memory": "MB"}
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a job is spread; without ps, it is one process."""
+    """The roles of a job; without ps, it is one process."""
 
     num_ps: int = 0
     num_replicas: int = 1
@@ -59,7 +59,7 @@ CASES = {"local": Shape(), "2ps/2w": Shape(2, 2)}
 
 
 def measure(settings: Settings) -> list[Row]:
-    """Measure each case: whole runs of psflow and of TensorFlow in turn."""
+    """Measure each case: alternate whole runs of psflow and of TensorFlow."""
     wanted = [name for name in CASES if any(settings.wants(f"{name}/{figure}") for figure in UNITS)]
     num_rows = MIN_ROWS if settings.quick else max(settings.rows, MIN_ROWS)
     # where the results go, because a directory for temporary files may be in memory

@@ -1,4 +1,4 @@
-"""Large dense parameters: what moves bytes."""
+"""Large dense parameters: the transfer of bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sparse table: only the rows that a batch touches travel."""
+"""A sparse table: only the rows of a batch are transferred."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CLAIM = """\
 A table of 1,000,000 x 16, batches of 1024 x 26 ids, Adagrad, 2 replicas: at least 1.5 times the steps of TensorFlow
 Estimator with uniform ids, 2.5 times with Zipf ids (share of the k-th row ~ k ** -1.05), and 0.7 of the bare kernels
 (unique ids, their rows, gradient sums, row updates), with 1 and with 2 ps. "pull" is a pull of 26,624 uniform ids from
-one ps, its transport left out: it takes at most 1.3 times a bare take of the same rows from the same memory."""
+one ps without transport: it takes at most 1.3 times a bare take of the same rows from the same memory."""
 
 
 def measure(settings: Settings) -> list[Row]:
-    """Measure uniform and Zipf ids with 1 and 2 ps, and pulls alone."""
+    """Measure uniform and Zipf ids with 1 and 2 ps, and separate pulls."""
     contests = []
     for num_ps in (1, 2):
         for ids in ("zipf", "uniform"):

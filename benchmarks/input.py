@@ -1,4 +1,4 @@
-"""Input: how fast one process reads each form of data."""
+"""Input: the rate at which one process reads each form of data."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = ["CLAIM", "measure"]
 
 CLAIM = """\
 One process reads 20 columns and a label in batches of 256: an epoch in the order of the file, an epoch shuffled, and,
-for tabular files, the scan before the first epoch, which learns types and places. npz and IDX files are read whole, so
-their epochs are with that. The limit is the bare loop, in order: pyarrow.csv in a stream, iter_batches of Parquet,
+for tabular files, the scan before the first epoch, which learns types and chunk positions. Epochs of npz and IDX
+include reading the whole file. The limit is the bare loop, in order: pyarrow.csv in a stream, iter_batches of Parquet,
 load_svmlight_file of scikit-learn, np.load, np.frombuffer, into float32 batches of that size. A step is a batch."""
 
 logger = logging.getLogger(__name__)
@@ -33,11 +33,11 @@ QUICK_ROWS = 4_096
 BARE = "bare"
 
 Timed = tuple[float, float]
-"""Seconds, and CPU seconds of this process, all of its threads."""
+"""Seconds, and CPU seconds of all threads of this process."""
 
 
 def measure(settings: Settings) -> list[Row]:
-    """Measure each form, psflow in turn with the bare loop."""
+    """Measure each form, alternating psflow with the bare loop."""
     rows: list[Row] = []
     for form in FORMS:
         wanted = [kind for kind in _kinds(form) if settings.wants(f"{form.name}/{kind}")]
@@ -94,7 +94,7 @@ def _spent(act: Callable[[], object]) -> Timed:
 
 
 def _opened(form: Form, path: Path, *, shuffle: bool) -> SplittableInput:
-    """Return the data as training opens them."""
+    """Open the data like training does."""
     opened = open_input(
         partial(open_dataset, form.described(path), batch_size=BATCH_ROWS, shuffle=shuffle),
         mode="train",

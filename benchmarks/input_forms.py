@@ -1,4 +1,4 @@
-"""Files of each form that psflow reads, and for each the loop that reads them with its library and nothing else."""
+"""Files of each form that psflow reads, and for each the bare loop that reads them with its library."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Form(ABC):
 
     name: ClassVar[str]
     num_rows: ClassVar[int]
-    """In a benchmark that is not quick."""
+    """Number of rows, unless the benchmark is quick."""
     is_scanned: ClassVar[bool] = True
     """Whether psflow scans the file first and then reads its epochs; else it reads the whole file once."""
 

@@ -1,4 +1,4 @@
-"""The limit as a program: ``python -m benchmarks.limit MODEL REPORT_STEPS PARAMS`` repeats a bare step for ever."""
+"""The limit as a program: ``python -m benchmarks.limit MODEL REPORT_STEPS PARAMS`` repeats a bare step forever."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def limit_system(workload: Workload, num_replicas: int) -> ProgramSystem:
 
 
 def main(model: str, report_steps: int, params: str) -> None:
-    """Repeat the bare step of a model, and print how far it is every `report_steps`."""
+    """Repeat the bare step of a model, and print the step count every `report_steps`."""
     step = Workload(model, report_steps, 0.0, json.loads(params)).bare_step()
     count = 0
     with threadpool_limits(limits=1):

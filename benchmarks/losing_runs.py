@@ -1,4 +1,4 @@
-"""Jobs of psflow that lose a role: what the others do meanwhile, and when training goes on."""
+"""Jobs of psflow that lose a role: the rate of the others, and the time until training continues."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = ["Rates", "Recovery", "rates_around", "run_with_lost_ps", "run_with_lo
 NUM_WORKERS = 2
 LOST_WORKER = "worker-0"
 STEP_SECS = 0.01
-"""What each step takes at least, so that the number of cores does not decide."""
+"""Minimum duration of a step, so that the number of cores has no influence."""
 PACED_SAVE_STEPS = 50
 REPORT_STEPS = 10
 """Steps of a replica between two of its reports."""
@@ -51,10 +51,10 @@ WARM_SECS = 3.0
 TIMEOUT_SECS = 300.0
 CHIEF = "chief-0"
 ROLE_TASK = re.compile(r"psflow-[0-9a-f]+-\d+-(.+)-\d+")
-"""How psflow names the Dask tasks of roles."""
+"""The names of psflow's Dask tasks of roles."""
 
 Report = tuple[float, int]
-"""A Unix time, and how many steps a replica has made by then."""
+"""A Unix time, and the number of steps of a replica until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Seconds from the death of a ps until the next step of the chief, and how many of them restore the checkpoint."""
+    """Seconds from the death of a ps until the next step of the chief, and those of the restore of the checkpoint."""
 
     total: float
     restore: float
@@ -102,7 +102,7 @@ def rates_around(reports: dict[str, list[Report]], at: float, secs: float) -> Ra
 
 
 class StepReports(SessionRunHook):
-    """Reports how many steps its replica has made, each `REPORT_STEPS` of them."""
+    """Reports the number of steps of its replica, every `REPORT_STEPS` steps."""
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         """Report if it is time to."""
@@ -125,7 +125,7 @@ def paced_input_fn() -> Dataset:
 
 
 class _EnoughError(Exception):
-    """All is measured; it ends the job."""
+    """Ends the job after the measurement."""
 
 
 def run_with_lost_worker(model_dir: Path, fault: signal.Signals, secs: float) -> Rates:
@@ -217,7 +217,7 @@ def _train(
 
         def check() -> None:
             if time.monotonic() >= deadline:
-                raise RoleFailedError("the job", f"what was to be measured did not happen within {TIMEOUT_SECS:g} s")
+                raise RoleFailedError("the job", f"the measured event did not happen within {TIMEOUT_SECS:g} s")
             look(pids)
 
         with contextlib.suppress(_EnoughError):
@@ -225,7 +225,7 @@ def _train(
 
 
 def _pids(client: Client) -> dict[str, int]:
-    """Return the process of each role that runs."""
+    """Return the process of each running role."""
     by_worker = client.run(os.getpid)
     running = [
         (ROLE_TASK.fullmatch(str(key)), address) for address, keys in client.processing().items() for key in keys
@@ -234,7 +234,7 @@ def _pids(client: Client) -> dict[str, int]:
 
 
 def _reports(events: list[Event], role: str) -> list[Report]:
-    """Return when a role has said how many steps it has made."""
+    """Return once a role has reported its number of steps."""
     found = [event for event in events if isinstance(event, Metrics) and event.role == role]
     values = [(event.time, name.rpartition("/")[2], value) for event in found for name, value in event.values.items()]
     return [(at, int(value)) for at, name, value in values if name == NUM_STEPS]

@@ -1,4 +1,4 @@
-"""On what a result was measured."""
+"""The machine of a measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of Markdown, and pages that have a place for them."""
+"""Tables of Markdown, and pages with marks for them."""
 
 from __future__ import annotations
 

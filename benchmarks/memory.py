@@ -1,4 +1,4 @@
-"""Memory of each role while it trains."""
+"""Memory of each role during training."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from benchmarks.workloads import Workload
 __all__ = ["CLAIM", "measure"]
 
 CLAIM = """\
-Proportional set size of each role while it trains, 1 ps, 2 replicas: on the MLP 784-100-10, whose arena, slots and
-snapshot buffer are less than 1 MB together, a ps or a replica takes at most 180 MB. A row with 10M shows all of a
-process that serves or trains 10 million parameters. The limit is the bare loop: Python, numpy and the arrays."""
+Proportional set size of each role during training, 1 ps, 2 replicas: on the MLP 784-100-10, whose arena, slots and
+snapshot buffer are less than 1 MB together, a ps or a replica takes at most 180 MB. A row with 10M shows the whole
+memory of a process that serves or trains 10 million parameters. The limit is the bare loop: Python, numpy and
+the arrays."""
 
 WORKLOADS = {
     "mlp": Workload("mlp", report_steps=50, slice_secs=0.5),

@@ -1,4 +1,4 @@
-"""A small network, where every microsecond of a step shows."""
+"""A small network, which shows the overhead of a step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["CLAIM", "WORKLOAD", "measure"]
 
 CLAIM = """\
 MLP 784-100-10, batch 100, gradient descent, data in memory. async/shm/1ps/2w makes at least 6 times the steps of
-TensorFlow Estimator and 0.7 of those of a bare numpy gradient loop; async/tcp/1ps/2w at least 2 times TensorFlow's;
+TensorFlow Estimator and 0.7 of the steps of a bare numpy gradient loop; async/tcp/1ps/2w at least 2 times TensorFlow's;
 sync/shm/1ps/2w at least 5 times its synchronous gradients; async/shm/1ps/1w is no slower than TensorFlow in one process
 without any ps."""
 

@@ -1,4 +1,4 @@
-"""The peer, TensorFlow Estimator: where it is installed, and its jobs as systems."""
+"""The peer, TensorFlow Estimator: its installation, and its jobs as systems."""
 
 from __future__ import annotations
 

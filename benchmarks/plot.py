@@ -1,4 +1,4 @@
-"""A result as a picture: bars for each case, psflow beside its limit and its peer."""
+"""Plot of a result: bars for each case, psflow beside its limit and its peer."""
 
 from __future__ import annotations
 

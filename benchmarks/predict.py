@@ -37,9 +37,9 @@ __all__ = ["CLAIM", "measure"]
 
 CLAIM = """\
 Predictions of the network 20-100-10 for records of 20 numbers of float32 in a Parquet file, as Parquet, with 2 workers
-of a cluster that is up: from looking at the input to the mark of success. The limit is two bare processes at once that
-read, compute and write the same with numpy and pyarrow. psflow makes at least 0.85 of its rows, and a worker takes at
-most 400 MB at its peak."""
+of a running cluster: from the inspection of the input to the mark of success. The limit is two concurrent bare
+processes that read, compute and write the same with numpy and pyarrow. psflow reaches at least 0.85 of its rows, and a
+worker takes at most 400 MB at its peak."""
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
-"""What is predicted: an exported network and a Parquet file of records; and the bare loop that does the same.
+"""The data of the prediction benchmark: an exported network, a Parquet file of records, and the equivalent bare loop.
 
 ``python -m benchmarks.predicting RECORDS VARIABLES OUTPUT FIRST STEP`` predicts every n-th part of the records with
-numpy and pyarrow alone, once a line comes on stdin, and says when it is ready and when it is done.
+only numpy and pyarrow. It starts with a line on stdin, and reports when it is ready and when it is done.
 """
 
 from __future__ import annotations

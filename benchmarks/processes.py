@@ -1,4 +1,4 @@
-"""Processes from outside: what they use, and how to hold them."""
+"""Resource use of processes, and functions to hold them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Medians and quartiles of pairs that were measured in turn."""
+"""Medians and quartiles of alternating measurements."""
 
 from __future__ import annotations
 

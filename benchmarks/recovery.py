@@ -1,4 +1,4 @@
-"""What a lost role costs: the rate of the others, and the time until training goes on."""
+"""The cost of a lost role: the rate of the others, and the time until training continues."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from benchmarks.workloads import Workload
 __all__ = ["CLAIM", "measure"]
 
 CLAIM = """\
-One of two workers is killed, or stopped, while each step takes 10 ms and a checkpoint is saved each 50 steps: the chief
+One of two workers is killed, or stopped, while a step takes 10 ms and a checkpoint is saved every 50 steps: the chief
 and the other worker lose at most a tenth of their rate in the next 20 s; the limit is their rate in the 20 s before. A
-ps is killed: the chief makes its next step within 15 s, and the seconds that the restore of the checkpoint takes, which
-stand as the limit."""
+ps is killed: the chief makes its next step within 15 s plus the restore of the checkpoint, which is the limit."""
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Systems in turn: each works for a moment while the others are held, round after round."""
+"""Alternating measurement: each system works for a moment while the others are held, round after round."""
 
 from __future__ import annotations
 

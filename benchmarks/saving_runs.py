@@ -1,4 +1,4 @@
-"""Short jobs that restore a checkpoint, train a little and save: of psflow, and of the peer."""
+"""Short jobs of psflow and of the peer that restore a checkpoint, train briefly and save."""
 
 from __future__ import annotations
 

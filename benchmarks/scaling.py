@@ -1,4 +1,4 @@
-"""A model of a step: checked against real runs here, then drawn to clusters that are not here."""
+"""A cost model of a step: checked against real runs, then extrapolated to larger clusters."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from psflow.ps_runtime.specs.layout import place
 __all__ = ["CLAIM", "measure"]
 
 CLAIM = """\
-Steps per second of n replicas and m ps follow from what the parts of a step cost: computing, a pull, a push and an
-update by their bytes, the decisions that travel, and the cores of this machine. "limit" is what the model predicts from
-parts that were measured each alone in the same round, "to limit" what psflow does of it. The same model, drawn to 1,000
-workers and 100 ps, names what keeps a cluster from being faster."""
+Steps per second of n replicas and m ps follow from the costs of the parts of a step: computing, a pull, a push and an
+update by their bytes, the transfer of decisions, and the cores of this machine. "limit" is the prediction of the model
+from parts that were measured separately in the same round, "to limit" the share of it that psflow reaches. The same
+model, extrapolated to 1,000 workers and 100 ps, names the bottleneck of a cluster."""
 
 logger = logging.getLogger(__name__)
 

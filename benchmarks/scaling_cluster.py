@@ -1,4 +1,4 @@
-"""Clusters that are not here: steps per second to 1,000 workers and 100 ps, and what keeps them from being more."""
+"""Extrapolation to larger clusters: steps per second up to 1,000 workers and 100 ps, and their bottlenecks."""
 
 from __future__ import annotations
 

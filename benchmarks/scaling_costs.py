@@ -1,9 +1,9 @@
-"""What the parts of a step cost on this machine, each measured by itself, none of it in a whole job.
+"""The costs of the parts of a step on this machine, each measured separately, outside of a job.
 
-Messages and bytes: a replica that computes nothing beside two ps, in processes of their own, with two sizes of shards.
-Decisions that travel: the handlers of two ps in this process, with one replica and with many. Computing: training in
-this process, less a replica that computes nothing there. All but one are CPU seconds, so that other work on the
-machine shows less in them.
+Messages and bytes: a replica that computes nothing beside two ps, in separate processes, with two sizes of shards.
+Transferred decisions: the handlers of two ps in this process, with one replica and with many. Computing: training in
+this process, minus a replica that computes nothing there. All but one are CPU seconds, which other work on the machine
+affects less.
 """
 
 from __future__ import annotations

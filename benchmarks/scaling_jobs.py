@@ -1,4 +1,4 @@
-"""A job without a cluster and without a model: ps in processes of their own or in this one, and replicas that push."""
+"""A job without a cluster and without a model: ps in separate processes or in this one, and replicas that push."""
 
 from __future__ import annotations
 

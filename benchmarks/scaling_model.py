@@ -1,16 +1,15 @@
-"""How many steps a second n replicas and m ps make, from what each part of a step costs. Arithmetic, no measuring.
+"""Predicts the steps per second of n replicas and m ps from the costs of the parts of a step, without measuring.
 
-A step of a replica is a cycle: pull, compute, push to the other ps, push to ps-0, which answers with the next ticket.
-Nothing goes faster than any of these allows:
+A step of a replica is a cycle: pull, compute, push to the other ps, push to ps-0, which replies with the next ticket.
+Each of these limits the rate:
 
 - the replicas, each of which makes one cycle after the other;
-- the busiest ps, which has one thread. Each step takes one message of ps-0 whatever m is, and a pull and a push of any
+- the busiest ps, which has one thread. Each step takes one message of ps-0 for any m, and a pull and a push of any
   other ps; over shared memory a pull costs ps-0 nothing, and the others no more than a message without a body;
 - the network of the host of a ps;
-- the cores, if all roles share those of one machine.
+- the cores, if all roles share one machine.
 
-The rate is the smallest of these limits. Nobody waits in a queue here: where two limits are close, real rates are
-lower.
+The rate is the smallest of these limits. The model has no queues: if two limits are close, real rates are lower.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a benchmark is to be run."""
+"""Settings of a benchmark run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the command to the first step of training."""
+"""Time from the command to the first step of training."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["CLAIM", "measure"]
 
 CLAIM = """\
 psflow train with 1 ps, 2 replicas and an evaluator: with cluster and servers up ("warm") the first step is done at most
-6 s after the command. "local": it starts its own cluster and Prefect server. "cold": and there is neither a Prefect
-database nor an MLflow store. The parts of a cold start are measured each alone; in the command they overlap. The limit
-is a Python that imports what the command needs."""
+6 s after the command. "local": it starts its own cluster and Prefect server. "cold": in addition, there is neither a
+Prefect database nor an MLflow store. The parts of a cold start are measured separately; in the command they overlap.
+The limit is a Python process that imports the modules of the command."""
 
 logger = logging.getLogger(__name__)
 

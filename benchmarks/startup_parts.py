@@ -1,7 +1,7 @@
-"""Parts of a cold start, each in a process of its own: ``python -m benchmarks.startup_parts NAME`` prints its seconds.
+"""Parts of a cold start, each in a separate process: ``python -m benchmarks.startup_parts NAME`` prints its seconds.
 
-``servers N`` starts what a warm start finds, with N workers: it prints where they are and what a command's environment
-must have to use them, and ends them when its standard input ends.
+``servers N`` starts the servers of a warm start, with N workers. It prints their addresses and the environment
+variables that a command needs to use them, and ends them at the end of its standard input.
 """
 
 from __future__ import annotations

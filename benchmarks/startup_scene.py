@@ -1,4 +1,4 @@
-"""Where start-up is measured: databases, servers, and the command that is started there."""
+"""The environment of the start-up benchmark: databases, servers, and the measured command."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Results as a page of the documents: ``python -m benchmarks.summary runs/bench docs/benchmarks.md``.
+"""Write results into the documentation: ``python -m benchmarks.summary runs/bench docs/benchmarks.md``.
 
 Puts a table of each result between its marks on the page, and copies the results into the folder beside it, so that the
-page can be held against them. Benchmarks that were not run again keep what they had.
+page can be checked against them. Benchmarks that were not run again keep their tables.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ NOTHING = "-"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.summary", description=__doc__)
-    parser.add_argument("results", type=Path, nargs="?", default=Path("runs/bench"), help="where benchmarks wrote")
-    parser.add_argument("page", type=Path, nargs="?", default=Path("docs/benchmarks.md"), help="what is to show it")
+    parser.add_argument(
+        "results", type=Path, nargs="?", default=Path("runs/bench"), help="folder with the results of benchmarks"
+    )
+    parser.add_argument("page", type=Path, nargs="?", default=Path("docs/benchmarks.md"), help="page to update")
     options = parser.parse_args(arguments)
     try:
         names = write_page(options.results, options.page)

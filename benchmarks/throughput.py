@@ -1,4 +1,4 @@
-"""Steps per second of psflow, its limit and its peer on one workload, in turn."""
+"""Steps per second of psflow, its limit and its peer on one workload, in alternating measurements."""
 
 from __future__ import annotations
 

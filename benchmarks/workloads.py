@@ -1,4 +1,4 @@
-"""What is trained: a module of `benchmarks.models`, its parameters, and how often it reports."""
+"""A training workload: a module of `benchmarks.models`, its parameters, and its interval of reports."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Train a line with the distribute coordinator: a worker_fn for each task, which asks its context who it is.
+"""Train a line with the distribute coordinator: a worker_fn for each task, which reads its task from the context.
 
 ``python examples/coordinator.py`` is a standalone client: it starts a process on this machine for each task of its
-cluster. With a cluster in TF_CONFIG this process is one of its tasks, so all of them can be started manually, too,
-or by another program::
+cluster. With a cluster in TF_CONFIG this process is one of its tasks, so the tasks can also be started manually or
+by another program::
 
     python examples/run_dist.py examples/coordinator.py --independent
 """
@@ -59,12 +59,12 @@ def rows() -> Dataset:
 
 
 def worker_fn(strategy: ParameterServerStrategy) -> None:
-    """Train as the task that this process is."""
+    """Train as the task of this process."""
     context = get_current_worker_context()
     assert context is not None, "the coordinator calls this"
     print(
         f"{context.task_type} {context.task_id} of {context.num_workers} workers, is_chief={context.is_chief}\n",
-        end="",  # in one piece with its line, as all tasks write to one place
+        end="",  # in one write with its line, because all tasks share the output
         flush=True,
     )
     if context.has_barrier:
@@ -76,14 +76,14 @@ def worker_fn(strategy: ParameterServerStrategy) -> None:
 
 
 def reserved_addresses(num: int, reserved: ExitStack) -> list[str]:
-    """Return addresses on this machine for tasks to listen at; the system gives them to nobody else meanwhile."""
+    """Return addresses for tasks on this machine; the system gives them to no other process meanwhile."""
     holders = [reserved.enter_context(socket.socket()) for _ in range(num)]
     for holder in holders:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # who sets it, too, may listen: this one does not
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # tasks set it, too, so they may listen
         try:
             holder.bind(("127.0.0.1", 0))
         except OSError as error:
-            why = f"expected {num} free ports on this machine, and there are fewer: {error.strerror}"
+            why = f"expected {num} free ports on this machine, found fewer: {error.strerror}"
             sys.exit(f"coordinator: {why}; end programs that use ports")
     return [f"localhost:{holder.getsockname()[1]}" for holder in holders]
 
@@ -91,8 +91,8 @@ def reserved_addresses(num: int, reserved: ExitStack) -> list[str]:
 def main() -> None:
     """Run the coordinator."""
     parser = argparse.ArgumentParser(description="Train a line with the distribute coordinator.")
-    parser.add_argument("--model-dir", default="runs/coordinator", help="of all processes")
-    parser.add_argument("--independent", action="store_true", help="be the task that TF_CONFIG names")
+    parser.add_argument("--model-dir", default="runs/coordinator", help="model_dir of all processes")
+    parser.add_argument("--independent", action="store_true", help="run as the task that TF_CONFIG names")
     options = parser.parse_args()
     tf_config = json.loads(os.environ.get("TF_CONFIG", "{}"))
     tf_config["model_dir"] = os.path.abspath(options.model_dir)

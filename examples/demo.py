@@ -1,4 +1,4 @@
-"""Train on handwritten digits, predict the test part with the best model, and say where to look.
+"""Train on handwritten digits, predict the test part with the best model, and print the locations of the results.
 
 Run as ``make demo``, or as ``python examples/demo.py`` where psflow is installed.
 """
@@ -25,9 +25,9 @@ PSFLOW = Path(sys.executable).with_name("psflow")
 
 
 def main() -> None:
-    """Train, predict, and sum up."""
+    """Train, predict, and print a summary."""
     os.chdir(ROOT)
-    shutil.rmtree(DIRECTORY, ignore_errors=True)  # the demo starts afresh each time
+    shutil.rmtree(DIRECTORY, ignore_errors=True)  # start anew each time
     DIRECTORY.mkdir(parents=True)
     trained = psflow("train", "conf/digits.yaml", f"model_dir={DIRECTORY / 'model'}")
     best = trained["best"]
@@ -37,18 +37,18 @@ def main() -> None:
     accuracy = float(np.mean(read_class_ids(output) == digits))
     expected = best["metrics"]["accuracy"]
     print(
-        f"\ntrained to step {trained['final_step']}; the best checkpoint is that of step {best['step']}\n"
-        f"test accuracy: {expected:.4f} as the evaluator measured it, {accuracy:.4f} over the predictions\n"
+        f"\ntrained to step {trained['final_step']}; the best checkpoint is of step {best['step']}\n"
+        f"test accuracy: {expected:.4f} by the evaluator, {accuracy:.4f} over the predictions\n"
         f"predictions of {predicted['rows']} images: {output}\n"
         f"model: {best['model_uri']}, in {best['export_path']}\n"
-        f"MLflow run: {trained['run_id']}; to look at it: .venv/bin/mlflow ui"
+        f"MLflow run: {trained['run_id']}; to browse it: .venv/bin/mlflow ui"
     )
     if predicted["rows"] != len(digits) or not np.isclose(accuracy, expected):
-        sys.exit("the predictions differ from what the evaluator saw")
+        sys.exit("the accuracy of the predictions differs from that of the evaluator")
 
 
 def psflow(*arguments: str) -> dict[str, Any]:
-    """Run a command, its progress on the terminal, and return its answer."""
+    """Run a command with its progress on the terminal; return its answer."""
     done = subprocess.run([PSFLOW, *arguments, "--json"], stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(done.returncode)
@@ -57,7 +57,7 @@ def psflow(*arguments: str) -> dict[str, Any]:
 
 
 def write_test_images(path: Path) -> Any:
-    """Write the test images as CSV, pixels as they are stored, without their labels; return the labels."""
+    """Write the test images as CSV, with raw pixels and without labels; return the labels."""
     digits = read_digits("test", scale=(0, 16))
     np.savetxt(path, digits.features[MATRIX], "%d", ",", header=",".join(digits.columns), comments="")
     return digits.labels

@@ -1,7 +1,7 @@
 """Train a classifier of handwritten digits on a Dask cluster, from Python: no flow, no Prefect, no MLflow.
 
 Run as ``python examples/digits_on_dask.py``: it starts four Dask workers, one for each role (ps, chief,
-worker, evaluator), trains, and says how good each checkpoint is.
+worker, evaluator), trains, and prints the accuracy of each checkpoint.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from psflow import (
 )
 
 NUM_TRAINED_ON = 1437
-"""Of 1,797 images; the others are evaluated on."""
+"""Training images of 1,797; the others are for evaluation."""
 
 
 def images(start: int, stop: int | None) -> Dataset:
-    """Return images as pixels in [0, 1], with the digits that they show."""
+    """Return images as pixels in [0, 1], with their digits."""
     digits = load_digits()
     pixels = (digits.data[start:stop] / 16).astype(np.float32)
     return Dataset({"pixels": pixels}, digits.target[start:stop].astype(np.int64))
 
 
 def train_input_fn() -> Dataset:
-    """Read each image once an epoch, over all replicas; each epoch has an order of its own."""
+    """Read each image once an epoch, over all replicas; each epoch has a different order."""
     return images(0, NUM_TRAINED_ON).shuffle(NUM_TRAINED_ON, seed=1).batch(32).repeat()
 
 
@@ -47,7 +47,7 @@ def eval_input_fn() -> Dataset:
 
 
 def show(event: Event) -> None:
-    """Print what a person wants to know of a job's events."""
+    """Print the accuracy of each evaluation."""
     if isinstance(event, Evaluation):
         print(f"step {event.step}: accuracy {event.metrics['accuracy']:.4f}")
 
@@ -63,7 +63,7 @@ def train(client: Client, model_dir: str) -> dict[str, dict[str, Any]]:
 
 
 def main() -> None:
-    """Start a cluster, train on it, and say how each role ended."""
+    """Start a cluster, train on it, and print the end of each role."""
     with (
         tempfile.TemporaryDirectory() as model_dir,
         LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None, security=True) as cluster,

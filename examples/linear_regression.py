@@ -17,7 +17,7 @@ BATCH_SIZE = 8
 
 
 def model_fn(features: Any, labels: Any, mode: ModeKeys, params: dict[str, Any]) -> EstimatorSpec:
-    """Say what a batch means: predictions, and from labels the loss and how to lower it."""
+    """Compute the predictions of a batch and, with labels, its loss and gradients."""
     w = get_variable("w")
     b = get_variable("b")
     y = w * features["x"] + b
@@ -42,12 +42,12 @@ def points(seed: int, num_batches: int) -> Iterator[tuple[dict[str, Any], Any]]:
 
 
 def train_input_fn() -> Iterator[Any]:
-    """Read what is trained on: more than is needed."""
+    """Read the training data: more than the training needs."""
     return points(seed=1, num_batches=500)
 
 
 def eval_input_fn() -> Iterator[Any]:
-    """Read what is evaluated on."""
+    """Read the evaluation data."""
     return points(seed=2, num_batches=10)
 
 

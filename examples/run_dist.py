@@ -1,13 +1,13 @@
-"""Start each role of a program as a process of its own on this machine, and show what they write.
+"""Start each role of a program as a separate process on this machine, and show their output.
 
-Run as ``python examples/run_dist.py PROGRAM [ARGUMENT ...]``. PROGRAM calls ``train_and_evaluate``, and TF_CONFIG tells
-each process which role it is. Options stand before PROGRAM: ``--ps`` and ``--workers`` say how many there are of those,
-beside a chief and an evaluator. Older programs read flags; ``--host-flags`` and ``--job-flags`` give them, too::
+Run as ``python examples/run_dist.py PROGRAM [ARGUMENT ...]``. PROGRAM calls ``train_and_evaluate``, and TF_CONFIG gives
+each process its role. Options precede PROGRAM: ``--ps`` and ``--workers`` are the numbers of these roles beside a chief
+and an evaluator. Older programs read flags; ``--host-flags`` and ``--job-flags`` pass them, too::
 
     python examples/run_dist.py --host-flags examples/migrated/roles.py
     python examples/run_dist.py --job-flags --no-evaluator examples/migrated/sigmoid.py
 
-It ends once all roles have ended. If one fails, it ends the others, and its exit code is that of the first failure.
+It ends once all roles have ended. The first failure ends the other roles, and determines the exit code.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from typing import TextIO, assert_never
 
 GRACE_SECS = 5.0
 LAST_LINES_SECS = 1.0
-"""For what a role that has ended wrote last."""
+"""Time for the last output of a role that has ended."""
 OWN_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
 class Line:
-    """What a role has written."""
+    """A line of a role's output."""
 
     role: str
     text: str
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace, addresses: list[str]) -> int:
     if options.job_flags:  # the first worker is the chief
         cluster = {"ps": cluster["ps"], "worker": [chief, *cluster["worker"]]}
     events: Events = SimpleQueue()
-    for number in OWN_SIGNALS:  # they raise nothing, so no process is started and forgotten
+    for number in OWN_SIGNALS:  # the handlers do not raise, so no started process is missed
         signal.signal(number, lambda number, _: events.put(Signalled(number)))
     processes: dict[str, Process] = {}
     try:
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace, addresses: list[str]) -> int:
 
 def parse_arguments() -> argparse.Namespace:
     """Return the options."""
-    parser = argparse.ArgumentParser(description="Start each role of a program as a process of its own.")
+    parser = argparse.ArgumentParser(description="Start each role of a program as a separate process.")
     parser.add_argument("--ps", type=int, default=1, help="number of parameter servers, at least 1")
     parser.add_argument("--workers", type=int, default=2, help="number of workers beside the chief")
     parser.add_argument("--no-evaluator", action="store_true", help="start no evaluator")
@@ -107,46 +107,46 @@ def parse_arguments() -> argparse.Namespace:
     flags.add_argument(
         "--job-flags",
         action="store_true",
-        help="give --ps_hosts, --worker_hosts, --job_name and --task_index as well; the chief is worker 0 then",
+        help="also pass --ps_hosts, --worker_hosts, --job_name and --task_index; worker 0 is then the chief",
     )
     flags.add_argument(
         "--host-flags",
         action="store_true",
-        help="give --ps-hosts, --worker-hosts, --chief-hosts, --worker-type and --worker-index as well as TF_CONFIG",
+        help="also pass --ps-hosts, --worker-hosts, --chief-hosts, --worker-type and --worker-index",
     )
     parser.add_argument(
         "--grace-secs",
         type=float,
         default=GRACE_SECS,
-        help="after a failure others have as long to end by themselves, and as long again after SIGTERM",
+        help="time of the other roles to end after a failure, and again after SIGTERM",
     )
     parser.add_argument("program", help="Python file")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed to the program unchanged")
     options = parser.parse_args()
     if options.ps < 1 or options.workers < 0:
         parser.error(f"expected 1 ps or more and 0 workers or more, got {options.ps} and {options.workers}")
     if not options.grace_secs >= 0:
         parser.error(f"--grace-secs should be 0 or more, got {options.grace_secs}")
     if not Path(options.program).is_file():
-        parser.error(f"there is no file {options.program}; name the Python program to run")
+        parser.error(f"no such file: {options.program}; name the Python program to run")
     return options
 
 
 def reserved_addresses(num: int, reserved: ExitStack) -> list[str]:
-    """Return addresses on this machine for roles to listen at; the system gives them to nobody else meanwhile."""
+    """Return addresses for roles on this machine; the system gives them to no other process meanwhile."""
     holders = [reserved.enter_context(socket.socket()) for _ in range(num)]
     for holder in holders:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # who sets it, too, may listen: this one does not
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # roles set it, too, so they may listen
         try:
             holder.bind(("127.0.0.1", 0))
         except OSError as error:
-            why = f"expected {num} free ports on this machine, and there are fewer: {error.strerror}"
+            why = f"expected {num} free ports on this machine, found fewer: {error.strerror}"
             sys.exit(f"run_dist: {why}; end programs that use ports, or start fewer roles")
     return [f"localhost:{holder.getsockname()[1]}" for holder in holders]
 
 
 def host_flags(cluster: Cluster, kind: str, index: int) -> list[str]:
-    """Return the flags by which older programs learn their place."""
+    """Return the flags that give older programs their role."""
     hosts = [part for name, addresses in cluster.items() for part in (f"--{name}-hosts", ";".join(addresses))]
     return [*hosts, "--worker-type", kind, "--worker-index", str(index)]
 
@@ -158,7 +158,7 @@ def job_flags(cluster: Cluster, kind: str, index: int) -> list[str]:
 
 
 def start(command: list[str], cluster: Cluster, kind: str, index: int) -> Process:
-    """Start a process of a role, in a group of its own: a Ctrl-C reaches it through this process alone."""
+    """Start a process of a role in its own process group, so that Ctrl-C reaches only this process."""
     tf_config = json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
     return subprocess.Popen(
         command,
@@ -173,26 +173,26 @@ def start(command: list[str], cluster: Cluster, kind: str, index: int) -> Proces
 
 
 def follow(role: str, process: Process, events: Events) -> None:
-    """Pass on what a role writes, and that it has ended, with all that it has started."""
+    """Forward the output and the end of a role; kill the processes that it has left."""
     reader = Thread(target=read_lines, args=(role, process, events), daemon=True)
     reader.start()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its id stays taken until it is reaped
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # the id stays in use until the process is reaped
     send(process, signal.SIGKILL)
     reader.join(LAST_LINES_SECS)
     events.put(Ended(role))
 
 
 def read_lines(role: str, process: Process, events: Events) -> None:
-    """Pass on each line that a role writes."""
+    """Forward each line of a role's output."""
     assert process.stdout is not None
     for text in process.stdout:
         events.put(Line(role, text.rstrip("\n")))
 
 
 def watch(processes: Mapping[str, Process], events: Events, grace_secs: float) -> int:
-    """Show what roles write until all have ended; return the first exit code that is not 0.
+    """Show the output of roles until all have ended; return the first exit code that is not 0.
 
-    After a failure they get SIGTERM once the time of grace is over, after a signal at once; SIGKILL comes next.
+    Roles get SIGTERM after the grace time of a failure, or at once after a signal; SIGKILL follows.
     """
     living, first_code = set(processes), 0
     measures, deadline = [signal.SIGTERM, signal.SIGKILL], None
@@ -214,7 +214,7 @@ def watch(processes: Mapping[str, Process], events: Events, grace_secs: float) -
                 if code and not first_code:
                     say(f"run_dist: {role} ended with exit code {code}", sys.stderr, events)
                     first_code, deadline = code, time.monotonic() + grace_secs
-            case Signalled(signal.SIGPIPE) if first_code:  # all roles are ending already, and have their time of grace
+            case Signalled(signal.SIGPIPE) if first_code:  # all roles are ending, within their grace time
                 pass
             case Signalled(number):
                 say(f"run_dist: {signal.Signals(number).name}, ending all roles", sys.stderr, events)
@@ -226,7 +226,7 @@ def watch(processes: Mapping[str, Process], events: Events, grace_secs: float) -
 
 
 def say(text: str, stream: TextIO, events: Events) -> None:
-    """Print a line; where nobody reads any more, as behind ``| head``, that ends all roles as a signal does."""
+    """Print a line; a closed pipe, as with ``| head``, ends all roles like a signal."""
     try:
         print(text, file=stream, flush=True)
     except BrokenPipeError:
@@ -235,13 +235,13 @@ def say(text: str, stream: TextIO, events: Events) -> None:
 
 
 def send(process: Process, number: int) -> None:
-    """Send a signal to a process that has not been reaped, and to those that it has started."""
+    """Send a signal to a process that has not been reaped, and to its children."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 
 
 def shell_code(returncode: int) -> int:
-    """Return what a shell calls the end of a process: a signal is 128 and its number."""
+    """Return the exit code of a process as in a shell: 128 plus the number of a signal."""
     return returncode if returncode >= 0 else 128 - returncode
 
 

@@ -1,8 +1,8 @@
-"""Train digits while the processes of random roles are killed, and end as if nothing had happened.
+"""Train digits while the processes of random roles are killed, and reach the accuracy of an undisturbed training.
 
 Run as ``python examples/survive.py [--secs 120] [--every 10] [--seed 1] [--picture survive.png]``. It starts five Dask
-workers, one for each role, kills one of them now and then, and says what follows. At the end it trains as many steps
-once more without a kill, and shows both accuracies. The picture has the rate and the restarts over time, and each kill.
+workers, one for each role, kills one of them at intervals, and prints the reactions. Then it trains the same number of
+steps without a kill, and prints both accuracies. The picture shows the rate, the restarts and each kill over time.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from psflow import (
 )
 
 NUM_TRAINED_ON = 1437
-"""Of 1,797 images; the others are evaluated on."""
+"""Training images of 1,797; the others are for evaluation."""
 NUM_ROLES = 5
 """A ps, the chief, two workers, the evaluator."""
 STEP_SECS = 0.01
-"""What each step of a replica takes at least."""
+"""Minimum duration of a step of a replica."""
 ROLE_TASK = re.compile(r"psflow-[0-9a-f]+-\d+-(.+)-\d+")
-"""How psflow names the Dask tasks of roles."""
+"""The names of psflow's Dask tasks of roles."""
 
 
 class Pace(SessionRunHook):
-    """Takes its time for each step, and ends training once there is a file."""
+    """Delays each step, and ends training once a file exists."""
 
     def __init__(self, end_file: Path) -> None:
         self.end_file = end_file
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Sleep, and look for the file."""
+        """Sleep, and check for the file."""
         time.sleep(STEP_SECS)
         if self.end_file.exists():
             run_context.request_stop()
@@ -68,7 +68,7 @@ class Pace(SessionRunHook):
 
 @dataclass
 class Record:
-    """What happened when, in seconds since the first step."""
+    """The events of a job, in seconds since the first step."""
 
     started_at: float = math.inf
     has_started: threading.Event = field(default_factory=threading.Event)
@@ -77,7 +77,7 @@ class Record:
     kills: list[tuple[float, str]] = field(default_factory=list)
 
     def take(self, event: Event) -> None:
-        """Take an event of the job, and print what concerns a loss."""
+        """Record an event of the job, and print losses and restores."""
         if isinstance(event, FirstStep) and not self.has_started.is_set():
             self.started_at = event.time
             self.has_started.set()
@@ -87,16 +87,16 @@ class Record:
                 self.steps.append((at, event.step))
             case RoleLost():
                 self.losses.append(at)
-                print(f"{at:6.1f} s: {event.role} is lost{', and all training goes back' if event.rolls_back else ''}")
+                print(f"{at:6.1f} s: {event.role} is lost{', and all training rolls back' if event.rolls_back else ''}")
             case Restored() if self.has_started.is_set():
-                print(f"{at:6.1f} s: training goes on from step {event.step}")
+                print(f"{at:6.1f} s: training continues from step {event.step}")
             case _:
                 pass
 
 
 def images(start: int, stop: int | None) -> Dataset:
-    """Return images as pixels in [0, 1], with the digits that they show."""
-    from sklearn.datasets import load_digits  # it takes its time, and a new process should start soon
+    """Return images as pixels in [0, 1], with their digits."""
+    from sklearn.datasets import load_digits  # a slow import, and a new process should start soon
 
     digits = load_digits()
     pixels = (digits.data[start:stop] / 16).astype(np.float32)
@@ -133,13 +133,13 @@ def train(client: Client, directory: Path, max_steps: int | None, take: Callable
 
 
 def roles_by_worker(client: Client) -> dict[str, str]:
-    """Return the address of the Dask worker of each role that runs."""
+    """Return the address of the Dask worker of each running role."""
     running = [(str(key), address) for address, keys in client.processing().items() for key in keys]
     return {found[1]: address for key, address in running if (found := ROLE_TASK.fullmatch(key))}
 
 
 def kill_now_and_then(client: Client, record: Record, secs: float, every: float, seed: int, end: Path) -> None:
-    """Kill the process of a random role every `every` seconds; once `secs` are over, have training end."""
+    """Kill the process of a random role every `every` seconds; end training after `secs`."""
     draw, never = random.Random(seed), threading.Event()
     record.has_started.wait()
     while (elapsed := time.time() - record.started_at) < secs:
@@ -155,7 +155,7 @@ def kill_now_and_then(client: Client, record: Record, secs: float, every: float,
 
 
 def draw(record: Record, picture: str) -> None:
-    """Draw the steps of each second, how many roles have restarted, and each kill."""
+    """Draw the steps of each second, the number of restarts, and each kill."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -164,7 +164,7 @@ def draw(record: Record, picture: str) -> None:
     figure, (rates, restarts) = pyplot.subplots(2, sharex=True, figsize=(9, 5), height_ratios=[2, 1])
     times, steps = np.array(sorted(record.steps)).T
     seconds = np.arange(math.ceil(times[-1]) + 1)
-    made, _ = np.histogram(times[1:], seconds, weights=np.maximum(np.diff(steps), 0))  # none where training goes back
+    made, _ = np.histogram(times[1:], seconds, weights=np.maximum(np.diff(steps), 0))  # none while training rolls back
     rates.stairs(made, seconds, color="black")
     rates.set_ylabel("steps/s")
     for at, role in record.kills:
@@ -189,14 +189,14 @@ def new_cluster() -> Iterator[Client]:
 
 
 def main() -> None:
-    """Train with kills, then as far without."""
+    """Train with kills, then the same number of steps without."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--secs", type=float, default=120.0, help="how long to kill roles")
+    parser.add_argument("--secs", type=float, default=120.0, help="duration of the training with kills")
     parser.add_argument("--every", type=float, default=10.0, help="seconds between two kills")
     parser.add_argument("--seed", type=int, default=1, help="decides which role is killed")
-    parser.add_argument("--picture", help="a file to draw the steps over time into")
+    parser.add_argument("--picture", help="file for the plot of the steps over time")
     options = parser.parse_args()
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # it tells at length of each killed process
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # it logs each killed process at length
     with tempfile.TemporaryDirectory() as name:
         directory, record = Path(name), Record()
         with new_cluster() as client:
@@ -207,7 +207,7 @@ def main() -> None:
             killer.join()
         undisturbed = directory / "undisturbed"
         undisturbed.mkdir()
-        with new_cluster() as client:  # Dask may not have replaced each killed process of the first one
+        with new_cluster() as client:  # the first cluster may lack processes that Dask has not yet replaced
             _, expected = train(client, undisturbed, step, lambda event: None)
     print(f"{len(record.kills)} kills, {step} steps: accuracy {accuracy:.4f}, and without a kill {expected:.4f}")
     if options.picture:

@@ -1,7 +1,7 @@
-"""Tabular files to try psflow on: people and their incomes to classify, houses and their prices to predict.
+"""Sample tabular files for psflow: people with incomes to classify, houses with prices to predict.
 
 Run as ``python examples/tabular_files.py data``: it writes ``census`` and ``housing`` into the folder ``data``, each as
-CSV and as Parquet. All of it is invented, and the same in each run. ``conf/census.yaml`` and ``conf/housing.yaml``
+CSV and as Parquet. The data are synthetic, and the same in each run. ``conf/census.yaml`` and ``conf/housing.yaml``
 train on them.
 """
 
@@ -25,7 +25,7 @@ START = np.datetime64("2010-01-01")
 
 
 def census(num_rows: int, seed: int) -> pa.Table:
-    """Return people: numbers, words, truths, a date and a postcode, some blank, and an income that is a word."""
+    """Return people: numbers, strings, booleans, a date and a postcode, some missing, and an income as a category."""
     random = np.random.default_rng(seed)
     age = random.integers(17, 80, num_rows)
     schooling = np.clip(random.normal(11, 3, num_rows).round(), 1, 20)
@@ -35,7 +35,7 @@ def census(num_rows: int, seed: int) -> pa.Table:
     savings = np.exp(random.normal(8 + 0.02 * age, 1.0)).round()
     remote = random.random(num_rows) < 0.3
     hidden = random.random(num_rows) < 0.12
-    of_work = np.array([WORK[word] for word in work])
+    of_work = np.array([WORK[name] for name in work])
     score = (
         0.35 * (schooling - 11)
         + 0.05 * (hours - 38)
@@ -50,8 +50,8 @@ def census(num_rows: int, seed: int) -> pa.Table:
         {
             "id": [f"p{row:06}" for row in range(num_rows)],
             "age": age,
-            "schooling": _blank(schooling, random, 0.04),
-            "work": _blank(work, random, 0.06),
+            "schooling": _with_missing(schooling, random, 0.04),
+            "work": _with_missing(work, random, 0.06),
             "region": region,
             "hours": hours.astype(np.int64),
             "savings": pa.array(savings, mask=hidden),
@@ -65,7 +65,7 @@ def census(num_rows: int, seed: int) -> pa.Table:
 
 
 def housing(num_rows: int, seed: int) -> pa.Table:
-    """Return houses: numbers, words and dates, some of them blank, and a price that is a number."""
+    """Return houses: numbers, strings and dates, some missing, and a price as a number."""
     random = np.random.default_rng(seed)
     area = np.exp(random.normal(4.6, 0.35, num_rows)).round(1)
     rooms = np.clip((area / 28 + random.normal(0, 0.8, num_rows)).round(), 1, 12)
@@ -93,7 +93,7 @@ def housing(num_rows: int, seed: int) -> pa.Table:
             "area": area,
             "rooms": rooms.astype(np.int64),
             "district": [f"district {number + 1}" for number in district],
-            "condition": _blank(np.array(CONDITIONS)[condition], random, 0.05),
+            "condition": _with_missing(np.array(CONDITIONS)[condition], random, 0.05),
             "garden": pa.array(garden, mask=no_garden),
             "built": built,
             "sun": sun.round(3),
@@ -103,7 +103,7 @@ def housing(num_rows: int, seed: int) -> pa.Table:
 
 
 def write(table: pa.Table, name: str, folder: Path) -> None:
-    """Write a table as CSV, where a blank word is a question mark, and as Parquet."""
+    """Write a table as CSV, with a question mark for a missing string, and as Parquet."""
     folder.mkdir(parents=True, exist_ok=True)
     parquet.write_table(table, folder / f"{name}.parquet")
     for index, field in enumerate(table.schema):
@@ -112,7 +112,7 @@ def write(table: pa.Table, name: str, folder: Path) -> None:
     csv.write_csv(table, folder / f"{name}.csv", csv.WriteOptions(quoting_style="needed"))
 
 
-def _blank(values: NDArray[Any], random: np.random.Generator, share: float) -> pa.Array:
+def _with_missing(values: NDArray[Any], random: np.random.Generator, share: float) -> pa.Array:
     return pa.array(values, mask=random.random(len(values)) < share)
 
 

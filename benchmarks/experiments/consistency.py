@@ -1,4 +1,4 @@
-"""How well each consistency learns, after equal numbers of gradients: ``python -m benchmarks.experiments.consistency``.
+"""Error of each consistency after equal numbers of gradients: ``python -m benchmarks.experiments.consistency``.
 
 Runs every trial through psflow itself on a local cluster, one after the other; writes ``consistency.json`` and figures,
 and puts the tables into ``docs/experiments.md``. Under ten minutes on two cores.
@@ -67,8 +67,8 @@ def read_curves(directory: Path) -> list[Curve]:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     names = [*PROBLEMS, EPOCHS.name]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.experiments.consistency")
-    parser.add_argument("--only", nargs="+", choices=names, default=names, help="what to try; default: all")
-    parser.add_argument("--docs", type=Path, default=DOCS, help="where results go; default: %(default)s")
+    parser.add_argument("--only", nargs="+", choices=names, default=names, help="parts to run; default: all")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="folder for results; default: %(default)s")
     return parser.parse_args(arguments)
 
 

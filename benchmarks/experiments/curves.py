@@ -1,4 +1,4 @@
-"""Run a trial on a cluster, and keep what the evaluator measured on the way."""
+"""Run a trial on a cluster, and keep the measurements of the evaluator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the experiment on consistency found, as figures."""
+"""Figures of the experiment on consistency."""
 
 from __future__ import annotations
 

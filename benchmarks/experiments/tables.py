@@ -1,4 +1,4 @@
-"""What the experiment on consistency found, as tables of its page in the documents."""
+"""Tables of the experiment on consistency for its page of the documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is trained, and how: the trials of the experiment on consistency."""
+"""The trials of the experiment on consistency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One vector of N float32 whose gradient costs one pass over it: what moves bytes, and little else."""
+"""One vector of N float32 whose gradient costs one pass over it: mostly the transfer of bytes."""
 
 from __future__ import annotations
 

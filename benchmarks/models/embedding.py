@@ -1,7 +1,7 @@
-"""A table of 1,000,000 x 16, of which a batch looks up 1024 x 26 rows; their sum is the logit of an event. Adagrad.
+"""A table of 1,000,000 x 16 with Adagrad; a batch looks up 1024 x 26 rows, and their sum is the logit of an event.
 
 Ids are uniform, or follow a Zipf law: the k-th most frequent row has a share proportional to ``k ** -1.05``, and
-frequent rows lie scattered over the table.
+frequent rows are scattered over the table.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The network 784-100-10 on random images: relu, softmax cross entropy, gradient descent, 100 images a batch.
 
-The gradient is written manually, the fast way that users have; the bare loop computes the very same one.
+The gradient is computed manually, as in a fast user program; the bare loop computes the same gradient.
 """
 
 from __future__ import annotations

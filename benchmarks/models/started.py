@@ -1,4 +1,4 @@
-"""The network of `benchmarks.models.mlp`, with a hook that writes down when the first step was done."""
+"""The network of `benchmarks.models.mlp`, with a hook that records the time of the first step."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""TensorFlow Estimator 2.15 on the log of clicks: DNNLinearCombinedClassifier, as one would write it manually.
+"""TensorFlow Estimator 2.15 on the log of clicks: DNNLinearCombinedClassifier, as an ordinary program.
 
-It is run by another interpreter, as a module, and imports nothing of psflow. TF_CONFIG says which role; without it the
-job runs in this one process. What it prints is that of `benchmarks.peers.tf_estimator`.
+Another interpreter runs it as a module; it imports nothing of psflow. TF_CONFIG names the role; without it the job runs
+in this process. It prints the same lines as `benchmarks.peers.tf_estimator`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""TensorFlow Estimator 2.15 as a peer: one role of a parameter-server job, as one would write it manually.
+"""TensorFlow Estimator 2.15 as a peer: one role of a parameter-server job, as an ordinary program.
 
-It is run by another interpreter, in which TensorFlow is installed, and imports nothing of psflow. TF_CONFIG says which
-role; without it the job runs in this one process, without any ps. Logging and summaries are at the Estimator's
-defaults. On stdout there is a line of JSON for each report: ``{"step": .., "time": ..}`` on the system's monotonic
-clock, ``{"started": time}``, ``{"first_step": time}``, ``{"saved_secs": ..}``, ``{"restored_secs": ..}``,
-``{"ended": time}``. Whoever reads them takes the rate between two reports within a window after the warm-up, and the
-CPU seconds of the processes.
+Another interpreter, with TensorFlow, runs it; it imports nothing of psflow. TF_CONFIG names the role; without it the
+job runs in this process, without any ps. Logging and summaries are at the Estimator's defaults. Stdout has a line of
+JSON for each report: ``{"step": .., "time": ..}`` on the system's monotonic clock, ``{"started": time}``,
+``{"first_step": time}``, ``{"saved_secs": ..}``, ``{"restored_secs": ..}``, ``{"ended": time}``. The reader takes the
+rate between two reports within a window after the warm-up, and the CPU seconds of the processes.
 """
 
 from __future__ import annotations

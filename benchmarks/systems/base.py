@@ -1,4 +1,4 @@
-"""A system under measurement: processes at work that tell how far they are, and can be held and let go."""
+"""A system under measurement: processes that report their progress, and can be held and resumed."""
 
 from __future__ import annotations
 

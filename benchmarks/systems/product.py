@@ -1,4 +1,4 @@
-"""psflow itself as a system: `train_and_evaluate` on a LocalCluster, hooks, logging and checkpoints as they come."""
+"""psflow as a system: `train_and_evaluate` on a LocalCluster, hooks, logging and checkpoints at their defaults."""
 
 from __future__ import annotations
 

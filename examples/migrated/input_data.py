@@ -1,4 +1,4 @@
-"""Images of 28 x 28 pixels, read as programs of TensorFlow 1 read MNIST: batch by batch, labels one-hot."""
+"""Images of 28 x 28 pixels, read like MNIST in programs for TensorFlow 1: batch by batch, with one-hot labels."""
 
 import os
 
@@ -21,7 +21,7 @@ class DataSet:
         self._order = np.empty(0, int)
 
     def next_batch(self, batch_size):
-        """Return the next examples; each epoch has an order of its own, and leaves out what fills no batch."""
+        """Return the next examples; each epoch has a different order, and drops an incomplete last batch."""
         if len(self._order) < batch_size:
             self._order = self._rng.permutation(self.num_examples)
         rows, self._order = np.split(self._order, [batch_size])
@@ -29,14 +29,14 @@ class DataSet:
 
 
 class DataSets:
-    """What there is to train on, and to test on."""
+    """The training and the test data."""
 
     def __init__(self, train, test):
         self.train, self.test = train, test
 
 
 def read_data_sets(directory=FASHION_MNIST):
-    """Return Fashion-MNIST, or, where that is not installed, the digits of scikit-learn, enlarged."""
+    """Return Fashion-MNIST or, if that is not installed, the enlarged digits of scikit-learn."""
     if os.path.isdir(directory):
         return DataSets(*(DataSet(*_fashion(directory, name)) for name in ("train", "t10k")))
     return DataSets(*(DataSet(*_digits(name)) for name in ("train", "test")))

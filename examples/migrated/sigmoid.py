@@ -81,14 +81,14 @@ elif FLAGS.job_name == "worker":
 
   begin_time = time.time()
   frequency = 100
-  cost = float("nan")  # of a worker that restarted when the others had made all steps
+  cost = float("nan")  # stays NaN in a worker that restarts after the last step
   with tf.MonitoredTrainingSession(estimator, input_fn, each_worker_reads_all=True) as sess:
     # perform training cycles
     start_time = time.time()
     for epoch in range(training_epochs):
       count = 0
       for i in range(batch_count):
-        # a worker that was killed and started again has less left of its input
+        # a restarted worker has less input left
         if sess.should_stop():
           break
         cost, step = sess.run(["loss", "global_step"])

@@ -23,7 +23,7 @@ def test_it_measures_both_and_leaves_no_process(monkeypatch, capsys):
         with suppress(ZeroDivisionError):
             bare_protocol.main()
             said = capsys.readouterr().out
-            found = re.fullmatch(r"(\d+) steps/s with a ps, (\d+) without: [\d.]+ of it, .*\n", said)
+            found = re.fullmatch(r"(\d+) steps/s with a ps, (\d+) without: a ratio of [\d.]+, .*\n", said)
             assert found, said
             rates = [int(rate) for rate in found.groups()]
             if all(rates):

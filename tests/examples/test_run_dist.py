@@ -229,7 +229,7 @@ def test_without_free_ports_nothing_starts(program: str, arguments: list[str], r
     path = str(EXAMPLES / f"{program}.py")
     command = [sys.executable, "-c", f"{code}runpy.run_path({path!r}, run_name='__main__')"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    words = "expected 4 free ports on this machine, and there are fewer: Address already in use"
+    words = "expected 4 free ports on this machine, found fewer: Address already in use"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{program}: {words}; {remedy}\n")
 
 
@@ -240,7 +240,7 @@ def test_without_free_ports_nothing_starts(program: str, arguments: list[str], r
         (("--workers", "-1"), "expected 1 ps or more and 0 workers or more, got 1 and -1"),
         (("--grace-secs", "nan"), "--grace-secs should be 0 or more, got nan"),
         (("--job-flags", "--host-flags"), "argument --host-flags: not allowed with argument --job-flags"),
-        (("other.py",), "there is no file other.py; name the Python program to run"),
+        (("other.py",), "no such file: other.py; name the Python program to run"),
     ],
 )
 def test_what_is_refused(options: tuple[str, ...], fault: str, launch: Launch, tmp_path: Path) -> None:
