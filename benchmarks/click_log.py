@@ -15,7 +15,7 @@ __all__ = ["BATCH_SIZE", "CROSSED_IDS", "conf_of", "write_click_log"]
 BATCH_SIZE = 1024
 CROSSED_IDS = 10_000_000
 NUM_USERS, NUM_ADS, NUM_SITES = 200_000, 20_000, 50
-BLANK_SHARE = 0.05
+MISSING_SHARE = 0.05
 BLOCK_ROWS = 100_000
 
 CONF = """\
@@ -81,8 +81,8 @@ def write_click_log(path: Path, num_rows: int) -> None:
             site, price, age = random.integers(0, NUM_SITES, size), random.random(size) * 100, random.random(size) * 60
             score = 3.0 * (liking[user] == ad % 10) + 0.7 * quality[ad] + of_site[site] - price / 50 - 0.5
             clicked = random.random(size) < 1 / (1 + np.exp(-score))
-            blank = random.random((3, size)) < BLANK_SHARE
-            columns = zip(user, ad, site, price, age, clicked, *blank, strict=True)
+            missing = random.random((3, size)) < MISSING_SHARE
+            columns = zip(user, ad, site, price, age, clicked, *missing, strict=True)
             file.writelines(
                 f"u{u:06x},a{a:05x},{'' if no_site else f's{s}'},{'' if no_price else f'{p:.2f}'},"
                 f"{'' if no_age else f'{18 + g:.0f}'},{c:d}\n"

@@ -241,6 +241,6 @@ def _reports(events: list[Event], role: str) -> list[Report]:
 
 
 def _first_step_after(at: float, events: list[Event]) -> float | None:
-    """Return when the chief made the first step of a life that began after `at`; None before."""
+    """Return when the chief made the first step of an incarnation that started after `at`; None before."""
     steps = [event.time for event in events if isinstance(event, FirstStep) and event.role == CHIEF]
     return min((time for time in steps if time > at), default=None)

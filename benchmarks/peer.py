@@ -95,7 +95,7 @@ def peer_arguments(peer: Peer, workload: Workload, data: Path, model_dir: Path) 
 
 
 def environments_of(num_ps: int, num_replicas: int) -> dict[str, dict[str, str]]:
-    """Return what tells each role of a cluster on free ports of this machine who it is, by the name of the role.
+    """Return the TF_CONFIG of each role, by its name, for a cluster on free ports of this machine.
 
     Examples
     --------

@@ -144,7 +144,7 @@ class _Predictions:
 
 
 class _Bare:
-    """A process that predicts its share with numpy and pyarrow alone, each time that it is told to."""
+    """A process that predicts its share with only numpy and pyarrow, on each request."""
 
     def __init__(self, directory: Path, records: Path, number: int) -> None:
         arguments = [str(records), str(directory / "variables.npz"), str(directory), str(number), str(NUM_WORKERS)]

@@ -16,7 +16,7 @@ __all__ = ["Slice", "alternate", "at_work", "order_of_round", "samples_of", "ste
 T = TypeVar("T")
 
 SETTLE_SECS = 0.2
-"""At the start of a slice: caches fill, requests that were under way come to their end; not measured."""
+"""At the start of a slice: caches fill and pending requests end; not measured."""
 TELL_SECS = 0.15
 """Until the reports of a slice are here."""
 MOST_WINDOWS = 5
@@ -53,7 +53,7 @@ def alternate(systems: Sequence[System], num_rounds: int, measure: Callable[[Sys
 
 
 def order_of_round(systems: Sequence[System], number: int) -> list[System]:
-    """Return the order of a round: each begins with another system, so that none always follows the same one."""
+    """Return the order of a round: each starts with another system, so that none always follows the same one."""
     start = number % len(systems)
     return [*systems[start:], *systems[:start]]
 
@@ -68,7 +68,7 @@ def samples_of(slices: Mapping[str, Sequence[Slice]], name: str) -> Samples | No
 def step_rate(system: System, secs: float) -> Slice:
     """Let a system work for a while; return how fast it was.
 
-    The window of measurement begins 0.2 s after the system goes on and ends `secs` later; its rate is that between the
+    The window of measurement starts 0.2 s after the system resumes and ends `secs` later; its rate is that between the
     first and the last report of progress in that window. One that is too slow for that gets up to five windows.
 
     Raises

@@ -79,7 +79,7 @@ class ProductRuns:
     transport : str
         ``shm``, ``unix`` or ``tcp``.
     model_dir : Path
-        Every run goes on from the last checkpoint there.
+        Every run resumes from the last checkpoint there.
     """
 
     def __init__(self, client: Client, workload: Workload, transport: str, model_dir: Path) -> None:
@@ -114,7 +114,7 @@ class ProductRuns:
 
 
 class PeerRuns:
-    """The same of the peer, whose processes begin anew for each run.
+    """The same of the peer, whose processes restart for each run.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ MARKERS = {1: "o", 4: "s", 16: "^", 100: "D"}
 """By number of ps."""
 NUM_WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1000)
 TOLD = ((16, 1), (64, 4), (256, 16), (1000, 100))
-"""Workers and ps of the points that are told."""
+"""Workers and ps of the reported points."""
 COLOURS = {
     Bottleneck.WORKERS: "tab:green",
     Bottleneck.TICKETS: "tab:red",
@@ -75,7 +75,7 @@ def networks(settings: Settings) -> list[Network]:
 
 
 def draw_clusters(networks: Sequence[Network], directory: Path) -> None:
-    """Draw ``scaling_cluster.png``, write the numbers beside it, tell some of them."""
+    """Draw ``scaling_cluster.png``, write the numbers beside it, report some of them."""
     figure = Figure(figsize=(2 + 5.5 * len(networks), 4.8), layout="constrained")
     panels = figure.subplots(1, len(networks), squeeze=False)[0]
     seen = {what for axes, network in zip(panels, networks, strict=True) for what in _draw(axes, network)}

@@ -76,7 +76,7 @@ class CostBench(System):
         """Raise nothing: its ps are watched by those who talk to them."""
 
     def hold(self) -> None:
-        """Do nothing: a ps to which nobody talks sleeps."""
+        """Do nothing: a ps without requests sleeps."""
 
     def let_go(self) -> None:
         """Do nothing."""

@@ -194,7 +194,7 @@ def _ps_loads(costs: Costs, cluster: Cluster, shard_nbytes: Sequence[int], num_r
     loads = []
     for index, nbytes in enumerate(shard_nbytes):
         push = way.ps_push if index else way.ps_0_push
-        parts = [push] if nbytes or not index else []  # who has no bytes is told of decisions, and of nothing else
+        parts = [push] if nbytes or not index else []  # a ps without bytes receives only decisions
         parts += [way.ps_pull] if _is_asked(cluster, index) else []
         log_secs = (costs.log_secs if index else costs.log_0_secs) * (num_replicas - 1) * has_others
         fixed_secs = sum(part.fixed_secs for part in parts)
@@ -213,7 +213,7 @@ def _replica_secs(costs: Costs, cluster: Cluster, shard_nbytes: Sequence[int]) -
 
 
 def _waiting_secs(costs: Costs, cluster: Cluster, shard_nbytes: Sequence[int]) -> float:
-    """Return what a replica waits for the ps in a step, if nobody else is served there.
+    """Return the time that a replica waits for the ps in a step, if no other replica is served there.
 
     It asks all ps for the parameters at once, then pushes to the others at once, then to ps-0.
     """

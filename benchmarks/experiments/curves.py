@@ -97,4 +97,4 @@ def _rounded(value: float) -> float | None:
 
 
 def _ignore(event: Event) -> None:
-    """Take an event that nobody needs here."""
+    """Ignore an event."""

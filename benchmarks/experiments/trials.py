@@ -159,7 +159,7 @@ class Trial:
         return self.consistency.gradients_per_update(self.num_replicas)
 
     def facts(self) -> dict[str, Any]:
-        """Return what tells this trial from others, as plain data."""
+        """Return the identity of this trial, as plain data."""
         return {
             "problem": self.problem.name,
             "consistency": self.consistency.name,

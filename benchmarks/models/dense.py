@@ -33,7 +33,7 @@ def arrays(params: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def input_fn(params: Mapping[str, Any]) -> Dataset:
-    """Read a record a step, for ever."""
+    """Read a record a step, forever."""
     return Dataset(arrays(params)["features"]).batch(BATCH_SIZE).repeat()
 
 

@@ -41,7 +41,7 @@ def arrays(params: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def input_fn(params: Mapping[str, Any]) -> Dataset:
-    """Read the records for ever."""
+    """Read the records forever."""
     data = arrays(params)
     return Dataset(data["features"], data["labels"]).batch(BATCH_SIZE).repeat()
 

@@ -58,7 +58,7 @@ def arrays(params: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def input_fn(params: Mapping[str, Any]) -> Dataset:
-    """Read the images for ever."""
+    """Read the images forever."""
     data = arrays(params)
     return Dataset(data["features"], data["labels"]).batch(BATCH_SIZE).repeat()
 

@@ -32,7 +32,7 @@ class FirstStepHook(SessionRunHook):
         written = Path(f"{self._path}.{os.getpid()}")
         written.write_text(str(time.monotonic()))
         try:
-            os.link(written, self._path)  # whole, and only if nobody was here before
+            os.link(written, self._path)  # atomic, and only if the file does not exist
         except FileExistsError:
             pass
         finally:

@@ -56,7 +56,7 @@ def read(options: argparse.Namespace, replicas: int, index: int) -> Any:
 
 
 def parse(lines: Any) -> Any:
-    """Return features and labels of a batch of lines; blank numbers become the mean."""
+    """Return features and labels of a batch of lines; missing numbers become the mean."""
     defaults = [[""], [""], [""], [MEANS["price"]], [MEANS["age"]], [0]]
     features = dict(zip(COLUMNS, tf.io.decode_csv(lines, defaults), strict=True))
     return features, features.pop("clicked")

@@ -55,12 +55,12 @@ def parse_options() -> argparse.Namespace:
 
 
 def say(**facts: Any) -> None:
-    """Print a line for whoever measures."""
+    """Print a line for the measuring process."""
     print(json.dumps(facts), flush=True)
 
 
 def read(options: argparse.Namespace) -> Any:
-    """Return batches of the records for ever, from memory: cut once, then taken as they are."""
+    """Return batches of the records forever, from memory: sliced once, then reused."""
     with np.load(options.data) as data:
         features, labels = cut(data["features"], options.batch_size), cut(data["labels"], options.batch_size)
     return tf.data.Dataset.from_tensor_slices((features, labels)).repeat().prefetch(2)

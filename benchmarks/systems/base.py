@@ -88,7 +88,7 @@ class System(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start it, wait until all of it is at work, hold it. What it has begun by an error `close` ends."""
+        """Start it, wait until all of it is at work, hold it. After an error `close` ends the started processes."""
 
     @abstractmethod
     def check(self) -> None:
@@ -122,5 +122,5 @@ class System(ABC):
         while not is_at_work():
             self.check()
             if deadline.has_passed:
-                raise WaitTimeoutError(self.name, "begin to train", timeout_secs)
+                raise WaitTimeoutError(self.name, "start training", timeout_secs)
             time.sleep(POLL_SECS)

@@ -107,7 +107,7 @@ class ProductSystem(System):
         if self._error is not None:
             raise self._error
         if self._reports is not None:
-            raise RoleFailedError(self.name, "training ended before it was told to")
+            raise RoleFailedError(self.name, "training ended without a request")
 
     def close(self) -> None:
         """Let the job come to its end, and end the cluster.

@@ -51,7 +51,7 @@ class ProgramSystem(System):
     counting : sequence of str
         Those that report how far they are. Their steps per second add up.
     first_steps : sequence of str
-        Those that must have told of their first step before the system is at work.
+        Those that must have reported their first step before the system is at work.
     timeout_secs : float
         To be at work.
     """
@@ -116,7 +116,7 @@ class ProgramSystem(System):
                 )
 
     def await_event(self, name: str, key: str, timeout_secs: float) -> None:
-        """Wait until process `name` has told of `key`.
+        """Wait until process `name` has reported `key`.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class ProgramSystem(System):
         deadline = Deadline(timeout_secs)
         while not self._has_told(name, key):
             if self._processes[name].poll() is not None:
-                self._readers[name].join(END_SECS)  # its last words may be under way
+                self._readers[name].join(END_SECS)  # its last lines may be in transit
                 if not self._has_told(name, key):
                     self.check()
             elif deadline.has_passed:

@@ -59,7 +59,7 @@ def test_a_process_that_ends_is_told_with_its_last_words():
 
 
 def test_a_process_that_never_works_is_not_waited_for_for_ever():
-    says = "^a program did not begin to train within 0.01 s$"
+    says = "^a program did not start training within 0.01 s$"
     with (
         closing(program("import signal; signal.pause()", timeout_secs=0.01)) as system,
         pytest.raises(WaitTimeoutError, match=says),
