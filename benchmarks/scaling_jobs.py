@@ -20,7 +20,7 @@ from psflow import Dataset, GradientDescent, PsListening, RunConfig, TrainSpec
 from psflow.ps_runtime.checkpoint.job_file import Owner
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.client.checkpoints import SavingClient
-from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients, never_stop
+from psflow.ps_runtime.client.shard_client import Connect, Identity, ShardClients, never_stop
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.protocol.message import Handler, Kind, Message, Purpose, Reply
@@ -68,14 +68,14 @@ def bare_job(shard_nbytes: int, num_ps: int, num_replicas: int) -> JobSpec:
     )
 
 
-def open_shards(job: JobSpec, connect_functions: Sequence[Dial], purpose: Purpose, replica: int) -> ShardClients:
+def open_shards(job: JobSpec, connect_functions: Sequence[Connect], purpose: Purpose, replica: int) -> ShardClients:
     """Return clients of all shards of a bare job, to be entered."""
     role = job_roles(job.num_ps, job.num_workers, evaluator=False)[job.num_ps + replica]
     identity = Identity(job.job_id, job.token, job.model.digest, str(role), purpose, replica, job.attempt)
     return ShardClients(connect_functions, identity, never_stop, TIMEOUT_SECS)
 
 
-def give_values(job: JobSpec, connect_functions: Sequence[Dial]) -> None:
+def give_values(job: JobSpec, connect_functions: Sequence[Connect]) -> None:
     """Give all variables the value 0 and open the job, as its chief does."""
     with open_shards(job, connect_functions, Purpose.SAVE, 0) as shards:
         saving = SavingClient(shards, job.model, TIMEOUT_SECS)
@@ -158,7 +158,7 @@ class PsProcess:
         return event.address
 
     @staticmethod
-    def dial(address: Address, transport: str) -> Dial:
+    def connect_function(address: Address, transport: str) -> Connect:
         """Return what connects to an address by one transport."""
         return partial(connect, address, transport)
 

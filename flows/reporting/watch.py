@@ -203,7 +203,7 @@ class Watch:
                 self._tell_lost_steps(event)
             case RoleLost():
                 self._progress.handle(event)
-                also = "all training goes back to the last checkpoint" if event.rolls_back else "no step is lost"
+                also = "all training rolls back to the last checkpoint" if event.rolls_back else "no step is lost"
                 self._logger.warning("%s was lost and restarts: %s; %s", event.role, event.reason, also)
                 self._has_lost.set()
             case Metrics() | Checkpoint() | Evaluation() | Export():

@@ -1,1 +1,1 @@
-"""How a role speaks to the ps: clients of shards, which come back, and one client for each purpose."""
+"""Connects roles to the ps: clients of shards, which reconnect, and one client for each purpose."""

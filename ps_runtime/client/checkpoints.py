@@ -1,4 +1,4 @@
-"""Clients of the chief's saver, which makes checkpoints, and of the evaluator, which waits for them."""
+"""Provides the clients of the chief's saver, which makes checkpoints, and of the evaluator, which waits for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from psflow.ps_runtime.specs.variables import ModelSpec
 
 
 class SavingClient:
-    """What only the chief may ask of the ps.
+    """The requests that only the chief may send to the ps.
 
     Notes
     -----
@@ -53,8 +53,8 @@ class SavingClient:
             self._shards.request_all(Message(Kind.RESTORE, step=step), "restore the checkpoint", self._timeout_secs)
 
     def job_state(self) -> JobState:
-        """Return where the job stands."""
-        reply = self._shards[0].request(Message(Kind.JOB_STATE), "say where the job stands", self._timeout_secs)
+        """Return the state of the job."""
+        reply = self._shards[0].request(Message(Kind.JOB_STATE), "report the state of the job", self._timeout_secs)
         return JobState.from_facts(reply.json())
 
     def open(self) -> int:
@@ -62,33 +62,33 @@ class SavingClient:
         return self._shards[0].request(Message(Kind.OPEN), "open the job", self._timeout_secs).step
 
     def request_snapshot(self) -> None:
-        """Ask for a cut as soon as the tickets given are used."""
-        self._shards[0].request(Message(Kind.REQUEST_CUT), "prepare a cut", self._timeout_secs)
+        """Request a snapshot as soon as the tickets given are used."""
+        self._shards[0].request(Message(Kind.REQUEST_SNAPSHOT), "prepare a snapshot", self._timeout_secs)
 
     def await_snapshot(self, timeout_secs: float) -> tuple[Snapshot, bool]:
-        """Wait until a cut is due and no ticket is out; return it, and whether it is the final one."""
-        reply = self._shards[0].request(Message(Kind.AWAIT_CUT), "announce the next cut", timeout_secs)
-        return Snapshot.from_facts(reply.json()), reply.kind is Kind.FINAL_CUT
+        """Wait until a snapshot is due and no ticket is out; return it, and whether it is the final one."""
+        reply = self._shards[0].request(Message(Kind.AWAIT_SNAPSHOT), "announce the next snapshot", timeout_secs)
+        return Snapshot.from_facts(reply.json()), reply.kind is Kind.FINAL_SNAPSHOT_DUE
 
     def snapshot(self, snapshot: Snapshot) -> None:
-        """Have every shard copy `cut`, then let tickets flow again."""
+        """Have every shard copy `snapshot`, then let training continue."""
         body = json.dumps(snapshot.to_facts()).encode()
         self._shards.request_all(
-            Message(Kind.SNAPSHOT, step=snapshot.step, body=body), "copy the cut", self._timeout_secs
+            Message(Kind.SNAPSHOT, step=snapshot.step, body=body), "copy the snapshot", self._timeout_secs
         )
         self.resume(snapshot)
 
     def resume(self, snapshot: Snapshot) -> None:
-        """Let tickets flow again after `cut`."""
+        """Let training continue after `snapshot`."""
         self._shards[0].request(Message(Kind.RESUME, step=snapshot.step), "resume", self._timeout_secs)
 
     def write(self, step: int) -> list[dict[str, Any]]:
-        """Have every shard write its copy of `step`; return what each says of its file.
+        """Have every shard write its copy of `step`; return the facts of each file.
 
         Raises
         ------
         CheckpointError
-            If one cannot: no space is left, or the store is away.
+            If one of them fails: no space is left, or the store is not reachable.
         """
         message = Message(Kind.WRITE, step=step)
         with _about_checkpoint(step):
@@ -96,7 +96,7 @@ class SavingClient:
         return [reply.json() for reply in replies]
 
     def committed(self, step: int) -> None:
-        """Tell those who watch that the checkpoint of `step` is committed."""
+        """Report to the watchers that the checkpoint of `step` is committed."""
         self._shards[0].request(Message(Kind.COMMITTED, step=step), "announce the checkpoint", self._timeout_secs)
 
     def finish(self) -> None:
@@ -110,7 +110,7 @@ class SavingClient:
 
 @contextmanager
 def _about_checkpoint(step: int) -> Iterator[None]:
-    """Raise what a ps says of a checkpoint as what it is."""
+    """Turn a ps's refusal about a checkpoint into the matching error."""
     try:
         yield
     except RefusedError as error:
@@ -120,7 +120,7 @@ def _about_checkpoint(step: int) -> Iterator[None]:
 
 
 class WatchingClient:
-    """Waits for news of ps-0. What is true stands on disk; this only says when to look."""
+    """Waits for news of ps-0. The files are authoritative; this only says when to look."""
 
     def __init__(self, shard: ShardClient, timeout_secs: float) -> None:
         self._shard = shard
@@ -129,7 +129,7 @@ class WatchingClient:
         self.transport = "none"
         try:
             shard.open(timeout_secs)
-        except (BrokenPeerError, WaitTimeoutError):  # nobody is there, or its host is gone
+        except (BrokenPeerError, WaitTimeoutError):  # no ps answers, or its host is gone
             self._is_gone = True
         else:
             self.transport = shard.connection.transport

@@ -1,4 +1,4 @@
-"""What a replica pulls: variables from every ps, and rows of sparse tables from the ps that hold them."""
+"""Pulls variables from every ps, and rows of sparse tables from the ps that hold them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUM_KNOWN = 64
 
 
 class Splits:
-    """Splits arrays of ids over shards, and remembers those of late.
+    """Splits arrays of ids over shards, and caches recent results.
 
     Notes
     -----
@@ -35,7 +35,7 @@ class Splits:
         return self._num_shards
 
     def of(self, ids: Ids) -> tuple[Any, ...]:
-        """Return for each shard which of ``(n,)`` `ids` lie on it: an index for them and their rows.
+        """Return for each shard the part of ``(n,)`` `ids` that lies on it: their indices and their rows.
 
         Examples
         --------
@@ -85,12 +85,12 @@ class PulledVariables:
         self.variables: Mapping[str, NDArray[Any]] = self._find(model)
 
     def start(self, log: bytes, *, is_told: bool = False) -> None:
-        """Ask for what must be asked for; nothing else may be asked of the ps before `finish`."""
+        """Send the pull requests; no other request to the ps before `finish`."""
         for index, layout in enumerate(self._layouts):
             shard = self._shards[index]
             if (is_told or index == 0) and shard.connection.arena is not None:
                 continue
-            is_read = shard.connection.arena is not None or not layout.nbytes  # what is asked is the version then
+            is_read = shard.connection.arena is not None or not layout.nbytes  # the request carries the version of then
             ask = Message(Kind.PULL, flags=NO_BODY if is_read else 0, body=log if index else b"")
             self._asked[index] = ask
             shard.send(ask)
@@ -119,7 +119,7 @@ class PulledVariables:
             self.versions[index] = reader.version
             return
         version = reader.read(self._arenas[index])
-        if version is None:  # it changed all the while: the ps itself has one version for sure
+        if version is None:  # it changed all the while: only the ps has one consistent version
             ask = Message(Kind.PULL)
             shard.send(ask)
             self._receive(index, ask)
@@ -139,13 +139,13 @@ class PulledVariables:
 
 
 class RowClient:
-    """Pulls rows; some of them ahead of time. A `RowSource` for calls of model_fn.
+    """Pulls rows, some of them ahead of time. A `RowSource` for calls of model_fn.
 
     Notes
     -----
     Not thread-safe. The ids of a pull are those of a shard in the order in which they are given.
 
-    Rows are not copied where they came to memory that can be spared: they are those of one reply, the first of a step.
+    Rows are not copied where their memory can be kept: they are those of one reply, the first of a step.
     """
 
     def __init__(self, shards: ShardClients, tables: Sequence[TableSpec], splits: Splits) -> None:
@@ -158,7 +158,7 @@ class RowClient:
         self.num_pulled = 0
 
     def rows(self, spec: TableSpec, ids: Ids) -> NDArray[Any]:
-        """Return the rows of ``(n,)`` unique `ids`, ``(n, dim)``: known of this step, or pulled now.
+        """Return the rows of ``(n,)`` unique `ids`, ``(n, dim)``: pulled in this step before, or now.
 
         Valid until `finish` or `forget`. Blocks.
         """
@@ -171,16 +171,16 @@ class RowClient:
         return known[1]
 
     def start(self, wanted: Mapping[str, Ids], log: bytes) -> None:
-        """Ask for rows that will be wanted next; nothing else may be asked of the ps before `finish`."""
+        """Request rows in advance; no other request to the ps before `finish`."""
         self._send({table.name: wanted.get(table.name, _NONE) for table in self._layout.tables}, log)
 
     def finish(self) -> None:
-        """Wait for the rows that `start` asked for: `rows` has them from now on, and no others. Blocks."""
+        """Wait for the rows that `start` requested: `rows` has them from now on, and no others. Blocks."""
         self._take_what_was_asked(may_keep=True)
         self._known, self._coming = self._coming, {}
 
     def forget(self) -> None:
-        """Begin a step for which nothing was asked ahead: rows that were given before are used no more."""
+        """Begin a step without requests in advance: rows returned before are used no more."""
         self._known = {}
 
     def _take_what_was_asked(self, *, may_keep: bool) -> None:
@@ -207,14 +207,14 @@ class RowClient:
         return {table.name: rows for table, rows in zip(self._layout.tables, found, strict=True)}
 
     def _whole(self, ids: Sequence[Ids], *, may_keep: bool) -> list[NDArray[Any]]:
-        """Return what the only ps sends: in the memory that it came to, if that may and can be kept."""
+        """Return the rows of a single ps: in the memory of the reply, if that can be kept."""
         (shard,) = self._shards
         reply = shard.receive("send rows", REPLY_TIMEOUT_SECS)
         values = self._layout.values(np.frombuffer(reply.body, np.uint8), [len(some) for some in ids])
         return values if may_keep and shard.connection.keep() else [rows.copy() for rows in values]
 
     def _joined(self, ids: Sequence[Ids]) -> list[NDArray[Any]]:
-        """Return what several ps send, put together."""
+        """Return the rows of several ps, joined."""
         tables = self._layout.tables
         found = [np.empty((len(some), table.dim), table.dtype) for table, some in zip(tables, ids, strict=True)]
         for index, shard in enumerate(self._shards):

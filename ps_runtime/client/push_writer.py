@@ -1,4 +1,4 @@
-"""The push of one replica to one ps, written where the ps will read it."""
+"""Writes the push of one replica to one ps, into the memory that the ps will read."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class _Body:
     room: memoryview
     push: PushBuffer
     gradients: Mapping[str, list[tuple[int, slice | None, NDArray[Any]]]]
-    """For each variable: piece, rows (None: of a scalar), and where the gradient goes."""
+    """For each variable: piece, rows (None: of a scalar), and the target of the gradient."""
     buffers: Mapping[str, NDArray[Any]]
-    """Of these, the ones of variables that lie in one piece."""
+    """Of these, the variables that lie in one piece."""
 
 
 class PushWriter:
@@ -53,7 +53,7 @@ class PushWriter:
         self._max_nbytes = self._push_layout.nbytes(rows.max_counts(len(splits)) if tables else ())
         self._own_room = memoryview(b"")
         self._bodies: list[_Body] = []
-        """Those of late: of either half of the connection's memory, or of our own."""
+        """Recent ones: of either half of the connection's memory, or of our own."""
 
     def write(
         self, connection: Connection, gradients: Gradients, learning_rates: Sequence[float], num_examples: int
@@ -79,10 +79,11 @@ class PushWriter:
         return push
 
     def non_finite(self, push: PushBuffer) -> NonFinite | None:
-        """Return what is NaN or infinite in `push`, as `write` has just made it; None if all of it is finite.
+        """Return the NaN or infinite value in `push`, as `write` has just made it; None if all is finite.
 
-        That is seen here and not where a gradient was computed, for the dtype of a variable may be too small for it. It
-        costs a pass over bytes that are in the cache still.
+        It is checked here and not where a gradient was computed, because the dtype of a variable may be too small for
+        it.
+        It costs a pass over bytes that are still in the cache.
         """
         for table, (ids, values) in zip(self._tables, push.rows(), strict=True):
             if (found := first_non_finite(values)) is not None:
@@ -95,7 +96,7 @@ class PushWriter:
         return None
 
     def _non_finite_piece(self, push: PushBuffer) -> NonFinite | None:
-        """Look at each gradient that `push` has; what lies in the place of another is of an earlier push."""
+        """Check each gradient that `push` has; unused places hold gradients of an earlier push."""
         for index, view in enumerate(piece_views(self._layout, push.gradients)):
             if push.mask[index] and (found := first_non_finite(view)) is not None:
                 return NonFinite(self._layout.pieces[index].variable, None, found[1])
@@ -103,24 +104,24 @@ class PushWriter:
 
     @staticmethod
     def _apart(body: _Body, name: str, gradient: NDArray[Any] | RowGradient) -> NDArray[Any] | RowGradient:
-        """Return a gradient that is made where it goes as it is, and one made where another goes as a copy."""
+        """Return a gradient made in its own place unchanged, and one made in the place of another as a copy."""
         if not isinstance(gradient, np.ndarray) or gradient.base is None or gradient is body.buffers.get(name):
             return gradient
         return gradient.copy() if np.may_share_memory(gradient, body.push.bytes) else gradient
 
     def buffers(self, connection: Connection) -> Mapping[str, NDArray[Any]]:
-        """Return where in the next push to `connection` the gradients go, of variables that lie in one piece."""
+        """Return the places of the gradients in the next push to `connection`, for variables that lie in one piece."""
         return self._body(connection, ()).buffers
 
     def _rows_of(self, table: TableSpec, gradient: Any) -> tuple[NDArray[np.int64], NDArray[Any], Any]:
-        """Return the ids that are this shard's, the gradients of all, and which of these are this shard's."""
+        """Return the ids of this shard, the gradients of all, and which of these belong to this shard."""
         if gradient is None:
             return np.empty(0, np.int64), np.empty((0, table.dim), table.dtype), slice(None)
         mine = self._splits.of(gradient.ids)[self._layout.index]
         return gradient.ids[mine], gradient.values, mine
 
     def _body(self, connection: Connection, counts: Sequence[int]) -> _Body:
-        """Return a body in the memory of the connection, which has room for the largest, or else in our own."""
+        """Return a body in the memory of the connection, which has room for the largest, or otherwise in our own."""
         room = connection.outbox(self._max_nbytes)
         if room is None:
             nbytes = self._push_layout.nbytes(counts)

@@ -1,4 +1,4 @@
-"""A client of one shard: it says who it is, waits in slices, and comes back when it breaks."""
+"""Implements the client of one shard: authenticates, waits in slices, and reconnects when the connection breaks."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from psflow.ps_runtime.transport.base import Connection
 _T = TypeVar("_T")
 
 SLICE_SECS = 0.05
-"""How long a wait goes on before the role looks whether it should end: who ends training waits for that."""
+"""Length of one wait before the role checks whether it should end: a stop waits for that."""
 RETRY_SECS = 0.25
-"""Between two tries to reach a ps."""
-DIAL_SECS = 10.0
-"""How long a ps may take to take a connection, which the kernel does for it."""
+"""Between two attempts to reach a ps."""
+CONNECT_SECS = 10.0
+"""How long a ps may take to accept a connection, which the kernel does for it."""
 RECONNECT_SECS = 10.0
 """How long a role tries to reach a ps again; shorter than the ps waits for it."""
 
 FOR_A_MOMENT = ("full", "late")
-"""Codes of refusals that say nothing against who asks: it may be let in when it asks again."""
+"""Codes of refusals that do not concern the peer itself: it may be admitted when it asks again."""
 
-Dial = Callable[[float], Connection]
+Connect = Callable[[float], Connection]
 """Connects to one ps within so many seconds."""
 
 
 def never_stop() -> None:
-    """Do nothing: the check of a role that nobody ends."""
+    """Do nothing: the check of a role that is never stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who speaks: what every HELLO says."""
+    """The sender, as every HELLO states it."""
 
     job_id: str
     token: str = field(repr=False)
@@ -54,7 +54,7 @@ class Identity:
         return self.sign(Message.of(Kind.HELLO, facts))
 
     def sign(self, message: Message) -> Message:
-        """Put the speaker into the header of `message`."""
+        """Put the sender into the header of `message`."""
         message.replica, message.incarnation, message.digest = self.replica, self.incarnation, self.digest
         return message
 
@@ -64,17 +64,17 @@ class ShardClient:
 
     Notes
     -----
-    Not thread-safe. A request that a broken connection swallowed is sent again: each is idempotent on the ps.
+    Not thread-safe. A request lost with a broken connection is sent again: each is idempotent on the ps.
     """
 
     def __init__(
         self,
-        dial: Dial,
+        connect: Connect,
         identity: Identity,
         check: Callable[[], None],
         reconnect_secs: float = RECONNECT_SECS,
     ) -> None:
-        self._dial = dial
+        self._connect = connect
         self._reconnect_secs = reconnect_secs
         self._identity = identity
         self._check = check
@@ -85,7 +85,7 @@ class ShardClient:
         self.sequence = 0
 
     def open(self, timeout_secs: float) -> None:
-        """Connect, say HELLO and share memory if that can be; `sequence` is what the ps remembers of this life.
+        """Connect, say HELLO and share memory if possible; `sequence` is the last push of this incarnation on the ps.
 
         A ps that is full for a moment, or that this role kept waiting, is asked again. So is one that does not listen,
         or whose connection breaks before it answers: if it is lost, the owner of the job soon ends this role, too.
@@ -95,9 +95,9 @@ class ShardClient:
         WaitTimeoutError
             If the ps does not answer within `timeout_secs`: it may be restoring a large model.
         RefusedError
-            If it does not let this role in.
+            If the ps does not admit this role.
         BrokenPeerError
-            If nobody listens there, or each connection breaks, for `reconnect_secs`.
+            If no process listens there, or each connection breaks, for `reconnect_secs`.
         """
         deadline = Deadline(timeout_secs)
         away: Deadline | None = None
@@ -117,7 +117,7 @@ class ShardClient:
             time.sleep(min(RETRY_SECS, deadline.remaining_secs))
 
     def _say_hello(self, deadline: Deadline) -> Connection:
-        connection = self._dial(min(deadline.remaining_secs, DIAL_SECS))
+        connection = self._connect(min(deadline.remaining_secs, CONNECT_SECS))
         try:
             connection.send(self._identity.hello())
             what = f"accept {self._identity.name}"
@@ -130,7 +130,7 @@ class ShardClient:
 
     @property
     def connection(self) -> Connection:
-        """The connection of now."""
+        """The present connection."""
         if self._connection is None:
             raise ClosedError(f"the connection of {self._identity.name}")
         return self._connection
@@ -165,7 +165,7 @@ class ShardClient:
         return self.receive(what, timeout_secs, into)
 
     def say_last(self, message: Message, timeout_secs: float) -> None:
-        """Send a last message and wait for its reply; a ps that is gone by then is no error."""
+        """Send a last message and wait for its reply; a ps that is gone by then is not an error."""
         with contextlib.suppress(TransportError, WaitTimeoutError):
             self.connection.request(self._identity.sign(message), timeout_secs)
 
@@ -176,7 +176,7 @@ class ShardClient:
             self._connection = None
 
     def _await(self, attempt: Callable[[float], _T], whom: str, what: str, deadline: Deadline) -> _T:
-        """Attempt in slices of time, looking up between them, and now and then also where no wait is long."""
+        """Attempt in slices of time, with checks between them, and periodically also where no wait is long."""
         while True:
             now = time.monotonic()
             if now - self._checked_at >= SLICE_SECS:
@@ -189,7 +189,7 @@ class ShardClient:
                     raise WaitTimeoutError(whom, what, deadline.timeout_secs) from None
 
     def _come_back(self, error: BrokenPeerError) -> None:
-        """Connect again and repeat the request under way, or raise `error` when the ps stays away."""
+        """Reconnect and repeat the request under way, or raise `error` when the ps stays away."""
         deadline = Deadline(self._reconnect_secs)
         self.connection.close()
         while True:
@@ -206,14 +206,14 @@ class ShardClient:
 
 
 class ShardClients:
-    """The clients of one role of all shards, in their order."""
+    """The clients of one role for all shards, in order."""
 
     def __init__(
-        self, connect_functions: Sequence[Dial], identity: Identity, check: Callable[[], None], timeout_secs: float
+        self, connect_functions: Sequence[Connect], identity: Identity, check: Callable[[], None], timeout_secs: float
     ) -> None:
         self.name = identity.name
         """Who speaks."""
-        self._shards = [ShardClient(dial, identity, check) for dial in connect_functions]
+        self._shards = [ShardClient(connect, identity, check) for connect in connect_functions]
         self._timeout_secs = timeout_secs
 
     def __enter__(self) -> Self:
@@ -254,18 +254,18 @@ class ShardClients:
         return "+".join(sorted({shard.connection.transport for shard in self._shards}))
 
     def bytes_moved(self) -> tuple[int, int]:
-        """Return how many bytes the connections of now have sent and received.
+        """Return how many bytes the present connections have sent and received.
 
         Raises
         ------
         ClosedError
-            While a connection is away.
+            While a connection is broken.
         """
         facts = [shard.connection.statistics() for shard in self._shards]
         return sum(int(f["bytes_out"]) for f in facts), sum(int(f["bytes_in"]) for f in facts)
 
     def statistics(self) -> dict[str, Any]:
-        """Return the transport of each shard and how often it came back, as plain data."""
+        """Return the transport and the number of reconnections of each shard, as plain data."""
         facts: list[Mapping[str, Any]] = [
             {"transport": shard.connection.transport, "reconnects": shard.num_reconnects} for shard in self._shards
         ]

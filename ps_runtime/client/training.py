@@ -1,4 +1,4 @@
-"""The client of a training replica: pull, push, next batch."""
+"""Implements the client of a training replica: pull, push, next batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from psflow.ps_runtime.specs.variables import ModelSpec
 HOLD_TIMEOUT_SECS = 7200.0
 GOOD_BYE_SECS = 5.0
 MAX_REASON_CHARS = 300
-"""Of a reason to stop; each may take 12 bytes, and a ps takes 4096."""
+"""Of a reason to stop; each may take 12 bytes, and a ps accepts 4096."""
 
 
 class Grant(NamedTuple):
@@ -47,7 +47,7 @@ class TrainingClient:
 
     Notes
     -----
-    Not thread-safe. `variables` holds views that `pull` refreshes in place; with one worker the whole is deterministic.
+    Not thread-safe. `variables` holds views that `pull` refreshes in place; with one worker training is deterministic.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class TrainingClient:
         self._global_step = 0
         """As of the last answer of ps-0."""
         self._log = b""
-        """What was decided about pushes, which other ps may not have heard of yet."""
+        """Decisions about pushes that other ps may not have received yet."""
         self._is_told = True
         self._rows_asked = False
         self._asking_secs = 0.0
-        """Of the pull, or the push, that was started last."""
+        """Of the last pull or push that was started."""
         self.pulls, self.pushes = Latencies(), Latencies()
-        """How long this replica has waited for each; a push for its answer too, which brings the next ticket."""
+        """How long this replica has waited for each; a push includes its answer, which brings the next ticket."""
         self.rows = RowClient(shards, model.tables, splits)
         """The rows of the model's tables."""
         self.variables: Mapping[str, NDArray[Any]] = self._pulled.variables
@@ -90,7 +90,7 @@ class TrainingClient:
         return self.finish_pull()
 
     def start_pull(self, rows: Mapping[str, NDArray[np.int64]] | None = None) -> None:
-        """Ask for the parameters, and for the rows of unique ids of some tables; nothing else before `finish_pull`."""
+        """Request the parameters, and the rows of unique ids of some tables; no other request before `finish_pull`."""
         began_at = time.perf_counter()
         self._rows_asked = bool(rows)
         self._is_told = True
@@ -102,7 +102,7 @@ class TrainingClient:
         self._asking_secs = time.perf_counter() - began_at
 
     def finish_pull(self) -> tuple[int, ...]:
-        """Refresh `variables`, and have the rows that were asked for; return the version of each shard. Blocks."""
+        """Refresh `variables`, and keep the requested rows; return the version of each shard. Blocks."""
         began_at = time.perf_counter()
         if self._rows_asked:
             self.rows.finish()
@@ -112,17 +112,17 @@ class TrainingClient:
         return tuple(self._pulled.versions)
 
     def gradient_buffers(self) -> Mapping[str, NDArray[Any]]:
-        """Return where gradients of variables may be made, so that the next push need not copy them.
+        """Return places to make gradients of variables in, so that the next push need not copy them.
 
-        They are valid until that push, as nothing else is asked meanwhile that has a body: so there are none with
-        several ps, which learn what was decided, or with tables, whose ids are sent to pull their rows.
+        They are valid until that push, as no other request meanwhile has a body: so there are none with several ps,
+        which receive decisions, or with tables, whose ids are sent to pull their rows.
         """
         if not self._has_buffers:
             return {}
         return self._writers[0].buffers(self._shards[0].connection)
 
     def push(self, gradients: Gradients, learning_rates: Sequence[float], num_examples: int) -> Grant | JobEnd:
-        """Push one gradient of what was pulled last, and wait for what comes next. Blocks."""
+        """Push one gradient of what was pulled last, and wait for the answer. Blocks."""
         self.start_push(gradients, learning_rates, num_examples, tuple(self._pulled.versions))
         answer = self.finish_push()
         assert answer is not None
@@ -133,7 +133,7 @@ class TrainingClient:
     ) -> None:
         """Push one gradient: to the other shards first, then to ps-0, which decides on it.
 
-        Blocks until the others have it, but not for ps-0; nothing else may be asked of it before `finish_push`.
+        Blocks until the other shards have it, but not for ps-0; no other request to ps-0 before `finish_push`.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class TrainingClient:
         self._asking_secs = time.perf_counter() - began_at
 
     def finish_push(self) -> Grant | JobEnd | None:
-        """Wait for the answer to the push: the next ticket, or the end; None if there is none besides that in hand."""
+        """Wait for the answer to the push: the next ticket, or the end; None if there is only the ticket in hand."""
         began_at = time.perf_counter()
         answer = self._answer("grant the next ticket")
         self._sequence += 1
@@ -169,24 +169,24 @@ class TrainingClient:
         return answer
 
     def next_grant(self) -> Grant | JobEnd:
-        """Ask for a ticket when holding none: at the start, or when a stream ended. Blocks."""
+        """Request a ticket when holding none: at the start, or when a stream ended. Blocks."""
         self._num_tickets = 0
         answer = self.further_grant("grant the first ticket")
         assert answer is not None
         return answer
 
     def progress(self) -> tuple[int, bool]:
-        """Return the global_step of the job, and whether it is over. Before the first ticket alone. Blocks."""
+        """Return the global_step of the job, and whether it is over. Only before the first ticket. Blocks."""
         reply = self._shards[0].request(Message(Kind.STATISTICS), "report its counters", REPLY_TIMEOUT_SECS).json()
         return reply["job"]["global_step"], reply["job"]["phase"] == "finished"
 
     def further_grant(self, what: str = "grant a further ticket") -> Grant | JobEnd | None:
-        """Ask for a ticket besides the one in hand; None if there is none now. Blocks only when holding none."""
+        """Request another ticket; None if there is none now. Blocks only when holding none."""
         self._shards[0].send(Message(Kind.NEXT, flags=self._num_tickets))
         return self._answer(what)
 
     def stop(self, reason: str) -> JobEnd | Grant:
-        """Give the tickets back and ask the job to end. Blocks until it has."""
+        """Return the tickets and ask the job to end. Blocks until it has."""
         self._num_tickets = 0
         self._shards[0].send(Message.of(Kind.STOP, {"reason": str(reason)[:MAX_REASON_CHARS]}))
         answer = self._answer("end the job")
@@ -211,11 +211,11 @@ class TrainingClient:
         return bytes(reply.body) if reply.kind is Kind.BATCH else None  # rows are pulled while it is in use
 
     def end_input(self, num_batches: int) -> None:
-        """Tell ps-0 that the stream which this replica reads for itself has ended after `num_batches`. Blocks."""
+        """Report to ps-0 that the private stream of this replica has ended after `num_batches`. Blocks."""
         self._shards[0].request(Message(Kind.INPUT_ENDED, step=num_batches), "take the end", REPLY_TIMEOUT_SECS)
 
     def leave(self, *, begins_again: bool = False) -> None:
-        """Tell every ps that this life of the replica is over; a ps that is gone is no error. Not within a step."""
+        """Report to every ps that this incarnation is over; a ps that is gone is not an error. Not within a step."""
         flags = BEGINS_AGAIN if begins_again else 0
         for index in range(len(self._shards)):
             self._shards[index].say_last(Message(Kind.LEAVE, flags=flags), GOOD_BYE_SECS)
@@ -230,7 +230,7 @@ class TrainingClient:
         }
 
     def _tell(self) -> None:
-        """Tell the other ps what ps-0 has decided, as a pull does too."""
+        """Send the decisions of ps-0 to the other ps, as a pull does, too."""
         for index in self._others:
             self._shards[index].send(Message(Kind.PULL, flags=NO_BODY, body=self._log))
         for index in self._others:

@@ -1,1 +1,1 @@
-"""The control plane: roles as pinned tasks on a Dask cluster. The one room of the runtime that knows Dask."""
+"""Runs the roles as pinned tasks on a Dask cluster: the control plane. Only this package of the runtime knows Dask."""

@@ -1,4 +1,4 @@
-"""Who runs where: a slot of the cluster for each role, all of them or none."""
+"""Assigns roles to slots of a Dask cluster: all of them, or none."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import CapacityError, RoleFailedError, WaitTimeoutError
 
 CLOSES = ("closing_gracefully", "closing")
-"""What the scheduler says of a Dask worker that is about to end."""
+"""States in which the scheduler lists a Dask worker that is about to end."""
 RESOURCE = "psflow"
 SILENT_SECS = 10.0
-"""A Dask worker whose last heartbeat is so much older than the newest of all may be stopped."""
+"""A Dask worker whose last heartbeat is this much older than the newest one may be stopped."""
 SILENT_HEARTBEATS = 5
-"""Or as many as these, on a large cluster: Dask sends them the less often the more workers there are."""
+"""Or this many heartbeats, on a large cluster: Dask sends them less often the more workers there are."""
 POLL_SECS = 0.2
 TAKEN_SECS = 1.0
 TAKEN_POLL_SECS = 0.02
 SAY_SECS = 1.0
-"""Until somebody reads that another job is starting."""
+"""Before the log says that another job is starting."""
 ROLE_KEY = re.compile(r"psflow-([0-9a-f]+)-\d+-")
 
 logger = logging.getLogger(__name__)
 
 
 def check_capacity(client: Client, num_roles: int, check: Callable[[], None] = never_stop) -> None:
-    """Refuse a cluster that has too few slots, free or taken.
+    """Raise an error if a cluster has too few slots, free or taken.
 
     Raises
     ------
@@ -67,12 +67,12 @@ class AdmissionPolicy:
 def admission(
     client: Client, num_roles: int, policy: AdmissionPolicy, check: Callable[[], None], most: int | None = None
 ) -> Iterator[list[str]]:
-    """Give the address of a free slot for each role; no other job is given any until the block ends.
+    """Yield the address of a free slot for each role; no other job is admitted until the block ends.
 
     A slot is a thread of a Dask worker that is not `silent`. Workers that declare the resource ``psflow`` come first;
-    among equals the roles spread over as many workers as there are. Jobs that wait are admitted one after the other, so
-    that a large one is not passed over for ever; meanwhile what is free goes to roles that other jobs have lost
-    (`free_now`).
+    among equals the roles spread over as many workers as possible. Waiting jobs are admitted in turn, so that small
+    jobs
+    do not starve a large one. Meanwhile free slots go to roles that other jobs have lost (`free_now`).
 
     Raises
     ------
@@ -95,7 +95,7 @@ def admission(
 
 @contextmanager
 def admission_lock(client: Client, policy: AdmissionPolicy, check: Callable[[], None]) -> Iterator[None]:
-    """Have no other job choose its slots until the block ends. The parameters and the errors are `admission`'s."""
+    """Keep other jobs from choosing slots until the block ends. Parameters and errors as `admission`."""
     with ClusterLock(client, STARTING) as start, ClusterLock(client, CHOOSING) as choice:
         _await_lock(start, client, policy, check)
         _await_lock(choice, client, policy, check)
@@ -106,10 +106,10 @@ def admission_lock(client: Client, policy: AdmissionPolicy, check: Callable[[], 
 def free_now(
     client: Client, check: Callable[[], None], host: str | None = None, *, has_lock: bool = False
 ) -> Iterator[list[str] | None]:
-    """Give the free slots, best first, while no other job chooses any; None while another one does.
+    """Yield the free slots, best first, while no other job chooses any; None while another job does.
 
-    That one is starting, or goes back; it is not waited for. There are no slots if the connection to the
-    scheduler breaks, of which the owner of a job hears from others.
+    The other job is starting or rolls back; this does not wait for it. There are no slots if the connection to the
+    scheduler breaks, which the owner of a job detects by other means.
 
     Raises
     ------
@@ -124,9 +124,9 @@ def free_now(
 
 
 def await_taken(client: Client, free: Sequence[str], chosen: Sequence[str], check: Callable[[], None]) -> None:
-    """Wait until the scheduler knows what was submitted to the slots `chosen` among `free`: for a second at most.
+    """Wait until the scheduler lists the tasks submitted to the slots `chosen` among `free`, for a second at most.
 
-    Else who has the turn to choose next takes them for free.
+    Otherwise the next job that holds the lock would take these slots for free.
     """
     left = Counter(free) - Counter(chosen)
     deadline = Deadline(TAKEN_SECS)
@@ -144,7 +144,7 @@ def look(client: Client, check: Callable[[], None] = never_stop) -> tuple[Mappin
 
 
 async def _seen(scheduler: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Leave out the Dask workers that are lost between the two answers: without a task they would look free."""
+    """Leave out Dask workers that are lost between the two answers: without tasks they would look free."""
     identity = await scheduler.identity(n_workers=-1)
     tasks = await scheduler.processing(workers=None)
     return {address: worker for address, worker in identity["workers"].items() if address in tasks}, tasks
@@ -167,7 +167,7 @@ def _await_lock(lock: ClusterLock, client: Client, policy: AdmissionPolicy, chec
 def _await_slots(
     choice: ClusterLock, client: Client, num_roles: int, policy: AdmissionPolicy, check: Callable[[], None]
 ) -> list[str]:
-    """Return all free slots once there are enough, and this job has the choice among them."""
+    """Return all free slots once there are enough and this job is admitted to them."""
     deadline = Deadline(policy.timeout_secs)
     has_said = False
     while True:
@@ -213,15 +213,13 @@ def _check_free(client: Client, num_roles: int, workers: Mapping[str, Any], free
 
 
 def _silence(workers: Mapping[str, Any]) -> str:
-    """Name the Dask workers whose slots do not count, as they are silent; empty if none is."""
+    """Name the silent Dask workers, whose slots do not count; empty if there are none."""
     names = ", ".join(sorted(silent(workers)))
-    return (
-        f" (without {names}: the scheduler has not heard from there for {_silent_secs(workers):g} s)" if names else ""
-    )
+    return f" (without {names}: no heartbeat from there for {_silent_secs(workers):g} s)" if names else ""
 
 
 def _takers(tasks: Mapping[str, Any]) -> str:
-    """Name what runs on the cluster, psflow jobs by their ids in job.json; empty if nothing does."""
+    """Name the tasks on the cluster, psflow jobs by their ids in job.json; empty if there are none."""
     keys = [str(key) for on_worker in tasks.values() for key in on_worker]
     matches = [ROLE_KEY.match(key) for key in keys]
     jobs = sorted({f"job {match[1]}" for match in matches if match})
@@ -236,9 +234,9 @@ def _where(client: Client) -> str:
 
 
 def silent(workers: Mapping[str, Any]) -> frozenset[str]:
-    """Return the addresses of those Dask workers that the scheduler has not heard from for a while.
+    """Return the addresses of the Dask workers that have sent no heartbeat for a while.
 
-    A process that is stopped, or whose host is gone, stays in the list of the scheduler for minutes.
+    The scheduler lists a stopped process, or one whose host is gone, for minutes.
     """
     newest = max((worker["last_seen"] for worker in workers.values()), default=0.0)
     limit = _silent_secs(workers)
@@ -250,7 +248,7 @@ def _silent_secs(workers: Mapping[str, Any]) -> float:
 
 
 def free_slots(workers: Mapping[str, Any], processing: Mapping[str, Any]) -> list[str]:
-    """Return the free slots of `workers` (as ``scheduler_info`` tells them) that are not `silent`, best first."""
+    """Return the free slots of `workers` (an answer of ``scheduler_info``) that are not `silent`, best first."""
     are_silent = silent(workers)
     stay = sorted(a for a, worker in workers.items() if worker["status"] not in CLOSES and a not in are_silent)
     free = {address: workers[address]["nthreads"] - len(processing.get(address, ())) for address in stay}

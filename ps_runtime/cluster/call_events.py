@@ -1,4 +1,4 @@
-"""The events of the scheduler by which the tasks of calls, and whoever waits for them, hear of each other."""
+"""Names the scheduler events that connect the tasks of calls with their waiting owner."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from psflow.ps_runtime.cluster.cluster_event import ClusterEvent
 from psflow.ps_runtime.specs.roles import RoleId
 
 OPEN = "open"
-"""As long as somebody waits for the tasks."""
+"""As long as the owner waits for the tasks."""
 
 
 def running(role: RoleId) -> str:
-    """Return the name of what is set from before a task looks at other events until after its last."""
+    """Return the name of the event that is set while a task looks at other events."""
     return f"{role}-running"
 
 
 def started(role: RoleId) -> str:
-    """Return the name of what is set once a task has begun to call its function."""
+    """Return the name of the event that is set once a task has begun to call its function."""
     return f"{role}-started"
 
 
 def returned(role: RoleId) -> str:
-    """Return the name of what is set once its function has returned."""
+    """Return the name of the event that is set once the function has returned."""
     return f"{role}-returned"
 
 
 def ended(role: RoleId) -> str:
-    """Return the name of what is set once it has called its function, whatever came of that."""
+    """Return the name of the event that is set once the function has ended, with or without an error."""
     return f"{role}-ended"
 
 
 def event_name(topic: str, name: str) -> str:
-    """Return the name of an event among those of all calls of a cluster; `topic` is that of its calls."""
+    """Return the full name of an event; `topic` is that of all calls of one owner."""
     return f"{topic}-{name}"
 
 

@@ -1,4 +1,4 @@
-"""The body of a Dask task that calls a function, once, as long as somebody waits for it."""
+"""Calls a function in a Dask task, once, and only while its owner waits for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from psflow.ps_runtime.specs.roles import RoleId
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a function has of the cluster that calls it."""
+    """The view that a called function has of its cluster."""
 
     check: Callable[[], None]
     barrier: EventBarrier | None
@@ -48,14 +48,14 @@ def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId]
     event = partial(call_event, worker, topic, liveness.check)
     has_begun = False
     try:
-        event(running(role)).set()  # before it looks whether it may run: its owner waits for those that do
+        event(running(role)).set()  # before it looks whether it may run: the owner waits for tasks that do
     except BaseException:
         put(worker, partial(_leave, topic, role, has_begun))  # a late message may still set it
         raise
     try:
         if not event(OPEN).is_set():  # it was cancelled before the scheduler had heard of it
             raise StoppedError(str(role), "its client has left")
-        if event(returned(role)).is_set():  # Dask restarts what a process that is gone did
+        if event(returned(role)).is_set():  # Dask restarts the tasks of a lost process
             return
         if event(started(role)).is_set():
             raise RoleLostError(str(role), "its Dask worker was lost; start again")
@@ -68,7 +68,7 @@ def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId]
 
 
 async def _leave(topic: str, role: RoleId, has_begun: bool, scheduler: Any) -> None:
-    """Say that a task is over: the others look at that, and the owner of all waits for it."""
+    """Report that a task is over: to the other tasks, and to the owner."""
     if has_begun:
         await scheduler.event_set(name=event_name(topic, ended(role)))
     await scheduler.event_clear(name=event_name(topic, running(role)))

@@ -1,4 +1,4 @@
-"""The certificate of a manually started cluster: a file in the model_dir that only its owner can read."""
+"""Keeps the certificate of a manually started cluster in the model_dir, in a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from psflow.ps_runtime.errors import UsageError
 
 FOLDER, NAME, LOCK = "tls", "cluster.pem", ".lock"
 OF_OTHERS = 0o077
-"""The rights of everybody but the owner."""
+"""The permissions of group and others."""
 
 
 @contextmanager
 def kept_certificate(model_dir: str, pem: str) -> Iterator[None]:
-    """Keep a key and its certificate in ``model_dir/tls/`` for the time of a block: 0700, and 0600 the file.
+    """Keep a key and its certificate in ``model_dir/tls/`` (mode 0700, the file 0600) while the block runs.
 
-    What a chief that was killed has left is replaced.
+    Files that a killed chief has left are replaced.
 
     Raises
     ------
@@ -44,17 +44,17 @@ def kept_certificate(model_dir: str, pem: str) -> Iterator[None]:
             try:
                 yield
             finally:
-                with contextlib.suppress(OSError):  # it may be somebody else's, or gone
+                with contextlib.suppress(OSError):  # it may belong to another user, or be gone
                     if file.read_bytes() == pem.encode():
                         file.unlink()
     finally:
-        with contextlib.suppress(OSError):  # what another chief keeps there stays
+        with contextlib.suppress(OSError):  # the certificate of another chief stays
             folder.rmdir()
 
 
 def _make_own(folder: Path) -> None:
-    """Make a directory that its owner alone may enter, or make such a one of one that is there; follow no link."""
-    with storing(str(folder)), contextlib.suppress(FileExistsError):  # what is no directory is refused below
+    """Make a directory that only its owner may enter, or restrict an existing one; follow no link."""
+    with storing(str(folder)), contextlib.suppress(FileExistsError):  # a path that is not a directory is refused below
         folder.mkdir(mode=0o700, exist_ok=True)
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -63,24 +63,24 @@ def _make_own(folder: Path) -> None:
     try:
         if os.fstat(descriptor).st_uid != os.geteuid():
             raise _not_own(folder)
-        os.fchmod(descriptor, 0o700)  # one that was there
+        os.fchmod(descriptor, 0o700)  # an existing one
     finally:
         os.close(descriptor)
 
 
 def _not_own(folder: Path) -> UsageError:
-    return UsageError((f"{folder} should be a directory of this user, and no link, as a key is kept there; remove it",))
+    return UsageError((f"{folder} should be a directory of this user, not a link, because it holds a key; remove it",))
 
 
 @contextmanager
 def _locked_at_once(file: Path) -> Iterator[None]:
-    """Hold a lock on a file, made for the time of the block; UsageError if another process of this host holds it."""
+    """Hold a lock on a file that exists during the block; UsageError if another process of this host holds it."""
     with storing(str(file)):
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_mine = os.fstat(descriptor).st_nlink > 0  # else its holder has removed it just now
+            is_mine = os.fstat(descriptor).st_nlink > 0  # else its holder has just removed it
         except BlockingIOError:
             is_mine = False
         if not is_mine:
@@ -95,7 +95,7 @@ def _locked_at_once(file: Path) -> Iterator[None]:
 
 
 def read_certificate(model_dir: str) -> str | None:
-    """Return what the chief keeps; None if there is nothing yet.
+    """Return the key and certificate of the chief; None if there is no file yet.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def read_certificate(model_dir: str) -> str | None:
     """
     file = Path(model_dir, FOLDER, NAME)
     try:
-        # a pipe would keep an opener that waits
+        # opening a pipe would block
         with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)) as stream:
             _check_own(file, os.fstat(stream.fileno()))
             text = stream.read()

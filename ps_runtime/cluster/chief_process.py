@@ -1,4 +1,4 @@
-"""The process of the chief of a cluster whose processes are started manually: scheduler, worker, and client of both."""
+"""Runs the chief process of a manually started cluster: the scheduler, a worker, and the client of both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from psflow.ps_runtime.cluster.certificate_file import kept_certificate
 from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs, shown_warnings
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_host
 from psflow.ps_runtime.cluster.own_security import new_pem, security_of
-from psflow.ps_runtime.cluster.role_worker import LeadingScheduler, Refusal, RoleWorker
+from psflow.ps_runtime.cluster.role_worker import ChiefScheduler, JoinRefusal, RoleWorker
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import PsflowError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.roles.events import Event
@@ -30,28 +30,28 @@ CHIEF = "chief-0"
 START_TIMEOUT_SECS = 60.0
 """For the scheduler, the worker and the client of this process."""
 CLOSE_TIMEOUT_SECS = 30.0
-"""For the worker of this process to end, whose role may be in the middle of a long call."""
+"""For the worker of this process to end; its role may be in a long call."""
 POLL_SECS = 0.1
 SAY_AFTER_SECS = 5.0
-"""Until somebody reads for whom the chief waits."""
+"""Before the log says which processes the chief waits for."""
 SAY_AGAIN_SECS = 30.0
 
 logger = logging.getLogger(__name__)
 
 
 def describe(cluster: ClusterAddresses, model_dir: str, program: Mapping[str, str]) -> dict[str, str]:
-    """Return what all processes of a cluster must agree on, as texts; without an evaluator, which has no say."""
+    """Return the settings on which all processes of a cluster must agree, as texts; the evaluator is left out."""
     addresses = {f"cluster.{kind}": repr(list(names)) for kind, names in cluster.spec.as_dict().items()}
     return {**addresses, "model_dir": repr(model_dir), **program}
 
 
 def is_of_cluster(name: str) -> bool:
-    """Whether a process without a program has a part of the description, too: the cluster, and the model_dir."""
+    """Whether a setting concerns processes without a program, too: the cluster, and the model_dir."""
     return name == "model_dir" or name.startswith("cluster.")
 
 
 @contextmanager
-def lead(
+def open_manual_cluster(
     cluster: ClusterAddresses,
     model_dir: str,
     program: Mapping[str, str],
@@ -59,8 +59,8 @@ def lead(
     evaluator: bool,
     on_event: Callable[[Event], None],
     training_loop: TrainingLoop = train,
-) -> Iterator[Led]:
-    """Open a cluster that the other processes join, and close it: they are told how the block has ended, and end.
+) -> Iterator[ManualCluster]:
+    """Open a cluster that the other processes join, and close it; they then end, with the outcome of the block.
 
     Raises
     ------
@@ -78,20 +78,20 @@ def lead(
         shown_warnings(),
         scratch_directory() as scratch,
         dask.config.set(QUIET),
-        kept_certificate(model_dir, pem),  # first: who finds this process listen, and no certificate, sees another disk
+        kept_certificate(model_dir, pem),  # first: else others see no certificate of a listening chief
         _nodes(pem, host, port, describe(cluster, model_dir, program), own, scratch) as nodes,
         Client(nodes, timeout=START_TIMEOUT_SECS) as client,
     ):
         scheduler: Any = nodes.scheduler
         try:
-            yield Led(client, cluster, processes, scheduler.refusals)
+            yield ManualCluster(client, cluster, processes, scheduler.refusals)
         except BaseException as error:
             scheduler.note_end(str(error) if isinstance(error, PsflowError) else how_it_ended(error))
             raise
         scheduler.note_end(None)
 
 
-class Led:
+class ManualCluster:
     """A cluster as its chief sees it."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Led:
         client: Client,
         cluster: ClusterAddresses,
         processes: Mapping[str, tuple[RoleId, ...]],
-        refusals: Mapping[str, Refusal],
+        refusals: Mapping[str, JoinRefusal],
     ) -> None:
         self.client = client
         self._cluster = cluster
@@ -133,7 +133,7 @@ class Led:
         return {role: joined[name] for name, roles in self._processes.items() for role in roles}
 
     def slot_of(self, role: RoleId) -> str | None:
-        """Return the Dask worker of the process that carries `role`; None while that is not there, or is busy."""
+        """Return the Dask worker of the process that carries `role`; None while it is absent or busy."""
         workers, tasks = look(self.client)
         address = _by_name(workers).get(self._process_of(role))
         return address if address in free_slots(workers, tasks) else None
@@ -198,12 +198,12 @@ def _nodes(
     }
     try:
         nodes = SpecCluster(
-            scheduler={"cls": LeadingScheduler, "options": {**common, "port": port, "description": description}},
+            scheduler={"cls": ChiefScheduler, "options": {**common, "port": port, "description": description}},
             workers={CHIEF: {"cls": RoleWorker, "options": {**common, "memory_limit": 0, **own}}},
             security=security,
             silence_logs=logging.CRITICAL,
         )
-    except Exception as error:  # whatever Dask says of it, its first cause is what has happened
+    except Exception as error:  # Dask wraps the first cause, which is what happened
         raise StoppedError(CHIEF, f"its scheduler, at {host}:{port}, did not start: {_first_cause(error)}") from error
     try:
         yield nodes

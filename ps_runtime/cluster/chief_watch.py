@@ -1,6 +1,6 @@
-"""Whether the chief answers, as another process of a cluster sees it that is started manually.
+"""Watches from another process of a manually started cluster whether the chief answers.
 
-A chief that is stopped keeps its connections, so nothing breaks: whoever waits for it would wait for ever.
+A stopped chief keeps its connections, so no connection breaks, and a process that waits for it would wait for ever.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 from psflow.ps_runtime.errors import StoppedError
 
 ASK_SECS = 5.0
-"""From one answer to the next question."""
+"""From an answer to the next question."""
 WARN_SECS = 30.0
 GIVE_UP_SECS = 300.0
-"""Dask's worker-ttl: after that the scheduler in a chief that goes on takes this process for gone."""
+"""Dask's worker-ttl: after that the scheduler of a chief that continues has removed this process."""
 LOOK_SECS = 1.0
-"""Of the time between two looks, at most: of a longer one nobody has seen what the chief did."""
+"""Maximum time that one look adds; during a longer gap this process did not observe the chief."""
 
 logger = logging.getLogger(__name__)
 
 
 class ChiefWatch:
-    """Asks the chief time and again for an answer, warns once it gives none, and gives it up after minutes.
+    """Asks the chief repeatedly for an answer, warns once it does not answer, and gives up after minutes.
 
-    Time counts only as far as somebody looks: a process that was stopped itself knows nothing of the chief.
+    Time counts only while this process looks: one that was itself stopped knows nothing of the chief.
 
     Notes
     -----
@@ -51,7 +51,7 @@ class ChiefWatch:
         self._question: asyncio.Task[Any] | None = None
 
     def look(self) -> None:
-        """Record the time, and of an answer. To be called several times a second, in an event loop.
+        """Record the time, and an answer if there is one. Must be called several times a second, in an event loop.
 
         Raises
         ------
@@ -70,12 +70,12 @@ class ChiefWatch:
         self._judge()
 
     def close(self) -> None:
-        """Wait for no answer any more. Idempotent."""
+        """Stop waiting for an answer. Idempotent."""
         if self._question is not None:
             self._question.cancel()
 
     def _take(self, question: asyncio.Task[Any]) -> None:
-        if question.cancelled() or question.exception() is not None:  # Dask says if the connection is gone for good
+        if question.cancelled() or question.exception() is not None:  # Dask reports a lost connection
             return
         if self._has_warned:
             logger.warning("%s answers again", self._chief)

@@ -1,6 +1,6 @@
-"""The scheduler and the workers of a cluster of our own: they listen to its members, to nobody else, and say little.
+"""Defines the scheduler and workers of our own clusters: they serve only the members, and log little.
 
-Dask's own serve HTTP beside that, to whoever can connect, and no setting keeps them from it.
+Dask's own also serve HTTP to anyone who can connect, and no setting turns that off.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class ClosedScheduler(Scheduler):
     """A scheduler without a dashboard."""
 
     def start_http_server(self, *args: Any, **options: Any) -> None:
-        """Start none."""
+        """Do nothing."""
 
 
 class ClosedWorker(Worker):
     """A worker without a dashboard."""
 
     def start_http_server(self, *args: Any, **options: Any) -> None:
-        """Start none."""
+        """Do nothing."""
 
 
 class ClosedNanny(Nanny):
-    """A nanny whose process ends with it, also one that Dask lost sight of as it started; it would hold up our exit."""
+    """A nanny that always ends its process; one that Dask lost track of during the start would delay our exit."""
 
     async def close(self, *args: Any, **options: Any) -> Any:
         """Close the nanny, as Dask does."""
@@ -53,7 +53,7 @@ class ClosedNanny(Nanny):
 
 @contextmanager
 def quiet_logs(name: str = "distributed") -> Iterator[None]:
-    """Keep what Dask, or the part `name` of it, says of comings and goings out of the log.
+    """Suppress what Dask, or its part `name`, logs of connections and shutdowns.
 
     Notes
     -----
@@ -83,12 +83,12 @@ def _at_level(logger: logging.Logger, level: int) -> Iterator[None]:
 
 @contextmanager
 def shown_warnings() -> Iterator[None]:
-    """Have warnings stay in the terminal of a process that configures no logging, also while a role takes its log."""
+    """Keep warnings on the terminal of a process that configures no logging, also while a role captures its log."""
     root, last_resort = logging.getLogger(), logging.lastResort
     if root.handlers or last_resort is None:
         yield
         return
-    root.addHandler(last_resort)  # Python itself uses it only where there is no handler at all
+    root.addHandler(last_resort)  # Python uses it only where there is no handler at all
     try:
         yield
     finally:

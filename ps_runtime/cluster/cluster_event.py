@@ -1,4 +1,4 @@
-"""An event of the scheduler of a Dask cluster, for those who must not wait for ever where the scheduler hangs."""
+"""Provides an event of the scheduler of a Dask cluster whose waits end also when the scheduler hangs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from psflow.ps_runtime.cluster.scheduler_rpc import ask
 
 
 class ClusterEvent:
-    """What all processes of a cluster see set or clear: a ``distributed.Event`` whose calls have a limit.
+    """An event that all processes of a cluster share: a ``distributed.Event`` whose calls have a limit.
 
-    Dask counts the timeout of a wait in the scheduler; one that is stopped never lets the wait end.
+    Dask counts the timeout of a wait in the scheduler; a stopped scheduler never ends the wait.
 
     Notes
     -----
@@ -26,11 +26,11 @@ class ClusterEvent:
         self._check = check
 
     def set(self) -> None:
-        """Have all see it set."""
+        """Set the event for all processes."""
         ask(self._node, lambda scheduler: scheduler.event_set(name=self._name), self._check)
 
     def clear(self) -> None:
-        """Have all see it clear; the scheduler forgets it then."""
+        """Clear the event for all processes; the scheduler then forgets it."""
         ask(self._node, lambda scheduler: scheduler.event_clear(name=self._name), self._check)
 
     def is_set(self) -> bool:

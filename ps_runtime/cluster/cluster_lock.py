@@ -1,4 +1,4 @@
-"""Whose turn it is among the jobs of a Dask cluster: to start, and to choose slots."""
+"""Locks the start of a job and the choice of slots among the jobs of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from distributed import Client, Lock
 from psflow.ps_runtime.cluster.scheduler_rpc import ask, put
 
 STARTING = "psflow-admission"
-"""That of a job that waits for its slots, then starts: others that start come after it."""
+"""Held while a job waits for its slots, then starts: other jobs start after it."""
 CHOOSING = "psflow-slots"
-"""That of who chooses among the slots that are free now, until the scheduler knows that these are taken."""
+"""Held while a job chooses among the free slots, until the scheduler lists these as taken."""
 GIVE_BACK_SECS = 1.0
-"""For the scheduler to hear of it; a silent one ends a turn by itself, half a minute after its owner was heard last."""
+"""For the scheduler to release it; a silent scheduler releases a lock half a minute after its owner's last sign."""
 
 
 class ClusterLock:
-    """What one job of a cluster has at a time, from `take` to `give_back`, or to the end of a ``with`` block.
+    """A lock that one job of a cluster holds at a time, from `take` to `give_back`, or to the end of a ``with`` block.
 
     Notes
     -----
@@ -40,20 +40,20 @@ class ClusterLock:
     ) -> None:
         try:
             self.give_back()
-        finally:  # somebody may not want to wait
+        finally:  # the caller may not want to wait
             if hasattr(self._lock, "refresh_callback"):  # else Dask calls it until the client closes
                 loop: Any = self._client.loop
                 loop.add_callback(self._lock.refresh_callback.stop)
 
     def take(self, check: Callable[[], None]) -> bool:
-        """Return whether it is this job's turn from now on. Blocks while the scheduler is asked, as `ask` does."""
+        """Acquire the lock; return whether this job holds it. Blocks while the scheduler is asked, as `ask` does."""
         self._is_ours = ask(self._client, lambda scheduler: self._lock.acquire(timeout=0), check)
         return self._is_ours
 
     def give_back(self) -> None:
-        """Let others have the turn. Idempotent; blocks for a second at most."""
+        """Release the lock. Idempotent; blocks for a second at most."""
         was_ours, self._is_ours = self._is_ours, False
-        if was_ours and self._client.status == "running":  # without the scheduler there is no turn
+        if was_ours and self._client.status == "running":  # without the scheduler there is no lock
             given = put(self._client, lambda scheduler: self._lock.release())
             concurrent.futures.wait([given], GIVE_BACK_SECS)
             given.cancel()

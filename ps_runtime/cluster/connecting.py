@@ -1,4 +1,4 @@
-"""A cluster to run on: one that exists, or a local one that lives as long as it is needed."""
+"""Opens a cluster to run on: an existing one, or a local one that lasts as long as it is needed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOCAL_CLUSTER = {
 }
 
 CLOSED = ("tls://", "wss://", "inproc://")
-"""How addresses of schedulers begin that not everybody can talk to."""
+"""Schemes of schedulers that require certificates."""
 LOOPBACK = "127.0.0.1"
 CONNECT_TIMEOUT_SECS = 10.0
 """For a scheduler that exists."""
@@ -42,7 +42,7 @@ START_TIMEOUT_SECS = 60.0
 CLOSE_TIMEOUT_SECS = 30.0
 """For the workers of a cluster of our own to end."""
 FILES_PER_WORKER, OTHER_FILES = 12, 64
-"""What a process that has a cluster of its own keeps open: 10 and 22 were counted, and a Prefect server adds some."""
+"""Open files per worker of a cluster of our own: 10 and 22 were counted, and a Prefect server adds some."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,12 +65,12 @@ def open_cluster(
     Raises
     ------
     UsageError
-        If nobody answers at `address`, or if this process may not open enough files for a cluster of our own.
+        If no scheduler answers at `address`, or if this process may not open enough files for a cluster of our own.
     ClusterError
         If the workers of a cluster of our own do not come up.
     """
     if address is not None:
-        # a client that is closed while it tries to reach a lost scheduler again logs a traceback
+        # closing a client while it reconnects to a lost scheduler logs a traceback
         with quiet_logs("distributed.client"), _client(address) as client:
             if (fault := tls_fault(client)) is not None:
                 warn(fault)
@@ -112,7 +112,7 @@ def tls_fault(client: Client) -> str | None:
 
 
 def warn_of_tls(client: Client) -> None:
-    """Log the `tls_fault` of a client that a program calls us with, if it has one: once, however often it does."""
+    """Log the `tls_fault` of the client that a program passes, if it has one: once per process."""
     fault = tls_fault(client)
     if fault is not None and fault not in _warned:
         _warned.add(fault)
@@ -138,7 +138,7 @@ def _allow_open_files(num_workers: int) -> None:
 
 @contextmanager
 def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Iterator[SpecCluster]:
-    """Start a cluster that only this process can use, and close it, neither of which may take for ever."""
+    """Start a cluster that only this process can use, and close it, both within a time limit."""
     deadline = Deadline(timeout_secs)
     security = own_security()
     common = {"host": LOOPBACK, "protocol": "tls://", "security": security}
@@ -148,7 +148,7 @@ def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Itera
         "nthreads": 1,
         "memory_limit": parse_memory_limit("auto", 1, num_workers, logger=_log),
         "silence_logs": logging.CRITICAL,
-        "env": {"TMPDIR": scratch},  # what a killed worker leaves is removed with it
+        "env": {"TMPDIR": scratch},  # the files of a killed worker are removed with it
         "death_timeout": timeout_secs,
     }
     try:
@@ -158,11 +158,11 @@ def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Itera
             security=security,
             silence_logs=logging.CRITICAL,
         )
-    except Exception as error:  # whatever ended a worker, its nanny says that it failed to start
+    except Exception as error:  # a nanny reports any end of its worker as a failed start
         why = f"a worker process ended before it was ready ({with_causes(error)})"
         if deadline.has_passed:
             why = f"a worker process was not ready after {timeout_secs:g} s"
-        logging.getLogger("distributed.process").setLevel(logging.WARNING)  # at exit it tells which ones it still ends
+        logging.getLogger("distributed.process").setLevel(logging.WARNING)  # Dask logs what it ends at exit
         raise ClusterError(num_workers, why) from None
     _open.append(cluster)
     keep_workers(cluster)
@@ -176,7 +176,7 @@ def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Itera
 
 
 def _close(cluster: SpecCluster) -> None:
-    """Close a cluster of our own; its workers are killed if that takes too long, or is not waited for."""
+    """Close a cluster of our own; kill its workers if that takes too long, or if the exit is immediate."""
     timeout_secs = stop_clock.limited(CLOSE_TIMEOUT_SECS)
     loop: Any = cluster.loop
     try:
@@ -185,35 +185,35 @@ def _close(cluster: SpecCluster) -> None:
     except TimeoutError:
         _log.warning("the Dask cluster on this machine did not end within %g s", timeout_secs)
         _kill_workers(cluster)
-    except BaseException:  # a second signal, say: nobody else would end them
+    except BaseException:  # a second signal, for instance: nothing else would end them
         _kill_workers(cluster)
         raise
 
 
 def _close_abandoned(loop: Any) -> None:
-    """Close what a closed loop still holds: both ends of a connection that was given up between TCP and TLS."""
+    """Close connections that a closed loop still holds, both ends, given up between TCP and TLS."""
     for connection, _ in loop.handlers.values():
         loop.close_fd(connection)
 
 
 def is_own_cluster(client: Client) -> bool:
-    """Return whether the cluster of `client` is one that this process has started by `open_cluster`."""
+    """Return whether this process has started the cluster of `client` by `open_cluster`."""
     return client.cluster in _open
 
 
 def kill_local_workers() -> None:
-    """Kill the worker processes of all clusters that this process has started and not closed yet."""
+    """Kill the worker processes of all open clusters that this process has started."""
     for cluster in list(_open):
         _kill_workers(cluster)
 
 
 def _kill_workers(cluster: SpecCluster) -> None:
-    """End the processes of a cluster of our own at once: a role in it may be in the middle of a long call."""
+    """Kill the processes of a cluster of our own: a role in them may be in a long call."""
     assert cluster.loop is not None, "it runs in a thread of its own"
     want_no_workers(cluster)
     for nanny in list(cluster.workers.values()):
         pid = nanny.pid
-        cluster.loop.add_callback(nanny.close)  # else it would start a process in the place of the killed one
+        cluster.loop.add_callback(nanny.close)  # else it would replace the killed process
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -222,7 +222,7 @@ def _kill_workers(cluster: SpecCluster) -> None:
 def _client(address: str) -> Client:
     try:
         return Client(address, timeout=CONNECT_TIMEOUT_SECS, name="psflow")
-    except TypeError as error:  # it has no certificate to show
+    except TypeError as error:  # there is no certificate to show
         raise UsageError(
             (
                 f"{address} needs certificates, and the configuration of Dask names none ({error}); set "

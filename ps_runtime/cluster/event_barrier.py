@@ -1,4 +1,4 @@
-"""A barrier between tasks on a Dask cluster, which lives in events of the scheduler."""
+"""Implements a barrier between tasks on a Dask cluster by scheduler events."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from psflow.ps_runtime.specs.roles import RoleId
 SLICE_SECS = 0.25
 SAY_AFTER_SECS = 30.0
 NUM_PHASES = 3
-"""Of which events are used again: those of this call, of the next one, and of the one before, which some still see."""
+"""Number of events in rotation: of this call, the next one, and the previous one, which some tasks still see."""
 
 logger = logging.getLogger(__name__)
 
 
 class SharedEvent(Protocol):
-    """What all processes of a cluster see set or clear, as `ClusterEvent`."""
+    """An event that all processes of a cluster share, as `ClusterEvent`."""
 
     def set(self) -> None:
-        """Have all see it set."""
+        """Set the event for all processes."""
 
     def clear(self) -> None:
-        """Have all see it clear."""
+        """Clear the event for all processes."""
 
     def is_set(self) -> bool:
         """Whether it is set."""
@@ -45,14 +45,14 @@ def arrivals(role: RoleId) -> list[str]:
 
 
 class EventBarrier:
-    """Where tasks wait for each other, as often as they like.
+    """A reusable barrier between tasks.
 
     Notes
     -----
-    Not thread-safe. A task sets its event of this call, and waits for those of the others. When it does so, all others
-    have come out of the call before the last one: so it may clear the event of that call, which is the next to be used.
-    A call that raised does not count: the next one waits for the same call of the others. For the others it does, as
-    they have seen this task come.
+    Not thread-safe. A task sets its event of this call, then waits for those of the other tasks. By then all others
+    have left the call before the last one, so the task may clear the event of that call, which is used next. A call
+    that raised does not count for this task: its next call waits for the same call of the others. For the others it
+    counts, because they have seen this task arrive.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class EventBarrier:
         self._num_meetings = 0
 
     def wait(self, timeout_secs: float) -> None:
-        """Return once all have called this as often as this one has. Blocks.
+        """Return once all tasks have called this as often as this one has. Blocks.
 
         Raises
         ------
         WaitTimeoutError
-            If some do not come in time; they are named. If the scheduler is silent for minutes, it is named.
+            If some tasks do not arrive in time, with their names, or if the scheduler is silent for minutes.
         StoppedError
-            If one of them has ended, of a failure or not.
+            If one of them has ended, with or without a failure.
         """
         phase = self._num_meetings % NUM_PHASES
         self._event(arrival(self._role, (phase + 1) % NUM_PHASES)).clear()
@@ -97,7 +97,7 @@ class EventBarrier:
                 where = (
                     f"{self._role} is in its call number {self._num_meetings + 1}; have all workers call it as often"
                 )
-                raise WaitTimeoutError(", ".join(map(str, missing)), "come to the barrier", timeout_secs, where)
+                raise WaitTimeoutError(", ".join(map(str, missing)), "reach the barrier", timeout_secs, where)
             if missing and say.has_passed:
                 names = ", ".join(map(str, missing))
                 logger.warning("%s waits up to %.0f s more for %s", self._role, deadline.remaining_secs, names)
@@ -105,9 +105,9 @@ class EventBarrier:
         self._num_meetings += 1
 
     def _check_ended(self, missing: Sequence[RoleId], phase: int) -> None:
-        # who has come and gone meanwhile has ended, too: so its event is looked at again
+        # a role that arrived and left meanwhile has ended, too: so its event is looked at again
         gone = [role for role in missing if self._has_ended(role) and not self._event(arrival(role, phase)).is_set()]
         if gone:
-            what = f"{', '.join(map(str, gone))} ended, and did not come to the barrier"
+            what = f"{', '.join(map(str, gone))} ended before the barrier"
             remedy = "have all workers call wait_for_other_workers as often"
-            raise StoppedError(str(self._role), f"{what} in call number {self._num_meetings + 1} of it; {remedy}")
+            raise StoppedError(str(self._role), f"{what} in its call number {self._num_meetings + 1}; {remedy}")

@@ -1,4 +1,4 @@
-"""Why a job has failed: of the errors of its roles the one that the others follow from, told with its place."""
+"""Finds the reason why a job has failed: of the errors of its roles the one that caused the others, with its place."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from psflow.ps_runtime.errors import PsflowError, RoleFailedError, StoppedError,
 from psflow.ps_runtime.specs.roles import RoleId
 
 ROLE_FILE, ROLE_FUNCTION = "role_task.py", "run_role"
-"""Where the frames of a role begin; those before are of Dask and of the owner."""
+"""First frame of a role in a traceback; earlier frames are of Dask and of the owner."""
 
 
 SCHEDULER_LOST = "scheduler-connection-lost"
-"""Why a Dask client cancels all tasks that it waits for when the connection to its scheduler breaks."""
+"""Dask's reason when a client cancels its tasks because the connection to the scheduler breaks."""
 
 
 def scheduler_loss(client: Client, error: CancelledError) -> RoleFailedError | None:
-    """Return what to say if a task counts as cancelled because the scheduler is gone; None if somebody cancelled it."""
+    """Return the reason if a task counts as cancelled because the scheduler is gone; None if it was cancelled."""
     if getattr(error, "reason", None) != SCHEDULER_LOST:
         return None
     return scheduler_gone(client)
 
 
 def root_cause(errors: Sequence[tuple[RoleId, BaseException]]) -> RoleFailedError:
-    """Return the error that caused the others: a vanished peer, or a stop, counts as a consequence where possible."""
+    """Return the error that caused the others; a broken connection or a stop counts as a consequence where possible."""
     role, error = min(errors, key=lambda item: isinstance(item[1], TransportError | StoppedError))
     if isinstance(error, RoleFailedError):
         return error
@@ -41,9 +41,9 @@ def root_cause(errors: Sequence[tuple[RoleId, BaseException]]) -> RoleFailedErro
 
 
 def trace_in_role(failure: RoleFailedError) -> str:
-    """Return the traceback of what a role failed with, from where the role begins; "" if there is nothing to look up.
+    """Return the traceback of the failure of a role, from where the role begins; "" if it adds nothing.
 
-    That is so if it was killed, and if the code of the user has no part in it: the sentence has it all.
+    It is empty if the role was killed, or if no user code is involved: the message then says everything.
     """
     error = failure.__cause__
     if error is None or not _is_of_user(error):
@@ -56,7 +56,7 @@ def trace_in_role(failure: RoleFailedError) -> str:
 
 
 def user_fault(error: BaseException) -> UserFault | None:
-    """Return what tells an exception of the user's code from others; None if an error is not of that code."""
+    """Return what distinguishes an exception of user code; None if an error is not of user code."""
     if not _is_of_user(error):
         return None
     raised = next(behind for behind in _chain(error) if not isinstance(behind, PsflowError))
@@ -69,7 +69,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def with_causes(error: BaseException) -> str:
-    """Return an error and those that it came from, in one line: that of a nanny says only that it failed to start.
+    """Return an error and its causes in one line; a nanny's error alone says only that the start failed.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def with_causes(error: BaseException) -> str:
 
 
 def _is_of_user(error: BaseException) -> bool:
-    """Return whether more lies behind it than errors of psflow, and of the system where psflow ran into them."""
+    """Return whether the causes include more than psflow errors and the system errors that psflow ran into."""
     if not isinstance(error, PsflowError):
         return True
     of_system = () if isinstance(error, UsageError) else (OSError,)
@@ -90,7 +90,7 @@ def _is_of_user(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Give an error and those that it came from, as a traceback shows them."""
+    """Yield an error and its causes, in the order of a traceback."""
     while error is not None:
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
@@ -102,7 +102,7 @@ def _is_of_role(frame: TracebackType) -> bool:
 
 
 def raised_at(error: BaseException) -> str:
-    """Return `` at file:line`` of where an error was raised; "" if nobody knows."""
+    """Return `` at file:line`` of where an error was raised; "" if unknown."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return ""

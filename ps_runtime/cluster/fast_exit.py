@@ -1,4 +1,4 @@
-"""How a process that is not a command of psflow, but has done something for it, ends."""
+"""Speeds up the exit of a process that has worked for psflow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import gc
 
 @functools.cache
 def leave_quickly() -> None:
-    """Have this process look for no garbage as it ends. Idempotent.
+    """Skip garbage collection as this process ends. Idempotent.
 
-    In all that roles and flows import and make this takes seconds, and the nanny of a Dask worker kills it meanwhile.
+    After all imports of roles and flows, a collection takes seconds, in which the nanny of a Dask worker kills it.
     """
     atexit.register(gc.freeze)

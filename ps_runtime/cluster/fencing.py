@@ -1,4 +1,4 @@
-"""Whether a role may still write: asked of the scheduler, for the role may have been stopped and replaced meanwhile."""
+"""Decides whether a role may still write, by asking the scheduler: the role may have been stopped and replaced."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from psflow.ps_runtime.errors import RoleFailedError, StoppedError
 
 
 class SchedulerFence:
-    """Lets a role write as long as the scheduler knows its task, on its Dask worker.
+    """Lets a role write as long as the scheduler lists its task on its Dask worker.
 
-    A process that is stopped does not notice. When it goes on, its Dask worker may be gone for the scheduler and its
-    role be another's, though it has not heard so yet.
+    A stopped process does not notice that it was stopped. When it continues, the scheduler may have removed its Dask
+    worker and started the role elsewhere, before this process learns of it.
 
     Notes
     -----
@@ -29,12 +29,12 @@ class SchedulerFence:
         self._check = check
 
     def __call__(self) -> None:
-        """Ask the scheduler. Blocks for a message there and back.
+        """Ask the scheduler. Blocks for one round trip.
 
         Raises
         ------
         StoppedError
-            If the role is another's by now, or is to end, or the connection to the scheduler breaks.
+            If the role runs elsewhere by now, is to end, or loses its connection to the scheduler.
         WaitTimeoutError
             If the scheduler does not answer for minutes.
         """
@@ -42,7 +42,7 @@ class SchedulerFence:
         try:
             keys = ask(self._worker, self._keys_here, self._check, f"confirm that {self._role} still runs")
             is_known = self._key in keys
-        except KeyError:  # the scheduler knows no such Dask worker
+        except KeyError:  # the scheduler has removed the Dask worker
             is_known = False
         except RoleFailedError as error:
             raise StoppedError(self._role, f"the Dask scheduler is gone: {error.__cause__}") from error

@@ -1,4 +1,4 @@
-"""What a Dask task has ended with, fetched through a scheduler that may hang meanwhile."""
+"""Fetches the outcome of a Dask task through a scheduler that may hang meanwhile."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from psflow.ps_runtime.cluster.slots import Slots
 T = TypeVar("T")
 
 LOOK_SECS = 0.5
-"""For the result to come, before somebody looks whether the scheduler answers."""
+"""For the result to arrive, before the next check that the scheduler answers."""
 
 
 def fetched(slots: Slots, future: Future[T]) -> concurrent.futures.Future[T]:
-    """Return a future of this process which has the result already, or what the task has failed with. Blocks.
+    """Return a future of this process that holds the result already, or the error of the task. Blocks.
 
-    Apart from what the task raises, so that nobody takes a scheduler that hangs for a failure of the task.
+    Errors of the task stay apart from those below, so that a hanging scheduler is not taken for a failure of the task.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def fetched(slots: Slots, future: Future[T]) -> concurrent.futures.Future[T]:
         while not concurrent.futures.wait([result], LOOK_SECS).done:
             slots.count()
     finally:
-        result.cancel()  # one that has come stays
+        result.cancel()  # a worker that has joined stays
     return result
 
 
@@ -44,7 +44,7 @@ async def _result(future: Future[T]) -> T:
         try:
             result: T = await future
         except OSError as error:
-            if future.status == "error" or not is_silence(error):  # of the task itself, or the connection is broken
+            if future.status == "error" or not is_silence(error):  # an error of the task itself, or a broken connection
                 raise
         else:
             return result

@@ -1,6 +1,7 @@
-"""What the fork server imports; each worker of a local cluster is a copy of it.
+"""Imports everything that a role needs into the fork server; each worker of a local cluster is a copy of it.
 
-Importing this changes the process, so nobody else does. No import may start a thread: a copy would lack it.
+Importing this module changes the process, so only the fork server does. No import may start a thread: a copy would
+lack it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ IMPORTS = (
     "psflow.ps_runtime.cluster.role_task",
     "safetensors.numpy",
     "scipy.sparse",
-    # what a Dask worker imports as it starts
+    # Dask workers import these as they start
     "distributed.nanny",
     "tornado.platform.asyncio",
 )
@@ -41,7 +42,7 @@ def _prepare() -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, OF_THE_OWNER)  # they were blocked until they could be ignored
     for name in IMPORTS:
-        with suppress(ImportError):  # the worker that misses it will say so
+        with suppress(ImportError):  # the worker reports a missing import itself
             importlib.import_module(name)
     os.register_at_fork(after_in_child=np.random.seed)  # else all copies draw the same numbers
     _leave_main_program_out()
@@ -56,26 +57,26 @@ def _prepare() -> None:
 def _leave_main_program_out() -> None:
     """Keep copies from importing the main program of their owner, as multiprocessing would.
 
-    What it defines comes by value, as to a worker of any other cluster. A program without ``if __name__ ==
-    "__main__":`` would start its cluster once more in each copy; and all of Prefect is imported with a flow.
+    Its definitions are sent by value, as to a worker of any other cluster. A program without ``if __name__ ==
+    "__main__":`` would start its cluster again in each copy, and a flow would import all of Prefect.
     """
     module: Any = spawn
-    for name in ("_fixup_main_from_name", "_fixup_main_from_path"):  # there is no public way
+    for name in ("_fixup_main_from_name", "_fixup_main_from_path"):  # multiprocessing has no public way
         setattr(module, name, _leave_out)
 
 
 def _leave_out(main: str) -> None:
-    """Import nothing."""
+    """Do nothing."""
 
 
 def _let_go_of_copies() -> None:
-    """Have a copy end without a traceback that its owner has given up before it began: its semaphores are gone."""
+    """End a copy without a traceback if its owner gave it up before it began: its semaphores are gone."""
     module: Any = spawn
-    begin = module._main  # there is no public way
+    begin = module._main  # multiprocessing has no public way
 
     def _begin(pipe: int, parent_sentinel: int) -> int:
         try:
-            code: int = begin(pipe, parent_sentinel)  # says itself what the copy fails of once it has begun
+            code: int = begin(pipe, parent_sentinel)  # later failures of a copy are reported by the copy
         except (FileNotFoundError, EOFError):
             return 1
         return code
@@ -84,7 +85,7 @@ def _let_go_of_copies() -> None:
 
 
 def _remove_scratch(directory: str, pid: int) -> None:
-    """Remove what all copies have left, as the fork server `pid` ends; a copy that ends leaves it alone."""
+    """Remove the files that all copies have left, as the fork server `pid` ends; a copy that ends does nothing."""
     if os.getpid() == pid:
         deadline = Deadline(TRACKER_SECS)
         while semaphores_of(directory) and not deadline.has_passed:

@@ -1,7 +1,7 @@
-"""The process that the workers of a local cluster are copies of: multiprocessing's fork server, started ahead of them.
+"""Starts multiprocessing's fork server ahead of the workers of a local cluster, which are copies of it.
 
-It imports what a role needs once, while the command that wants a cluster still plans; a worker is there a moment after
-it is asked for, and shares the memory of these imports with the others.
+It imports what a role needs once, while the command that wants a cluster still plans. A worker is ready a moment
+after it is requested, and shares the memory of these imports with the others.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from psflow.ps_runtime.signals import signals_blocked
 PRELOAD = "psflow.ps_runtime.cluster.fork_preload"
 
 ENVIRONMENT = {
-    # as Dask sets it for the workers that it spawns; here it keeps threads out of the process that is copied, too
+    # as Dask sets it for spawned workers; here it also keeps threads out of the copied process
     "MKL_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
-    # copies of megabytes go past the cache: without that the memory they go to is read first, for nothing
+    # copies of megabytes bypass the cache: otherwise the target memory is read first, for nothing
     **glibc_tunable("glibc.cpu.x86_non_temporal_threshold=4194304"),
 }
-"""Of the fork server and its copies; read when a process starts, so that a role cannot set it for itself."""
+"""Environment of the fork server and its copies; read at process start, so a role cannot set it for itself."""
 
 MAX_TEMPDIR_BYTES = 107 - len(f"/{PREFIX}12345678/listener-12345678")
-"""Of a directory with this prefix, in which multiprocessing makes a socket: Linux takes 107 bytes for its path."""
+"""Prefix of the directory in which multiprocessing makes a socket: Linux allows 107 bytes for its path."""
 AFTER_ALL = -1000
-"""Of what is done as this process ends."""
+"""Guards the registration of exit handlers of this process."""
 
 
 @functools.cache
@@ -43,12 +43,12 @@ def shared_scratch() -> str:
     """Return the directory for temporary files of this process, its fork server and copies. The first call makes it.
 
     It is in ``/tmp`` where ``TMPDIR`` is too long for the name of a socket. It is removed when this process ends; if
-    this is killed, when the fork server ends, which is after all copies; if all are killed, by the next `new_scratch`.
+    this process is killed, when the fork server ends, after all copies; if all are killed, by the next `new_scratch`.
     """
     has_room = len(os.fsencode(tempfile.gettempdir())) <= MAX_TEMPDIR_BYTES
     path, _ = new_scratch(None if has_room else "/tmp")
     util.Finalize(None, shutil.rmtree, (path,), {"ignore_errors": True}, exitpriority=AFTER_ALL)
-    process: Any = multiprocessing.current_process()  # there is no public way
+    process: Any = multiprocessing.current_process()  # multiprocessing has no public way
     process._config.setdefault("tempdir", path)  # for the socket of the fork server
     process._config["semprefix"] = f"/{os.path.basename(path)}"  # of semaphores, which would outlive a killed process
     return path
@@ -57,18 +57,18 @@ def shared_scratch() -> str:
 def start_fork_server() -> None:
     """Start the fork server of this process, unless it runs already. Does not wait for its imports."""
     forkserver.set_forkserver_preload([PRELOAD])
-    resource_tracker.ensure_running()  # the fork server would start it, which unblocks signals
+    resource_tracker.ensure_running()  # otherwise the fork server would start it, which unblocks signals
     with environment(ENVIRONMENT | scratch_settings(shared_scratch())), signals_blocked():
         forkserver.ensure_running()
 
 
 def stop_fork_server() -> None:
-    """End the fork server, if there is one, when its copies are gone: left alone it ends a moment after this process.
+    """End the fork server, if there is one, after its copies; left alone it ends a moment after this process.
 
     Idempotent.
     """
-    server: Any = forkserver._forkserver  # there is no public way
+    server: Any = forkserver._forkserver  # multiprocessing has no public way
     if server._forkserver_pid is not None:
-        os.kill(server._forkserver_pid, signal.SIGKILL)  # it has nothing to write down
-        with suppress(FileNotFoundError):  # of its socket, if it was gone with the directory
+        os.kill(server._forkserver_pid, signal.SIGKILL)  # it has nothing to save
+        with suppress(FileNotFoundError):  # of its socket, if that was removed with the directory
             server._stop()

@@ -1,4 +1,4 @@
-"""How a role leaves a Dask worker that closes: its owner hears of it, and it finishes its step."""
+"""Lets a role finish its step, and report to its owner, before its Dask worker closes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from distributed.core import Status
 from psflow.ps_runtime.deadline import Deadline
 
 LEAVE_SECS = 5.0
-"""For the step that a role is at; the nanny of a Dask worker kills it 8 s after it was told to close."""
+"""For the current step of a role; the nanny of a Dask worker kills it 8 s after the order to close."""
 POLL_SECS = 0.02
 CLOSES = (Status.closing_gracefully, Status.closing)
 
 
 class GracefulShutdown(WorkerPlugin):
-    """Has a Dask worker that closes wait for its role.
+    """Has a closing Dask worker wait for its role.
 
-    Dask cancels what a worker runs, and ends its connections, as soon as it closes: on SIGTERM, or when it is retired.
-    Only its plugins are waited for.
+    Dask cancels the tasks of a worker, and ends its connections, as soon as it closes: on SIGTERM, or when it is
+    retired. It waits only for its plugins.
     """
 
     def __init__(self, worker: Worker, tell: Callable[[], None]) -> None:
@@ -32,7 +32,7 @@ class GracefulShutdown(WorkerPlugin):
         self._until: Deadline | None = None
 
     def is_due(self) -> bool:
-        """Return whether the role is to leave."""
+        """Return whether the role is to shut down."""
         if self._worker.status not in CLOSES:
             return False
         if self._until is None:
@@ -41,11 +41,11 @@ class GracefulShutdown(WorkerPlugin):
         return True
 
     def has_time(self) -> bool:
-        """Return whether the role is to leave, and there is time left for its step."""
+        """Return whether the role is to shut down, and there is time left for its step."""
         return self.is_due() and self._until is not None and not self._until.has_passed
 
     def end(self) -> None:
-        """Record that the role runs no longer: nobody need wait for it."""
+        """Record that the role has ended, so that nothing waits for it."""
         self._has_ended.set()
 
     async def teardown(self, worker: Worker) -> None:
@@ -56,7 +56,7 @@ class GracefulShutdown(WorkerPlugin):
 
 @contextmanager
 def shutdown_of(name: str, worker: Worker, tell: Callable[[], None]) -> Iterator[GracefulShutdown]:
-    """Have a Dask worker wait for the role that runs in the block; `name` tells it from others of this worker."""
+    """Have a Dask worker wait for the role that runs in the block; `name` is unique on this worker."""
     shutdown = GracefulShutdown(worker, tell)
     worker.loop.add_callback(worker.plugin_add, shutdown, name)
     try:

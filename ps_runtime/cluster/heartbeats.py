@@ -1,4 +1,4 @@
-"""What a scheduler knows of a role by the heartbeats of its Dask worker."""
+"""Reads and writes the pulse of a role in the heartbeats of its Dask worker."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from psflow.ps_runtime.specs.roles import RoleId
 
 
 def heartbeat_of(worker: Mapping[str, Any], topic: str, running: RunningIncarnation) -> Heartbeat:
-    """Return the last heartbeat of a Dask worker for a life on it."""
+    """Return the last heartbeat of a Dask worker for an incarnation on it."""
     return Heartbeat(worker["last_seen"], worker["metrics"].get(_metric(topic, running.role, running.incarnation)))
 
 
 @contextmanager
 def pulse_shown(worker: Worker, topic: str, role: RoleId, incarnation: int, pulse: Pulse) -> Iterator[None]:
-    """Have the heartbeats of a Dask worker tell the pulse of a role as long as the block lasts."""
+    """Include the pulse of a role in the heartbeats of a Dask worker while the block lasts."""
     name = _metric(topic, role, incarnation)
 
-    def show() -> None:  # in a new dict: the worker may be in the middle of the present one
+    def show() -> None:  # in a new dict: the worker may be reading the present one
         worker.metrics = {**worker.metrics, name: lambda worker: pulse.read()}
 
     def hide() -> None:

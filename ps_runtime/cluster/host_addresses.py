@@ -1,4 +1,4 @@
-"""Addresses of hosts, as people write them and as a process listens to them."""
+"""Parses addresses of hosts, and checks that a process can listen there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def resolved(address: str) -> tuple[str, int]:
     Raises
     ------
     OSError
-        If nobody knows the name.
+        If the name cannot be resolved.
     """
     host, _, port = address.rpartition(":")
     found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
@@ -35,12 +35,12 @@ def dask_address(address: str) -> str:
 
 
 def dask_host(host: str) -> str:
-    """Return a numeric host as Dask wants it: IPv6 in brackets."""
+    """Return a numeric host in Dask's form: IPv6 in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def is_of_this_machine(host: str) -> bool:
-    """Whether a process of this machine may listen at a numeric host, whatever its port is."""
+    """Whether a process of this machine may listen at a numeric host, at some port."""
     try:
         with socket.socket(_family(host), socket.SOCK_STREAM) as listener:
             listener.bind((host, 0))
@@ -64,9 +64,9 @@ def check_can_listen(who: str, address: str) -> tuple[str, int]:
     try:
         host, port = resolved(address)
     except OSError as error:
-        raise UsageError((f"{who} is at {address}, and nobody knows that host: {error.strerror}",)) from None
+        raise UsageError((f"{who} is at {address}, but that host cannot be resolved: {error.strerror}",)) from None
     with socket.socket(_family(host), socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a listener that stays does
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like a permanent listener
         try:
             listener.bind((host, port))
             listener.listen()
@@ -76,7 +76,7 @@ def check_can_listen(who: str, address: str) -> tuple[str, int]:
 
 
 def listen_fault(who: str, address: str, error: OSError) -> UsageError:
-    """Return what to raise where a process may not listen at its address, as the system says."""
+    """Return the error for a process that cannot listen at its address, from the system's error."""
     reason = REASONS.get(error.errno or 0, error.strerror)
     if error.errno == errno.EADDRINUSE:
         reason = holder_of(int(address.rpartition(":")[2]))

@@ -1,4 +1,4 @@
-"""What is known of a role of a job: its present life, how it ended, and the lives that were lost."""
+"""Holds the state of each role of a job: its present incarnation, how it ended, and the lost ones."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ NOT_NEEDED = "it was lost, and the job was over before it had restarted"
 
 
 class Loss(NamedTuple):
-    """A life that is over though its role goes on, and why."""
+    """An incarnation that has ended though its role continues, and why."""
 
     incarnation: int
     error: RoleLostError
     is_rollback: bool
-    """It ended because another role was lost."""
+    """Another role was lost, so training rolls back and ends this one."""
     rolls_back: bool
-    """Training goes back to the last checkpoint because of it."""
+    """Training rolls back to the last checkpoint because of it."""
     in_order: bool
-    """Its Dask worker was closed, and waited for it; it gives back what it has."""
+    """A graceful shutdown: the Dask worker closed and waited for it, and it returns its unfinished work."""
 
 
 class UserFault(NamedTuple):
-    """An exception of the user's code."""
+    """An exception of user code."""
 
     kind: str
     """Its type, and the line that raised it: the same for the same fault."""
     sentence: str
-    """What it says, with that line."""
+    """Its message, with that line."""
     is_of_system: bool = False
-    """Whether the system failed, and not the program: a file or a network that may be there the next time."""
+    """Whether the system failed, not the program: a file or a network that may be available the next time."""
 
 
 @dataclass(slots=True)
 class RoleIncarnation:
-    """A life of a role, on one Dask worker."""
+    """An incarnation of a role, on one Dask worker."""
 
     incarnation: int
     slot: str
@@ -55,7 +55,7 @@ class RoleIncarnation:
     rolled_back_at: float | None = None
 
     def loss_reason(self, known: str | None) -> str:
-        """Return why it is lost whose Dask worker is gone, where a reason is `known` or not."""
+        """Return why the incarnation is lost with its Dask worker; a `known` reason comes first."""
         if self.is_shutting_down:
             return self.hang or f"its Dask worker {self.slot} was closed"
         return self.hang or known or f"its Dask worker {self.slot} was lost"
@@ -63,7 +63,7 @@ class RoleIncarnation:
 
 @dataclass(slots=True)
 class RoleState:
-    """What is known of a role; it waits to be placed if it has neither a life nor an end."""
+    """The state of a role; without an incarnation or an outcome it waits to be placed."""
 
     num_placed: int = 0
     current: RoleIncarnation | None = None
@@ -73,55 +73,55 @@ class RoleState:
     lost_at: deque[float] = field(default_factory=deque)
     """Within the last hour."""
     faults: set[str] = field(default_factory=set)
-    """Kinds of those after which it restarted."""
+    """Kinds of the faults after which it restarted."""
     abandoned: str | None = None
-    """Why nobody waits for it any more, though it has not come to its end."""
+    """Why the job no longer waits for it, though it has not ended."""
     was_unplaced: bool = False
     """It had no Dask worker when the others began."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the role is to be placed, after the others or once more."""
+        """Whether the role is to be placed, late or again."""
         return (self.num_placed > 0 or self.was_unplaced) and self.current is None and not self.has_ended
 
     @property
     def is_later(self) -> bool:
-        """Whether the others do without it: its present life is not one of those that the job began with."""
+        """Whether the others can do without it: its present incarnation is not one that the job began with."""
         return bool(self.losses) or self.was_unplaced
 
     @property
     def is_rolled_back(self) -> bool:
-        """Whether its life is over because training goes back."""
+        """Whether its incarnation is over because training rolls back."""
         return self.current is not None and self.current.rolled_back_at is not None
 
     @property
     def has_started(self) -> bool:
-        """Whether any life of it has started."""
+        """Whether any of its incarnations has started."""
         return bool(self.losses) or (self.current is not None and self.current.has_started)
 
     @property
     def can_be_reached(self) -> bool:
-        """Whether this is a ps that listens, and goes on."""
+        """Whether this is a ps that listens and continues."""
         return self.current is not None and self.current.is_listening and not self.is_rolled_back
 
     @property
     def serves(self) -> bool:
-        """Whether this is a ps that can be reached, and has not come to its end."""
+        """Whether this is a ps that can be reached and has not ended."""
         return self.can_be_reached and not self.has_ended
 
     @property
     def is_to_end(self) -> bool:
-        """Whether its life runs still, and nobody waits for its result."""
+        """Whether its incarnation still runs, though the job no longer waits for its result."""
         is_running = self.current is not None and not self.current.has_left
         return is_running and (self.is_rolled_back or self.abandoned is not None)
 
     @property
     def has_ended(self) -> bool:
-        """Whether the role has ended for good, well or not."""
+        """Whether the role has ended for good, with or without an error."""
         return self.report is not None or self.error is not None or self.abandoned is not None
 
     def is_cut_off_by(self, error: BaseException) -> bool:
-        """Return whether an error says that the present life does not reach the ps, which another one may reach."""
+        """Return whether an error says that only the present incarnation cannot reach the ps."""
         if self.is_later:
             return isinstance(error, TransportError)
         return self.current is not None and self.current.has_stepped and isinstance(error, BrokenPeerError)
@@ -130,15 +130,15 @@ class RoleState:
         """Return whether `fault` is the first of its kind, and the role may be lost once more within this hour."""
         return fault.kind not in self.faults and len(self.lost_at) < max_restarts
 
-    def note_loss(self, at: float, *, counts: bool) -> None:
-        """Record a loss, if it counts, and forget those of more than an hour ago."""
+    def record_loss(self, at: float, *, counts: bool) -> None:
+        """Record a loss, if it counts, and drop those of more than an hour ago."""
         if counts:
             self.lost_at.append(at)
         while self.lost_at and at - self.lost_at[0] >= HOUR_SECS:
             self.lost_at.popleft()
 
     def report_of(self, role: RoleId) -> dict[str, Any]:
-        """Return what this role says of its end, which was no failure; StoppedError if it was let go before."""
+        """Return the report of a role that ended without a failure; StoppedError if it was abandoned before."""
         if self.report is not None:
             return self.report
         assert self.abandoned is not None
@@ -146,7 +146,7 @@ class RoleState:
 
 
 def too_many_losses(role: RoleId, reason: str, num_losses: int, max_restarts: int) -> RoleFailedError:
-    """Return what a job fails of that allows no further life of a role."""
+    """Return the error of a job that allows no further incarnation of a role."""
     if max_restarts == 0:
         return RoleLostError(str(role), reason)
     allowed = f"cluster.max_restarts allows {max_restarts}"

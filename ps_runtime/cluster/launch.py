@@ -15,11 +15,11 @@ from distributed import Client
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
 from psflow.ps_runtime.cluster.failures import root_cause, user_fault
-from psflow.ps_runtime.cluster.lookout import START_TIMEOUT_SECS, Lookout, late_start
 from psflow.ps_runtime.cluster.loss_reports import LossReports
 from psflow.ps_runtime.cluster.missing_workers import roles_to_begin, shortage, slots_needed
-from psflow.ps_runtime.cluster.restarting import Restarting, SlotOf
+from psflow.ps_runtime.cluster.restarter import Restarter, SlotOf
 from psflow.ps_runtime.cluster.role_futures import RoleFutures
+from psflow.ps_runtime.cluster.role_monitor import START_TIMEOUT_SECS, RoleMonitor, late_start
 from psflow.ps_runtime.cluster.rollback import RollbackReservation
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import ROLES_SECS, stop_clock
@@ -48,19 +48,19 @@ from psflow.ps_runtime.transport.listeners import Address
 
 SLICE_SECS = 0.2
 END_TIMEOUT_SECS = 3.0
-"""For cancelled roles to end, or since a signal; they look at least four times a second."""
+"""For cancelled roles to end, or since a signal; they check at least four times a second."""
 SETTLE_SECS = 1.0
-"""After a first failure: how long to wait for the one that caused it."""
+"""After a first failure: how long to wait for the failure that caused it."""
 MAX_RESTARTS = 3
-"""Of one role within an hour, where nobody has said another number."""
+"""Default number for one role within an hour."""
 PROBE_TIMEOUT_SECS = 30.0
-"""For a role that is silent, where nobody has said another number; replicas give up a ps after 60 s."""
+"""Default limit for a silent role; replicas give up a ps after 60 s."""
 
 logger = logging.getLogger(__name__)
 
 
 class ClusterJob:
-    """One attempt of a job, for the time of a ``with`` block: whatever happens, no role outlives it.
+    """Runs one attempt of a job, for the duration of a ``with`` block: no role outlives it.
 
     Notes
     -----
@@ -85,24 +85,24 @@ class ClusterJob:
             job.first_incarnation,
             max_restarts,
             rolls_back=job.config.saves_checkpoints,
-            # one replica that computes ahead of its pushes would begin to do so once more, at another step
+            # a single replica that computes ahead of its pushes would start over at another step
             takes_over=job.num_workers > 0 or job.config.pipeline_depth == 0,
-            forgives=job.config.cluster is None,  # a process of a role that somebody has started ends with its error
+            forgives=job.config.cluster is None,  # a role that the user has started ends with its error
         )
         self._changed = threading.Condition(self._supervisor.lock)
         self._losses = LossReports(client, self._futures.topic, job.roles, self._supervisor, on_event)
         self._cause: RoleFailedError | None = None
-        self._lookout = Lookout(client, self._futures.topic, self._supervisor, self._changed, probe_timeout_secs)
+        self._monitor = RoleMonitor(client, self._futures.topic, self._supervisor, self._changed, probe_timeout_secs)
         self._ps_addresses: dict[RoleId, Address] = {}
         self._hosts: set[str | None] = set()
         """Of the slots that the roles began on."""
-        self._restarting: Restarting | None = None
+        self._restarter: Restarter | None = None
         self._rollback = RollbackReservation(client, self._supervisor)
         self._min_workers = min_workers
 
     def __enter__(self) -> Self:
         self._client.subscribe_topic(self._futures.topic, self._take_event)
-        self._lookout.open()
+        self._monitor.open()
         return self
 
     def __exit__(
@@ -112,11 +112,11 @@ class ClusterJob:
             self._futures.cancel_all()
             with self._changed:
                 timeout_secs = min(END_TIMEOUT_SECS, stop_clock.left(ROLES_SECS))
-                is_heard = self._client.status == "running"  # without the scheduler nobody tells that a role has ended
+                is_heard = self._client.status == "running"  # without the scheduler no end is reported
                 if is_heard and not self._changed.wait_for(lambda: not self._running(), timeout_secs):
                     logger.warning("%s did not end within %.1f s", ", ".join(self._running()), timeout_secs)
-        finally:  # somebody may not want to wait
-            self._lookout.close()
+        finally:  # the caller may not want to wait
+            self._monitor.close()
             self._losses.close()
             self._client.unsubscribe_topic(self._futures.topic)
             self._rollback.close()
@@ -124,7 +124,7 @@ class ClusterJob:
     def start(self, policy: AdmissionPolicy, check: Callable[[], None] = never_stop) -> None:
         """Find slots and start the roles: the ps first, the others once every ps listens. Blocks.
 
-        Without a slot for each role the job begins with fewer workers, if they are `min_workers` at least.
+        Without a slot for each role the job begins with fewer workers, but at least `min_workers`.
 
         Raises
         ------
@@ -138,34 +138,34 @@ class ClusterJob:
             self.start_at(dict(zip(roles_to_begin(roles, len(slots)), slots, strict=True)), None, check)
 
     def start_at(self, slots: Mapping[RoleId, str], slot_of: SlotOf | None, check: Callable[[], None]) -> None:
-        """Start roles on slots that they have already, as `start` does. Blocks; WaitTimeoutError likewise."""
+        """Start roles on given slots, as `start` does. Blocks; WaitTimeoutError likewise."""
         self._hosts = {urlsplit(slot).hostname for slot in slots.values()}
-        # a ps that is alone on its host with all others listens to no other one
+        # a ps whose job is on one host listens only on that host
         host = next(iter(self._hosts)) if len(self._hosts) == 1 else None
         too_few = partial(shortage, self._supervisor, self.job.num_workers, self._min_workers)
-        self._restarting = Restarting(self._client, self._supervisor, self._submit, host, slot_of, too_few)
+        self._restarter = Restarter(self._client, self._supervisor, self._submit, host, slot_of, too_few)
         listens, has_started = self._supervisor.is_listening, self._supervisor.has_started
         servers = [role for role in slots if role.role is Role.PS]
         others = [role for role in slots if role.role is not Role.PS]
-        self._restarting.reserved = [slots[role] for role in others]
+        self._restarter.reserved = [slots[role] for role in others]
         for role in servers:
             self._submit(role, slots[role])
         self._await(lambda: [role for role in servers if not listens(role)], "start listening", check)
-        self._restarting.reserved = ()
+        self._restarter.reserved = ()
         for role in others:
             self._submit(role, slots[role])
         self._await(lambda: [role for role in slots if not has_started(role)], "start", check)
         with self._changed:
             for role in set(self.job.roles) - slots.keys():
-                self._supervisor.miss(role)
+                self._supervisor.mark_unplaced(role)
 
     def wait(self, role: RoleId, timeout_secs: float, num_lost: int = 0) -> dict[str, Any] | None:
-        """Wait for a role to end; return its report, or None if it is running still.
+        """Wait for a role to end; return its report, or None if it is still running.
 
         Raises
         ------
         Exception
-            What the role failed with; RoleLostError if a further life of it was lost, StoppedError if the job was over
+            The role's failure; RoleLostError if another of its incarnations was lost, StoppedError if the job was over
             without it.
         """
         supervisor = self._supervisor
@@ -183,7 +183,7 @@ class ClusterJob:
             return supervisor.report(role)
 
     def error(self, role: RoleId) -> BaseException | None:
-        """Return what a role has failed with, of all its lives."""
+        """Return what a role has failed with, in any of its incarnations."""
         with self._changed:
             return self._supervisor.error(role)
 
@@ -193,14 +193,14 @@ class ClusterJob:
         Raises
         ------
         RoleFailedError
-            If a role has failed: of several errors the one that the others follow from.
+            If a role has failed: of several errors the one that caused the others.
         WaitTimeoutError
-            If the scheduler is silent for minutes, or a lost role finds no slot though nobody trains without it.
+            If the scheduler is silent for minutes, or a lost role finds no slot and the job cannot train without it.
         """
         has_ended = False
         while not has_ended:
             check()
-            self._begin_again(check)
+            self._restart_lost(check)
             with self._changed:
                 self._changed.wait_for(self._has_news, SLICE_SECS)
                 has_ended = self._supervisor.all_ended()
@@ -209,9 +209,9 @@ class ClusterJob:
             return {str(role): report for role, report in self._supervisor.reports().items()}
 
     def root_cause(self) -> RoleFailedError:
-        """Return what the job fails of, once a role has failed: the same each time. Blocks for a second at most.
+        """Return the error of the job, once a role has failed: always the same. Blocks for a second at most.
 
-        Of several errors it is the one that the others follow from, as far as those are known by then.
+        Of several errors it is the one that caused the others, as far as these are known by then.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._cause is not None or self._supervisor.all_ended(), SETTLE_SECS)
@@ -221,7 +221,7 @@ class ClusterJob:
             return self._cause
 
     def _raise_failure(self, check: Callable[[], None]) -> None:
-        """Raise what a role has failed with, unless `check` knows better: a signal may have ended the roles as well."""
+        """Raise the failure of a role, unless `check` raises first: a signal may have ended the roles as well."""
         with self._changed:
             has_failed = self._any_error()
         if has_failed:
@@ -230,29 +230,29 @@ class ClusterJob:
             raise cause
 
     def _submit(self, role: RoleId, slot: str) -> None:
-        """Have a life of a role begin."""
+        """Start an incarnation of a role."""
         with self._changed:
-            if self._supervisor.has_ended(role):  # meanwhile nobody needs it any more
+            if self._supervisor.has_ended(role):  # it is not needed any more
                 return
             incarnation = self._supervisor.place(role, slot)
             servers = [RoleId(Role.PS, i) for i in range(self.job.num_ps)] if role.role is not Role.PS else []
             addresses = [self._ps_addresses[server] for server in servers]
         self._futures.submit(role, incarnation, slot, addresses, is_alone=len(self._hosts) == 1)
 
-    def _begin_again(self, check: Callable[[], None], *, has_lock: bool = False) -> None:
-        """Find out what is lost and tell of it, end what is to end, and place what may restart."""
-        assert self._restarting is not None
-        self._lookout.look()
+    def _restart_lost(self, check: Callable[[], None], *, has_lock: bool = False) -> None:
+        """Detect and report losses, end what is to end, and place what may restart."""
+        assert self._restarter is not None
+        self._monitor.look()
         self._losses.tell()
         if not has_lock:
             self._rollback.look(check)
         with self._changed:
             over = self._supervisor.to_end()
-        self._futures.cancel(over)  # or Dask runs them once more if their addresses come back
-        self._restarting.place(check, has_lock=has_lock or self._rollback.has_lock)
+        self._futures.cancel(over)  # or Dask runs them again if their addresses come back
+        self._restarter.place(check, has_lock=has_lock or self._rollback.has_lock)
 
     def _take_event(self, stamped: tuple[float, Any]) -> None:
-        """Note what an event says of the roles, and hand it on; the job fails of data that is no event of a role."""
+        """Record an event, and pass it on; the job fails if the data is not an event of a role."""
         with self._changed:
             try:
                 event = decode_event(stamped[1])
@@ -266,7 +266,7 @@ class ClusterJob:
         self._on_event(event)
 
     def _note(self, event: Event) -> bool:
-        """Record an event; return whether it is of the present life of its role, or a message of any."""
+        """Record an event; return whether it comes from the present incarnation of its role, or is a log message."""
         try:
             role = RoleId.parse(event.role)
             is_current = self._supervisor.is_current(role, event.incarnation)
@@ -278,7 +278,7 @@ class ClusterJob:
             case RoleEnded():
                 self._supervisor.leave(role, event.incarnation)
             case RoleLeaving():
-                self._supervisor.depart(role, event.incarnation)
+                self._supervisor.begin_shutdown(role, event.incarnation)
             case PsListening():
                 if is_current:
                     self._ps_addresses[role] = event.address
@@ -293,20 +293,20 @@ class ClusterJob:
             case LogMessage():
                 return True
             case RoleLost() | WorkersMissing():
-                raise ProtocolError(event.role, "no role says of itself that it is lost")
+                raise ProtocolError(event.role, "a role cannot report its own loss")
             case _:
                 assert_never(event)
         return is_current
 
     def _await(self, missing: Callable[[], list[RoleId]], action: str, check: Callable[[], None]) -> None:
-        """Wait until `missing` returns no role that still has to do `action`; raise the failure of one that ends."""
+        """Wait until `missing` returns no role that still has to do `action`; raise the failure of a role that ends."""
         while True:
-            self._begin_again(check, has_lock=True)
+            self._restart_lost(check, has_lock=True)
             with self._changed:
                 if self._changed.wait_for(lambda: not missing() or self._any_error(), SLICE_SECS) and not missing():
                     return
-                slots = self._supervisor.slots()  # who has none may wait for one
-                late = self._supervisor.lateness.of(slots.keys() & missing(), START_TIMEOUT_SECS)
+                slots = self._supervisor.slots()  # a role without a slot may wait for one
+                late = self._supervisor.overdue.of(slots.keys() & missing(), START_TIMEOUT_SECS)
             check()
             self._raise_failure(check)
             if late:

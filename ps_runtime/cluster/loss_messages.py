@@ -1,4 +1,4 @@
-"""The word of a job's owner to its ps that a replica is lost: Dask hears of it before a connection is given up."""
+"""Sends a ps the message that a replica is lost, before Dask gives up the connection."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ _inboxes: dict[str, SimpleQueue[Incarnation]] = {}
 
 
 class LossMessages:
-    """Sends messages to the ps of a job, and waits for none: Dask tries for half a minute to reach one that is lost."""
+    """Sends messages to the ps of a job without waiting: Dask tries for half a minute to reach a lost one."""
 
     def __init__(self, client: Client, topic: str) -> None:
         self._client = client
         self._topic = topic
         self._under_way: set[Future[None]] = set()
 
-    def send(self, slot: str, life: Incarnation) -> None:
-        """Tell a ps that a replica is lost. Does not block; a ps that is not there any more hears nothing."""
+    def send(self, slot: str, incarnation: Incarnation) -> None:
+        """Tell a ps that a replica is lost. Does not block; a ps that is gone gets nothing."""
         loop: Any = self._client.loop
-        message = asyncio.run_coroutine_threadsafe(self._send(slot, life), loop.asyncio_loop)
+        message = asyncio.run_coroutine_threadsafe(self._send(slot, incarnation), loop.asyncio_loop)
         self._under_way.add(message)
         message.add_done_callback(self._under_way.discard)
 
     def close(self) -> None:
-        """Give up what is still under way. Idempotent."""
+        """Cancel messages under way. Idempotent."""
         for message in list(self._under_way):
             message.cancel()
 
-    async def _send(self, slot: str, life: Incarnation) -> None:
-        with suppress(OSError):  # the connection to the scheduler breaks: the owner hears of that from others
-            await self._client._run(take_loss, self._topic, life, workers=[slot], wait=False, on_error="ignore")
+    async def _send(self, slot: str, incarnation: Incarnation) -> None:
+        with suppress(OSError):  # the connection to the scheduler breaks: the owner detects that by other means
+            await self._client._run(take_loss, self._topic, incarnation, workers=[slot], wait=False, on_error="ignore")
 
 
-async def take_loss(topic: str, life: Incarnation) -> None:
-    """Hand a message on to the ps of a job, if it runs in this process. Dask waits for no end of a coroutine."""
+async def take_loss(topic: str, incarnation: Incarnation) -> None:
+    """Pass a message to the ps of a job, if it runs in this process. Dask does not await coroutines here."""
     if (inbox := _inboxes.get(topic)) is not None:
-        inbox.put(life)
+        inbox.put(incarnation)
 
 
 @contextmanager
 def receiving(topic: str, inbox: SimpleQueue[Incarnation]) -> Iterator[None]:
-    """Have `inbox` take the messages for a ps of a job, as long as the block lasts."""
+    """Deliver the messages for a ps of a job to `inbox` while the block lasts."""
     _inboxes[topic] = inbox
     try:
         yield

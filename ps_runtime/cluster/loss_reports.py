@@ -1,4 +1,4 @@
-"""Who hears of roles that are lost or missing: ps-0, which then waits for them no more, and the owner of the job."""
+"""Reports lost and missing roles to ps-0, which then stops waiting for them, and to the owner of the job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PS_0 = RoleId(Role.PS, 0)
 
 
 class LossReports:
-    """Tells each loss once, how many workers are missing, and a new ps-0 of those that it would wait for."""
+    """Reports each loss once, the number of missing workers, and to a new ps-0 the roles that it would wait for."""
 
     def __init__(
         self,
@@ -39,15 +39,15 @@ class LossReports:
         self._num_missing = 0
 
     def has_news(self) -> bool:
-        """Return whether there is a loss of which nobody has been told."""
+        """Return whether there is an unreported loss."""
         return any(len(self._supervisor.losses(role)) > self._num_told[role] for role in self._roles)
 
     def tell(self) -> None:
-        """Tell what is new. Does not block."""
+        """Report what is new. Does not block."""
         with self._supervisor.lock:
             incarnations, events = list[Incarnation](), list[RoleLost | WorkersMissing]()
             for role, loss in self._untold():
-                if _is_ps_0_to_hear(role, loss):  # one that left in order may not have come to say so
+                if _is_ps_0_to_hear(role, loss):  # a graceful shutdown may have ended before the role could report it
                     incarnations.append((role.replica, loss.incarnation))
                 if not self._supervisor.has_ended(role):
                     reason = loss.error.error
@@ -64,7 +64,7 @@ class LossReports:
             self._on_event(event)
 
     def close(self) -> None:
-        """Give up messages that are under way. Idempotent."""
+        """Cancel messages under way. Idempotent."""
         self._messages.close()
 
     def _untold(self) -> Iterator[tuple[RoleId, Loss]]:
@@ -77,7 +77,7 @@ class LossReports:
                     yield role, loss
 
     def _missing(self) -> Iterator[Incarnation]:
-        """Yield workers that find no slot, or do not end: a new ps-0 would wait for them with updates of all."""
+        """Yield workers that find no slot, or do not end: a new ps-0 would wait for their updates."""
         for role, incarnation in self._supervisor.missing_workers():
             told = (role, incarnation, len(self._supervisor.losses(PS_0)))
             if told not in self._told_missing:
@@ -86,5 +86,5 @@ class LossReports:
 
 
 def _is_ps_0_to_hear(role: RoleId, loss: Loss) -> bool:
-    """Return whether ps-0 goes on, and has given a lost role tickets."""
+    """Return whether ps-0 is alive, and has given a lost role tickets."""
     return role.trains and not loss.rolls_back

@@ -1,4 +1,4 @@
-"""Dask workers that their nannies kill because they take too much memory: who, and how much it was."""
+"""Collects the Dask workers that their nannies kill for using too much memory, and how much it was."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from psflow.ps_runtime.cluster.presence import Presence
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 TOPIC = "worker-restart-memory"
-"""Of Dask's events: a nanny tells the scheduler, then it has the process end."""
+"""Topic of Dask's events: a nanny reports to the scheduler, then ends its process."""
 END_SECS = 30.0
-"""For the process to end. One that ignores SIGTERM, as those of a cluster of our own do, goes on if it takes less
-memory by the next look of its nanny, a tenth of a second later; what ends it after that is something else."""
+"""For the process to end. A process that ignores SIGTERM, as those of our own clusters do, continues if it uses less
+memory at the next look of its nanny, a tenth of a second later; another cause ends it after that.
+"""
 
 
 class _Kill(NamedTuple):
@@ -26,7 +27,7 @@ class _Kill(NamedTuple):
 
 
 class MemoryKills:
-    """Hears of these Dask workers, from `open` to `close`."""
+    """Collects these Dask workers, from `open` to `close`."""
 
     def __init__(self, client: Client, presence: Presence, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
@@ -35,16 +36,16 @@ class MemoryKills:
         self._kills: dict[str, _Kill] = {}
 
     def open(self) -> None:
-        """Begin to hear of them."""
+        """Subscribe to the events."""
         self._client.subscribe_topic(TOPIC, self._take)
 
     def close(self) -> None:
-        """Hear of them no more."""
-        if self._client.status == "running":  # else there is no scheduler that would tell
+        """Unsubscribe."""
+        if self._client.status == "running":  # otherwise there is no scheduler
             self._client.unsubscribe_topic(TOPIC)
 
     def reasons(self, slots: Mapping[RoleId, str]) -> dict[RoleId, str]:
-        """Return why roles are lost if their Dask workers go now, and what to do: those that are killed so."""
+        """Return, for roles whose Dask workers were killed so, why they are lost and what to do."""
         since = self._clock() - END_SECS
         killed = {role: kill for role, slot in slots.items() if (kill := self._kills.get(slot)) and kill.at >= since}
         return {role: f"{kill.sentence}; {self._advice(role)}" for role, kill in killed.items()}

@@ -1,4 +1,4 @@
-"""The workers without which a job trains: how many may be missing as it begins, and as it goes on."""
+"""Decides how many workers may be missing as a job begins, and as it trains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def slots_needed(roles: Sequence[RoleId], min_workers: int | None) -> int:
 
 
 def roles_to_begin(roles: Sequence[RoleId], num_slots: int) -> list[RoleId]:
-    """Return the roles that begin on so many slots: the last workers are missed."""
+    """Return the roles that begin on so many slots: the last workers stay unplaced."""
     workers = [role for role in roles if role.role is Role.WORKER]
     num_there = len(workers) - (len(roles) - num_slots)
     return [role for role in roles if role.role is not Role.WORKER or role in workers[:num_there]]
@@ -35,7 +35,7 @@ def num_missing(supervisor: Supervisor) -> int:
 
 
 def shortage(supervisor: Supervisor, num_workers: int, min_workers: int | None) -> str:
-    """Return that too few workers are there; "" if they are enough to go on."""
+    """Return the sentence that too few workers are there; "" if they are enough to continue."""
     num_there = num_workers - num_missing(supervisor)
     if min_workers is None or num_there >= min_workers:
         return ""

@@ -1,4 +1,4 @@
-"""The results of many tasks in the order of what they were made of, a bounded number of them under way."""
+"""Computes many tasks, a bounded number at a time, and yields their results in input order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from distributed import Client as Client  # those above this room may not import Dask
+from distributed import Client as Client  # packages above this one may not import Dask
 from distributed import Future, KilledWorker, wait
 
 from psflow.ps_runtime.cluster.connecting import warn_of_tls
@@ -20,7 +20,7 @@ from psflow.ps_runtime.errors import PsflowError, StoppedError, UsageError
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 LOOK_SECS = 0.5
-"""For a task to end, before somebody looks whether the cluster has workers."""
+"""For a task to end, before the next check that the cluster has workers."""
 
 Common = TypeVar("Common")
 Partition = TypeVar("Partition")
@@ -30,12 +30,12 @@ Result = TypeVar("Result")
 def ordered_results(
     client: Client, function: Callable[[Common, Partition], Result], common: Common, partitions: Iterator[Partition]
 ) -> Generator[Result, None, None]:
-    """Yield ``function(common, partition)`` for each partition, in order, as a cluster computes them. Blocks.
+    """Yield ``function(common, partition)`` for each partition, in order, computed by a cluster. Blocks.
 
     Raises
     ------
     UsageError
-        If `client` is none that waits; an ArgumentTypeError if it is no client.
+        If `client` is asynchronous or not running; an ArgumentTypeError if it is not a client.
     WorkersLostError
         If the workers of a partition have died, one after the other.
     WaitTimeoutError
@@ -43,18 +43,18 @@ def ordered_results(
     RoleFailedError
         If the scheduler is gone.
     StoppedError
-        If somebody else has cancelled a partition.
+        If another process has cancelled a partition.
     Exception
-        What a task or `partitions` failed with, once the results before it are yielded.
+        The error of a task or of `partitions`, after the results before it.
 
     Notes
     -----
-    A result that nobody has taken yet counts as under way, so a slow reader bounds what is in memory. A partition whose
-    worker has died is computed again, by Dask. To close the iterator cancels what is under way.
+    A result that is not read yet counts as under way, so a slow reader bounds the memory. A partition whose
+    worker has died is computed again, by Dask. Closing the iterator cancels what is under way.
     """
     check_client(client)
     slots = Slots(client)
-    shared = client.submit(_same, common, pure=False)  # if its worker dies, Dask makes it again
+    shared = client.submit(_same, common, pure=False)  # if its worker dies, Dask computes it again
     under_way: deque[tuple[Partition, Future[Result]]] = deque()
     is_over, failure = False, None
     try:
@@ -65,7 +65,7 @@ def ordered_results(
                     partition = next(partitions)
                 except StopIteration:
                     is_over = True
-                except Exception as error:  # of an input; the results before it come first
+                except Exception as error:  # an input error; the results before it come first
                     is_over, failure = True, error
                 else:
                     under_way.append((partition, client.submit(function, shared, partition, pure=False)))
@@ -83,7 +83,7 @@ def ordered_results(
 
 
 def check_client(client: Any) -> None:
-    """Refuse what is no client that waits for its cluster, and warn of a scheduler without TLS."""
+    """Refuse anything but a synchronous, running client, and warn of a scheduler without TLS."""
     if not isinstance(client, Client):
         faults = ArgumentFaults()
         faults.add_type("client", "a distributed.Client or None", client)

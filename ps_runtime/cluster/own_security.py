@@ -1,4 +1,4 @@
-"""The certificate of a local cluster: who has it may talk to its scheduler and its workers, and nobody else may."""
+"""Makes the certificate of a local cluster: only its holders may talk to the scheduler and the workers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def own_security() -> Security:
 
 
 def new_pem() -> str:
-    """Return a new key, and behind it the self-signed certificate of it, as PEM."""
+    """Return a new key, followed by its self-signed certificate, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)
     certificate = (
@@ -52,7 +52,7 @@ def new_pem() -> str:
 
 
 def is_pem(text: str) -> bool:
-    """Return whether a text has the parts of what `new_pem` returned."""
+    """Return whether a text has the parts of a result of `new_pem`."""
     key, _, certificate = text.partition(CERTIFICATE)
     return "-----BEGIN " in key and "-----END CERTIFICATE-----" in certificate
 
@@ -63,7 +63,7 @@ def is_own(certificate: str) -> bool:
 
 
 def security_of(pem: str) -> Security:
-    """Return mutual TLS 1.3 for whoever has what `new_pem` returned."""
+    """Return mutual TLS 1.3 for the holders of a result of `new_pem`."""
     key, begin, rest = pem.partition(CERTIFICATE)
     certificate = begin + rest
     of_roles = {

@@ -1,4 +1,4 @@
-"""Who has a port of this machine, for a process that is to listen there and cannot."""
+"""Names the process that holds a port of this machine where another process cannot listen."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import psutil
 
 
 def holder_of(port: int) -> str:
-    """Return in words which process listens at a port of this machine, and how to end it.
+    """Describe the process that listens at a port of this machine, and how to end it.
 
-    Of a process of another user the system may not say which one it is.
+    The system may not name a process of another user.
     """
-    with suppress(psutil.Error, OSError):  # it has ended meanwhile, or nobody may look
+    with suppress(psutil.Error, OSError):  # it has ended meanwhile, or is not visible
         for connection in psutil.net_connections("tcp"):
             is_there = connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
             if is_there and connection.pid is not None:

@@ -1,4 +1,4 @@
-"""Whether Dask workers are there, asked for now and then: the scheduler tells of one that leaves, but only once."""
+"""Checks periodically that Dask workers are there: the scheduler reports a removal, but only once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOK_SECS = 5.0
 
 
 class Presence:
-    """Finds out which Dask workers are gone.
+    """Finds Dask workers that are gone.
 
     Notes
     -----
@@ -36,15 +36,15 @@ class Presence:
         self._answer: Future[Mapping[str, Mapping[str, Any]]] | None = None
         self._next_question = Deadline(0.0, clock)
         self._silence: Deadline | None = None
-        """Since the first question that has had no answer."""
+        """Since the first question without an answer."""
 
     def missing(self, addresses: Collection[str]) -> set[str]:
-        """Return those of `addresses` that the scheduler was found to have no more. Does not block.
+        """Return those of `addresses` that the scheduler no longer lists. Does not block.
 
         Raises
         ------
         WaitTimeoutError
-            If the scheduler has answered nothing for a long time.
+            If the scheduler has not answered for a long time.
         """
         if self._answer is not None and self._answer.done():
             present = self._taken()
@@ -59,13 +59,13 @@ class Presence:
         return set()
 
     def close(self) -> None:
-        """Wait for no answer any more. Idempotent."""
+        """Stop waiting for an answer. Idempotent."""
         if self._answer is not None:
             self._answer.cancel()
             self._answer = None
 
     def _taken(self) -> Mapping[str, Mapping[str, Any]] | None:
-        """Return what was answered; None if the connection broke, and the next question may come through."""
+        """Return the answer; None if the connection broke, as the next question may come through."""
         assert self._answer is not None
         answer, self._answer = self._answer, None
         try:

@@ -1,6 +1,6 @@
-"""Roles that hang are found: a ps, the chief or the evaluator whose process, or thread, does nothing more is ended.
+"""Finds roles that hang, and ends the process of a ps, the chief or the evaluator that does nothing more.
 
-Nobody else finds them: others wait for a worker only, and with a deadline, so that a worker is only named. Dask waits
+No other mechanism does: roles wait with a deadline only for a worker, so a hanging worker is only logged. Dask waits
 for five minutes.
 """
 
@@ -25,16 +25,17 @@ from psflow.ps_runtime.cluster.silence import Action, Hang, RunningIncarnation, 
 from psflow.ps_runtime.specs.roles import Role
 
 LOOKS = 6
-"""At the heartbeats of a role within the timeout, at least."""
+"""Minimum number of looks at the heartbeats of a role within the timeout."""
 MISSED = 4
-"""Heartbeats, at least: in a cluster of thousands of Dask workers they come seconds apart."""
+"""Minimum number of heartbeats: in a cluster of thousands of Dask workers they come seconds apart."""
 WATCH_SECS = 2.0
 """For how long a nanny watches the process that it has started."""
 LEAST_SECS: dict[Action, float] = {"answer": 0.02, "serve": 0.2}
-"""Of a processor, that a process uses meanwhile which computes, by what its role does not do. A process that does not
-answer does nothing at all if it hangs; the event loop of one that does not serve takes a few hundredths."""
+"""Share of a processor that a computing process uses, by what its role does not do. A process that does not answer uses
+nothing if it hangs; the event loop of one that does not serve takes a few hundredths.
+"""
 NANNY_SECS = 5.0
-"""For a nanny to say what its process does."""
+"""For a nanny to report the state of its process."""
 END_SECS = 15.0
 """For a nanny to end its process; a stopped one it kills after 4 s."""
 
@@ -42,10 +43,10 @@ logger = logging.getLogger(__name__)
 
 
 class Probe:
-    """Finds lives that hang, and has their Dask workers ended; of one of a worker it only says so.
+    """Finds incarnations that hang, and has their Dask workers ended; a hanging worker is only logged.
 
-    What is silent is not always dead: a library that computes for long without letting go of Python's lock silences a
-    process, too. So its nanny looks whether it uses a processor. Where it does, it is waited for.
+    A silent process is not always hanging: a library that computes for long without releasing Python's lock silences
+    it, too. So the nanny checks whether the process uses a processor. If it does, psflow waits for it.
 
     Notes
     -----
@@ -72,12 +73,12 @@ class Probe:
         """By the address of the Dask worker."""
 
     def look(self, incarnations: Collection[RunningIncarnation], workers: Mapping[str, Any]) -> None:
-        """Look at the heartbeats of lives, if there are newer ones. Does not block."""
+        """Check the heartbeats of incarnations, if there are newer ones. Does not block."""
         for slot in [slot for slot, under_way in self._under_way.items() if under_way.done()]:
             _take(self._under_way.pop(slot))
         if workers is self._workers:
             return
-        # of a longer time the owner has not seen what became of them: it, or the scheduler, was stopped itself
+        # during a longer gap the owner observed nothing: it, or the scheduler, was stopped itself
         secs = min(self._clock() - self._looked_at, 2 * self._timeout_secs / LOOKS)
         self._workers, self._looked_at = workers, self._clock()
         known = {running: workers[running.slot] for running in incarnations if running.slot in workers}
@@ -88,7 +89,7 @@ class Probe:
                 self._under_way[hang.running.slot] = self._run(hang, timeout_secs)
 
     def close(self) -> None:
-        """Wait for no answer any more. Idempotent."""
+        """Stop waiting for answers. Idempotent."""
         for under_way in self._under_way.values():
             under_way.cancel()
         self._under_way = {}
@@ -98,7 +99,7 @@ class Probe:
         return asyncio.run_coroutine_threadsafe(self._follow(hang, timeout_secs), loop.asyncio_loop)
 
     async def _follow(self, hang: Hang, timeout_secs: float) -> None:
-        """End a life that hangs, unless its process computes, or others go on without it by themselves."""
+        """End an incarnation that hangs, unless its process computes, or the others can go on without it."""
         role, slot = hang.running.role, hang.running.slot
         what = f"it did not {hang.what} for {timeout_secs:g} s"
         if await self._is_busy(hang):
@@ -116,7 +117,7 @@ class Probe:
         if not self._note(hang.running, f"{what}, so its Dask worker {slot} was ended"):
             return
         scheduler: Any = self._client.scheduler
-        # as the scheduler does after worker-ttl: one without a nanny, or whose nanny is silent, it forgets
+        # as the scheduler does after worker-ttl: it removes a worker without a nanny, or with a silent one
         await scheduler.restart_workers(
             workers=[slot],
             timeout=END_SECS,
@@ -126,7 +127,7 @@ class Probe:
         )
 
     async def _is_busy(self, hang: Hang) -> bool:
-        """Return whether the nanny of a Dask worker says that its process computes; without a nanny nobody says so."""
+        """Return whether the nanny of a Dask worker reports a computing process; False without a nanny."""
         slot = hang.running.slot
         asked: Any = self._client.run(is_busy, hang.what, workers=[slot], nanny=True, on_error="ignore")
         try:
@@ -137,7 +138,7 @@ class Probe:
 
 
 async def is_busy(what: Action, dask_worker: Nanny) -> bool:
-    """Return whether the process that a nanny has started uses a processor, or would. Watches it for two seconds."""
+    """Return whether the process that a nanny has started uses a processor, or waits for one. Takes two seconds."""
     if dask_worker.pid is None:
         return False
     try:
@@ -151,9 +152,9 @@ async def is_busy(what: Action, dask_worker: Nanny) -> bool:
 
 
 def is_runnable(pid: int) -> bool:
-    """Return whether a thread of a process runs, or would if there was a processor, or has a disk to wait for.
+    """Return whether a thread of a process runs, or waits for a processor or a disk.
 
-    It is False where the system does not tell (Linux does, in ``/proc``).
+    It is False where the system does not report it (Linux does, in ``/proc``).
     """
     states = []
     for stat in glob.glob(f"/proc/{pid}/task/*/stat"):
@@ -168,8 +169,8 @@ def _processor_secs(process: psutil.Process) -> float:
 
 
 def _take(under_way: Future[None]) -> None:
-    """Take the end of an inquiry; if it has failed, a role that still hangs is found again."""
+    """Take the result of an inquiry; after a failure a role that still hangs is found again."""
     try:
         under_way.result()
-    except Exception as error:  # whatever a nanny raises
+    except Exception as error:  # any error of a nanny
         logger.warning("a Dask worker whose role hangs could not be ended, psflow tries again: %r", error)

@@ -1,4 +1,4 @@
-"""Functions that a cluster calls, each as one task of a cluster of roles; the first failure ends all of them."""
+"""Calls functions on a cluster, each as one task of a cluster of roles; the first failure ends all of them."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ ADMISSION_TIMEOUT_SECS = 60.0
 START_TIMEOUT_SECS = 60.0
 """For a submitted task to begin; its process runs already."""
 RESULT_TIMEOUT_SECS = 30.0
-"""For fetching what a task failed with."""
+"""For fetching the error of a task."""
 SLICE_SECS = 0.2
 POLL_SECS = 0.05
 FREE_TIMEOUT_SECS = 0.5
 """For the processes of tasks that were just cancelled to be free."""
 SETTLE_SECS = 1.0
-"""After a first failure: how long to wait for the one that caused it."""
+"""After a first failure: how long to wait for the failure that caused it."""
 END_TIMEOUT_SECS = 3.0
-"""For cancelled tasks to end; those of psflow look at least four times a second."""
+"""For cancelled tasks to end; those of psflow check at least four times a second."""
 ANSWER_SECS = 3.0
-"""For the scheduler to say that they have; one that is stopped does not."""
+"""For the scheduler to report these ends; a stopped one does not."""
 LOOPBACK = ("127.0.0.1", "::1")
 ALL_ARE_HERE = (
     "all Dask workers are on this machine; correct the address, or give the client of a cluster with one there"
@@ -69,7 +69,7 @@ class RoleCall:
 
 
 class RoleCalls:
-    """Calls of functions on a Dask cluster, for the time of a ``with`` block: no task outlives it.
+    """Calls functions on a Dask cluster, for the duration of a ``with`` block: no task outlives it.
 
     Raises
     ------
@@ -88,7 +88,7 @@ class RoleCalls:
         self._slots: dict[RoleId, str] = {}
         self._lost: set[RoleId] = set()
         self._returned: set[RoleId] = set()
-        """Of these Dask loses what it knows with their processes."""
+        """Dask forgets the outcomes of these tasks when their processes end."""
         self._presence = Presence(client)
         self._memory_kills = MemoryKills(client, self._presence)
 
@@ -96,12 +96,12 @@ class RoleCalls:
         with ExitStack() as stack:
             with admission_lock(self._client, AdmissionPolicy(ADMISSION_TIMEOUT_SECS), never_stop):
                 self._slots = self._find_slots()
-                stack.callback(self._leave)  # somebody may not want to wait
+                stack.callback(self._leave)  # the caller may not want to wait
                 self._memory_kills.open()
                 self._event(OPEN).set()
                 for call in self._calls:
                     self._submit(call)
-                self._await_start()  # whoever is admitted next must see these processes taken
+                self._await_start()  # the next admitted job must see these processes as taken
             stack.pop_all()
         return self
 
@@ -111,7 +111,7 @@ class RoleCalls:
         self._leave()
 
     def _leave(self) -> None:
-        """Cancel all tasks, and wait seconds at most for their end; who interrupts that leaves them cancelled."""
+        """Cancel all tasks, and wait for their end for seconds at most; an interruption leaves them cancelled."""
         try:
             if self._client.status == "running":
                 futures = list(self._futures.values())
@@ -122,12 +122,12 @@ class RoleCalls:
             self._memory_kills.close()
 
     def join(self) -> None:
-        """Wait until all have ended that do not only serve. Blocks.
+        """Wait until all tasks have ended but those that only serve. Blocks.
 
         Raises
         ------
         RoleFailedError
-            If a task has failed: of several errors the one that the others follow from. A RoleLostError if its process
+            If a task has failed: of several errors the one that caused the others. A RoleLostError if its process
             is gone before its function has returned.
         WaitTimeoutError
             If the scheduler is silent for minutes.
@@ -145,7 +145,7 @@ class RoleCalls:
         raise root_cause([(role, failure) for role in self._futures if (failure := self._failure(role)) is not None])
 
     def _find_slots(self) -> dict[RoleId, str]:
-        """Return a free process for each call; of tasks that were cancelled the scheduler may hear in a moment."""
+        """Return a free process for each call; the scheduler may need a moment to release cancelled tasks."""
         deadline = Deadline(FREE_TIMEOUT_SECS)
         while True:
             try:
@@ -199,7 +199,7 @@ class RoleCalls:
             )
 
     def _await_start(self) -> None:
-        """Wait until all tasks have begun, or one has failed already."""
+        """Wait until all tasks have begun, or one has failed."""
         deadline = Deadline(START_TIMEOUT_SECS)
         missing = [call.role for call in self._calls]
         while missing and not self._has_failure():
@@ -207,13 +207,13 @@ class RoleCalls:
             if deadline.has_passed:
                 late = ", ".join(sorted(map(str, missing)))
                 slots = ", ".join(sorted(self._slots[role] for role in missing))
-                detail = f"its Dask worker, {slots}, hangs or does something else"
+                detail = f"its Dask worker, {slots}, hangs or is busy with something else"
                 raise WaitTimeoutError(late, "begin", deadline.timeout_secs, detail)
             if self._event(started(missing[0])).wait(min(SLICE_SECS, deadline.remaining_secs)):
                 missing.pop(0)
 
     def _await_end(self) -> None:
-        """Wait until no task runs, and leave no event behind."""
+        """Wait until no task runs, and remove all events."""
         deadline = Deadline(min(END_TIMEOUT_SECS, stop_clock.left(ROLES_SECS)))
         answer = put(self._client, partial(self._ended, deadline))
         try:
@@ -223,12 +223,12 @@ class RoleCalls:
                 return
         finally:
             answer.cancel()
-        with contextlib.suppress(OSError, CancelledError):  # without the scheduler there is nobody to leave
+        with contextlib.suppress(OSError, CancelledError):  # without the scheduler there is no event to remove
             if late := answer.result():
                 logger.warning("%s did not end within %.1f s", ", ".join(late), deadline.timeout_secs)
 
     async def _ended(self, deadline: Deadline, scheduler: Any) -> list[str]:
-        """Return who does not end in time, once there is no event any more."""
+        """Return the calls that do not end in time, once all events are removed."""
         name = partial(event_name, self._topic)
         await scheduler.event_clear(name=name(OPEN))
         late = []
@@ -245,7 +245,7 @@ class RoleCalls:
 
 
 def _slots_at(client: Client, calls: Sequence[RoleCall]) -> dict[RoleId, str]:
-    """Return a Dask worker for each call, on its host, that no other one has and that does nothing."""
+    """Return for each call its own idle Dask worker, on the host of the call."""
     workers, processing = look(client)
     free = [slot for slot in dict.fromkeys(free_slots(workers, processing)) if not processing.get(slot)]
     are_here = all(urlsplit(slot).hostname in LOOPBACK for slot in workers)
@@ -273,4 +273,4 @@ def _host(call: RoleCall) -> str:
     try:
         return resolved(call.address)[0]
     except OSError as error:
-        raise UsageError((f"{call.role} is at {call.address}, and nobody knows that host: {error}",)) from None
+        raise UsageError((f"{call.role} is at {call.address}, but that host cannot be resolved: {error}",)) from None

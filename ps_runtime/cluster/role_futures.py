@@ -1,4 +1,4 @@
-"""The lives of the roles of a job as tasks of Dask: submit one, hear how it ended, cancel it."""
+"""Submits incarnations of roles as Dask tasks, reports how they end, and cancels them."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ RESULT_TIMEOUT_SECS = 30.0
 """For fetching the report of a role that has ended."""
 
 OnOutcome = Callable[[RoleId, int, dict[str, Any] | BaseException, RoleFailedError | None], None]
-"""Takes role, incarnation, the report or what was raised, and what the job fails of if the scheduler is gone."""
+"""Takes role, incarnation, its report or error, and the error of the job if the scheduler is gone."""
 
 
 class RoleFutures:
-    """The futures of the present lives of all roles."""
+    """The futures of the present incarnations of all roles."""
 
     def __init__(self, client: Client, job: JobSpec, on_outcome: OnOutcome) -> None:
         self.topic = f"psflow-{job.job_id}-{job.attempt}"
         """Of the events of the roles."""
         self.first_step_at: float | None = None
-        """Unix time of the first step of the attempt; passed to each life that is submitted later."""
+        """Unix time of the first step of the attempt; passed to each later incarnation."""
         self._client = client
         self._on_outcome = on_outcome
         self._first_incarnation = job.first_incarnation
         self._runs_program = job.runs_program
-        # opaque bytes: the scheduler opens none
+        # opaque bytes: the scheduler does not unpickle them
         self._pickled = pickled(job, "the job")
         self._without_program = pickled(job.without_program(), "the job")
         self._futures: dict[RoleId, Future[Any]] = {}
@@ -46,7 +46,7 @@ class RoleFutures:
     def submit(
         self, role: RoleId, incarnation: int, slot: str, addresses: Sequence[Address], *, is_alone: bool
     ) -> None:
-        """Have a life of a role begin; its key is its own, so that Dask takes it for no earlier one."""
+        """Submit an incarnation of a role; its unique key keeps Dask from taking it for an earlier one."""
         future = self._client.submit(
             run_role,
             self._pickled if self._runs_program(role) else self._without_program,
@@ -63,18 +63,18 @@ class RoleFutures:
             retries=0,
         )
         self._futures[role] = future
-        # in the event loop: all futures of this process share the thread that this is called in
+        # in the event loop: all futures of this process share the thread that calls this
         loop: Any = self._client.loop
         future.add_done_callback(partial(loop.add_callback, self._take_outcome, role, incarnation))
 
     def cancel(self, roles: Iterable[RoleId]) -> None:
-        """Cancel the lives of `roles`, as far as that was not done; they end within a quarter of a second or so."""
+        """Cancel the incarnations of `roles`, if not done before; they end within about a quarter of a second."""
         futures = [future for role in roles if (future := self._futures.pop(role, None)) is not None]
         if futures:
             self._client.cancel(futures, force=True)
 
     def cancel_all(self) -> None:
-        """Cancel the lives of all roles."""
+        """Cancel the incarnations of all roles."""
         self.cancel(list(self._futures))
 
     async def _take_outcome(self, role: RoleId, incarnation: int, future: Future[Any]) -> None:
@@ -82,16 +82,16 @@ class RoleFutures:
         loss = None
         try:
             outcome = await self._fetched(role, future)
-        except KilledWorker:  # Dask's allowed-failures is 0 here; the owner of the job hears of lost Dask workers
+        except KilledWorker:  # Dask's allowed-failures is 0 here; the owner of the job learns of lost Dask workers
             return
         except CancelledError as cancelled:
             outcome, loss = StoppedError(str(role), "it was cancelled"), scheduler_loss(self._client, cancelled)
-        except Exception as failure:  # whatever the role, or user code in it, raised
+        except Exception as failure:  # any error of the role, or of user code in it
             outcome = failure
         self._on_outcome(role, incarnation, outcome, loss)
 
     async def _fetched(self, role: RoleId, future: Future[Any]) -> dict[str, Any]:
-        """Return the report of a role that has ended, or raise what it has raised."""
+        """Return the report of a role that has ended, or raise its error."""
         gathered: Any = self._client.gather(future, asynchronous=True)
         fetching: asyncio.Future[dict[str, Any]] = asyncio.ensure_future(gathered)
         await asyncio.wait([fetching], timeout=RESULT_TIMEOUT_SECS)

@@ -1,4 +1,4 @@
-"""What runs in a Dask worker: one role, until its job is over or its task is."""
+"""Runs one role in a Dask worker, until its job is over or its task is cancelled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from distributed import Worker, get_worker
 from distributed.core import Status
 
 from psflow.ps_runtime.checkpoint.owner_mark import job_mark
-from psflow.ps_runtime.client.shard_client import Dial
+from psflow.ps_runtime.client.shard_client import Connect
 from psflow.ps_runtime.cluster.fast_exit import leave_quickly
 from psflow.ps_runtime.cluster.fencing import SchedulerFence
 from psflow.ps_runtime.cluster.graceful_shutdown import GracefulShutdown, shutdown_of
@@ -39,7 +39,7 @@ from psflow.ps_runtime.transport.listeners import Address
 
 
 class _Unlogged(logging.Filter):
-    """Leaves failures of some tasks out of Dask's log: it logs the traceback of whatever a task raises."""
+    """Keeps failures of some tasks out of Dask's log, which shows the traceback of every error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def run_role(
     is_alone: bool,
     first_step_at: float | None = None,
 ) -> dict[str, Any]:
-    """Be `role` of a job; return its report. The body of a Dask task."""
+    """Run `role` of a job; return its report. The body of a Dask task."""
     leave_quickly()
     worker = get_worker()
     with _shutdown(f"psflow-{topic}-{role}", worker, lambda: context.emit(RoleLeaving())) as shutdown:
@@ -90,7 +90,7 @@ def run_role(
             context.fence = mark.after(context.fence)
             with one_thread(), told_logs(context), mark.explaining():
                 return _run(job, context, addresses, worker, topic, is_alone=is_alone)
-        except (TransportError, StoppedError):  # others have ended this life, or gone on without it
+        except (TransportError, StoppedError):  # the others have ended this incarnation, or gone on without it
             _unlogged.add(str(worker.get_current_task()))
             raise
         finally:
@@ -104,7 +104,7 @@ def _run(
     training_loop = worker.training_loop if isinstance(worker, RoleWorker) else train
     match context.role.role:
         case Role.PS:
-            # of the ps ps-0 alone is told of losses; another one may run in the same process
+            # only ps-0 is told of losses; another ps may run in the same process
             with (
                 receiving(topic, context.lost_replicas) if context.role.index == 0 else nullcontext(),
                 pulse_shown(worker, topic, context.role, context.incarnation, context.pulse),
@@ -121,12 +121,12 @@ def _run(
 
 
 def _shutdown(name: str, worker: Worker, tell: Callable[[], None]) -> AbstractContextManager[GracefulShutdown | None]:
-    """Return what has a Dask worker wait for its role; a process that is one role manually closes after the job."""
+    """Return the graceful shutdown of its Dask worker; a process of a manual cluster closes after the job."""
     return nullcontext() if isinstance(worker, RoleWorker) else shutdown_of(name, worker, tell)
 
 
 def _as_seen_by(job: JobSpec, role: RoleId, worker: Worker) -> JobSpec:
-    """Return the job as one role has it, with the input_fn of its own process if that has one."""
+    """Return the job as one role sees it, with the input_fn of its own process if that has one."""
     train_spec = job.train_spec
     if isinstance(worker, RoleWorker) and worker.input_fn is not None:
         train_spec = replace(train_spec, input_fn=worker.input_fn)
@@ -138,17 +138,17 @@ def _facts(job: JobSpec, role: RoleId) -> TaskFacts:
     return TaskFacts.of(role, job.num_ps, job.num_workers) if is_manual is None else is_manual.cluster.facts_of(role)
 
 
-def ps_connect(address: Address, transport: str, peer: str) -> Dial:
-    """Return what connects to one ps."""
+def ps_connect(address: Address, transport: str, peer: str) -> Connect:
+    """Return the connect function of one ps."""
 
-    def dial(timeout_secs: float) -> Connection:
+    def connect_to_ps(timeout_secs: float) -> Connection:
         return connect(address, transport, timeout_secs, peer)
 
-    return dial
+    return connect_to_ps
 
 
 class Liveness:
-    """Decides whether a role may go on: its task is executing, and its Dask worker is running.
+    """Decides whether a role may continue: its task is executing, and its Dask worker is running.
 
     When the flow dies, the scheduler cancels its tasks; when the scheduler dies, the worker stops running.
     """
@@ -170,17 +170,17 @@ class Liveness:
 
     @classmethod
     def of_this_task(cls, role: str, shutdown: GracefulShutdown | None = None, *, finishes_step: bool = False) -> Self:
-        """Return that of the Dask task in which this thread is."""
+        """Return the liveness of the Dask task that runs in this thread."""
         worker = get_worker()
         return cls(worker, worker.get_current_task(), role, shutdown, finishes_step=finishes_step)
 
     def is_shutting_down(self) -> bool:
-        """Return whether the role is to leave before its next step, because its Dask worker closes."""
+        """Return whether the role is to shut down before its next step, because its Dask worker closes."""
         return self._shutdown is not None and self._shutdown.is_due()
 
     def check(self) -> None:
         """Raise StoppedError if the role is to end."""
-        has_time = self._shutdown is not None and self._shutdown.has_time()  # which tells the owner
+        has_time = self._shutdown is not None and self._shutdown.has_time()  # which reports it to the owner
         if self._worker.status not in (Status.running, Status.paused) and not (has_time and self._finishes_step):
             raise StoppedError(self._role, f"its Dask worker is {self._worker.status.name}")
         task = self._worker.state.tasks.get(self._key)

@@ -1,4 +1,4 @@
-"""The Dask worker inside a process that somebody has started to be a role."""
+"""Defines the Dask worker inside a manually started process of a role."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from psflow.ps_runtime.roles.trainer import TrainingLoop, train
 FINISHED = "psflow-finished"
 FAILED = "psflow-failed: "
 REMOVED = frozenset({"scheduler-remove-worker", "worker-heartbeat-missing"})
-"""Why Dask closes a worker that its scheduler has removed, as it was silent: either may come first."""
+"""Dask's reasons for closing a worker that its scheduler has removed as silent: either may come first."""
 TOPICS = "psflow-"
-"""How the topics of the events of roles begin."""
+"""Prefix of the topics of the events of roles."""
 REFUSAL_SECS = 10.0
 """For another process of the same role to join, which may have been started twice."""
 
@@ -26,21 +26,21 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class JoinRefusal:
     """Why a process does not join."""
 
     faults: tuple[str, ...]
     deadline: Deadline
 
 
-class LeadingScheduler(ClosedScheduler):
-    """The scheduler in the chief's process: tells joining processes which job it runs, and all of them how it ended."""
+class ChiefScheduler(ClosedScheduler):
+    """The scheduler in the chief process: describes its job to joining processes, and reports its end."""
 
     def __init__(self, *, description: dict[str, Any], **options: Any) -> None:
         super().__init__(**options)
         self._description = description
         self._reason = ""
-        self.refusals: dict[str, Refusal] = {}
+        self.refusals: dict[str, JoinRefusal] = {}
         self.handlers |= {"describe_cluster": self.describe_cluster, "note_refusal": self.note_refusal}
 
     def describe_cluster(self) -> dict[str, Any]:
@@ -48,16 +48,16 @@ class LeadingScheduler(ClosedScheduler):
         return self._description
 
     def note_refusal(self, name: str, faults: Sequence[str]) -> None:
-        """Remember why the process `name` does not join."""
+        """Record why the process `name` does not join."""
         logger.warning("%s does not join: %s", name, "; ".join(faults))
-        self.refusals[name] = Refusal(tuple(faults), Deadline(REFUSAL_SECS))
+        self.refusals[name] = JoinRefusal(tuple(faults), Deadline(REFUSAL_SECS))
 
     def note_end(self, failure: str | None) -> None:
-        """Remember how the job has ended: what it failed of, or None."""
+        """Record how the job has ended: its failure, or None."""
         self._reason = FINISHED if failure is None else FAILED + failure
 
     async def close(self, timeout: float | None = None, reason: str = "unknown") -> None:
-        """Close, and with it all workers, which are told how the job has ended."""
+        """Close, and with it all workers, which learn how the job has ended."""
         for comm in self.stream_comms.values():
             if not comm.closed():
                 comm.send({"op": "close", "reason": self._reason})
@@ -84,12 +84,12 @@ class RoleWorker(ClosedWorker):
 
     @property
     def has_finished(self) -> bool:
-        """Whether the chief has said that the job is finished."""
+        """Whether the chief has reported that the job is finished."""
         return self._end == FINISHED
 
     @property
     def failure(self) -> str | None:
-        """What the job failed of, as the chief has said; None if it has not."""
+        """The failure of the job, if the chief has reported one."""
         return self._end.removeprefix(FAILED) if self._end is not None and self._end.startswith(FAILED) else None
 
     @property
@@ -98,7 +98,7 @@ class RoleWorker(ClosedWorker):
         return self._end in REMOVED
 
     def log_event(self, topic: str | Collection[str], msg: Any) -> None:
-        """Send an event to the chief; one of a role is heard of in this process, too."""
+        """Send an event to the chief; an event of a role is handled in this process, too."""
         super().log_event(topic, msg)
         if isinstance(topic, str) and topic.startswith(TOPICS):
             self._on_event(decode_event(msg))
@@ -106,7 +106,7 @@ class RoleWorker(ClosedWorker):
     async def close(  # type: ignore[override]  # as Worker's
         self, timeout: float = 30, executor_wait: bool = True, nanny: bool = True, reason: str = "worker-close"
     ) -> str | None:
-        """Close; the first reason is the one that counts."""
+        """Close; only the first reason counts."""
         if self._end is None:
             self._end = reason
         return await super().close(timeout=timeout, executor_wait=executor_wait, nanny=nanny, reason=reason)

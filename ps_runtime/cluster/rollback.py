@@ -1,4 +1,4 @@
-"""The slots of a job whose training goes back to a checkpoint: other jobs leave them alone until its roles are back."""
+"""Reserves the slots of a job that rolls back to a checkpoint until its roles have restarted."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from psflow.ps_runtime.errors import RoleFailedError
 from psflow.ps_runtime.specs.roles import Role
 
 KEEP_SECS = 60.0
-"""For the roles to end and to restart; a job that finds no slot keeps others from theirs no longer."""
+"""For the roles to end and to restart; a job that finds no slot blocks others no longer."""
 
 
 class RollbackReservation:
-    """Has the turn to choose slots from before the roles of a job are ended until they have restarted.
+    """Holds the lock on slots from before the roles of a job are ended until they have restarted.
 
-    Meanwhile these slots are free: a job that waits for some would take them.
+    Meanwhile these slots are free: a waiting job would take them.
 
     Notes
     -----
@@ -32,7 +32,7 @@ class RollbackReservation:
         self._supervisor = supervisor
         self._lock: ExitStack | None = None
         self._until: Deadline | None = None
-        """None while training does not go back."""
+        """None while training does not roll back."""
 
     @property
     def has_lock(self) -> bool:
@@ -40,7 +40,7 @@ class RollbackReservation:
         return self._lock is not None
 
     def look(self, check: Callable[[], None]) -> None:
-        """Take the turn if training goes back, and give it back later. Blocks while the scheduler is asked.
+        """Acquire the lock when training rolls back, and release it later. Blocks while the scheduler is asked.
 
         Raises
         ------
@@ -61,12 +61,12 @@ class RollbackReservation:
             self._take(check)
 
     def close(self) -> None:
-        """Let others choose. Idempotent; blocks for a second at most."""
+        """Release the lock. Idempotent; blocks for a second at most."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def _take(self, check: Callable[[], None]) -> None:
-        with suppress(RoleFailedError), ExitStack() as held:  # the connection broke: the owner hears of it from others
+        with suppress(RoleFailedError), ExitStack() as held:  # the owner detects a broken connection itself
             if held.enter_context(ClusterLock(self._client, CHOOSING)).take(check):
                 self._lock = held.pop_all()

@@ -1,4 +1,4 @@
-"""Questions to the scheduler of a Dask cluster: each has a limit, and whoever waits for the answer can be stopped."""
+"""Asks the scheduler of a Dask cluster, with a time limit and a check for a stop."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 
 T = TypeVar("T")
 Question = Callable[[Any], Awaitable[T]]
-"""Calls the scheduler that it is given, in the event loop of a Dask node."""
+"""Calls the given scheduler, in the event loop of a Dask node."""
 
 SLICE_SECS = 0.25
 SILENCE_SECS = 300.0
-"""For the scheduler to answer; as long as it waits itself for a worker that is silent (``worker-ttl``)."""
+"""For the scheduler to answer; as long as it waits itself for a silent worker (``worker-ttl``)."""
 REMEDY = "look at its log and its host, start it again if need be, then run the same command again"
 GONE = "the connection to it broke; look at its log, start it, then run the same command again"
 
 
 def ask(node: Client | Worker, question: Question[T], check: Callable[[], None], action: str = "answer") -> T:
-    """Return the answer to a question. Blocks for a message there and back.
+    """Return the answer to a question. Blocks for one round trip.
 
     Raises
     ------
@@ -50,29 +50,29 @@ def ask(node: Client | Worker, question: Question[T], check: Callable[[], None],
 
 
 def put(node: Client | Worker, question: Question[T]) -> Future[T]:
-    """Put a question, and return the answer to come, for which whoever asks has a limit. Does not block.
+    """Ask a question, and return the future answer; the caller sets its limit. Does not block.
 
-    It is put again where Dask gave up its connection, which it does after 30 s, to a scheduler that is silent.
+    The question is repeated where Dask gave up its connection to a silent scheduler, which it does after 30 s.
     """
     loop: Any = node.loop
     return asyncio.run_coroutine_threadsafe(_answer(node, question), loop.asyncio_loop)
 
 
 def is_silence(error: OSError) -> bool:
-    """Return whether Dask has given up to connect to a scheduler whose host takes connections, or says nothing at all.
+    """Return whether Dask has given up connecting to a scheduler whose host accepts connections, or says nothing.
 
-    A scheduler that is stopped is such a one: it may go on. One whose host refuses a connection is gone.
+    A stopped scheduler is one: it may continue. A scheduler whose host refuses a connection is gone.
     """
-    return isinstance(error.__cause__, TimeoutError)  # what each try ends with; CommClosedError if it is refused
+    return isinstance(error.__cause__, TimeoutError)  # the error of each attempt; CommClosedError if it is refused
 
 
 def silence(node: Client | Worker, action: str = "answer") -> WaitTimeoutError:
-    """Return what to raise if the scheduler has not done `action` for `SILENCE_SECS`."""
+    """Return the error if the scheduler has not done `action` for `SILENCE_SECS`."""
     return WaitTimeoutError(_name(node), action, SILENCE_SECS, REMEDY)
 
 
 def scheduler_gone(node: Client | Worker) -> RoleFailedError:
-    """Return what to raise if the connection to the scheduler breaks."""
+    """Return the error if the connection to the scheduler breaks."""
     return RoleFailedError(_name(node), GONE)
 
 
@@ -85,7 +85,7 @@ async def _answer(node: Client | Worker, question: Question[T]) -> T:
     while True:
         scheduler: Any = node.scheduler
         if scheduler is None:
-            raise ConnectionResetError("the Dask client has given up its scheduler")
+            raise ConnectionResetError("the Dask client has lost its scheduler")
         try:
             return await question(scheduler)
         except OSError as error:

@@ -1,8 +1,8 @@
-"""For how long the Dask workers of roles have said nothing, as a state machine: there is no clock, and no Dask.
+"""Decides as a state machine, without a clock and without Dask, which roles have been silent for too long.
 
-Told of the last heartbeat of each life and of the seconds since they were last looked at, it returns the lives that
-have been silent for too long. Only two heartbeats of one scheduler are compared with each other. So it is nobody's
-silence if the scheduler answers late, if the owner was stopped itself, or if the clocks of a machine jump.
+Input are the last heartbeat of each incarnation and the seconds since the last look; output are the incarnations
+that have been silent for too long. Only two heartbeats of one scheduler are compared with each other. So no role
+counts as silent if the scheduler answers late, if the owner was stopped itself, or if the clocks of a machine jump.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Literal, NamedTuple
 from psflow.ps_runtime.specs.roles import RoleId
 
 Action = Literal["answer", "serve"]
-"""What a role does not do that hangs: its process is silent, or only the thread that serves."""
+"""What a hanging role does not do: its whole process is silent, or only the thread that serves."""
 
 
 class RunningIncarnation(NamedTuple):
-    """A life of a role that has started, and has not ended."""
+    """An incarnation of a role that has started, and has not ended."""
 
     role: RoleId
     incarnation: int
@@ -27,14 +27,14 @@ class RunningIncarnation(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """The last heartbeat of a Dask worker, as far as it says something of one life."""
+    """The last heartbeat of a Dask worker, as far as it concerns one incarnation."""
 
     at: float
     pulse: int | None
 
 
 class Hang(NamedTuple):
-    """A life that has been silent for too long."""
+    """An incarnation that has been silent for too long."""
 
     running: RunningIncarnation
     what: Action
@@ -43,7 +43,7 @@ class Hang(NamedTuple):
 
 @dataclass(slots=True)
 class _Silent:
-    """A life, and for how many seconds it has shown no sign."""
+    """An incarnation, and for how many seconds it has been silent."""
 
     last: Heartbeat
     process_secs: float = 0.0
@@ -55,19 +55,19 @@ class _Silent:
         self.process_secs = 0.0 if has_news else self.process_secs + secs
         if heartbeat.pulse is None or heartbeat.pulse != self.last.pulse:
             self.thread_secs = 0.0
-        elif has_news:  # else nobody knows of the thread
+        elif has_news:  # otherwise the state of the thread is unknown
             self.thread_secs += secs
         self.last = heartbeat
 
 
 class Silence:
-    """Decides which lives have been silent for too long."""
+    """Decides which incarnations have been silent for too long."""
 
     def __init__(self) -> None:
         self._silent: dict[RunningIncarnation, _Silent] = {}
 
     def look(self, secs: float, heartbeats: Mapping[RunningIncarnation, Heartbeat], timeout_secs: float) -> list[Hang]:
-        """Record the newest heartbeats; return the lives that hang. For each of these time begins anew."""
+        """Record the newest heartbeats; return the incarnations that hang, whose time starts anew."""
         self._silent = {running: silent for running, silent in self._silent.items() if running in heartbeats}
         hangs = []
         for running, heartbeat in heartbeats.items():

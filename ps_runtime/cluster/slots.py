@@ -1,4 +1,4 @@
-"""The slots of a cluster, for whoever keeps them busy with many small tasks."""
+"""Counts the slots of a cluster, for callers that keep them busy with many small tasks."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import WaitTimeoutError
 
 AHEAD = 4
-"""Tasks that are submitted for each slot: one runs, the others keep it busy until somebody looks, if they are small."""
+"""Submitted tasks per slot: one runs, the others keep it busy until the next look, if they are small."""
 LOOK_SECS = 2.0
 """Between two questions to the scheduler whether the cluster has workers."""
 NO_WORKERS_SECS = 30.0
 
 
 class Slots:
-    """How many slots a cluster has, as its scheduler has said within the last two seconds."""
+    """The number of slots of a cluster, at most two seconds old."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._count = 0
         self._next_look = Deadline(0)
         self._no_workers: Deadline | None = None
-        """Since the first of the last answers that named none: nobody may have asked for long before."""
+        """Since the first of the latest answers without a worker: there may be a long gap before it."""
 
     def count(self) -> int:
         """Return the number of slots. Blocks while the scheduler is asked.

@@ -1,27 +1,27 @@
-"""The lives of the roles of a job as a state machine: what is lost, what restarts, when to give up.
+"""Decides as a state machine, without Dask, which roles of a job are lost, which restart, and when the job fails.
 
-Events in: a life was placed on a Dask worker, started, listens, left, returned, failed; a Dask worker is lost, or
-closes. What follows is asked for: which lives are to end, which roles are to be placed on a Dask worker next, and what
-the job fails of. There is no Dask in it.
+Events in: an incarnation was placed on a Dask worker, started, listens, left, returned, failed; a Dask worker is lost,
+or closes. Queries out: which incarnations are to end, which roles are to be placed on a Dask worker next, and which
+error the job fails with.
 
 ::
 
     placed ──▶ started ──▶ returned            it has ended
-       │          │ ├────▶ failed              it has ended, and the job fails of it; or, the first time, it is lost
-       │          │ └────▶ recalled ──┐        training goes back to a checkpoint
-       └──────────┴─────▶ lost ───────┴──▶ placed     a new life
-                            └────────────▶ failed     too many times within an hour
+       │          │ ├────▶ failed              it has ended, and the job fails; or, the first time, it is lost
+       │          │ └────▶ rolled back ──┐     training rolls back to a checkpoint
+       └──────────┴─────▶ lost ──────────┴──▶ placed     a new incarnation
+                            └───────────────▶ failed     too many times within an hour
 
-A ps has values that nobody else has. Once one is lost, all roles that train are recalled, and restart from the last
+A ps holds values that no other process has. Once one is lost, all roles that train roll back, and restart from the last
 checkpoint: the ps first, the others once every ps listens. A checkpoint is written by the ps and the chief together, so
 the new ones begin only after the old ones have ended.
 
-A lost chief restarts alone, as a worker does, and takes over: the ps hold all that it must know. Training goes back
-with it only where that cannot be: no step was made yet, so the variables may have no values; a ps has come to its end;
-or nobody else trains, and it would not make the same steps.
+A lost chief restarts alone, as a worker does, and takes over: the ps hold all that it must know. Training rolls back
+with it only where that is impossible: no step was made yet, so the variables may have no values; a ps has ended; or no
+other role trains, so the chief would not repeat the same steps.
 
-A worker, the evaluator, and the chief of a job that has made a step are lost with the first fault of a kind in the
-user's code, a disk on a network that is away say, and end the job with the second.
+The first fault of a kind in user code (a network disk that is away, say) counts as a loss of a worker, the evaluator,
+or the chief of a job that has made a step; the second one ends the job.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from psflow.ps_runtime.cluster.incarnations import (
     UserFault,
     too_many_losses,
 )
-from psflow.ps_runtime.cluster.lateness import SAVING, Lateness
+from psflow.ps_runtime.cluster.overdue import SAVING, OverdueRoles
 from psflow.ps_runtime.cluster.silence import RunningIncarnation
 from psflow.ps_runtime.errors import (
     IncarnationOverError,
@@ -53,11 +53,11 @@ from psflow.ps_runtime.specs.roles import Role, RoleId
 
 
 class Supervisor:
-    """The lives of all roles of one attempt.
+    """All incarnations of the roles of one attempt.
 
     Notes
     -----
-    Not thread-safe by itself. Events of a life that is over, or not yet placed, do nothing.
+    Not thread-safe by itself. Events of an incarnation that is over, or not yet placed, do nothing.
     """
 
     def __init__(
@@ -78,17 +78,17 @@ class Supervisor:
         self._takes_over = takes_over
         self._forgives = forgives
         self._clock = clock
-        self.lateness = Lateness(self._states, clock)
+        self.overdue = OverdueRoles(self._states, clock)
         self._trained_at = 0.0
         self._has_stepped = False
         self._is_open = False
-        """A step was made since training began, or went back: the variables have values, and ps-0 gives tickets."""
+        """A step was made since training began or rolled back: variables have values, and ps-0 gives tickets."""
         self.lock = threading.RLock()
 
     # Events
 
     def place(self, role: RoleId, slot: str) -> int:
-        """Record that a life of `role` begins on the Dask worker at `slot`; return its incarnation."""
+        """Record that an incarnation of `role` is placed on the Dask worker at `slot`; return its number."""
         state = self._states[role]
         incarnation = self._first_incarnation + state.num_placed
         state.num_placed += 1
@@ -97,12 +97,12 @@ class Supervisor:
             state.current.rolled_back_at = self._clock()  # a ps was lost meanwhile
         return incarnation
 
-    def miss(self, role: RoleId) -> None:
+    def mark_unplaced(self, role: RoleId) -> None:
         """Record that the others have begun without a worker, for want of a Dask worker."""
         self._states[role].was_unplaced = True
 
     def start(self, role: RoleId, incarnation: int) -> None:
-        """Record that a life has started; if it does so again, Dask has begun a lost one anew, which counts not."""
+        """Record that an incarnation has started; at a second start Dask has restarted a lost one."""
         current = self._current(role, incarnation)
         if current is not None and current.has_started and not self.has_ended(role):
             self._lose(role, "it was lost, and Dask started it again")
@@ -115,30 +115,30 @@ class Supervisor:
             current.is_listening = True
 
     def step(self, role: RoleId, incarnation: int) -> None:
-        """Record that a life has made a step."""
+        """Record that an incarnation has made a step."""
         if (current := self._current(role, incarnation)) is not None and current.rolled_back_at is None:
             current.has_stepped = self._is_open = self._has_stepped = True
 
     def leave(self, role: RoleId, incarnation: int) -> None:
-        """Record that a life runs no longer; `finish` or `fail` says how it has ended."""
+        """Record that an incarnation no longer runs; `finish` or `fail` records how it has ended."""
         if (current := self._current(role, incarnation)) is not None:
             current.has_left = True
-            # the chief may have come to the end of training: its outcome says so
+            # the chief may have completed training: its outcome says so
             if current.rolled_back_at is not None and (role.role is not Role.CHIEF or current.has_outcome):
                 self._states[role].current = None
 
-    def depart(self, role: RoleId, incarnation: int) -> None:
-        """Record that a life is about to leave in order, because its Dask worker closes."""
+    def begin_shutdown(self, role: RoleId, incarnation: int) -> None:
+        """Record a graceful shutdown: an incarnation is about to leave, because its Dask worker closes."""
         if (current := self._current(role, incarnation)) is not None:
             current.is_shutting_down = True
 
     def hang(self, role: RoleId, incarnation: int, reason: str) -> None:
-        """Record that a life hangs, so that its Dask worker is about to be lost; it is lost for that `reason`."""
+        """Record that an incarnation hangs, so that its Dask worker will be ended; it is lost for that `reason`."""
         if (current := self._current(role, incarnation)) is not None:
             current.hang = reason
 
     def finish(self, role: RoleId, incarnation: int, report: dict[str, Any]) -> None:
-        """Record that a life came to its end, and what it says of itself."""
+        """Record that an incarnation has ended without an error, and its report."""
         state = self._states[role]
         is_over = state.is_rolled_back and role.role is not Role.CHIEF
         if self._current(role, incarnation) is None or self.has_ended(role) or is_over:
@@ -151,15 +151,17 @@ class Supervisor:
                     state.abandoned = NOT_NEEDED
         if role.role is Role.PS:
             for chief in self.waiting():
-                if chief.role is Role.CHIEF:  # which was lost as it ended the job, and finds no ps any more
+                if chief.role is Role.CHIEF:  # it was lost as it ended the job, and finds no ps any more
                     self._roll_back(chief)
 
     def fail(self, role: RoleId, incarnation: int, error: BaseException, fault: UserFault | None = None) -> None:
-        """Record that a life ended with an error, and with which `fault` of the user's code, if it is one.
+        """Record that an incarnation ended with an error, and the `fault` if the error is of user code.
 
-        It counts as lost if the others go on without it, if it leaves in order, or hangs; or if it cannot reach the ps
-        and has made a step, is a later one, or not needed any more. Where a signal has ended the loop of a worker, its
-        Dask worker closes next, and `lose_slots` records that.
+        It counts as lost if the others go on without it, if it shuts down gracefully, or hangs; or if it cannot reach
+        the
+        ps and has made a step, is a later one, or is not needed any more. Where a signal has ended the training loop of
+        a
+        worker, its Dask worker closes next, and `lose_slots` records that.
         """
         state, current = self._states[role], self._current(role, incarnation)
         if current is None or self.has_ended(role):
@@ -169,7 +171,7 @@ class Supervisor:
         is_cut_off = state.is_cut_off_by(error) if is_needed else isinstance(error, TransportError | WaitTimeoutError)
         if current.rolled_back_at is not None:
             current.has_outcome = True
-            state.current = current if current.has_started and not current.has_left else None  # who has started leaves
+            state.current = current if current.has_started and not current.has_left else None  # it reports its end
         elif isinstance(error, InterruptedLoopError) and role.role is Role.WORKER:
             current.has_left = True
         elif isinstance(error, IncarnationOverError) or is_left or is_cut_off:
@@ -181,24 +183,24 @@ class Supervisor:
             state.error = error
 
     def lose_slots(self, addresses: Collection[str], why: Mapping[RoleId, str] = {}, *, in_order: bool = False) -> None:
-        """Record that Dask workers are gone, and the lives on them: why, and `in_order` if somebody retired them."""
+        """Record that Dask workers and their incarnations are gone, why, and `in_order` if they were retired."""
         for role, state in self._states.items():
             current = state.current
             if current is not None and current.slot in addresses and state.has_ended:
-                current.has_left = True  # without a word; a later recall must find that there was a life
+                current.has_left = True  # without a report; a later rollback must find that there was an incarnation
                 state.current = None if state.is_rolled_back else current
             elif current is not None and current.slot in addresses:
                 current.is_shutting_down |= in_order
                 self._lose(role, current.loss_reason(why.get(role)))
 
     def lose_late(self, timeout_secs: float) -> None:
-        """Record the time: a later life that has not started so long after it was placed is lost."""
-        for role in self.lateness.to_start(timeout_secs):
-            if (current := self._states[role].current) is not None:  # not recalled because of one before
+        """Record the time: a later incarnation that has not started within the limit is lost."""
+        for role in self.overdue.to_start(timeout_secs):
+            if (current := self._states[role].current) is not None:  # not rolled back because of an earlier one
                 self._lose(role, f"it did not start on {current.slot} within {timeout_secs:g} s")
 
     def abandoned_late(self, timeout_secs: float) -> dict[RoleId, str]:
-        """Record the time: a worker that runs so long after the end of training is let go; return their slots."""
+        """Abandon workers that still run so long after the end of training; return their slots."""
         if not self.is_trained or self._clock() - self._trained_at < timeout_secs:
             return {}
         late = {role: slot for role, slot in self.slots().items() if role.role is Role.WORKER}
@@ -209,15 +211,15 @@ class Supervisor:
     # What follows
 
     def to_end(self) -> list[RoleId]:
-        """Return the roles of which a life is over, or is to end: nobody waits for its result any more."""
+        """Return the roles whose incarnation is over, or is to end: the job no longer waits for its result."""
         return [role for role, state in self._states.items() if state.is_waiting or state.is_to_end]
 
     def waiting(self) -> list[RoleId]:
-        """Return the roles that are to begin a new life, on whatever Dask worker is free."""
+        """Return the roles that are to begin a new incarnation, on any free Dask worker."""
         return [role for role, state in self._states.items() if state.is_waiting]
 
     def due(self) -> list[RoleId]:
-        """Return those of `waiting` that may begin now, in this order."""
+        """Return the roles of `waiting` that may begin now, in this order."""
         if any(s.is_rolled_back and not s.has_ended for role, s in self._states.items() if role.role in SAVING):
             return []
         if servers := [role for role in self.waiting() if role.role is Role.PS]:
@@ -225,45 +227,45 @@ class Supervisor:
         return self.waiting() if self._all_listen() else []
 
     def missing_workers(self) -> list[tuple[RoleId, int]]:
-        """Return the workers without a life that trains, while the others do, each with its last life that is over."""
+        """Return the workers that do not train while the others do, each with its last incarnation that is over."""
         if not self.is_training or not self._all_listen():
             return []
         lacking = {role: s for role, s in self._states.items() if s.is_waiting or s.is_rolled_back}
         missing = [(role, state) for role, state in lacking.items() if role.role is Role.WORKER]
-        before = self._first_incarnation - 1  # of one that had none yet
+        before = self._first_incarnation - 1  # for a worker that had none yet
         return [(role, state.losses[-1].incarnation if state.losses else before) for role, state in missing]
 
     def losses(self, role: RoleId) -> list[Loss]:
-        """Return the lives of a role that were lost or recalled, one after the other."""
+        """Return the incarnations of a role that were lost or rolled back, in order."""
         return self._states[role].losses
 
     def all_started(self) -> bool:
-        """Return whether each life that was placed has started: Dask knows then which slots are taken."""
+        """Return whether each placed incarnation has started: by then Dask lists their slots as taken."""
         return all(state.current is None or state.current.has_started for state in self._states.values())
 
     def is_current(self, role: RoleId, incarnation: int) -> bool:
-        """Return whether a life is the present one of its role."""
+        """Return whether an incarnation is the present one of its role."""
         return self._current(role, incarnation) is not None
 
     def is_outlived(self, role: RoleId) -> bool:
-        """Return whether training has gone back, and goes on, while the present life of a role is of before that."""
+        """Return whether the present incarnation of a role precedes a rollback after which training continues."""
         return self._states[role].is_rolled_back and self._all_listen()
 
     def has_started(self, role: RoleId) -> bool:
-        """Return whether any life of a role has started."""
+        """Return whether any incarnation of a role has started."""
         return self._states[role].has_started
 
     def is_listening(self, role: RoleId) -> bool:
-        """Return whether the present life of a ps can be reached."""
+        """Return whether the present incarnation of a ps can be reached."""
         current = self._states[role].current
         return current is not None and current.is_listening
 
     def has_ended(self, role: RoleId) -> bool:
-        """Return whether a role has ended for good, well or not."""
+        """Return whether a role has ended for good, with or without an error."""
         return self._states[role].has_ended
 
     def all_ended(self) -> bool:
-        """Return whether all roles have ended that were ever placed, or missed."""
+        """Return whether all roles have ended that were ever placed, or unplaced at the start."""
         return all(state.has_ended for state in self._states.values() if state.num_placed or state.was_unplaced)
 
     def error(self, role: RoleId) -> BaseException | None:
@@ -275,29 +277,29 @@ class Supervisor:
         return [(role, state.error) for role, state in self._states.items() if state.error is not None]
 
     def report(self, role: RoleId) -> dict[str, Any]:
-        """Return what a role that has ended without an error says of itself; StoppedError if it was let go."""
+        """Return the report of a role that has ended without an error; StoppedError if it was abandoned."""
         return self._states[role].report_of(role)
 
     def reports(self) -> dict[RoleId, dict[str, Any]]:
-        """Return what roles that came to their end say of themselves."""
+        """Return the reports of the roles that have ended without an error."""
         return {role: state.report for role, state in self._states.items() if state.report is not None}
 
     @property
     def is_trained(self) -> bool:
-        """Whether the chief has come to its end: no other role that trains is needed any more."""
+        """Whether the chief has completed training: no other role that trains is needed any more."""
         return any(role.role is Role.CHIEF and state.report is not None for role, state in self._states.items())
 
     @property
     def is_training(self) -> bool:
-        """Whether the ps and the chief are there, or begin on Dask workers that they have."""
+        """Whether the ps and the chief run, or start on their Dask workers."""
         return not any(state.is_waiting for role, state in self._states.items() if role.role in SAVING)
 
     def slots(self) -> dict[RoleId, str]:
-        """Return the Dask workers of the lives that have not ended."""
+        """Return the Dask workers of the incarnations that have not ended."""
         return {role: s.current.slot for role, s in self._states.items() if s.current is not None and not s.has_ended}
 
     def busy_slots(self) -> list[str]:
-        """Return the Dask workers of lives that were recalled and have not left, one for each."""
+        """Return the Dask workers of incarnations that were rolled back and have not left, one for each."""
         return [
             s.current.slot
             for s in self._states.values()
@@ -305,7 +307,7 @@ class Supervisor:
         ]
 
     def running(self) -> list[RunningIncarnation]:
-        """Return the lives that have started and not left, whether or not their outcome is known."""
+        """Return the incarnations that have started and not left, whether or not their outcome is known."""
         incarnations = [
             (r, s.current)
             for r, s in self._states.items()
@@ -316,16 +318,16 @@ class Supervisor:
     # Inside
 
     def _current(self, role: RoleId, incarnation: int) -> RoleIncarnation | None:
-        """Return a life, if it is the present one of its role."""
+        """Return an incarnation, if it is the present one of its role."""
         current = self._states[role].current
         return current if current is not None and current.incarnation == incarnation else None
 
     def _all_listen(self) -> bool:
-        """Return whether each ps can be reached, or is needed no more."""
+        """Return whether each ps can be reached, or is no longer needed."""
         return all(s.has_ended or s.can_be_reached for role, s in self._states.items() if role.role is Role.PS)
 
     def _lose(self, role: RoleId, reason: str, *, counts: bool = True) -> None:
-        """End a life; `counts` says whether too many such ends within an hour end the job."""
+        """End an incarnation; `counts` says whether too many such ends within an hour end the job."""
         state = self._states[role]
         current = state.current
         assert current is not None
@@ -338,7 +340,7 @@ class Supervisor:
             Loss(current.incarnation, loss, is_rollback=False, rolls_back=rolls_back, in_order=in_order)
         )
         state.current = None
-        state.note_loss(self._clock(), counts=counts and not in_order)
+        state.record_loss(self._clock(), counts=counts and not in_order)
         if role.role is not Role.EVALUATOR and self.is_trained:
             state.abandoned = NOT_NEEDED
         elif len(state.lost_at) > self._max_restarts:
@@ -347,15 +349,15 @@ class Supervisor:
             self._roll_back(role)
 
     def _is_forgiven(self, role: RoleId, fault: UserFault) -> bool:
-        """Return whether a role may restart after a fault of the user's code, alone or with the others."""
+        """Return whether a role may restart after a fault of user code, alone or with the others."""
         is_needed = role.role is Role.EVALUATOR or not self.is_trained
-        may_begin_again = is_needed and self._states[role].forgives(fault, self._max_restarts)
+        may_restart = is_needed and self._states[role].forgives(fault, self._max_restarts)
         is_mistake = not self._has_stepped and not fault.is_of_system  # in the program of a chief
         may_roll_back = role.role is Role.CHIEF and self._rolls_back and not is_mistake
-        return self._forgives and may_begin_again and (may_roll_back or not self._must_roll_back(role))
+        return self._forgives and may_restart and (may_roll_back or not self._must_roll_back(role))
 
     def _must_roll_back(self, lost: RoleId) -> bool:
-        """Return whether nobody can take up what a lost role of a job in training leaves."""
+        """Return whether no other role can continue the work of a lost role."""
         match lost.role:
             case Role.PS:
                 return True
@@ -368,9 +370,9 @@ class Supervisor:
                 assert_never(unknown)
 
     def _roll_back(self, lost: RoleId) -> None:
-        """Have the roles that train restart, also those that have ended: their work since the cut is lost.
+        """Have the roles that train restart, also those that have ended: their work since the snapshot is lost.
 
-        Where there is no checkpoint to go back to, the job fails of the loss.
+        Where there is no checkpoint to roll back to, the job fails with the loss.
         """
         self._is_open = False
         if not self._rolls_back:
@@ -381,7 +383,7 @@ class Supervisor:
             if role.role is Role.EVALUATOR or current is None or state.error is not None or state.is_rolled_back:
                 continue
             report, state.report = state.report, None
-            roll_back = RoleLostError(str(role), f"training goes back to the last checkpoint, as {lost} was lost")
+            roll_back = RoleLostError(str(role), f"training rolls back to the last checkpoint, as {lost} was lost")
             state.losses.append(
                 Loss(current.incarnation, roll_back, is_rollback=True, rolls_back=False, in_order=False)
             )

@@ -1,4 +1,4 @@
-"""What a Dask worker says of itself and of its machine."""
+"""Collects facts of a Dask worker and its machine."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def worker_facts(mark: str) -> dict[str, Any]:
 
 
 def this_worker() -> str:
-    """Return what people call the Dask worker that runs this task, with its address and host."""
+    """Return a name of the Dask worker that runs this task, with its address and host."""
     return f"the Dask worker {get_worker().address} on {socket.gethostname()}"

@@ -1,7 +1,7 @@
-"""The worker processes of a cluster of our own, kept at their number whatever ends them.
+"""Keeps the number of worker processes of our own clusters by replacing lost ones.
 
-A nanny starts its worker process again; one that cannot do so within its time closes for good, and so does one whose
-process is away at the moment at which Dask looks, some seconds after a loss. Nobody replaces it then.
+A nanny restarts its worker process. A nanny that cannot do so in time closes for good, as does one whose process is
+away at the moment at which Dask looks, some seconds after a loss. Dask replaces neither.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tornado.ioloop import PeriodicCallback
 from psflow.ps_runtime.cluster.failures import with_causes
 
 KEEPS_NANNIES = {"distributed.deploy.lost-worker-timeout": "1 day"}
-"""As Dask's configuration: no nanny that is just starting its process again is taken for one that has given up."""
+"""As Dask's configuration: a nanny that is just restarting its process does not count as closed."""
 LOOK_SECS = 1.0
-"""Between two looks for nannies that have."""
+"""Between two looks for closed nannies."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,12 +31,12 @@ def keep_workers(cluster: SpecCluster) -> None:
 
 
 def want_no_workers(cluster: SpecCluster) -> None:
-    """Have a cluster replace nobody any more."""
+    """Have a cluster replace no workers any more."""
     cluster.worker_spec.clear()
 
 
 async def replace_closed(cluster: SpecCluster) -> None:
-    """Replace the nannies of a cluster that have given up; what does not start is left to the next look."""
+    """Replace the nannies of a cluster that have given up; failed starts are left to the next look."""
     for name, nanny in list(cluster.workers.items()):
         if nanny.status in (Status.closed, Status.failed):
             del cluster.workers[name]
@@ -44,5 +44,5 @@ async def replace_closed(cluster: SpecCluster) -> None:
         return
     try:
         await cluster._correct_state()
-    except Exception as error:  # whatever ended a worker, its nanny says that it failed to start
-        _log.warning("a worker process did not start, psflow starts it again: %s", with_causes(error))
+    except Exception as error:  # a nanny reports any end of its worker as a failed start
+        _log.warning("a worker process did not start, psflow will try again: %s", with_causes(error))

@@ -1,4 +1,4 @@
-"""The process of a role beside the chief, of a cluster whose processes are started manually."""
+"""Runs the process of any role but the chief, of a manually started cluster."""
 
 from __future__ import annotations
 
@@ -48,30 +48,30 @@ from psflow.ps_runtime.specs.roles import RoleId
 T = TypeVar("T")
 
 JOIN_TIMEOUT_SECS = 40.0
-"""For processes to find each other: with its start and its end one that finds no other takes less than a minute."""
+"""For processes to find each other: with its start and its end a lone process takes less than a minute."""
 APART_SECS = 8.0
-"""For a shared file system to show to this host the certificate of a chief that is there."""
+"""For a shared file system to show the certificate of a present chief to this host."""
 POLL_SECS = 0.2
 CONNECT_TIMEOUT_SECS = 5.0
 """For one of several attempts."""
 ANSWER_TIMEOUT_SECS = 5.0
 """For one question to a chief that is there."""
 MAX_SHOWN = 300
-"""Characters of a setting that differs."""
+"""Characters shown of a setting that differs."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnProgram:
-    """What a process has of the job itself, beside what the chief sends."""
+    """The part of the job that a process has itself, beside what the chief sends."""
 
     facts: Mapping[str, str] | None = None
     input_fn: Callable[..., Any] | None = None
     training_loop: TrainingLoop = train
 
 
-def join(
+def join_manual_cluster(
     cluster: ClusterAddresses,
     role: RoleId,
     model_dir: str,
@@ -80,7 +80,7 @@ def join(
     timeout_secs: float = JOIN_TIMEOUT_SECS,
     check: Callable[[], None] = never_stop,
 ) -> None:
-    """Be the process of `role` until the chief says that the job is finished. Blocks.
+    """Run the process of `role` until the chief reports that the job is finished. Blocks.
 
     Raises
     ------
@@ -101,12 +101,12 @@ def join(
         scratch_directory() as scratch,
         dask.config.set(QUIET),
     ):
-        asyncio.run(_Joining(cluster, role, model_dir, own, Deadline(timeout_secs), check).run(on_event, scratch))
+        asyncio.run(_JoinAttempt(cluster, role, model_dir, own, Deadline(timeout_secs), check).run(on_event, scratch))
 
 
 @dataclass(frozen=True, slots=True)
-class _Joining:
-    """What a process knows before it has joined, and how long it tries."""
+class _JoinAttempt:
+    """An attempt to join, and its time limit."""
 
     cluster: ClusterAddresses
     role: RoleId
@@ -148,7 +148,7 @@ class _Joining:
         try:
             async with worker:
                 await self._finished(worker)
-        except RuntimeError as error:  # whatever Dask says as it starts, its cause is what has happened
+        except RuntimeError as error:  # Dask wraps the first cause, which is what happened
             raise self._refusal(error.__cause__ or error) from error
         self._check_end(worker)
 
@@ -163,9 +163,10 @@ class _Joining:
                 await asyncio.wait({finished}, timeout=POLL_SECS)
 
     async def _tell(self, refusal: UsageError) -> tuple[str, ...]:
-        """Tell the chief that this process does not join, until it answers; else it would wait for hours.
+        """Report to the chief that this process does not join, until it answers; else it would wait for hours.
 
-        Returns what differs from the chief: if its cluster does, the process at this address is in its right place.
+        Returns the differences from the chief: if its cluster differs, the process at this address is in its right
+        place.
         """
         logger.error("%s; telling %s", refusal, self._chief)
         differences: tuple[str, ...] = ()
@@ -177,11 +178,11 @@ class _Joining:
         return differences
 
     async def _meet(self) -> tuple[Security, dict[str, str]]:
-        """Wait until the chief answers; return what to connect with, and how it describes the cluster."""
+        """Wait until the chief answers; return its security settings, and its description of the cluster."""
         return await self._ask(lambda chief: chief.describe_cluster())
 
     async def _ask(self, question: Callable[[Any], Awaitable[T]]) -> tuple[Security, T]:
-        """Ask the chief until it answers; return what to connect with, and the answer."""
+        """Ask the chief until it answers; return its security settings, and the answer."""
         apart = Deadline(APART_SECS)
         while True:
             self.check()
@@ -205,12 +206,12 @@ class _Joining:
             await asyncio.sleep(POLL_SECS)
 
     async def _is_there(self) -> bool:
-        """Return whether a chief listens at its address, who has put its certificate there before.
+        """Return whether a chief listens at its address that has kept its certificate there before.
 
-        It shows a certificate as chiefs have them, and its key. This process cannot tell whose, as it has none.
+        It shows a certificate of psflow, and its key. This process has none, so it cannot tell of which cluster.
         """
-        with contextlib.suppress(OSError, ValueError):  # ValueError: a certificate that is none
-            # not by asyncio: a chief refuses who has no certificate, which may end the handshake before it says whose
+        with contextlib.suppress(OSError, ValueError):  # ValueError: not a certificate
+            # not by asyncio: the refusal of a peer without a certificate may end the handshake too early
             shown = await asyncio.to_thread(
                 ssl.get_server_certificate, resolved(self.cluster.chief), timeout=ANSWER_TIMEOUT_SECS
             )
@@ -223,7 +224,7 @@ class _Joining:
         return LostDirectoryError(shown_path(self.model_dir), f"{what}; {SHARED}; {other}")
 
     def _no_answer(self, last: Exception | None) -> Exception:
-        """Return what to raise if the chief does not answer: the last attempt found no certificate, or had an error."""
+        """Return the error if the chief does not answer: the last attempt found no certificate, or had an error."""
         if isinstance(last, UsageError):
             return last
         why = self._no_certificate() if last is None else last
@@ -261,7 +262,7 @@ class _Joining:
         if worker.failure is not None:
             raise StoppedError(str(self.role), f"{self._chief} ended the job: {worker.failure}")
         if worker.is_given_up:
-            why = "gave this process up, as it was silent for too long"
+            why = "gave up this process, which was silent for too long"
             raise StoppedError(str(self.role), f"{self._chief} {why}; start it again by the same command")
         if not worker.has_finished:
             what = f"{self._chief} is gone; look at its output, then start all processes again to resume"
@@ -279,12 +280,12 @@ class _Joining:
 
 
 async def _answer(question: Awaitable[T]) -> T:
-    """Wait for what the chief answers: a process that is stopped has its connections, but does not."""
+    """Wait for the answer of the chief: a stopped process keeps its connections, but does not answer."""
     try:
         return await asyncio.wait_for(question, ANSWER_TIMEOUT_SECS)
     except TimeoutError:
         raise OSError(f"its process is there, but did not answer within {ANSWER_TIMEOUT_SECS:g} s") from None
-    except ValueError as error:  # as tornado says it of a peer that speaks before the handshake
+    except ValueError as error:  # tornado's error for a peer that speaks before the handshake
         raise OSError(f"another program listens there ({error})") from None
 
 

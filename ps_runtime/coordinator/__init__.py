@@ -1,1 +1,1 @@
-"""The distribute coordinator: who calls `worker_fn`, and as which task."""
+"""Implements the distribute coordinator: calls `worker_fn` as the tasks of a cluster."""

@@ -1,4 +1,4 @@
-"""The distribute coordinator: calls a function of the user as each task of a cluster, or as the one of this process."""
+"""Calls a user function as each task of a cluster, or as the task of this process: the distribute coordinator."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any, assert_never
 
 from psflow.ps_runtime.cluster.ordered_results import Client, check_client
+from psflow.ps_runtime.coordinator.given_task import find_task
 from psflow.ps_runtime.coordinator.independent import run_independent
-from psflow.ps_runtime.coordinator.place import find_place
 from psflow.ps_runtime.coordinator.program import Program
 from psflow.ps_runtime.coordinator.standalone import run_standalone
 from psflow.ps_runtime.errors import UsageError, did_you_mean
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class CoordinatorMode(StrEnum):
-    """Which processes somebody starts."""
+    """Which processes the user starts."""
 
     STANDALONE_CLIENT = "standalone_client"
     """One: it has a Dask cluster call the function of each task."""
@@ -58,9 +58,9 @@ def run_distribute_coordinator(
     strategy : Strategy
         Such as a ParameterServerStrategy. Each task gets a copy, configured for it.
     eval_fn : callable, optional
-        What the evaluator of the cluster calls. Default: `worker_fn`; without a cluster nothing.
+        Function of the evaluator of the cluster. Default: `worker_fn`; without a cluster none.
     eval_strategy : Strategy, optional
-        That of the evaluator. Default: it has none.
+        Strategy of the evaluator. Default: none.
     mode : {"standalone_client", "independent_worker"}
         The client has a Dask cluster call the function of each task, each in a process of its own; or this process is
         one of them, and calls its own function.
@@ -70,9 +70,9 @@ def run_distribute_coordinator(
     task_type, task_id : str and int, optional
         This process, unless the cluster and the task are those of TF_CONFIG. Default: the client.
     session_config : mapping, optional
-        Settings that the strategies and the contexts are given; psflow looks at none of them.
+        Settings passed to the strategies and the contexts; psflow does not use them.
     rpc_layer : str or None
-        What stands before the address in `master_target`, unless TF_CONFIG says another one; None or empty: nothing.
+        Prefix of the address in `master_target`, unless TF_CONFIG has another one; None or empty: no prefix.
     client : distributed.Client, optional
         Of the Dask cluster of a standalone client. Default: processes that it starts on this machine.
 
@@ -87,11 +87,11 @@ def run_distribute_coordinator(
     UsageError
         If an argument or TF_CONFIG is wrong, if a task has no free process, or within a `worker_fn`.
     RoleFailedError
-        On the client: what the first task failed with; the others are ended.
+        On the client: the error of the first task that failed; the others are ended.
 
     Notes
     -----
-    ps, which call nothing, find the chief by the ``model_dir`` of TF_CONFIG, and end with the job. As an independent
+    A ps, which calls no function, finds the chief by ``model_dir`` of TF_CONFIG, and ends with it. As an independent
     worker a ps waits 40 s for the chief, whatever ``session_creation_timeout_secs`` is.
 
     Examples
@@ -108,28 +108,28 @@ def run_distribute_coordinator(
     """
     _check_arguments(worker_fn, strategy, eval_fn, eval_strategy, cluster_spec, session_config, rpc_layer)
     check_not_within()
-    place = find_place(cluster_spec, task_type, task_id, rpc_layer)
+    given = find_task(cluster_spec, task_type, task_id, rpc_layer)
     program = Program(worker_fn, strategy, eval_fn, eval_strategy, session_config or {})
     program.check_copied()
     if client is not None:
         check_client(client)
-    if not place.cluster_spec:
+    if not given.cluster_spec:
         if client is not None:
-            raise UsageError(("client is for the tasks of a cluster, and there is none; give cluster_spec",))
+            raise UsageError(("client needs the tasks of a cluster; give cluster_spec",))
         if eval_fn is None:
             logger.warning("there is no evaluation: eval_fn is not given, and there is no cluster with an evaluator")
-        program.run_local(place)
+        program.run_local(given)
         return None
     known_mode = _mode(mode)
     with sigterm_leaves():
         match known_mode:
             case CoordinatorMode.STANDALONE_CLIENT:
-                return run_standalone(program, place, client)
+                return run_standalone(program, given, client)
             case CoordinatorMode.INDEPENDENT_WORKER:
                 if client is not None:
                     why = "each independent_worker is a process of its own"
                     raise UsageError((f"client is of a standalone_client; {why}",))
-                return run_independent(program, place)
+                return run_independent(program, given)
             case other:
                 assert_never(other)
 

@@ -53,7 +53,7 @@ def open_local(
     server = InProcessServer(parts.handler)
     evaluator = _EvaluatorThread()
 
-    def dial(timeout_secs: float) -> Connection:
+    def connect_to_ps(timeout_secs: float) -> Connection:
         return server.connect("ps-0")
 
     def context(role: Role, check: Callable[[], None]) -> RoleContext:
@@ -67,8 +67,8 @@ def open_local(
         for close in (server.close, parts.close, evaluator.stop):  # the last one first, and all whatever one raises
             stack.callback(close)
         if job.eval_specs:
-            evaluator.start(lambda: run_evaluator(job, context(Role.EVALUATOR, evaluator.check_stop), [dial]))
-        with open_chief(job, context(Role.CHIEF, check_chief), [dial], built) as chief:
+            evaluator.start(lambda: run_evaluator(job, context(Role.EVALUATOR, evaluator.check_stop), [connect_to_ps]))
+        with open_chief(job, context(Role.CHIEF, check_chief), [connect_to_ps], built) as chief:
             yield LocalJob(chief, evaluator)
 
 

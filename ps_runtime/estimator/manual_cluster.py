@@ -12,9 +12,9 @@ from typing import Any
 from psflow.ps_runtime.checkpoint.files import reading
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster.chief_process import lead
+from psflow.ps_runtime.cluster.chief_process import open_manual_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
-from psflow.ps_runtime.cluster.worker_process import JOIN_TIMEOUT_SECS, OwnProgram, join
+from psflow.ps_runtime.cluster.worker_process import JOIN_TIMEOUT_SECS, OwnProgram, join_manual_cluster
 from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, ModelDirError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt, Trainable
 from psflow.ps_runtime.estimator.model_dir import check_local
@@ -89,7 +89,7 @@ def run_manual_role(
     make_attempt: Callable[[], Attempt],
     writer: ModelWriter | None,
     on_event: OnEvent | None,
-    lent: SessionHandoff | None = None,
+    handoff: SessionHandoff | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Be one process of a job until all of it has ended; return the report of each role where this is the chief.
 
@@ -104,7 +104,7 @@ def run_manual_role(
     """
     model_dir = estimator.model_dir
     role = _checked_role(task, model_dir)
-    training_loop, check_lent = (train, never_stop) if lent is None else (lent.lend, lent.check)
+    training_loop, check_lent = (train, never_stop) if handoff is None else (handoff.hand_over, handoff.check)
 
     def check_both() -> None:
         check_lent()
@@ -116,7 +116,7 @@ def run_manual_role(
         own = OwnProgram(facts, train_spec.input_fn if train_spec.each_worker_reads_all else None, training_loop)
         logger.warning("%s: %s", role, SHARED if own.input_fn is None else OF_CHIEF)
         with sigterm_leaves(), heard(_log_own if on_event is None else on_event) as hear:
-            join(task.cluster, role, model_dir, own, hear, timeout_secs, check_both)
+            join_manual_cluster(task.cluster, role, model_dir, own, hear, timeout_secs, check_both)
         return {}
     with reading(model_dir):
         refusal = JobFile(model_dir).refusal()
@@ -125,7 +125,7 @@ def run_manual_role(
     with (
         sigterm_leaves(),
         heard(_log_own if on_event is None else _ignore) as hear_own,
-        lead(
+        open_manual_cluster(
             task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=hear_own, training_loop=training_loop
         ) as led,
         make_attempt() as attempt,
@@ -159,7 +159,7 @@ def serve_manual_role(task: ClusterTask, model_dir: str, timeout_secs: float, ch
     """
     role = _checked_role(task, model_dir)
     with sigterm_leaves(), heard(_log_own) as hear:
-        join(task.cluster, role, model_dir, OwnProgram(), hear, timeout_secs, check)
+        join_manual_cluster(task.cluster, role, model_dir, OwnProgram(), hear, timeout_secs, check)
 
 
 def _checked_role(task: ClusterTask, model_dir: str) -> RoleId:

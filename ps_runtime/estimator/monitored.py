@@ -232,7 +232,7 @@ def _opened_here(attempt: Attempt) -> Iterator[NextSession]:
 
 @contextmanager
 def _opened_manually(estimator: Estimator, spec: TrainSpec, task: ClusterTask, role: str) -> Iterator[NextSession]:
-    cluster, lent = task.cluster, SessionHandoff(role)
+    cluster, handoff = task.cluster, SessionHandoff(role)
     num_ps, num_workers = len(cluster.ps), len(cluster.workers)
     plan = partial(Attempt, estimator, spec, None, num_ps=num_ps, num_workers=num_workers, reads_again=True)
     make_attempt = partial(plan, is_manual=True)
@@ -240,9 +240,9 @@ def _opened_manually(estimator: Estimator, spec: TrainSpec, task: ClusterTask, r
 
     def run() -> None:
         with nullcontext() if context is None else within(context):  # in the thread of the role, too
-            run_manual_role(task, estimator, spec, (), make_attempt, None, None, lent)
+            run_manual_role(task, estimator, spec, (), make_attempt, None, None, handoff)
 
-    with sigterm_leaves(), lent.borrowed(run) as next_session:
+    with sigterm_leaves(), handoff.sessions(run) as next_session:
         yield next_session
 
 

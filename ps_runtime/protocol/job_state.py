@@ -113,7 +113,7 @@ def decode_entries(data: bytes | bytearray | memoryview, known: int = 0) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a cut holds of the job: the step, who pushed what, and where the input stands. No stop flags."""
+    """What a snapshot holds of the job: the step, who pushed what, and where the input stands. No stop flags."""
 
     step: int
     sequences: Mapping[Incarnation, int]
@@ -123,7 +123,7 @@ class Snapshot:
     log: Sequence[Entry] = ()
 
     def to_facts(self) -> dict[str, Any]:
-        """Return the cut as plain data."""
+        """Return the snapshot as plain data."""
         return {
             "step": self.step,
             "sequences": [[*key, sequence] for key, sequence in sorted(self.sequences.items())],
@@ -145,7 +145,7 @@ class Snapshot:
                 _whole(facts["step"]), sequences, facts["input"], _whole(facts["num_examples"]), _whole(start), entries
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not the facts of a cut: {error}") from error
+            raise ValueError(f"not the facts of a snapshot: {error}") from error
 
 
 def _whole(value: Any) -> int:

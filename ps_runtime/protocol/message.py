@@ -57,8 +57,8 @@ class Kind(IntEnum):
     OPEN = 6
     INITIALIZE = 7
     RESTORE = 8
-    AWAIT_CUT = 9
-    REQUEST_CUT = 10
+    AWAIT_SNAPSHOT = 9
+    REQUEST_SNAPSHOT = 10
     SNAPSHOT = 11
     RESUME = 12
     WRITE = 13
@@ -77,8 +77,8 @@ class Kind(IntEnum):
     PARAMETERS = 129
     GRANT = 130
     BATCH = 131
-    CUT = 132
-    FINAL_CUT = 133
+    SNAPSHOT_DUE = 132
+    FINAL_SNAPSHOT_DUE = 133
     FINISHED = 134
     REFUSED = 135
     ROWS = 136

@@ -1,4 +1,4 @@
-"""The chief: a training replica that also gives the variables their values, opens the job and saves checkpoints."""
+"""Runs the chief: a training replica that also initializes the variables, opens the job and saves checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.checkpoint.records import FinishedMarker, clear_finished, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.checkpoints import SavingClient
-from psflow.ps_runtime.client.shard_client import Dial, ShardClients
+from psflow.ps_runtime.client.shard_client import Connect, ShardClients
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.errors import InputError, StoppedError
 from psflow.ps_runtime.model.calls.caller import BuiltModel
@@ -34,10 +34,10 @@ from psflow.ps_runtime.specs.input import InputSize
 
 
 def take_up_end(model_dir: str) -> FinishedMarker | None:
-    """Return the end of this attempt, if a chief has marked and saved it; remove what a lost one left unfinished.
+    """Return the end of this attempt, if a chief has marked and saved it; remove unfinished files of a lost one.
 
-    To be called while nobody writes checkpoints. An attempt removes the marker of the one before as it starts, so one
-    that is there is of a chief of this attempt.
+    Call it while no process writes checkpoints. An attempt removes the marker of the previous one as it starts, so an
+    existing marker is from a chief of this attempt.
     """
     store = CheckpointStore(model_dir)
     store.discard_uncommitted()
@@ -49,13 +49,13 @@ def take_up_end(model_dir: str) -> FinishedMarker | None:
 
 
 class Saver(Protocol):
-    """Who makes the cuts."""
+    """Makes the snapshots."""
 
     last_snapshot_at: float
 
 
 class TimedSnapshots:
-    """Asks for a cut once so many seconds have passed since the last one.
+    """Requests a snapshot once a given time has passed since the last one.
 
     Notes
     -----
@@ -72,11 +72,11 @@ class TimedSnapshots:
         self._is_open = False
 
     def open(self) -> None:
-        """Begin to look at the clock: the job is open."""
+        """Start the clock: the job is open."""
         self._is_open = True
 
     def look(self) -> None:
-        """Ask for a cut if it is time. Blocks until ps-0 has heard of it, not until the cut is made."""
+        """Request a snapshot if it is time. Blocks until ps-0 has the request, not until the snapshot is made."""
         now = self._clock()
         if self._is_open and self._secs is not None and now - self._saver.last_snapshot_at >= self._secs:
             self._saver.last_snapshot_at = now
@@ -86,11 +86,11 @@ class TimedSnapshots:
 logger = logging.getLogger(__name__)
 
 RESTORE_TIMEOUT_SECS = 600.0
-"""For requests of the saver: restoring, copying and writing take their time with the size of the model."""
+"""For requests of the saver: restoring, copying and writing take longer with the size of the model."""
 
 
 def run_chief(
-    job: JobSpec, context: RoleContext, connect_functions: Sequence[Dial], training_loop: TrainingLoop = train
+    job: JobSpec, context: RoleContext, connect_functions: Sequence[Connect], training_loop: TrainingLoop = train
 ) -> dict[str, Any]:
     """Train and save as the chief until the job is over; return the role's report."""
     with open_chief(job, context, connect_functions) as chief:
@@ -100,7 +100,7 @@ def run_chief(
 
 @dataclass(frozen=True)
 class Chief:
-    """The chief of a job that is open: its session is to be entered, used and left, and then it is to finish."""
+    """The chief of an open job: its session is to be entered, used and left, and then it is to finish."""
 
     session: MonitoredSession
     _job: JobSpec
@@ -111,7 +111,7 @@ class Chief:
     _started: float = field(default_factory=time.monotonic)
 
     def finish(self) -> dict[str, Any]:
-        """Wait for the final checkpoint, say good-bye, and return the role's report. Blocks."""
+        """Wait for the final checkpoint, leave the job, and return the role's report. Blocks."""
         train_secs = self._train_secs()
         self._saver.join()
         self._client.leave()
@@ -131,12 +131,12 @@ class Chief:
 
 @contextmanager
 def open_chief(
-    job: JobSpec, context: RoleContext, connect_functions: Sequence[Dial], built: BuiltModel | None = None
+    job: JobSpec, context: RoleContext, connect_functions: Sequence[Connect], built: BuiltModel | None = None
 ) -> Iterator[Chief]:
-    """Give the variables their values, begin to save, and open the job. Blocks.
+    """Give the variables their values, start saving, and open the job. Blocks.
 
-    Where an earlier life of the chief has done that, go on with what it did: the others train meanwhile. The parameters
-    are `run_chief`'s, and `built`: what the first call of model_fn has given, if it is made already.
+    If an earlier incarnation of the chief has done that, continue from there while the others train. The parameters are
+    those of `run_chief`, and `built`: the result of the first call of model_fn, if it is made already.
     """
     with ExitStack() as stack:
         is_over = threading.Event()
@@ -180,9 +180,9 @@ def open_chief(
 
 
 def _snapshot_request(
-    stack: ExitStack, job: JobSpec, context: RoleContext, connect_functions: Sequence[Dial]
+    stack: ExitStack, job: JobSpec, context: RoleContext, connect_functions: Sequence[Connect]
 ) -> Callable[[], None]:
-    """Return what asks for a cut by a connection of its own, opened at the first time and closed with `stack`."""
+    """Return a function that requests a snapshot by its own connection, opened at the first call."""
     opened: list[SavingClient] = []
 
     def request() -> None:
@@ -195,11 +195,11 @@ def _snapshot_request(
 
 
 def _take_over(store: CheckpointStore, state: JobState) -> int:
-    """Return the step of the last checkpoint of a job that an earlier life of the chief has opened, -1 without one."""
+    """Return the last checkpoint's step of a job that an earlier chief has opened, -1 without one."""
     latest = store.latest()
     snapshot = state.uncommitted
     logger.info(
-        "the chief takes over a job that is open, and goes back to no checkpoint; %s%s",
+        "the chief takes over a running job without a rollback; %s%s",
         "it has none yet" if latest is None else f"the last one is of step {latest}",
         "" if snapshot is None or snapshot.step == latest else f", that of step {snapshot.step} is under way",
     )
@@ -209,7 +209,7 @@ def _take_over(store: CheckpointStore, state: JobState) -> int:
 def _give_values(
     job: JobSpec, context: RoleContext, saving: SavingClient, session: MonitoredSession, store: CheckpointStore
 ) -> int:
-    """Restore the latest checkpoint or initialise; return the step of the checkpoint, -1 if there is none."""
+    """Restore the latest checkpoint or initialize; return the step of the checkpoint, -1 if there is none."""
     latest = store.latest()
     if latest is not None:
         step = _restore(context, saving, latest)
@@ -232,7 +232,7 @@ def _give_values(
         return _restore(context, saving, first)
     started = time.monotonic()
     saving.initialize(prepared(built.initial_values))
-    if job.attempt > 1 or context.incarnation > job.first_incarnation:  # what was trained before left no checkpoint
+    if job.attempt > 1 or context.incarnation > job.first_incarnation:  # earlier training left no checkpoint
         context.emit(Restored(0, round(time.monotonic() - started, 6)))
     if job.config.saves_checkpoints:
         saving.request_snapshot()
@@ -240,8 +240,8 @@ def _give_values(
 
 
 def _warn_of_changed_reading(job: JobSpec, store: CheckpointStore, step: int) -> None:
-    """Log that the input is read from its start, as positions of the checkpoint say nothing of this one."""
-    if step == job.finished_step:  # after a finished training it is read from its start anyway
+    """Log that the input is read from its start, because the positions in the checkpoint do not apply to it."""
+    if step == job.finished_step:  # after finished training it is read from its start anyway
         return
     facts = store.manifest(step).job["input"]
     shared = {True: "is read whole by each replica", False: "is shared by the replicas"}
@@ -275,7 +275,7 @@ def _restore(context: RoleContext, saving: SavingClient, step: int) -> int:
 
 
 class _ChiefWork:
-    """What the chief does after each of its steps."""
+    """The work of the chief after each of its steps."""
 
     def __init__(self, context: RoleContext, saver: ChiefSaver, timed: TimedSnapshots) -> None:
         self._context = context
@@ -292,7 +292,7 @@ class _ChiefWork:
 
 
 def _rates(job: JobSpec, end: Mapping[str, Any], secs: float) -> dict[str, float]:
-    """Return how fast the attempt was, over all lives of its roles; steps that were lost do not count."""
+    """Return how fast the attempt was, over all incarnations of its roles; lost steps do not count."""
     num_steps = end["global_step"] - job.num_steps_before
     num_examples = end["examples"] - job.num_examples_before
     return {

@@ -1,4 +1,4 @@
-"""What surrounds a role: who it is, whether it should end, and whom it tells of what it does."""
+"""Holds the context of a role: its identity, its stop signal, and its channel for events."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from psflow.ps_runtime.checkpoint.files import Fence, open_fence
 from psflow.ps_runtime.protocol.message import Incarnation
 from psflow.ps_runtime.roles.event_dispatch import not_told
 from psflow.ps_runtime.roles.events import Event, Metrics
-from psflow.ps_runtime.roles.role_metrics import RoleMetrics, Sample
+from psflow.ps_runtime.roles.role_metrics import RoleMetrics, RoleSample
 from psflow.ps_runtime.specs.roles import RoleId
 
 
 class Pulse:
-    """A number that grows as long as a thread makes its rounds.
+    """A number that grows as long as a thread runs its loop.
 
     Notes
     -----
@@ -30,7 +30,7 @@ class Pulse:
     Examples
     --------
     >>> pulse = Pulse()
-    >>> pulse.read() is None  # nobody makes rounds yet
+    >>> pulse.read() is None  # no loop runs yet
     True
     >>> with pulse.rounds():
     ...     pulse.beat()
@@ -45,12 +45,12 @@ class Pulse:
         self._is_in_long_call = False
 
     def beat(self) -> None:
-        """Record that a further round is made."""
+        """Record one more round."""
         self._count += 1
 
     @contextmanager
     def rounds(self) -> Iterator[None]:
-        """Make rounds as long as the block lasts, each with a beat."""
+        """Run a loop as long as the block lasts, each round with a beat."""
         self._makes_rounds = True
         try:
             yield
@@ -59,7 +59,7 @@ class Pulse:
 
     @contextmanager
     def long_call(self) -> Iterator[None]:
-        """Do something that may take as long as it likes, within a round."""
+        """Do something that may take arbitrarily long, within a round."""
         self._is_in_long_call = True
         try:
             yield
@@ -67,7 +67,7 @@ class Pulse:
             self._is_in_long_call = False
 
     def read(self) -> int | None:
-        """Return another number than before if the thread goes on, or is in a long call; None if it makes no rounds."""
+        """Return a new number if the thread is active, or is in a long call; None if it runs no loop."""
         if self._is_in_long_call:
             self.beat()
         return self._count if self._makes_rounds else None
@@ -75,7 +75,7 @@ class Pulse:
 
 @dataclass
 class RoleContext:
-    """The surroundings of one role."""
+    """The context of one role."""
 
     role: RoleId
     incarnation: int
@@ -91,17 +91,17 @@ class RoleContext:
     _role_metrics: RoleMetrics | None = field(default=None, init=False)
 
     def check(self) -> None:
-        """Raise StoppedError when the role is to end. To be called at least four times a second; thread-safe."""
+        """Raise StoppedError when the role is to end. Call it at least four times a second; thread-safe."""
         self.check_liveness()
         if self._role_metrics is not None:
             self._role_metrics.tell_if_due()
 
-    def watch(self, sample: Callable[[], Sample]) -> None:
-        """Tell from now on, in `check` and in `report`, how the role fares."""
+    def watch(self, sample: Callable[[], RoleSample]) -> None:
+        """Report from now on, in `check` and in `report`, the metrics of the role."""
         self._role_metrics = RoleMetrics(str(self.role), self.emit_metrics, sample)
 
     def emit(self, event: Event) -> None:
-        """Send an event with the name of the role, its life and its next number. Thread-safe."""
+        """Send an event with the name of the role, its incarnation and its next number. Thread-safe."""
         with not_told(), self._lock:  # Python may collect garbage here, and a finalizer may log
             self._number += 1
             self.send(replace(event, role=str(self.role), incarnation=self.incarnation, number=self._number))
@@ -112,7 +112,7 @@ class RoleContext:
         self.emit(Metrics(int(global_step), plain))
 
     def report(self, transport: str, statistics: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a role says of itself when all is well."""
+        """Return the report of a role that ends without an error."""
         if self._role_metrics is not None:
             self._role_metrics.tell()
         return {"exit": "finished", "rss_mb": peak_rss_mb(), "transport": transport, "statistics": dict(statistics)}
@@ -121,7 +121,8 @@ class RoleContext:
 def peak_rss_mb() -> float:
     """Return the largest memory that this process has held, in MB.
 
-    Where the system does not tell (``getrusage`` counts the parent of a spawned process in), that of now.
+    Where the system does not report it (``getrusage`` counts the parent of a spawned process in), return the present
+    one.
     """
     try:
         status = Path("/proc/self/status").read_text()

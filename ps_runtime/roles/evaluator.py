@@ -1,4 +1,4 @@
-"""The evaluator: every checkpoint against each EvalSpec; exporters choose; it leaves once training is over."""
+"""Runs the evaluator: evaluates every checkpoint against each EvalSpec, runs the exporters, and ends after training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from psflow.ps_runtime.checkpoint.records import (
 )
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.checkpoints import WatchingClient
-from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClient
+from psflow.ps_runtime.client.shard_client import Connect, Identity, ShardClient
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import NoBestError
 from psflow.ps_runtime.model.best import best_of, not_finite
@@ -34,29 +34,29 @@ from psflow.ps_runtime.protocol.message import Purpose
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import Evaluation, Export
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.ps_runtime.roles.role_metrics import Sample
+from psflow.ps_runtime.roles.role_metrics import RoleSample
 
 SLICE_SECS = 0.25
 LOOK_SECS = 5.0
-"""Until it looks again whether its model_dir is still there."""
+"""Between two checks that its model_dir still exists."""
 
 
-def run_evaluator(job: JobSpec, context: RoleContext, connect_functions: Sequence[Dial]) -> dict[str, Any]:
+def run_evaluator(job: JobSpec, context: RoleContext, connect_functions: Sequence[Connect]) -> dict[str, Any]:
     """Evaluate checkpoints until training is over and the final one is done; return the role's report.
 
     Raises
     ------
     NoBestError
-        If an exporter looks for the best checkpoint, and no evaluation of the job has finite metrics; at the end.
+        At the end, if an exporter needs the best checkpoint and no evaluation of the job has finite metrics.
     """
     assert job.eval_specs
     identity = Identity(job.job_id, job.token, job.model.digest, str(context.role), Purpose.WATCH)
     shard = ShardClient(
         connect_functions[0], identity, context.check, reconnect_secs=0.0
-    )  # who has left the job does not come back
+    )  # a role that has left the job does not return
     with closing(WatchingClient(shard, job.config.session_creation_timeout_secs)) as watching:
         evaluator = _Evaluator(job, context)
-        context.watch(lambda: Sample(evaluator.newest_seen))
+        context.watch(lambda: RoleSample(evaluator.newest_seen))
         _evaluate_all(evaluator, watching, context)
         evaluator.check_best()
         return context.report(watching.transport, {"evaluated_steps": evaluator.evaluated_steps})
@@ -67,7 +67,7 @@ def _evaluate_all(evaluator: _Evaluator, watching: WatchingClient, context: Role
     while not is_over:
         context.check()
         if look.has_passed:
-            context.fence()  # a model_dir that is gone has no checkpoints, and it would wait for some
+            context.fence()  # a lost model_dir has no checkpoints, and the evaluator would wait for some
             look = Deadline(LOOK_SECS)
         pending = evaluator.pending()
         finished = evaluator.finished()  # read after the checkpoints: the marker is there before the final one
@@ -75,12 +75,12 @@ def _evaluate_all(evaluator: _Evaluator, watching: WatchingClient, context: Role
         evaluator.evaluate_due(pending, final_step)
         is_over = final_step is not None and evaluator.has_done(final_step)
         if not is_over and not watching.wait(evaluator.newest_seen, SLICE_SECS):
-            time.sleep(SLICE_SECS)  # ps-0 is gone: what is on disk decides
+            time.sleep(SLICE_SECS)  # ps-0 is gone: the files decide
 
 
 @dataclass(frozen=True)
 class _FencedWriter:
-    """A ModelWriter that asks `fence` once it has written, as that may take long; only then does an export count."""
+    """A ModelWriter that calls `fence` after writing, which may take long; only then does an export count."""
 
     writer: ModelWriter
     fence: Fence
@@ -92,12 +92,12 @@ class _FencedWriter:
 
 
 class _ScheduledEvaluation:
-    """One EvalSpec: when it is next to evaluate, and what it has done."""
+    """One EvalSpec: its next evaluation, and its past ones."""
 
     def __init__(self, opened: OpenedEvaluation, done: dict[int, float]) -> None:
         self.opened = opened
         self.done = done
-        """Step and ``saved_at`` of each checkpoint that is in the record."""
+        """Step and ``saved_at`` of each recorded checkpoint."""
         self.next_time = time.monotonic() + opened.spec.start_delay_secs
 
 
@@ -124,14 +124,14 @@ class _Evaluator:
         self.newest_seen = -1
 
     def finished(self) -> FinishedMarker | None:
-        """Return the mark that this attempt's chief put at the end of training; None before that."""
+        """Return the mark that the chief of this attempt sets at the end of training; None before that."""
         return read_finished(self._job.model_dir)
 
     def has_done(self, final_step: int) -> bool:
-        """Return whether the final checkpoint is evaluated against each EvalSpec, if there is to be one."""
+        """Return whether the final checkpoint, if there is to be one, is evaluated against each EvalSpec."""
         if not self._job.config.saves_checkpoints:
             return True
-        saved_at = self._store.saved_at().get(final_step)  # an evaluation of an earlier one of that step does not count
+        saved_at = self._store.saved_at().get(final_step)  # an earlier checkpoint of that step does not count
         return saved_at is not None and all(scheduled.done.get(final_step) == saved_at for scheduled in self._scheduled)
 
     def pending(self) -> dict[int, float]:
@@ -145,7 +145,7 @@ class _Evaluator:
         }
 
     def evaluate_due(self, pending: Mapping[int, float], final_step: int | None) -> None:
-        """Evaluate `pending` against each EvalSpec whose time has come; once training is over, against all of them."""
+        """Evaluate `pending` against each EvalSpec that is due; once training is over, against all of them."""
         now = time.monotonic()
         due = [scheduled for scheduled in self._scheduled if final_step is not None or now >= scheduled.next_time]
         for step, saved_at in pending.items():
@@ -170,7 +170,7 @@ class _Evaluator:
                     raise NoBestError(opened.name or "eval", metrics, len(results), cell)
 
     def _evaluate(self, step: int, wanted: Sequence[_ScheduledEvaluation], *, is_final: bool) -> None:
-        """Evaluate one checkpoint: write the results down, let the exporters choose, tell of it."""
+        """Evaluate one checkpoint: record the results, run the exporters, send the events."""
         with CheckpointReader.pinned(self._store, step, str(self._context.role)) as reader:
             values = read_values(reader)
             saved_at = reader.manifest.saved_at

@@ -1,4 +1,4 @@
-"""Events as the plain data that Dask carries between processes, and log records as events."""
+"""Encodes events as plain data that Dask carries between processes, and log records as events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_METRICS = 1 << 16
 def encode_event(event: Event) -> tuple[str, dict[str, Any]]:
     """Return an event as the name of its type and its fields: numbers, texts and dicts of them.
 
-    Dask's ``log_event`` carries it as it is; to a bare dict the scheduler would add a key of its own.
+    Dask's ``log_event`` carries it unchanged; the scheduler would add its own key to a bare dict.
 
     Examples
     --------
@@ -41,12 +41,12 @@ def encode_event(event: Event) -> tuple[str, dict[str, Any]]:
 
 
 def decode_event(data: object) -> Event:
-    """Return the event that `encode_event` was given; types and bounds of all fields are checked.
+    """Decode the result of `encode_event`; types and bounds of all fields are checked.
 
     Raises
     ------
     ProtocolError
-        If `data` is no event, with everything that is wrong with it.
+        If `data` is not an event; with all its faults.
     """
     if not isinstance(data, list | tuple) or len(data) != 2 or not isinstance(data[1], Mapping):
         raise _refused(None, f"expected an event, its type and its fields, got {_shown(data)}")
@@ -177,7 +177,7 @@ _BY_TYPE: dict[object, Callable[[Any], Any]] = {
 
 
 def _readers(event: type[RoleEvent]) -> dict[str, Callable[[Any], Any]]:
-    """Return what reads each field of a type of event; a field of a type without a reader is an error at import."""
+    """Return the reader of each field of a type of event; a field of a type without a reader is an error at import."""
     types = get_type_hints(event)
     return {each.name: _BY_NAME.get(each.name) or _BY_TYPE[types[each.name]] for each in fields(event)}
 
@@ -187,16 +187,16 @@ _READERS = {name: _readers(event) for name, event in _CLASSES.items()}
 
 
 LIBRARIES = ("asyncio", "bokeh", "distributed", "tornado")
-"""Loggers of what carries the role; they say nothing of it, and it carries these events as well."""
+"""Loggers of the machinery that carries the role and these events; they say nothing about the role."""
 MAX_LOG_CHARS = 8000
 """Of one record."""
 BURST = 200
 PER_SEC = 20.0
-"""How many records a role may log on average; the scheduler carries them, and a person could read no more."""
+"""How many records a role may log on average; the scheduler carries them, and a user could not read more."""
 
 
 class _RoleLog:
-    """The records of one role, so many at most."""
+    """The records of one role, up to a limit."""
 
     def __init__(self, context: RoleContext, clock: Callable[[], float] = time.monotonic) -> None:
         self._context = context
@@ -216,7 +216,7 @@ class _RoleLog:
         self._tell(record.created, record.levelno, record.name, text)
 
     def tell_left_out(self) -> None:
-        """Say how many records were left out since it was last said, if any were."""
+        """Report how many records were dropped since the last report, if any."""
         if self._num_left_out:
             text = f"{self._num_left_out} log records were dropped: a role may log {PER_SEC:g} per second"
             self._num_left_out = 0
@@ -227,9 +227,9 @@ class _RoleLog:
 
 
 class _ProcessLogs(logging.Handler):
-    """Knows the roles of this process: a Dask worker with several threads may run several.
+    """Finds the role of a log record: a Dask worker with several threads may run several roles.
 
-    A record belongs to the role in whose thread it was made; those of other threads, to the first role.
+    A record belongs to the role in whose thread it was made; records of other threads belong to the first role.
     """
 
     def __init__(self) -> None:
@@ -241,18 +241,18 @@ class _ProcessLogs(logging.Handler):
         self._level_before = self._level_set = logging.WARNING
 
     def add(self, role: _RoleLog) -> None:
-        """Begin to take what this thread logs."""
+        """Start to collect the records of this thread."""
         root = logging.getLogger()
         with self._changes:
             if not self._roles:
                 self._level_before = root.level
-                self._level_set = min(root.level, logging.INFO)  # else a logger without a level of its own is silent
+                self._level_set = min(root.level, logging.INFO)  # otherwise a logger without its own level is silent
                 root.setLevel(self._level_set)
                 root.addHandler(self)
             self._roles[threading.get_ident()] = role
 
     def remove(self) -> None:
-        """End it."""
+        """Stop collecting them."""
         with self._changes:
             try:
                 self._roles.pop(threading.get_ident()).tell_left_out()
@@ -263,7 +263,7 @@ class _ProcessLogs(logging.Handler):
     def _leave(self) -> None:
         root = logging.getLogger()
         root.removeHandler(self)
-        if root.level == self._level_set:  # else the user has set another one meanwhile, which stays
+        if root.level == self._level_set:  # otherwise the user has set another one meanwhile, which stays
             root.setLevel(self._level_before)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -271,14 +271,14 @@ class _ProcessLogs(logging.Handler):
         if role is not None:
             try:
                 role.take(record, self.format(record))
-            except Exception:  # as every handler does: whoever logs must not fail for it
+            except Exception:  # as every handler: logging must not fail
                 self.handleError(record)
 
 
 def _is_to_be_told(record: logging.LogRecord) -> bool:
-    """Filter: a thread that logs what is not to be told does not wait for the lock of the handler.
+    """Filter: a thread that logs in a `not_told` block does not wait for the lock of the handler.
 
-    It may have the lock in which an event is sent, while a thread that has that of the handler is to send a record.
+    It may hold the lock of sending events, while a thread that holds that of the handler is about to send a record.
     """
     return is_told() and record.name.partition(".")[0] not in LIBRARIES
 
@@ -288,7 +288,7 @@ _process_logs = _ProcessLogs()
 
 @contextmanager
 def told_logs(context: RoleContext) -> Iterator[None]:
-    """Send a LogMessage for what is logged at INFO or above while a role runs in this thread.
+    """Send a LogMessage for each record at INFO or above while a role runs in this thread.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Callbacks that hear of the events of roles: they hold nobody up, and what they log becomes no event."""
+"""Calls `on_event` for the events of roles, without blocking any role, and without events for its own logging."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from psflow.ps_runtime.roles.events import Event
 OnEvent = Callable[[Event], object]
 
 HEAR_SECS = 30.0
-"""For `on_event` to take what is left, once the job has ended."""
+"""For `on_event` to take the remaining events, once the job has ended."""
 
 logger = logging.getLogger(__name__)
 
@@ -28,15 +28,15 @@ _thread = _Thread()
 
 
 def is_told() -> bool:
-    """Return whether the owner of the job hears of what this thread logs in a role."""
+    """Return whether log records of this thread in a role become events."""
     return not _thread.is_quiet
 
 
 @contextmanager
 def not_told() -> Iterator[None]:
-    """Do not tell, for a block, what this thread logs.
+    """Keep log records of this thread from becoming events, within a block.
 
-    It hears of an event, and would hear of that, too, and so on; or it has the lock in which events are sent.
+    The thread handles an event, and would cause another one, and so on; or it holds the lock of sending events.
     """
     before, _thread.is_quiet = _thread.is_quiet, True
     try:
@@ -47,10 +47,10 @@ def not_told() -> Iterator[None]:
 
 @contextmanager
 def heard(on_event: OnEvent) -> Iterator[Callable[[Event], None]]:
-    """Give what takes events, for a block, and has `on_event` called with them, one after the other, by a thread.
+    """Yield a function that takes events, within a block; a thread calls `on_event` with them, one after the other.
 
-    That may wait, log, or raise: no role, and no event loop of Dask, waits for it or fails of it. The first exception
-    is logged. At the end of the block it has half a minute for what is left.
+    `on_event` may wait, log, or raise: no role, and no event loop of Dask, waits for it or fails with it. The first
+    exception is logged. At the end of the block it has half a minute for the remaining events.
     """
     events: SimpleQueue[Event | None] = SimpleQueue()
     hearing = threading.Thread(target=_hear, args=[events, on_event], name="psflow-on-event", daemon=True)
@@ -74,7 +74,7 @@ def _hear(events: SimpleQueue[Event | None], on_event: OnEvent) -> None:
         while (event := events.get()) is not None:
             try:
                 on_event(event)
-            except BaseException:  # also sys.exit, by which a thread ends without a word: the job goes on
+            except BaseException:  # also sys.exit, which ends a thread silently: the job continues
                 num_failed += 1
                 if num_failed == 1:
                     logger.exception("on_event failed with %s; the job goes on, and further errors are counted", event)

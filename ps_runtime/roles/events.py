@@ -1,8 +1,8 @@
-"""What the roles of a job report to its owner while they run: a type for each kind of event.
+"""Defines the events that the roles of a job report to its owner while they run, one type for each kind.
 
 ::
 
-    RoleEvent            who sent it, in which order, and when
+    RoleEvent            its sender, number and time
     ├── RoleStarted      a role runs
     ├── PsListening      a ps accepts connections
     ├── Restored         the chief has restored a checkpoint, or the first values
@@ -13,9 +13,9 @@
     ├── Evaluation       a checkpoint was evaluated
     ├── Export           an exporter wrote a model
     ├── LogMessage       the process of a role logged something
-    ├── RoleLeaving      a role leaves in order
-    ├── RoleEnded        a role runs no longer
-    ├── RoleLost         a life of a role is over, and the role goes on
+    ├── RoleLeaving      a role shuts down gracefully
+    ├── RoleEnded        a role no longer runs
+    ├── RoleLost         an incarnation of a role is over, and the role restarts
     └── WorkersMissing   so many workers have no slot
 """
 
@@ -31,7 +31,7 @@ from psflow.ps_runtime.transport.listeners import Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleEvent:
-    """What every event says of itself.
+    """The fields that every event has.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ class RoleEvent:
         The role that sent it, such as ``worker-1``. Empty for an event that no role sent: one that was read from disk,
         or one about the process of the flow.
     incarnation : int
-        The life of the role that sent it; 0 for an event that no role sent.
+        The incarnation of the role that sent it; 0 for an event that no role sent.
     number : int
-        This is the n-th event of the role, counted from 1 in each of its lives; 0 for an event that no role sent.
+        Number of the event, counted from 1 in each incarnation of the role; 0 for an event that no role sent.
     time : float
         Unix time in seconds at which it happened, by the clock of the role's host.
     """
@@ -54,7 +54,7 @@ class RoleEvent:
 
 @dataclass(frozen=True, slots=True)
 class RoleStarted(RoleEvent):
-    """A role runs on its Dask worker. The first event of each life of a role."""
+    """A role runs on its Dask worker. The first event of each incarnation of a role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class PsListening(RoleEvent):
 
 @dataclass(frozen=True, slots=True)
 class Restored(RoleEvent):
-    """All shards hold the values of a checkpoint, or the first ones again; the chief sends it before it trains.
+    """All shards hold the values of a checkpoint, or their first values again; the chief sends it before it trains.
 
     Parameters
     ----------
     step : int
-        global_step of the checkpoint; 0 for the first values, where training went back before there was one, or an
+        global_step of the checkpoint; 0 for the first values, where training rolled back before there was one, or an
         earlier attempt has left none.
     secs : float
         How long it took, in seconds.
@@ -89,7 +89,7 @@ class Restored(RoleEvent):
 
 @dataclass(frozen=True, slots=True)
 class FirstStep(RoleEvent):
-    """A training replica has made the first step of its life; `time` is when."""
+    """A training replica has made the first step of its incarnation; `time` is when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +139,10 @@ class Checkpoint(RoleEvent):
     path : str
         Its directory: a path or a URL.
     stall_secs : float or None
-        How long training waited for it, in seconds; None if an earlier attempt, or an earlier life of the chief, made
-        the cut.
+        How long training waited for it, in seconds; None if an earlier attempt, or an earlier incarnation of the
+        chief, made the snapshot.
     secs : float or None
-        From the cut until it was complete, in seconds; None as above.
+        From the snapshot until it was complete,  in seconds; None as above.
     """
 
     step: int
@@ -225,27 +225,27 @@ class LogMessage(RoleEvent):
 
 @dataclass(frozen=True, slots=True)
 class RoleLeaving(RoleEvent):
-    """A role is about to end because its Dask worker closes, and is to restart on another one."""
+    """A role is about to end because its Dask worker closes, and will restart on another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleEnded(RoleEvent):
-    """A role runs no longer, whatever the reason. The last event of a life that was not cut off."""
+    """A role no longer runs, for whatever reason. The last event of an incarnation that was not cut off."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleLost(RoleEvent):
-    """A life of a role is over, and the role restarts as soon as a slot is free. No role sends this of itself.
+    """An incarnation of a role is over, and the role restarts as soon as a slot is free. Sent by the owner of the job.
 
-    Its process is gone, or closes, or others did not wait for it any longer.
+    The process of the role is gone, or closes, or the other roles no longer wait for it.
 
     Parameters
     ----------
     reason : str
-        What has become of it, as far as is known.
+        Why it was lost, as far as is known.
     rolls_back : bool
-        Whether all training goes back to the last checkpoint, as with each ps, and with a chief that nobody can take
-        over from; else no step is lost.
+        Whether all training rolls back to the last checkpoint, as with each ps, and with a chief that cannot be
+        replaced; otherwise no step is lost.
     """
 
     reason: str
@@ -254,14 +254,14 @@ class RoleLost(RoleEvent):
 
 @dataclass(frozen=True, slots=True)
 class WorkersMissing(RoleEvent):
-    """So many workers have no slot now, and begin as soon as some are free. No role sends this.
+    """So many workers have no slot now, and start as soon as some are free. Sent by the owner of the job.
 
     Parameters
     ----------
     num_missing : int
         From 0.
     num_workers : int
-        That the job is to have besides the chief.
+        Number of workers that the job has besides the chief.
     """
 
     num_missing: int
@@ -269,7 +269,7 @@ class WorkersMissing(RoleEvent):
 
 
 RecordedEvent: TypeAlias = Metrics | Checkpoint | Evaluation | Export
-"""What is kept in MLflow."""
+"""Kept in MLflow."""
 Event: TypeAlias = (
     RoleStarted
     | PsListening

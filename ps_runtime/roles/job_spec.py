@@ -1,4 +1,4 @@
-"""Everything a role must know of its job: what the flow hands to each."""
+"""Holds everything that a role must know of its job, as the flow sends it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class JobSpec:
 
     @property
     def first_incarnation(self) -> int:
-        """Of the first life of each role in this attempt; that of the n-th life after it is higher by n."""
+        """Number of the first incarnation of each role in this attempt; each later one counts up from it."""
         return max(self.attempt * LIVES_PER_ATTEMPT, self.last_incarnation_before + 1)
 
     @property
@@ -58,11 +58,11 @@ class JobSpec:
         return job_roles(self.num_ps, self.num_workers, evaluator=bool(self.eval_specs))
 
     def runs_program(self, role: RoleId) -> bool:
-        """Return whether a role calls functions of the user: a ps does only where the reader of a stream is."""
+        """Return whether a role calls user functions: a ps does only if it has the reader of a stream."""
         return role.role is not Role.PS or (role.index == 0 and self.input.has_one_reader)
 
     def without_program(self) -> JobSpec:
-        """Return what a role needs that does not run the user's program: of that it has the optimizers alone."""
+        """Return the job for a role that does not run the user's program: only its optimizers remain."""
         return replace(
             self,
             model_fn=_not_here,

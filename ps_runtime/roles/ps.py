@@ -1,4 +1,4 @@
-"""The loop of a parameter server: serve one shard, and on ps-0 the job, until the job is over."""
+"""Runs a parameter server: serves one shard, and on ps-0 the job, until the job is over."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from psflow.ps_runtime.roles.chief import take_up_end
 from psflow.ps_runtime.roles.context import Pulse, RoleContext
 from psflow.ps_runtime.roles.events import PsListening
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.ps_runtime.roles.role_metrics import Sample
+from psflow.ps_runtime.roles.role_metrics import RoleSample
 from psflow.ps_runtime.roles.streams import StreamReader
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.instructions import Refusal
@@ -39,14 +39,14 @@ from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
 from psflow.ps_runtime.transport.socket_server import SocketServer
 
 LARGE_BYTES = 8 << 20
-"""From here on threads are worth their start, a tenth of a millisecond."""
+"""From this size on threads are worth their start, a tenth of a millisecond."""
 
 NUM_THREADS = min(4, os.cpu_count() or 1)
-"""One processor does not use all the bandwidth of memory, a few do."""
+"""One processor cannot use all the bandwidth of memory, a few can."""
 
 
 def copy_arrays(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> None:
-    """Copy the second array of each pair into the first. Blocks; all processors take part in what is large."""
+    """Copy the second array of each pair into the first. Blocks; all processors copy large arrays."""
     num_parts = NUM_THREADS if sum(source.nbytes for _, source in pairs) >= LARGE_BYTES else 1
 
     def copy(part: int) -> None:
@@ -62,7 +62,7 @@ def copy_arrays(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> None:
 
 
 Written = Callable[[int, Mapping[str, Any] | Refusal], None]
-"""Takes the step, and what was written or why nothing was."""
+"""Takes the step, and the facts of the written file or the reason of a failure."""
 
 
 class ShardStorage:
@@ -79,18 +79,18 @@ class ShardStorage:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="psflow-writer")
 
     def load(self, step: int, shard: Shard) -> Mapping[str, Any]:
-        """Fill the shard's snapshot from the checkpoint of `step`; return the facts of its cut. Blocks."""
+        """Fill the shard's snapshot from the checkpoint of `step`; return the facts of that snapshot. Blocks."""
         arrays = shard.snapshot_arrays
         with self._pulse.long_call(), CheckpointReader.pinned(self._store, step, f"ps-{self._index}") as reader:
             load_shard(reader, shard.layout, self._job.model, arrays.arena, arrays.slots, shard.snapshot_tables)
             return reader.manifest.job
 
     def write(self, step: int, shard: Shard) -> None:
-        """Start to write the shard's snapshot; `written` is called when that is done. Does not block."""
+        """Start to write the shard's snapshot; `written` is called at the end. Does not block."""
         self._writer.submit(self._write, step, shard)
 
     def close(self) -> None:
-        """Wait for the file that is being written, and end the thread."""
+        """Wait for the file under way, and end the thread."""
         self._writer.shutdown(wait=True)
 
     def _write(self, step: int, shard: Shard) -> None:
@@ -108,7 +108,7 @@ class ShardStorage:
             )
         except StoppedError as error:  # this ps was lost: training rolls back, and saves again
             self._written(step, Refusal("lost", f"{what}: {error}"))
-        except Exception as error:  # whatever a store raises: the saver waits for an answer
+        except Exception as error:  # any error of a store: the saver waits for an answer
             reason = str(error) if isinstance(error, PsflowError) else f"{type(error).__name__}: {error}"
             self._written(step, Refusal("storage", f"{what}: {reason}"))
         else:
@@ -118,20 +118,20 @@ class ShardStorage:
 SLICE_SECS = 0.2
 MAX_TICK_SECS = 2 * SLICE_SECS
 AWAKE_SECS = 0.001
-"""A step of a small model: whoever takes longer can wait until a ps wakes up."""
+"""A step of a small model: a longer wait can include the time that a ps needs to wake up."""
 LOST_AFTER_SECS = 15.0
-"""A replica whose connection broke may come back within this time; longer than replicas try to."""
+"""A replica whose connection broke may reconnect within this time; longer than replicas try to."""
 LINGER_SECS = 10.0
-"""How long a finished ps waits for all replicas to say good-bye, also those that started too late to train."""
+"""How long a finished ps waits for all replicas to leave, also those that started too late to train."""
 LOST_LINGER_SECS = 1.0
-"""How long it waits for those that were lost, which may restart just now."""
+"""How long it waits for lost replicas, which may restart just now."""
 
 Post = Callable[[Callable[[], Iterable[Reply]]], None]
 """Runs an event in the server's thread; thread-safe."""
 
 
 class PsParts:
-    """The parts of one ps, wired: handler, storage and, on ps-0, the reader of a stream."""
+    """The parts of one ps, connected: handler, storage and, on ps-0, the reader of a stream."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class PsParts:
         self.handler = PsHandler(key, shard, self._storage, job_requests)
 
     def close(self) -> None:
-        """End the threads. Idempotent; waits for files that are being written."""
+        """End the threads. Idempotent; waits for files under way."""
         self._storage.close()
         if self._stream is not None:
             self._stream.close()
@@ -214,39 +214,39 @@ def run_ps(job: JobSpec, context: RoleContext, host: str, *, is_alone: bool) -> 
         arena.close()
 
 
-def _sample_of(server: SocketServer, shard: Shard) -> Sample:
+def _sample_of(server: SocketServer, shard: Shard) -> RoleSample:
     counts = server.statistics()
     version = shard.version if shard.is_ready else None
-    return Sample(-1 if version is None else version, counts["bytes_out"], counts["bytes_in"], version)
+    return RoleSample(-1 if version is None else version, counts["bytes_out"], counts["bytes_in"], version)
 
 
 def _max_connections(num_replicas: int) -> int:
-    """Return how many connections there is room for: a replica may be back before its last one is seen to break."""
+    """Return the connections that a ps allows: a replica may reconnect before its last connection breaks."""
     return max(256, 2 * num_replicas + 64)
 
 
 def _needs_tcp(transport: Transport, *, is_alone: bool) -> bool:
-    """Return whether a role may come by TCP; who could not otherwise connect to a ps need not know its door."""
+    """Return whether any role may connect by TCP; otherwise the ps does not listen there."""
     if new_unix_name() is None:
         return True
     return transport.unix == "never" or (transport.unix == "maybe" and not is_alone)
 
 
 def _awake_secs(job: JobSpec) -> float:
-    """Return how much of a wait may be spent awake: none where the roles of a step have to share cores."""
+    """Return how much of a wait may be spent awake: nothing where the roles of a step share cores."""
     if not hasattr(os, "sched_getaffinity"):
         return 0.0  # this system does not say which cores are ours
     return AWAKE_SECS if job.num_ps + job.num_workers + 1 <= len(os.sched_getaffinity(0)) else 0.0
 
 
 def _arena_for(transport: Transport) -> Callable[[int], Arena]:
-    """Return what makes the arena: in memory that others can map, where replicas may come that way."""
+    """Return the function that makes the arena: in shared memory, where replicas may connect that way."""
     can_share = transport.sharing != "never" and not why_no_shared_memory()
     return Arena.shared if can_share else Arena.private
 
 
 def _serve(server: SocketServer, handler: PsHandler, context: RoleContext, num_replicas: int) -> None:
-    """Serve until the job is over; look around now and then, and not for each message."""
+    """Serve until the job is over; check deadlines periodically, not at each message."""
     absent_since: dict[int, float] = {}
     looked_at, look_at, finished_at = time.monotonic(), 0.0, math.inf
     while True:
@@ -261,7 +261,7 @@ def _serve(server: SocketServer, handler: PsHandler, context: RoleContext, num_r
             context.pulse.beat()
             context.check()
             if handler.job_requests is not None:
-                # of a longer time this ps has not seen what its peers did: it was stopped, or busy itself
+                # during a longer gap this ps observed nothing: it was stopped, or busy itself
                 secs, looked_at = min(now - looked_at, MAX_TICK_SECS), now
                 server.post(partial(handler.job_requests.tick, secs))
                 _declare_lost(server, handler.job_requests, absent_since)
@@ -270,7 +270,7 @@ def _serve(server: SocketServer, handler: PsHandler, context: RoleContext, num_r
 
 
 def _linger_secs(handler: PsHandler, num_replicas: int) -> float:
-    """Return how long a finished ps waits for the replicas that have not said good-bye."""
+    """Return how long a finished ps waits for the replicas that have not left."""
     if len(handler.left) >= num_replicas:
         return 0.0
     return LOST_LINGER_SECS if len(handler.left.union(handler.gone)) >= num_replicas else LINGER_SECS

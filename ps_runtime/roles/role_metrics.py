@@ -1,4 +1,4 @@
-"""How a role fares, now and then: its speed, its processor time and memory, what it sends and receives."""
+"""Reports the metrics of a role periodically: its speed, processor time, memory, and traffic."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from psflow.ps_runtime.latencies import Latencies
 
 FIRST_SECS = 1.0
 MAX_SECS = 10.0
-"""Between two reports: at first often, for short jobs, then seldom, for long ones."""
+"""Between two reports: often at first, for short jobs, then seldom, for long ones."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """What a role has done so far; the counts only grow."""
+class RoleSample:
+    """The counts of a role so far; they only grow."""
 
     global_step: int
     bytes_sent: int | None = None
@@ -31,7 +31,7 @@ class Sample:
 
 
 class RoleMetrics:
-    """Reports how a role fares, as metrics with names such as ``role/worker-0/steps_per_sec``.
+    """Reports the load of a role, as metrics with names such as ``role/worker-0/steps_per_sec``.
 
     Notes
     -----
@@ -45,7 +45,7 @@ class RoleMetrics:
         self,
         role: str,
         report: Callable[[int, Mapping[str, float]], None],
-        sample: Callable[[], Sample],
+        sample: Callable[[], RoleSample],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._prefix = f"role/{role}/"
@@ -53,7 +53,7 @@ class RoleMetrics:
         self._sample = sample
         self._clock = clock
         self._process = psutil.Process()
-        self._process.cpu_percent()  # begins to count
+        self._process.cpu_percent()  # starts counting
         self._lock = threading.Lock()
         self._last = sample()
         self._last_at = clock()
@@ -66,7 +66,7 @@ class RoleMetrics:
             self.tell()
 
     def tell(self) -> None:
-        """Report; not while a connection is away, and not where another thread does. Thread-safe, does not block."""
+        """Report; not while a connection is lost, or another thread reports. Thread-safe, does not block."""
         if not self._lock.acquire(blocking=False):
             return
         try:
@@ -82,7 +82,7 @@ class RoleMetrics:
         finally:
             self._lock.release()
 
-    def _values(self, now: Sample, secs: float) -> dict[str, float]:
+    def _values(self, now: RoleSample, secs: float) -> dict[str, float]:
         last = self._last
         values = {
             "cpu_percent": self._process.cpu_percent(),
@@ -102,7 +102,7 @@ class RoleMetrics:
 
 
 def _percentile(name: str, last: Sequence[int] | None, now: Sequence[int] | None) -> dict[str, float]:
-    """Return what 95 % of the durations since the last report take at most; nothing where there were none."""
+    """Return the 95th percentile of the durations since the last report; nothing where there were none."""
     if last is None or now is None:
         return {}
     latencies = Latencies(now).since(last)

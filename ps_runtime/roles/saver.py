@@ -1,4 +1,4 @@
-"""The chief's saver: it makes the cuts that the job asks for, beside training, and ends the job with the last one."""
+"""Saves the checkpoints of the job in a thread of the chief, and ends the job with the last one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from psflow.ps_runtime.roles.job_spec import JobSpec
 
 
 class SavingSession:
-    """A checkpoint that is about to be written, or was."""
+    """A checkpoint before or after it is written."""
 
     def __init__(self, store: CheckpointStore, global_step: int, *, is_saved: bool) -> None:
         self.global_step = global_step
@@ -47,7 +47,7 @@ class SavingSession:
 
 
 class _Saved(Mapping[str, Any]):
-    """The values of a checkpoint, read when asked for."""
+    """The values of a checkpoint, read on demand."""
 
     def __init__(self, reader: CheckpointReader) -> None:
         self._reader = reader
@@ -74,7 +74,7 @@ END_SECS = 10.0
 
 
 class ChiefSaver:
-    """Turns cuts into checkpoints."""
+    """Turns snapshots into checkpoints."""
 
     def __init__(self, job: JobSpec, client: SavingClient, context: RoleContext, store: CheckpointStore) -> None:
         self._job = job
@@ -87,12 +87,12 @@ class ChiefSaver:
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         self.stop_reason: str | None = None
-        """Set when a listener wants training to end."""
+        """Set when a listener requests the end of training."""
         self.last_snapshot_at = time.monotonic()
         self.statistics: dict[str, Any] = {}
 
     def start(self, last_step: int, state: JobState) -> None:
-        """Begin to save, or go on with it."""
+        """Start to save, or continue."""
         self._last_step = last_step
         if state.is_open and state.uncommitted is None and last_step >= 0:
             age_secs = time.time() - self._store.saved_at()[last_step]
@@ -103,7 +103,7 @@ class ChiefSaver:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise what ended the thread, if anything did."""
+        """Raise the error that ended the thread, if any did."""
         if self._error is not None:
             raise self._error
 
@@ -116,7 +116,7 @@ class ChiefSaver:
         self.check()
 
     def await_end(self) -> None:
-        """Wait, not for long, until the thread has ended, if it was ever started. Idempotent."""
+        """Wait briefly for the end of the thread, if it was ever started. Idempotent."""
         if self._thread is not None:
             self._thread.join(END_SECS)
 
@@ -133,7 +133,7 @@ class ChiefSaver:
             self._error = error
 
     def _make_snapshots(self) -> int:
-        """Save each cut up to the final one; return the step of that."""
+        """Save each snapshot up to the final one; return its step."""
         while True:
             snapshot, is_final = self._client.await_snapshot(math.inf)  # as long as training takes
             if is_final:
@@ -143,7 +143,7 @@ class ChiefSaver:
                 return snapshot.step
 
     def _take_up(self, snapshot: Snapshot) -> None:
-        """Make a checkpoint of what the shards have copied for an earlier life of the chief, if it did not."""
+        """Complete the checkpoint of a snapshot made for an earlier incarnation of the chief, if it did not."""
         if snapshot.step == self._last_step:
             self._client.committed(snapshot.step)
             return
@@ -166,19 +166,19 @@ class ChiefSaver:
     def _commit(self, snapshot: Snapshot) -> None:
         """Make a checkpoint of the copies of the shards."""
         records = [ShardRecord.from_facts(facts) for facts in self._client.write(snapshot.step)]
-        self._context.check()  # who was recalled meanwhile commits nothing: others may write by then
+        self._context.check()  # after a rollback this incarnation commits nothing: others may write by then
         self._store.commit(Manifest.of(snapshot.step, self._job.model, snapshot.to_facts(), records))
         self._last_step = snapshot.step
         self._client.committed(snapshot.step)
 
     def _tell_before(self, step: int) -> None:
-        """Tell the listeners of a checkpoint that is about to be written."""
+        """Notify the listeners of a checkpoint that is about to be written."""
         session = SavingSession(self._store, step, is_saved=False)
         for listener in self._listeners:
             listener.before_save(session, step)
 
     def _tell(self, checkpoint: Checkpoint) -> None:
-        """Tell of a new checkpoint, and remove old ones."""
+        """Announce a new checkpoint, and remove old ones."""
         self._context.emit(checkpoint)
         self._collect_garbage()
         step = checkpoint.step
@@ -199,7 +199,7 @@ class ChiefSaver:
         )
 
     def _announce_end(self, snapshot: Snapshot) -> None:
-        """Mark the end before the final checkpoint is there, so that whoever finds that one knows that it is final."""
+        """Mark the end before the final checkpoint exists, so that its readers know that it is final."""
         end, max_steps = self._count(), self._job.train_spec.max_steps
         early = end["input_end"] or nothing_left(self._job.num_steps_before, max_steps)
         if early is not None and not end["stop_reason"] and max_steps is not None:

@@ -1,4 +1,4 @@
-"""The session of a training replica: first call, hooks, steps, end."""
+"""Provides the session of a training replica: first call, hooks, steps, end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StepSession:
         self.staleness = self.staleness_sum = 0
         """Of the last push; of all pushes."""
         self.result: StepResult | None = None
-        """What model_fn gave in the last step; None before the first."""
+        """Result of model_fn in the last step; None before the first."""
         self.variables = {name: read_only(view) for name, view in self.client.variables.items()}
         """The variables as last pulled: read-only views, refreshed in place."""
 
@@ -69,12 +69,12 @@ class StepSession:
         return {} if self.result is None else self.result.file_summaries
 
     def run(self, fetches: Fetches) -> Any:
-        """Return variables and the global_step as they are now, anything else as of the last step. Blocks."""
+        """Return variables and the global_step at present, anything else as of the last step. Blocks."""
         return pick(fetches, _ValuesNow(self, self.result))
 
 
 class StepValues(Mapping[str, Any]):
-    """What hooks may fetch of a step, looked up when asked for."""
+    """The fetchable values of a step, looked up on demand."""
 
     def __init__(self, session: StepSession, result: StepResult | None) -> None:
         self._session = session
@@ -112,7 +112,7 @@ class StepValues(Mapping[str, Any]):
 
 
 class _ValuesNow(StepValues):
-    """The same, with the variables of now: they are pulled once, if one is asked for."""
+    """The same, with present variables: they are pulled once, on demand."""
 
     _is_fresh = False
 
@@ -130,7 +130,7 @@ CLOSED = "its session was closed"
 
 
 def build_model(caller: ModelCaller, batch: tuple[Any, Any], seed: int, expected: ModelSpec) -> BuiltModel:
-    """Make the first training call and hold it against what the job expects.
+    """Make the first training call, and check its model against the one that the job expects.
 
     Raises
     ------
@@ -155,9 +155,9 @@ class MonitoredSession:
 
     ::
 
-        with session:
-            while not session.should_stop():
-                loss, global_step = session.run(["loss", "global_step"])
+    Entering it makes the first call of model_fn, calls the hooks, and pulls. Each `run` pulls, calls model_fn and
+    pushes.
+    Leaving it calls the hooks of the end, unless an error was raised; the chief ends training by leaving.
 
     To enter it makes the first call of model_fn, tells the hooks, and pulls. Each `run` pulls, calls model_fn and
     pushes. To leave it tells the hooks of the end, unless something was raised; the chief ends training by leaving.
@@ -186,11 +186,11 @@ class MonitoredSession:
         self._args = SessionRunArgs("loss")
         self._table_names = [table.name for table in self.model.tables]
         self._work: Work | JobEnd | None = None
-        """What is to be done next; None before the session was entered."""
+        """The next work; None before the session was entered."""
         self._has_begun = False
 
     def __enter__(self) -> Self:
-        """Wait until the job is open, make the first call of model_fn, and tell the hooks. Blocks."""
+        """Wait until the job is open, make the first call of model_fn, and call the hooks. Blocks."""
         work = self._work = next_work(self.client, self.reader, self.client.next_grant())
         self.step_session.global_step = work.global_step if isinstance(work, JobEnd) else work.grant.global_step
         if isinstance(work, JobEnd):
@@ -209,7 +209,7 @@ class MonitoredSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Tell the hooks of the end, unless something was raised; as the chief, end training first. Blocks."""
+        """Call the hooks of the end, unless an error was raised; as the chief, end training first. Blocks."""
         if kind is not None:
             return
         if not isinstance(self._work, JobEnd):
@@ -228,7 +228,7 @@ class MonitoredSession:
         self.hooks.coordinator.request_stop(reason)
 
     def run(self, fetches: Fetches = "loss") -> Any:
-        """Make one step; return what is fetched of it, in the structure of `fetches`. Blocks.
+        """Make one step; return its values in the structure of `fetches`. Blocks.
 
         Raises
         ------
@@ -270,7 +270,7 @@ class MonitoredSession:
         return kind(self.client, self.reader, self._call_model_fn, known)
 
     def _push(self, work: Work, result: StepResult, num_examples: int) -> NanLossError | NanGradientError | None:
-        """Push the gradients; or return why not: then the guard among the hooks ends training, and no ps is spoilt."""
+        """Push the gradients; or return why not: then the guard among the hooks ends training, and no ps gets them."""
         session = self.step_session
         if not math.isfinite(result.loss):
             cell = self.reader.first_non_finite_cell(work.grant.records, work.batch)
@@ -297,7 +297,7 @@ class MonitoredSession:
             )
 
     def _end_training(self) -> None:
-        """Give the tickets back, and wait for the end of the job."""
+        """Return the tickets, and wait for the end of the job."""
         reason = self.hooks.coordinator.stop_reason
         assert reason is not None
         while not isinstance(self._work, JobEnd):

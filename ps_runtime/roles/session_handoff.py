@@ -1,4 +1,4 @@
-"""The sessions of a replica in the hands of a loop of the user's own, in another thread than that of its role."""
+"""Hands the sessions of a replica to the user's training loop, in another thread than that of its role."""
 
 from __future__ import annotations
 
@@ -16,74 +16,74 @@ from psflow.ps_runtime.roles.session import MonitoredSession
 from psflow.ps_runtime.signals import how_it_ended
 
 BREAKS = (StoppedError, TransportError)
-"""What a session raises whose life is over; its role may begin another one."""
+"""Errors of a session whose incarnation is over; its role may start another one."""
 
 NextSession = Callable[[Exception | None], MonitoredSession]
-"""Returns the first session, for None; the next one, for what the last one broke of. Blocks."""
+"""Returns the first session, for None; the next one, for the error of the last one. Blocks."""
 
 SLICE_SECS = 1.0
-"""A signal that comes right before a thread begins to wait does not wake it."""
+"""A signal that arrives right before a thread begins to wait does not wake it."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Loan:
-    """The session of one life."""
+class _Handover:
+    """The session of one incarnation."""
 
     session: MonitoredSession
     returned: Future[None] = field(default_factory=Future)
 
 
 class SessionHandoff:
-    """Lends the session of each life of a role to the thread of a user, who makes its steps and gives it back.
+    """Hands the session of each incarnation of a role to the user's thread, which makes its steps and returns it.
 
     Notes
     -----
-    One thread has the session at a time: while it is lent, that of the role only waits for it.
+    One thread has the session at a time: until it is returned, that of the role only waits for it.
     """
 
     def __init__(self, role: str) -> None:
         self._role = role
         self._lock = Lock()
-        """Of the next two: a session that is lent is given back."""
-        self._loan: _Loan | None = None
+        """Of the next two: a session is returned."""
+        self._handover: _Handover | None = None
         self._is_over = False
-        self._next: Future[_Loan] = Future()
-        """The loan that the user's thread has not taken yet."""
+        self._next: Future[_Handover] = Future()
+        """The handover that the user's thread has not taken yet."""
         self._interruption: InterruptedLoopError | None = None
 
-    def lend(self, session: MonitoredSession) -> None:
-        """Lend the session of a life, in the thread of the role, and wait until it is given back. Blocks.
+    def hand_over(self, session: MonitoredSession) -> None:
+        """Hand over the session of an incarnation, in the thread of the role, and wait until it is returned. Blocks.
 
         Raises
         ------
         Exception
-            What the user's loop has ended with; an InterruptedLoopError if that was no error of its code, as with
-            Ctrl-C; a StoppedError if it had ended before this life.
+            The error of the user's loop; an InterruptedLoopError if that was no error of its code, as with
+            Ctrl-C; a StoppedError if it had ended before this incarnation.
         """
         with self._lock:
             if self._is_over:
                 raise self._interruption or self._ended()
-            loan = self._loan = _Loan(session)
-            self._next.set_result(loan)
-        loan.returned.result()
+            handover = self._handover = _Handover(session)
+            self._next.set_result(handover)
+        handover.returned.result()
 
     def check(self) -> None:
-        """Raise InterruptedLoopError once the user's loop was interrupted: nobody waits for the role then."""
+        """Raise InterruptedLoopError once the user's loop was interrupted: then nothing waits for the role."""
         if self._interruption is not None:
             raise self._interruption
 
     @contextmanager
-    def borrowed(self, run: Callable[[], Any]) -> Iterator[NextSession]:
-        """Give the sessions of the role that `run` is, for a block; then wait until `run` has ended. Blocks.
+    def sessions(self, run: Callable[[], Any]) -> Iterator[NextSession]:
+        """Yield the sessions of the role that `run` runs, within a block; then wait until `run` has ended. Blocks.
 
         Raises
         ------
         StoppedError
             If the role has ended before it had a session.
         Exception
-            What `run` raises, unless the block raises something that does not follow from that.
+            The error of `run`, unless the block raises an unrelated one.
         """
         try:
             with ThreadPoolExecutor(1, "psflow-role") as threads:
@@ -102,30 +102,30 @@ class SessionHandoff:
                             raise failure from error
                     raise
         finally:
-            # a Dask worker may keep this object for long, and so the memory that the session has mapped
-            self._next, self._loan = Future(), None
+            # a Dask worker may keep this object for long, and with it the memory that the session has mapped
+            self._next, self._handover = Future(), None
 
     def _following(self, role: Future[Any], error: Exception | None) -> MonitoredSession:
-        """Give back the session that broke of `error`, if there was one, and wait for that of the next life. Blocks."""
+        """Return the session that failed with `error`, if any, and wait for the next incarnation's. Blocks."""
         if error is not None:
-            assert self._loan is not None
+            assert self._handover is not None
             logger.warning("%s: its session ended, and its loop waits for the next one: %s", self._role, str(error))
-            self._loan.returned.set_exception(error)
+            self._handover.returned.set_exception(error)
         _await_any({self._next, role})
         if self._next.done():
-            loan, self._next = self._next.result(), Future()
-            return loan.session
+            handover, self._next = self._next.result(), Future()
+            return handover.session
         role.result()
-        when = "it had begun" if error is None else "its loop had gone back to the last checkpoint"
+        when = "it had started" if error is None else "its loop had rolled back to the last checkpoint"
         raise StoppedError(self._role, f"the job was over before {when}")
 
     def _give_back(self, error: BaseException | None) -> None:
-        """End the loop; `error` is what it has raised."""
+        """End the loop; `error` is the one it has raised."""
         if error is not None and not isinstance(error, Exception):
             self._interruption = InterruptedLoopError(self._role, how_it_ended(error))
         with self._lock:
             self._is_over = True
-            returned = None if self._loan is None else self._loan.returned
+            returned = None if self._handover is None else self._handover.returned
         if returned is None or returned.done():
             return
         if error is None:
@@ -134,11 +134,11 @@ class SessionHandoff:
             returned.set_exception(self._interruption or error)
 
     def _ended(self) -> StoppedError:
-        why = "its loop had ended when training went back to the last checkpoint"
+        why = "its loop had ended when training rolled back to the last checkpoint"
         return StoppedError(self._role, f"{why}; start all processes again to resume")
 
 
 def _await_any(futures: set[Future[Any]]) -> None:
-    """Wait until one of `futures` is done, and hear of signals meanwhile."""
+    """Wait until one of `futures` is done, and notice signals meanwhile."""
     while not wait(futures, SLICE_SECS, FIRST_COMPLETED).done:
         pass

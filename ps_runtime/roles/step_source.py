@@ -1,4 +1,4 @@
-"""Where the steps of a training replica come from: tickets, batches and values, and where its gradients go.
+"""Supplies the steps of a training replica with tickets, batches and values, and takes its gradients.
 
 A replica pulls, computes and pushes in turn, or it is one ahead: it has the next ticket, and pulls for it while it
 computes.
@@ -30,15 +30,15 @@ class Reader(Protocol):
         """Return features and labels, or None if the input ended before them."""
 
     def name_of(self, records: RecordRange) -> str:
-        """Return what error texts call the batch of `records`."""
+        """Return the name of the batch of `records` in error messages."""
 
     def first_non_finite_cell(self, records: RecordRange, batch: tuple[Any, Any]) -> str:
-        """Return column and row of a blank, NaN or infinite cell of the batch of `records`; empty if there is none."""
+        """Return column and row of a missing, NaN or infinite value in the batch of `records`, or ""."""
 
 
 @dataclass(slots=True)
 class Work:
-    """A ticket, its batch, and what is known of the ids in it."""
+    """A ticket, its batch, and the known ids in it."""
 
     grant: Grant
     batch: tuple[Any, Any]
@@ -61,14 +61,14 @@ class KnownIds:
         Raises
         ------
         InputError
-            If an id is none of its table.
+            If an id is not in its table.
         """
         features, lookups = work.batch[0], work.lookups
         return {table.name: lookups.of(table, _at(features, path)).unique for table, path in self._paths}
 
 
 def next_work(client: TrainingClient, reader: Reader, answer: Grant | JobEnd) -> Work | JobEnd:
-    """Read the batch of a grant; where a stream has ended, ask what comes instead. Blocks."""
+    """Read the batch of a grant; where a stream has ended, ask for the next answer. Blocks."""
     while isinstance(answer, Grant):
         batch = reader.read(answer.records)
         if batch is not None:
@@ -78,7 +78,7 @@ def next_work(client: TrainingClient, reader: Reader, answer: Grant | JobEnd) ->
 
 
 class StepSource(ABC):
-    """Gives work, the values that it needs, and takes the gradients.
+    """Supplies work and its values, and takes the gradients.
 
     Each step is `pull`, `compute`, `push`, `following`, in this order, for one piece of work; `push` may be left out.
 
@@ -89,11 +89,11 @@ class StepSource(ABC):
 
     @abstractmethod
     def pull(self, work: Work) -> None:
-        """Have the values for `work`. Blocks."""
+        """Pull the values for `work`. Blocks."""
 
     @abstractmethod
     def compute(self, work: Work) -> StepResult:
-        """Return what model_fn gives for `work`; its gradients are valid until they are pushed."""
+        """Return the result of model_fn for `work`; its gradients are valid until they are pushed."""
 
     @abstractmethod
     def push(self, work: Work, result: StepResult, num_examples: int) -> tuple[int, int | None]:
@@ -101,15 +101,15 @@ class StepSource(ABC):
 
     @abstractmethod
     def following(self) -> Work | JobEnd:
-        """Return what comes after this step: the same ticket if it was not pushed for. Blocks."""
+        """Return the work after this step: the same ticket if nothing was pushed for it. Blocks."""
 
 
 @final
 class InTurn(StepSource):
-    """Pulls, computes and pushes in turn: each gradient is computed on what the last push has led to."""
+    """Pulls, computes and pushes in turn: each gradient is computed on the result of the last push."""
 
     _answer: Grant | JobEnd
-    """What ps-0 said last, from the first pull on."""
+    """Last answer of ps-0, from the first pull on."""
 
     def __init__(
         self, client: TrainingClient, reader: Reader, call_model_fn: Callable[[Work], StepResult], known: KnownIds
@@ -146,7 +146,7 @@ class OneAhead(StepSource):
     """
 
     _answer: Grant | JobEnd
-    """What ps-0 said last when no further ticket was held."""
+    """Last answer of ps-0 while no further ticket was held."""
 
     def __init__(
         self, client: TrainingClient, reader: Reader, call_model_fn: Callable[[Work], StepResult], known: KnownIds
@@ -156,13 +156,13 @@ class OneAhead(StepSource):
         self._call_model_fn = call_model_fn
         self._known = known
         self._ahead: Work | None = None
-        """What comes after the work in hand."""
+        """The work after the present one."""
         self._further: Grant | None = None
         """The ticket after that, which came as the answer to a push."""
 
     def pull(self, work: Work) -> None:  # noqa: D102
         self._answer = work.grant
-        if not work.versions:  # else that was done while the last gradient was computed
+        if not work.versions:  # otherwise that was done while the last gradient was computed
             self._client.start_pull(self._known.of(work))
             work.versions = self._client.finish_pull()
         self._ahead = self._look_ahead()
@@ -197,7 +197,7 @@ class OneAhead(StepSource):
         return next_work(self._client, self._reader, self._answer) if self._ahead is None else self._ahead
 
     def _look_ahead(self) -> Work | None:
-        """Return what is to be done after this step, if there is a ticket for it now."""
+        """Return the work after this step, if there is a ticket for it now."""
         grant = self._further or self._client.further_grant()
         self._further = None
         if not isinstance(grant, Grant):
@@ -208,7 +208,7 @@ class OneAhead(StepSource):
 
 
 def _kept(gradients: Gradients) -> Gradients:
-    """Return `gradients` such that no pull changes them: what cannot be written to may be a view of a variable."""
+    """Return `gradients` safe from later pulls: a read-only array may be a view of a variable."""
     return {
         name: gradient.copy() if isinstance(gradient, np.ndarray) and not gradient.flags.writeable else gradient
         for name, gradient in gradients.items()

@@ -1,4 +1,4 @@
-"""How replicas get their batches: by reading the input themselves, or from the one reader of a stream beside ps-0."""
+"""Reads the batches of replicas: from their own input, or from the one reader of a stream beside ps-0."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BatchReader:
         self._first_order = own_orders * MAX_EPOCHS
 
     def first(self) -> Batch | None:
-        """Return the first batch of all, without using it up; None if a stream is empty."""
+        """Return the first batch, without using it up; None if a stream is empty."""
         batch_size = 1 if self._dataset is None else min(self._dataset.batch_size, self._dataset.num_records)
         return self.read(RecordRange(0, 0, batch_size))
 
@@ -47,13 +47,13 @@ class BatchReader:
         return None if body is None else decode_batch(body)
 
     def name_of(self, records: RecordRange) -> str:
-        """Return what error texts call the batch of `records`."""
+        """Return the name of the batch of `records` in error messages."""
         if self._dataset is not None:
             return f"the batch of records {records.start} to {records.stop - 1} in epoch {records.epoch}"
         return name_in_stream(records)
 
     def first_non_finite_cell(self, records: RecordRange, batch: Batch) -> str:
-        """Return column and row of a blank, NaN or infinite cell of the batch of `records`; empty if there is none."""
+        """Return column and row of a missing, NaN or infinite value in the batch of `records`, or ""."""
         if self._dataset is not None:
             order = self._first_order + records.epoch
             return self._dataset.first_non_finite_cell(order, records.start, records.stop)
@@ -61,7 +61,7 @@ class BatchReader:
 
 
 def name_in_stream(records: RecordRange) -> str:
-    """Return what error texts call a batch of a stream."""
+    """Return the name of a batch of a stream in error messages."""
     return f"batch {records.start} of the {ModeKeys.TRAIN} input"
 
 
@@ -69,7 +69,7 @@ def name_in_stream(records: RecordRange) -> str:
 
 
 class PrivateStream:
-    """Reads the granted batches of a stream of this replica's own, from its start.
+    """Reads the granted batches of a replica's private stream, from its start.
 
     Batches that an earlier attempt has used are read and dropped.
     """
@@ -82,18 +82,18 @@ class PrivateStream:
         self._last: Batch | None = None
 
     def first(self) -> Batch | None:
-        """Return the first batch of all, without using it up; None if the stream is empty."""
+        """Return the first batch, without using it up; None if the stream is empty."""
         return self.read(RecordRange(0, 0, 1))
 
     def read(self, records: RecordRange) -> Batch | None:
-        """Return the batch of `records`; None, and ps-0 knows of it, if the stream ended before it.
+        """Return the batch of `records`; None, reported to ps-0, if the stream ended before it.
 
         Raises
         ------
         InputError
             If the input_fn failed.
         """
-        # Each ticket is used or comes back before the next one: no batch before the last one is asked for.
+        # Each ticket is used or returned before the next one: no earlier batch is requested.
         assert records.start >= self._num_read - 1, f"batch {records.start} after {self._num_read} were read"
         while self._num_read <= records.start:
             with user_code(self._input_fn, InputError, f"in {ModeKeys.TRAIN} mode"):
@@ -106,11 +106,11 @@ class PrivateStream:
         return self._last
 
     def name_of(self, records: RecordRange) -> str:
-        """Return what error texts call the batch of `records`."""
+        """Return the name of the batch of `records` in error messages."""
         return name_in_stream(records)
 
     def first_non_finite_cell(self, records: RecordRange, batch: Batch) -> str:
-        """Return column and row of a blank, NaN or infinite cell of the batch of `records`; empty if there is none."""
+        """Return column and row of a missing, NaN or infinite value in the batch of `records`, or ""."""
         return non_finite_cells(*batch, source=Source(f"batch {records.start}"))[0].first
 
 
@@ -120,10 +120,10 @@ logger = logging.getLogger(__name__)
 
 
 class StreamReader:
-    """Reads a stream as far as it is asked to, a few batches ahead.
+    """Reads a stream on request, a few batches ahead.
 
-    After a restore it reads the stream from its start again and drops what is used already; so it does after a first
-    OSError, unless the whole job is in this process. Batches that are not the same then end the job with that error.
+    After a restore it reads the stream from its start again and drops the used batches; likewise after a first OSError,
+    unless the whole job is in this process. If the batches then differ, the job ends with that error.
     """
 
     job_requests: JobRequests
@@ -136,7 +136,7 @@ class StreamReader:
         self._wanted = -1
         self._num_told = 0
         self._checksum = 0
-        """Of the batches told, in their order."""
+        """Of the reported batches, in order."""
         self._condition = threading.Condition()
         self._is_closed = False
         self._thread: threading.Thread | None = None
@@ -151,7 +151,7 @@ class StreamReader:
             self._thread.start()
 
     def close(self) -> None:
-        """Stop reading after the batch under way. Idempotent; a generator that blocks is left to its daemon thread."""
+        """Stop reading after the batch under way. Idempotent; a blocking generator is left to its daemon thread."""
         with self._condition:
             self._is_closed = True
             self._condition.notify()
@@ -165,7 +165,7 @@ class StreamReader:
             except InputError as error:
                 if self._is_alone or not isinstance(error.__cause__, OSError):
                     raise
-                # as a role restarts, once, whose file system or network was away
+                # as a role restarts, once, if its file system or network was away
                 logger.warning(
                     "%s; reading the input again from its start, and skipping the batches that were used", error
                 )
@@ -201,7 +201,7 @@ class StreamReader:
                 self._num_told, self._checksum = count + 1, checksum
             count += 1
             if first_error is not None and count == self._num_told and checksum != self._checksum:
-                raise _changed(first_error, f"its first {count} batches are others now")
+                raise _changed(first_error, f"its first {count} batches differ now")
         if first_error is not None and count < self._num_told:
             raise _changed(first_error, f"it ended after {count} batches, and {self._num_told} were used")
         self._tell(lambda: self.job_requests.stream_ended(count))

@@ -1,4 +1,4 @@
-"""The loop of a training replica. A worker is no more than that; `chief` adds the chief's duties."""
+"""Runs the loop of a training replica. A worker does nothing else; `chief` adds the duties of the chief."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients
+from psflow.ps_runtime.client.shard_client import Connect, Identity, ShardClients
 from psflow.ps_runtime.client.training import HOLD_TIMEOUT_SECS, TrainingClient
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
@@ -27,7 +27,7 @@ from psflow.ps_runtime.protocol.message import Purpose
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import FirstStep, SummaryFile
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.ps_runtime.roles.role_metrics import Sample
+from psflow.ps_runtime.roles.role_metrics import RoleSample
 from psflow.ps_runtime.roles.session import MonitoredSession, StepSession
 from psflow.ps_runtime.roles.streams import BatchReader, PrivateStream
 from psflow.ps_runtime.specs.input import InputSize
@@ -50,7 +50,7 @@ def train(session: MonitoredSession) -> None:
 
 
 def run_worker(
-    job: JobSpec, context: RoleContext, connect_functions: Sequence[Dial], training_loop: TrainingLoop = train
+    job: JobSpec, context: RoleContext, connect_functions: Sequence[Connect], training_loop: TrainingLoop = train
 ) -> dict[str, Any]:
     """Train as a worker until the job is over, or a hook asks this worker to stop; return the role's report."""
     with open_shards(job, context, connect_functions, Purpose.TRAIN, context.check) as shards:
@@ -65,16 +65,20 @@ def run_worker(
 
 
 def _leave_if_due(context: RoleContext, client: TrainingClient) -> None:
-    """Give back all tickets, and raise StoppedError, if this worker is to leave in order."""
+    """Return all tickets, and raise StoppedError, if this worker is to shut down gracefully."""
     if context.is_shutting_down():
         client.leave(begins_again=True)
-        raise StoppedError(str(context.role), "its Dask worker closes; what it was to do goes to other replicas")
+        raise StoppedError(str(context.role), "its Dask worker closes; its work goes to other replicas")
 
 
 def open_shards(
-    job: JobSpec, context: RoleContext, connect_functions: Sequence[Dial], purpose: Purpose, check: Callable[[], None]
+    job: JobSpec,
+    context: RoleContext,
+    connect_functions: Sequence[Connect],
+    purpose: Purpose,
+    check: Callable[[], None],
 ) -> ShardClients:
-    """Return clients of all shards, which say who this replica is."""
+    """Return clients of all shards, which identify this replica."""
     identity = Identity(
         job.job_id,
         job.token,
@@ -94,7 +98,7 @@ def open_client(job: JobSpec, shards: ShardClients) -> TrainingClient:
         shards,
         job.model,
         config.session_creation_timeout_secs,
-        # who has read its own input waits for those that have not, as long as they train
+        # a replica that has read its own input waits for the others as long as they train
         math.inf if job.input.each_worker_reads_all else HOLD_TIMEOUT_SECS,
         in_place=config.consistency.in_place,
     )
@@ -154,7 +158,7 @@ def open_session(
 def _reader(
     job: JobSpec, role: RoleId, opened: SplittableInput | Iterator[Any], client: TrainingClient
 ) -> BatchReader | PrivateStream:
-    """Return what reads the batches of this replica's grants."""
+    """Return the reader of the batches of this replica's grants."""
     here = InputSize(None)
     if isinstance(opened, SplittableInput):
         here = InputSize(opened.num_records, opened.rows_per_record)
@@ -173,12 +177,12 @@ def _reader(
     return PrivateStream(opened, client, job.train_spec.input_fn)
 
 
-def sample_of(session: MonitoredSession, shards: ShardClients) -> Sample:
-    """Return what this replica has done so far."""
+def sample_of(session: MonitoredSession, shards: ShardClients) -> RoleSample:
+    """Return the counts of this replica so far."""
     sent, received = shards.bytes_moved()
     steps = session.step_session
     client = steps.client
-    return Sample(
+    return RoleSample(
         steps.global_step,
         sent,
         received,
@@ -210,7 +214,7 @@ def _reporting_hooks(config: RunConfig) -> list[SessionRunHook]:
 
 
 def _await_first_step(job: JobSpec, context: RoleContext, client: TrainingClient) -> None:
-    """Wait for the global_step at which this worker is to begin, if a hook says so."""
+    """Wait for the global_step at which this worker is to start, if a hook sets one."""
     waiters = [hook for hook in job.train_spec.hooks if isinstance(hook, GlobalStepWaiterHook)]
     first = max((hook.wait_until_step for hook in waiters), default=0)
     if first <= 0:
@@ -225,14 +229,14 @@ def _await_first_step(job: JobSpec, context: RoleContext, client: TrainingClient
 
 
 def _report(context: RoleContext, global_step: int, values: Mapping[str, float]) -> None:
-    """Send metrics: those of the chief as they are, those of a worker under its name."""
+    """Send metrics: of the chief unchanged, of a worker under its name."""
     if context.role.role is not Role.CHIEF:
         values = {f"role/{context.role}/{name}": value for name, value in values.items()}
     context.emit_metrics(global_step, values)
 
 
 def _put_file(context: RoleContext, global_step: int, name: str, content: bytes) -> None:
-    """Send a summary that is a file: those of the chief under their names, those of a worker in its folder."""
+    """Send a summary file: of the chief under its name, of a worker in its own folder."""
     folder = "summaries" if context.role.role is Role.CHIEF else f"summaries/role/{context.role}"
     context.emit(SummaryFile(int(global_step), f"{folder}/{name}", b64encode(content).decode()))
 

@@ -1,4 +1,4 @@
-"""The first checkpoint of a job that does not begin with initial values alone."""
+"""Writes the first checkpoint of a job that starts from values of another job."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _write_shard(
 
 
 def _table(job: JobSpec, shard: int, spec: TableSpec, source: WarmSource | None, reader: CheckpointReader) -> Table:
-    """Return what a shard holds of a table: the rows that have values, created, their slots as of a new row."""
+    """Return a shard's part of a table: the rows that have values, created, their slots as of a new row."""
     optimizer = None if spec.optimizer is None else job.optimizers[spec.optimizer]
     table = Table(spec, optimizer, shard, job.num_ps)
     if source is None:

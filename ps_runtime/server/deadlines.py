@@ -1,4 +1,4 @@
-"""How long the steps of replicas take, and who is at one for too long. There is no clock: seconds are told."""
+"""Decides which replicas take too long for a step, without a clock: callers pass seconds."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from psflow.ps_runtime.specs.consistency import StepDeadline
 from psflow.ps_runtime.specs.input import RecordRange
 
 WEIGHT = 1 / 16
-"""Of the last step in what is usual."""
+"""Weight of the last step in the usual duration."""
 
 
 class _Batch(NamedTuple):
-    """The records of a ticket, in the queue that they are from."""
+    """The records of a ticket, with their queue."""
 
     queue: int
     records: RecordRange
 
 
 class Deadlines:
-    """When a step takes so long that those who wait for it had better go on."""
+    """Decides when the replicas that wait for a step go on without it."""
 
     def __init__(self, spec: StepDeadline, *, own_queues: bool) -> None:
         self._spec = spec
         self._own_queues = own_queues
         self._usual_secs: dict[int, float] = {}
-        """Of a step, by replica: a moving mean without the first step of each life, which is longer."""
+        """Of a step, by replica: a moving mean without the first step of each incarnation, which is longer."""
         self._num_expired = Counter[int | _Batch]()
-        """Lives that were over because of a deadline, by their replica, and by the batch they were at."""
+        """Incarnations that a deadline has ended, by replica, and by the batch of their step."""
 
     def pushed(self, state: Replica, ticket: BatchTicket) -> None:
-        """Record that a replica has made the step of a ticket; `life` does not count the push yet."""
+        """Record that a replica has made the step of a ticket; `incarnation` does not count the push yet."""
         if state.sequence:
             usual_secs = self._usual_secs.setdefault(ticket.replica, state.step_secs)
             self._usual_secs[ticket.replica] += WEIGHT * (state.step_secs - usual_secs)
@@ -52,11 +52,11 @@ class Deadlines:
         *,
         gains: bool = True,
     ) -> list[Expired]:
-        """Record that time has passed; return whose life is over, as others wait for it."""
+        """Record that time has passed; return the incarnations that are over because others wait for them."""
         expired = []
         for replica, state in living.items():
             if not state.tickets or replica == CHIEF or replica in fetching or replica in waiting:
-                continue  # who waits may hold a further ticket
+                continue  # a waiting replica may hold a further ticket
             state.step_secs += secs
             batch = self._batch(state.tickets[0])
             allowed_secs = self._allowed_secs(replica, state, batch)

@@ -1,4 +1,4 @@
-"""The policy of one ps: which message does what to the shard and, on ps-0, to the job. Events in, replies out."""
+"""Applies messages to one ps: to its shard and, on ps-0, to the job. Events in, replies out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_CONTROL_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """What a peer must know to be let in, and which replicas there are. The token is a secret of the job."""
+    """The credentials that a peer must have, and the number of replicas. The token is a secret of the job."""
 
     job_id: str
     token: str
@@ -42,12 +42,12 @@ class JobKey:
 
 
 class Storage(Protocol):
-    """Where a shard's checkpoints are: what the handler asks of the role around it."""
+    """Stores the checkpoints of a shard; a role implements it for the handler."""
 
     def load(self, step: int, shard: Shard) -> Mapping[str, Any]:
-        """Fill the shard's snapshot arrays from the checkpoint of `step`; return the facts of its cut. Blocks.
+        """Fill the shard's snapshot arrays from the checkpoint of `step`; return the facts of the snapshot. Blocks.
 
-        Raises CheckpointError or OSError if that cannot be.
+        Raises CheckpointError or OSError if that fails.
         """
 
     def write(self, step: int, shard: Shard) -> None:
@@ -63,17 +63,17 @@ class PsHandler:
         self.job_requests = job_requests
         self.is_finished = False
         self.left: set[int] = set()
-        """Training replicas that have said good-bye."""
+        """Training replicas that have left."""
         self._storage = storage
         self._peers: dict[int, Peer] = {}
         self._newest: dict[tuple[Purpose, int], int] = {}
-        """The last life of each replica that has come, to train or to save."""
+        """The last incarnation of each replica that has joined, to train or to save."""
         self._training: dict[int, int] = {}
-        """The connection of each training replica: the one that it came by last."""
+        """The latest connection of each training replica."""
         self._pushes: dict[int, tuple[PushBuffer, ...]] = {}
-        """The last two of each connection, which uses two places in turn."""
+        """The last two of each connection, which uses two buffers in turn."""
         self._writing: tuple[int, int | None] | None = None
-        """The step that is being written, and who waits for it."""
+        """The step that is being written, and the peer that waits for it."""
         self._written: tuple[int, Mapping[str, Any]] | None = None
         self._kinds: dict[Kind, Callable[[int, Peer, Message], Iterable[Reply]]] = {
             Kind.PULL: self._pull,
@@ -90,10 +90,10 @@ class PsHandler:
         if job_requests is not None:
             self._kinds |= job_requests.kinds
 
-    # What a transport calls
+    # Called by the transport
 
     def handle(self, peer: int, message: Message) -> Iterable[Reply]:
-        """Take a whole message of connection `peer`; return the replies that are due now, to any peer."""
+        """Handle a whole message of connection `peer`; return the replies that are due now, to any peer."""
         who = self._peers.get(peer)
         try:
             if message.kind is Kind.HELLO:
@@ -131,7 +131,7 @@ class PsHandler:
         if kind is Kind.PUSH:
             return self.shard.max_push_nbytes
         if kind is Kind.PULL_ROWS:
-            return self.shard.max_rows_nbytes + MAX_JSON_BYTES  # a log may come after the ids
+            return self.shard.max_rows_nbytes + MAX_JSON_BYTES  # a log may follow the ids
         if kind is Kind.INITIALIZE:
             return self.shard.layout.nbytes
         return MAX_JSON_BYTES if kind in (Kind.SNAPSHOT, Kind.PULL) else MAX_CONTROL_BYTES
@@ -139,7 +139,7 @@ class PsHandler:
     # Events of the role around it
 
     def written(self, step: int, written: Mapping[str, Any] | Refusal) -> Iterable[Reply]:
-        """Record what was written of `step`, or why nothing was."""
+        """Record what was written of `step`, or the reason of a failure."""
         assert self._writing is not None
         assert self._writing[0] == step
         peer, self._writing = self._writing[1], None
@@ -152,7 +152,7 @@ class PsHandler:
 
     @property
     def gone(self) -> Collection[int]:
-        """The training replicas of which nothing is heard any more unless they restart, or come back."""
+        """The training replicas that are silent for good unless they restart or reconnect."""
         if self.job_requests is not None:
             return self.job_requests.gone
         return {replica for replica, peer in self._training.items() if peer not in self._peers}
@@ -162,7 +162,7 @@ class PsHandler:
         job = {} if self.job_requests is None else {"job": self.job_requests.job.statistics()}
         return {"peers": len(self._peers), "shard": self.shard.statistics()} | job
 
-    # Messages that any ps takes
+    # Messages that any ps accepts
 
     def _hello(self, peer: int, message: Message) -> Iterable[Reply]:
         if peer in self._peers:
@@ -175,9 +175,7 @@ class PsHandler:
         if message.digest != self.key.digest:
             raise Refusal("model", f"the model of {who.name} differs from the one that this job trains")
         if who.replica != NO_REPLICA and who.replica >= self.key.num_replicas:
-            reason = (
-                f"it says that it is {replica_name(who.replica)}, but this job has {self.key.num_replicas} replicas"
-            )
+            reason = f"it claims to be {replica_name(who.replica)}, but this job has {self.key.num_replicas} replicas"
             raise ProtocolError(who.name, reason)
         sequence, replies = self._admit(peer, who)
         self._peers[peer] = who
@@ -196,7 +194,7 @@ class PsHandler:
         return sequence, replies
 
     def _must_not_be_over(self, who: Peer) -> None:
-        """Refuse a life of a replica of which a later one has come to this ps, for the same purpose."""
+        """Refuse an incarnation of a replica that has a later one on this ps, for the same purpose."""
         if who.incarnation < (newest := self._newest.get((who.purpose, who.replica), 0)):
             name = replica_name(who.replica)
             raise Refusal(
@@ -243,7 +241,7 @@ class PsHandler:
     def _views_of_push(self, peer: int, body: Body) -> PushBuffer:
         """Return the views of a push: those of an earlier one where it lies in the same place."""
         if self.shard.tables:
-            return PushBuffer(self.shard.push_layout, body)  # what it knows of its rows is of this one alone
+            return PushBuffer(self.shard.push_layout, body)  # the facts of its rows belong to this push only
         known = self._pushes.get(peer, ())
         for push in known:
             if push.body is body:

@@ -1,4 +1,4 @@
-"""Who reads which records: one queue of input splits, so that each record is used once per epoch over all workers."""
+"""Assigns records to replicas by a queue of input splits, so that each record is used once per epoch."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class Intervals:
             raise ValueError(f"expected start <= stop, got [{start}, {stop})")
         if start == stop:
             return 0
-        # intervals [first, last) overlap or touch the new one, and become one with it
+        # intervals [first, last) that overlap or touch the new one are merged with it
         first = bisect.bisect_left(self._stops, start)
         last = bisect.bisect_right(self._starts, stop)
-        if last == first + 1 and self._stops[first] == start:  # read on: nearly always so
+        if last == first + 1 and self._stops[first] == start:  # sequential reading: nearly always so
             self._stops[first] = stop
             self._covered += stop - start
             return 0
@@ -88,7 +88,7 @@ class Intervals:
 class InputPosition:
     """The queue of input splits.
 
-    Each replica owns one open split at a time and is granted batches from it. What a replica leaves behind returns to
+    Each replica owns one open split at a time and is granted batches from it. The unused rest of a replica returns to
     the queue and is granted first.
     """
 
@@ -130,7 +130,7 @@ class InputPosition:
         self._returned = self._within_the_end([*self._returned, *(rest for rest in (granted, split) if rest)])
 
     def put_back(self, replica: int, granted: RecordRange) -> None:
-        """Return a batch that `replica` used in vain; it is the next one that is granted to it."""
+        """Return a batch whose use by `replica` had no effect; it is granted to the replica next."""
         split = self._open.pop(replica, None)
         if split is not None and (split.epoch, split.start) != (granted.epoch, granted.stop):
             self._returned = self._within_the_end([*self._returned, split])
@@ -148,8 +148,8 @@ class InputPosition:
             self._epoch, self._next_record = self._epoch + 1, 0
         self._complete_epochs()
 
-    def begin_again(self) -> None:
-        """Read the input from its start, wherever it was left, in as many new epochs as the spec says."""
+    def restart(self) -> None:
+        """Read the input from its start, wherever it stopped, in as many new epochs as the spec says."""
         if self._next_record:
             self._epoch, self._next_record = self._epoch + 1, 0
         self._returned.clear()
@@ -159,19 +159,19 @@ class InputPosition:
         self._num_records = self.spec.num_records
 
     def was_used(self, batch: int) -> bool:
-        """Return whether a batch of a stream is used, so that nobody may ask for it again."""
+        """Return whether a batch of a stream is used, so that no replica may request it again."""
         used = self._used.get(self._first_epoch)
         return used is not None and batch in used
 
     def was_handed_out(self, batch: int) -> bool:
-        """Return whether anybody may ask for a batch of a stream yet; the first one shows what the stream is like."""
+        """Return whether replicas may request a batch of a stream; the first one is always allowed."""
         return self._num_records is not None or batch < max(1, self._next_record)
 
     @property
     def num_misses(self) -> int:
         """Records of the epochs handed out whole that are neither used nor waiting; 0 unless records got lost.
 
-        Exact while no batch is under way, as at a cut.
+        Exact while no batch is under way, as in a snapshot.
         """
         if self._num_records is None:
             return 0
@@ -182,11 +182,11 @@ class InputPosition:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether nothing is left to grant, unless a replica gives something back."""
+        """Whether nothing is left to grant, unless a replica returns something."""
         return not self._returned and not self._open and not self._more_to_carve
 
     def to_facts(self) -> dict[str, Any]:
-        """Return the position as plain data: what is not used yet of each split counts as returned."""
+        """Return the position as plain data; the unused part of each split counts as returned."""
         return {
             "num_records": self.spec.num_records,
             "rows_per_record": self.spec.rows_per_record,
@@ -203,12 +203,12 @@ class InputPosition:
 
     @classmethod
     def restored(cls, spec: InputSpec, facts: Mapping[str, Any]) -> InputPosition:
-        """Return the position that `to_facts` described; a new one if that was of an input of another size.
+        """Return the position that `to_facts` described; a new one if the input had another size.
 
         Raises
         ------
         ValueError
-            If `facts` are none.
+            If `facts` are not those of an input position.
         """
         position = cls(spec)
         try:
@@ -253,14 +253,14 @@ class InputPosition:
         return RecordRange(self._epoch, start, stop)
 
     def _within_the_end(self, ranges: list[RecordRange]) -> list[RecordRange]:
-        """Return `ranges` in order, without what lies beyond the end of a stream."""
+        """Return `ranges` in order, without records beyond the end of a stream."""
         if not self.spec.is_stream or self._num_records is None:
             return sorted(ranges)
         end = self._num_records
         return sorted(RecordRange(r.epoch, r.start, min(r.stop, end)) for r in ranges if r.start < end)
 
     def _complete_epochs(self) -> None:
-        """Forget the records of the epochs that are used up."""
+        """Drop the records of fully used epochs."""
         if self._num_records is None:
             return
         while (used := self._used.get(self.epochs_completed)) is not None and used.covered >= self._num_records:
@@ -277,21 +277,21 @@ class InputPositions:
         self._left: set[int] = set()
 
     def of(self, replica: int) -> InputPosition:
-        """Return the queue of `replica`, which may be that of all."""
+        """Return the queue of `replica`, which may be shared by all."""
         return self._positions[replica if self.spec.each_worker_reads_all else 0]
 
     def left(self, replica: int) -> None:
-        """Record that `replica` trains no more: what it would have read for itself is not waited for."""
+        """Record that `replica` trains no more: its own input is not waited for."""
         self._left.add(replica)
 
     def came(self, replica: int) -> None:
         """Record that `replica` trains, maybe again."""
         self._left.discard(replica)
 
-    def begin_again(self) -> None:
-        """Read the input from its start, wherever it was left."""
+    def restart(self) -> None:
+        """Read the input from its start, wherever it stopped."""
         for position in self._positions:
-            position.begin_again()
+            position.restart()
 
     def has_used_up_own(self, replica: int) -> bool:
         """Return whether `replica` has a queue of its own, and nothing is left in it."""
@@ -299,7 +299,7 @@ class InputPositions:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether nothing is left to grant, unless a replica gives something back."""
+        """Whether nothing is left to grant, unless a replica returns something."""
         return all(
             position.is_exhausted or (self.spec.each_worker_reads_all and replica in self._left)
             for replica, position in enumerate(self._positions)
@@ -317,7 +317,7 @@ class InputPositions:
 
     @property
     def num_misses(self) -> int:
-        """Records that got lost; exact while no batch is under way."""
+        """Lost records; exact while no batch is under way."""
         return sum(position.num_misses for position in self._positions)
 
     def to_facts(self) -> dict[str, Any]:
@@ -331,13 +331,14 @@ class InputPositions:
     def restored(cls, spec: InputSpec, num_replicas: int, facts: Mapping[str, Any]) -> InputPositions:
         """Return the positions that `to_facts` described.
 
-        They are new ones if the input was of another size, or was shared where now each replica reads all, or the other
-        way round. Where each reads all, a replica that was not there begins at the start.
+        They are new ones if the input had another size, or was shared where now each replica reads all, or vice versa.
+        Where
+        each reads all, a new replica begins at the start.
 
         Raises
         ------
         ValueError
-            If `facts` are none.
+            If `facts` are not those of an input position.
         """
         restored = cls(spec, num_replicas)
         try:

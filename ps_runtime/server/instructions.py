@@ -1,4 +1,4 @@
-"""What the job tells those around it: where it stands, what is to be done, what it refuses. Plain data."""
+"""Defines what the job reports to the server: its phase, its instructions, its refusals. Plain data."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from psflow.ps_runtime.specs.roles import Role, RoleId
 
 
 class Phase(StrEnum):
-    """Where a job stands."""
+    """The phase of a job."""
 
     OPENING = "waiting for the chief to initialise or restore the variables"
-    OPENING_CUT_REQUESTED = "waiting for the chief to initialise or restore the variables; a cut comes next"
+    OPENING_SNAPSHOT_REQUESTED = "waiting for the chief to initialise or restore the variables; a snapshot comes next"
     TRAINING = "training"
-    CUT_REQUESTED = "waiting for the tickets given to be used, for a cut"
-    CUT_DUE = "waiting for the saver to await the cut that is due"
-    CUT_ANNOUNCED = "waiting for the saver to have the cut copied"
-    CUT_COPIED = "waiting for the saver to resume after a cut"
-    FINAL_CUT_ANNOUNCED = "waiting for the saver to have the final cut copied"
-    FINAL_CUT_COPIED = "waiting for the saver to resume after the final cut"
+    SNAPSHOT_REQUESTED = "waiting for the tickets given to be used, for a snapshot"
+    SNAPSHOT_DUE = "waiting for the saver to await the snapshot that is due"
+    SNAPSHOT_ANNOUNCED = "waiting for the saver to have the snapshot copied"
+    SNAPSHOT_COPIED = "waiting for the saver to resume after a snapshot"
+    FINAL_SNAPSHOT_ANNOUNCED = "waiting for the saver to have the final snapshot copied"
+    FINAL_SNAPSHOT_COPIED = "waiting for the saver to resume after the final snapshot"
     DRAINED = "waiting for the chief to commit the final checkpoint"
     FINISHED = "finished"
 
 
 class Refusal(Exception):  # noqa: N818  (an answer to a peer, not an error of ours)
-    """A request that is refused; nothing has changed. `code` is for programs, `reason` for people."""
+    """A request that is refused; nothing has changed. `code` is for programs, `reason` for the user."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(code, reason)
@@ -40,7 +40,7 @@ class Refusal(Exception):  # noqa: N818  (an answer to a peer, not an error of o
 
 
 class Decided(NamedTuple):
-    """Have the shards do what was decided about pushes; the first entry has place `start` in the log."""
+    """Have the shards apply decisions about pushes; the first entry has place `start` in the log."""
 
     start: int
     entries: Sequence[Entry]
@@ -49,7 +49,7 @@ class Decided(NamedTuple):
 class Granted(NamedTuple):
     """Give `replica` a ticket for the batch `records`.
 
-    `log` are the entries that another shard may not have heard of, empty where there is no other shard; `staleness` is
+    `log` holds the entries that another shard may not have, empty where there is no other shard; `staleness` is
     that of the replica's last push.
     """
 
@@ -61,7 +61,7 @@ class Granted(NamedTuple):
 
 
 class NoTicket(NamedTuple):
-    """Tell `replica` to use the ticket it has, because there is no further one now; `log` is as in `Granted`."""
+    """Have `replica` use the ticket it has, because there is no further one now; `log` is as in `Granted`."""
 
     replica: int
     global_step: int
@@ -76,9 +76,9 @@ class JobFinished(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """A life of `replica` is over: others waited, and it made no push of the batch `records` within `secs`.
+    """An incarnation of `replica` is over: others waited, and it did not push the batch `records` within `secs`.
 
-    `num_incarnations` says how many lives have ended so at this batch.
+    `num_incarnations` says how many incarnations have ended so at this batch.
     """
 
     replica: int
@@ -89,7 +89,7 @@ class Expired(NamedTuple):
 
 
 class SnapshotReady(NamedTuple):
-    """Tell the saver to have every shard copied now; after a final cut nothing more will come."""
+    """Have the saver copy every shard now; after a final snapshot there are no more."""
 
     snapshot: Snapshot
     is_final: bool
@@ -103,7 +103,7 @@ CHIEF = 0
 
 
 def replica_name(replica: int) -> str:
-    """Return the role that is training replica number `replica`, as people know it: ``chief-0``, ``worker-0``."""
+    """Return the name of the role of training replica number `replica`: ``chief-0``, ``worker-0``."""
     if replica == NO_REPLICA:
         return "a role that trains nothing"
     return str(RoleId(Role.CHIEF, 0) if replica == CHIEF else RoleId(Role.WORKER, replica - 1))
@@ -111,7 +111,7 @@ def replica_name(replica: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A peer that was let in."""
+    """An authenticated peer."""
 
     name: str
     purpose: Purpose
@@ -120,12 +120,12 @@ class Peer:
 
     @classmethod
     def of(cls, message: Message) -> Peer:
-        """Read who says HELLO.
+        """Read the peer from a HELLO.
 
         Raises
         ------
         ProtocolError
-            If it does not say so.
+            If fields are missing or wrong.
         """
         facts = message.json()
         try:
@@ -142,7 +142,7 @@ class Peer:
         return (self.replica, self.incarnation)
 
     def check(self, message: Message, digest: int) -> None:
-        """Raise ProtocolError if `message` claims to be of another replica, another life or another model."""
+        """Raise ProtocolError if `message` claims to be of another replica, another incarnation or another model."""
         if (message.replica, message.incarnation) != (self.replica, self.incarnation):
             raise ProtocolError(
                 self.name,
@@ -154,9 +154,9 @@ class Peer:
     def must_be_chief(self, message: Message) -> None:
         """Raise ProtocolError unless the peer is the chief."""
         if self.replica != CHIEF:
-            raise ProtocolError(self.name, f"{message.kind.name} is for the chief alone")
+            raise ProtocolError(self.name, f"only the chief may send {message.kind.name}")
 
     def must_train(self, message: Message) -> None:
         """Raise ProtocolError unless the connection is one for training."""
         if self.purpose is not Purpose.TRAIN:
-            raise ProtocolError(self.name, f"{message.kind.name} is for training replicas alone")
+            raise ProtocolError(self.name, f"only training replicas may send {message.kind.name}")

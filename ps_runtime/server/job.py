@@ -1,10 +1,10 @@
-"""The job as a state machine: tickets, replicas, input position, cuts. Events in, instructions out.
+"""Runs the job as a state machine: tickets, replicas, input position, snapshots. Events in, instructions out.
 
-A *ticket* is the permission for one push. It is given with a batch, comes back when its holder is lost, and is used up
-when ps-0 takes the push in. No more tickets are given than updates are left, so the last step is exact.
+A *ticket* is the permission for one push. It is given with a batch, returns when its holder is lost, and is used up
+when ps-0 accepts the push. No more tickets are given than updates are left, so the last step is exact.
 
-A *cut* is a moment without tickets: those given are used or their holders lost. Then every shard copies what it
-holds, and tickets flow again. `snapshot_protocol.py` has the phases of that.
+A *snapshot* is consistent: it is made while there are no tickets, because those given are used or their holders lost.
+Then every shard copies its values, and ps-0 gives tickets again. `snapshot_protocol.py` has the phases.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 
 @dataclass
 class Job:
-    """The one job machine, which ps-0 holds."""
+    """The state machine of the job, on ps-0."""
 
     input_spec: InputSpec
     max_steps: int | None
@@ -59,12 +59,12 @@ class Job:
     # Events
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Take up a job where `cut` left it. Only while opening. ValueError if `cut` is not sound."""
+        """Restore a job from `snapshot`. Only while opening. ValueError if `snapshot` is not valid."""
         positions = InputPositions.restored(self.input_spec, self.num_replicas, snapshot.input)
         self._snapshots.restore(snapshot.step)
         self.input = positions
         if snapshot.step == self.finished_step:
-            self.input.begin_again()
+            self.input.restart()
         self._updates.global_step = snapshot.step
         self.num_examples = snapshot.num_examples
         self._replicas.restore(snapshot.sequences)
@@ -76,7 +76,7 @@ class Job:
         self._snapshots.open()
 
     def join(self, replica: int, incarnation: int) -> int:
-        """Take in a replica, or a new life of it; return the sequence of its last push that was taken in."""
+        """Add a replica, or a new incarnation of it; return the sequence of its last accepted push."""
         self._replicas.must_not_be_over(replica, incarnation)
         known = self._replicas.living.get(replica)
         if known is not None and known.incarnation < incarnation:
@@ -89,13 +89,13 @@ class Job:
         return known.sequence
 
     def must_live(self, replica: int, incarnation: int) -> None:
-        """Refuse a life that is over."""
+        """Refuse an incarnation that is over."""
         self._replicas.get(replica, incarnation)
 
     def ask(self, replica: int, incarnation: int, num_known: int = 0) -> None:
-        """Record that `replica`, which holds `num_known` tickets, asks for one more.
+        """Record that `replica`, which holds `num_known` tickets, requests one more.
 
-        While it holds another it is answered at once; else it waits.
+        If it holds a ticket, the answer comes at once; otherwise it waits.
         """
         self._queue.ask(replica, incarnation, num_known)
 
@@ -113,7 +113,7 @@ class Job:
         version: int | None = None,
         num_known: int = 0,
     ) -> RecordRange | None:
-        """Take in a push, which uses the replica's oldest ticket. Either way the replica asks for its next one."""
+        """Accept a push, which uses the replica's oldest ticket, or drop it; the replica requests its next one."""
         state = self._replicas.get(replica, incarnation)
         if sequence == state.sequence:
             self.ask(replica, incarnation, num_known)
@@ -121,7 +121,7 @@ class Job:
         ticket = state.next_ticket(replica, sequence, awaits_decision=self._updates.holds_push_of(replica))
         self._deadlines.pushed(state, ticket)
         state.sequence = sequence
-        self._updates.log.forget(state.log_told)  # it has handed that on before it pushed
+        self._updates.log.forget(state.log_told)  # the replica has passed that on before it pushed
         self._updates.take(ticket, incarnation, sequence, self.global_step if version is None else version)
         self.ask(replica, incarnation, num_known)
         records = ticket.records
@@ -132,7 +132,7 @@ class Job:
         return records
 
     def lost(self, replica: int, incarnation: int, why: str | None = None) -> None:
-        """Record that a life of `replica` is over, and `why`; its tickets and split return. Repeats do nothing."""
+        """Record that an incarnation of `replica` is over, and `why`; its tickets return. Repeats do nothing."""
         if self._replicas.is_over_unseen(replica, incarnation):
             self._tell_living()
         state = self._replicas.living.get(replica)
@@ -145,35 +145,35 @@ class Job:
 
     def tick(self, secs: float, fetching: Collection[int] = ()) -> list[Expired]:
         """Record that time has passed; a worker that others have waited for too long is lost."""
-        if self.phase not in (Phase.TRAINING, Phase.CUT_REQUESTED):
+        if self.phase not in (Phase.TRAINING, Phase.SNAPSHOT_REQUESTED):
             return []
         waiting = self._queue.waiting
-        gains = self.phase is Phase.CUT_REQUESTED or not all(map(self.input.has_used_up_own, waiting))
+        gains = self.phase is Phase.SNAPSHOT_REQUESTED or not all(map(self.input.has_used_up_own, waiting))
         expired = self._deadlines.tick(secs, self._replicas.living, waiting, fetching, gains=gains)
         for end in expired:
             self.lost(end.replica, end.incarnation, f"it made no push within {end.secs:g} s, and others waited for it")
         return expired
 
     def left(self, replica: int, incarnation: int) -> None:
-        """Record that `replica` will not come back: nobody waits for what only it would read."""
+        """Record that `replica` will not return: its own input is not waited for."""
         if self.replicas.get(replica) == incarnation:
             self.input.left(replica)
         self.lost(replica, incarnation)
 
     def end_stream(self, num_records: int) -> None:
-        """Record that the stream that all share has ended: tickets for records beyond its end return."""
+        """Record that the shared stream has ended: tickets for records beyond its end return."""
         self.input.of(CHIEF).end_stream(num_records)
         for state in self._replicas.living.values():
             state.return_beyond(num_records, self._updates)
 
     def end_private_stream(self, replica: int, incarnation: int, num_records: int) -> None:
-        """Record that the stream that `replica` reads for itself has ended. Repeats do nothing."""
+        """Record that the private stream of `replica` has ended. Repeats do nothing."""
         state = self._replicas.get(replica, incarnation)
         self.input.of(replica).end_stream(num_records)
         state.return_beyond(num_records, self._updates)
 
     def return_tickets(self, replica: int, incarnation: int) -> None:
-        """Take back the tickets of a replica that will not use them; the replica waits."""
+        """Take back the unused tickets of a replica; the replica waits."""
         self._replicas.get(replica, incarnation).return_all(replica, self._updates, self.input.of(replica))
         self.ask(replica, incarnation)
 
@@ -182,25 +182,25 @@ class Job:
         self.stop_reason = self.stop_reason or reason
 
     def request_snapshot(self) -> None:
-        """Make a cut as soon as the tickets given are used."""
+        """Make a snapshot as soon as the tickets given are used."""
         self._snapshots.request_snapshot()
 
     def copying(self, step: int) -> None:
-        """Record that the shards copy the cut of `step`, and with it hear the log; refuse unless it is due."""
+        """Record that the shards copy the snapshot of `step`, and receive the log with it; refuse unless it is due."""
         self._snapshots.snapshot(step, self.global_step)
 
     def resume(self, step: int) -> None:
-        """Record that every shard has copied the cut of `step`, or need not. Repeats do nothing."""
+        """Record that every shard has copied the snapshot of `step`, or need not. Repeats do nothing."""
         if self._snapshots.resume(step, self.global_step):
             self._replicas.forget_past()
             self._updates.log.forget(self._snapshots.num_heard)
 
     def forget_saver(self) -> None:
-        """Record that the saver has not heard of a cut under way: it will be announced again."""
+        """Record that the saver does not know of a snapshot under way, which will be announced again."""
         self._snapshots.await_snapshot()
 
     def committed(self, step: int) -> None:
-        """Record that the checkpoint of `step` is there. Repeats do nothing."""
+        """Record that the checkpoint of `step` exists. Repeats do nothing."""
         self._snapshots.committed(step)
 
     def finish(self) -> None:
@@ -210,14 +210,14 @@ class Job:
     # Instructions
 
     def due(self, saver_waits: bool = False) -> list[Instruction]:
-        """Return what is to be done now, in this order; each instruction is returned once."""
+        """Return the instructions that are due now, in order; each one is returned once."""
         instructions = self._settle(*self._updates.settle())
         snapshots = self._snapshots
-        if snapshots.phase is Phase.TRAINING or snapshots.phase is Phase.CUT_REQUESTED:
+        if snapshots.phase is Phase.TRAINING or snapshots.phase is Phase.SNAPSHOT_REQUESTED:
             instructions += self._train()
             if not self._updates.tickets:
                 snapshots.tickets_used(self.global_step, is_done=self._is_done)
-        if snapshots.phase is Phase.CUT_DUE and saver_waits:
+        if snapshots.phase is Phase.SNAPSHOT_DUE and saver_waits:
             is_final = self._is_done
             snapshot = self.snapshot()
             snapshots.announce(snapshot, is_final=is_final)
@@ -228,20 +228,20 @@ class Job:
         return instructions
 
     def snapshot(self) -> Snapshot:
-        """Return what a cut made now holds of the job."""
+        """Return the job's part of a snapshot made now."""
         log, position = self._updates.log, self.input.to_facts()
         return Snapshot(
             self.global_step, self._replicas.sequences(), position, self.num_examples, log.start, (*log.entries,)
         )
 
     def state(self) -> JobState:
-        """Return where the job stands, for a new life of the chief."""
-        is_open = self.phase not in (Phase.OPENING, Phase.OPENING_CUT_REQUESTED)
+        """Return the state of the job, for a new incarnation of the chief."""
+        is_open = self.phase not in (Phase.OPENING, Phase.OPENING_SNAPSHOT_REQUESTED)
         return JobState(is_open, self.is_finished, self._snapshots.uncommitted)
 
     @property
     def phase(self) -> Phase:
-        """Where the job stands."""
+        """The phase of the job."""
         return self._snapshots.phase
 
     @property
@@ -282,7 +282,7 @@ class Job:
     # Inside
 
     def _input_end(self) -> str | None:
-        """Return, for people, that the input ended before the last step; None if it did not."""
+        """Return the sentence that the input ended before the last step; None if it did not."""
         if not self.input.is_exhausted or (self.max_steps is not None and self.global_step >= self.max_steps):
             return None
         of, remedy = ("", "") if self.max_steps is None else (f" of {self.max_steps:,}", "; repeat() reads it again")
@@ -300,13 +300,13 @@ class Job:
         return list(decided)
 
     def _train(self) -> list[Instruction]:
-        """Give tickets; where that cannot go on, make the best of what is in hand, and try again."""
+        """Give tickets; where that is impossible, decide on the pushes at hand, and try again."""
         instructions: list[Instruction] = []
         while True:
             answers, is_starved = self._queue.answers(self.input, is_stopped=self.stop_reason is not None)
             instructions += answers
-            is_ended = self.stop_reason is not None or self.input.is_exhausted  # all replicas may be away by then
-            no_more = is_starved or is_ended or self._snapshots.phase is Phase.CUT_REQUESTED
+            is_ended = self.stop_reason is not None or self.input.is_exhausted  # all replicas may be lost by then
+            no_more = is_starved or is_ended or self._snapshots.phase is Phase.SNAPSHOT_REQUESTED
             if not no_more or self._updates.tickets:
                 return instructions
             closed = self._settle(*self._updates.close())

@@ -1,4 +1,4 @@
-"""The requests about the job that ps-0 answers, and who waits for which answer."""
+"""Answers the requests about the job on ps-0, and keeps the replicas that wait for an answer."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from psflow.ps_runtime.server.shard import Shard
 
 MAX_REASON_CHARS = 500
 MAX_LIVES = 3
-"""That one batch may cost."""
+"""Maximum number for one batch."""
 
 logger = logging.getLogger(__name__)
 
 
 class Stream(Protocol):
-    """An input that only one reader can read: what `JobRequests` asks of the role around it."""
+    """An input that only one reader can read; a role implements it for `JobRequests`."""
 
     def want(self, index: int) -> None:
-        """Read on, at least up to batch `index`; each batch comes as `JobRequests.batch_read`. Does not block."""
+        """Read on, at least up to batch `index`; each batch arrives in `JobRequests.batch_read`. Does not block."""
 
 
 class JobRequests:
@@ -48,7 +48,7 @@ class JobRequests:
         self.absent: dict[int, Incarnation] = {}
         """Replicas whose connection broke, by its number; the role declares them lost after a while."""
         self.gone: set[int] = set()
-        """Replicas whose last life is over."""
+        """Replicas whose last incarnation is over."""
         self._stream = stream
         self._stream_error: str | None = None
         self._stream_end: int | None = None
@@ -65,17 +65,17 @@ class JobRequests:
             Kind.INPUT_ENDED: self._input_ended,
             Kind.JOB_STATE: self._state,
             Kind.OPEN: self._open,
-            Kind.AWAIT_CUT: self._await_snapshot,
-            Kind.REQUEST_CUT: self._request_snapshot,
+            Kind.AWAIT_SNAPSHOT: self._await_snapshot,
+            Kind.REQUEST_SNAPSHOT: self._request_snapshot,
             Kind.RESUME: self._resume,
             Kind.COMMITTED: self._committed,
             Kind.WATCH: self._watch,
         }
 
-    # What the handler asks
+    # Called by the handler
 
     def admit(self, peer: int, who: Peer) -> tuple[int, list[Reply]]:
-        """Let a training replica join, or join again by another connection."""
+        """Let a training replica join, or rejoin by another connection."""
         sequence = self.job.join(who.replica, who.incarnation)
         self._connections[who.replica] = peer
         self.gone.discard(who.replica)
@@ -85,9 +85,9 @@ class JobRequests:
         return sequence, [*_turned_away(former, who), *self.due()]
 
     def take(self, peer: int, who: Peer, message: Message, num_examples: int) -> bool:
-        """Take in a push; return False for a repeat. Either way `peer` waits for its next ticket.
+        """Accept a push; return False for a repeat. Either way `peer` waits for its next ticket.
 
-        The flags of a message that asks for a ticket say how many its sender holds besides.
+        The flags of a ticket request say how many other tickets its sender holds.
         """
         records = self.job.push(
             who.replica, who.incarnation, message.sequence, num_examples, message.version, message.flags
@@ -100,17 +100,17 @@ class JobRequests:
         return True
 
     def lost(self, replica: int, incarnation: int) -> list[Reply]:
-        """Record that a life of a replica is over: it did not come back."""
+        """Record that an incarnation of a replica is over: it did not reconnect."""
         self.job.lost(replica, incarnation)
         return self._over(replica, incarnation)
 
     def tick(self, secs: float) -> list[Reply]:
-        """Record that time has passed, as far as this ps was able to take messages.
+        """Record that time has passed, as far as this ps was able to receive messages.
 
         Raises
         ------
         WaitTimeoutError
-            If three lives of replicas have ended at the same records, because they took too long.
+            If three incarnations of replicas have ended at the same records, because they took too long.
         """
         fetching = {replica for replica, peer in self._connections.items() if peer in self._fetching}
         replies: list[Reply] = []
@@ -120,12 +120,12 @@ class JobRequests:
         return replies
 
     def left(self, replica: int, incarnation: int) -> list[Reply]:
-        """Record that a life of a replica is over: it said good-bye."""
+        """Record that an incarnation of a replica is over: it has left."""
         self.job.left(replica, incarnation)
         return self._over(replica, incarnation)
 
     def disconnected(self, peer: int, who: Peer) -> list[Reply]:
-        """Record that a connection is gone. A training replica may come back with another one."""
+        """Record that a connection is gone. A training replica may reconnect."""
         self._fetching.pop(peer, None)
         self._watching.pop(peer, None)
         if peer == self._saver:
@@ -139,7 +139,7 @@ class JobRequests:
         return self.due()
 
     def due(self) -> list[Reply]:
-        """Return the replies that the job's state calls for now."""
+        """Return the replies that are due now."""
         replies: list[Reply] = []
         for instruction in self.job.due(saver_waits=self._saver is not None):
             match instruction:
@@ -154,7 +154,7 @@ class JobRequests:
                     self._answer(replica, Message(Kind.FINISHED, step=step), replies)
                 case SnapshotReady(snapshot, is_final):
                     assert self._saver is not None
-                    kind = Kind.FINAL_CUT if is_final else Kind.CUT
+                    kind = Kind.FINAL_SNAPSHOT_DUE if is_final else Kind.SNAPSHOT_DUE
                     replies.append((self._saver, Message.of(kind, snapshot.to_facts(), step=snapshot.step)))
                     self._saver = None
         return [*replies, *self._news()]
@@ -174,7 +174,7 @@ class JobRequests:
         return [*self._fetched(), *self.due()]
 
     def stream_failed(self, error: str) -> list[Reply]:
-        """Record that the stream cannot be read on."""
+        """Record that the stream cannot be read further."""
         self._stream_error = error
         return self._fetched()
 
@@ -228,7 +228,7 @@ class JobRequests:
 
     def _await_snapshot(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)
-        self.job.forget_saver()  # who asks has not heard of the cut under way, or its connection broke
+        self.job.forget_saver()  # this saver does not know of the snapshot under way, or its connection broke
         former, self._saver = self._saver, peer
         return [*_turned_away(former, who), *self.due()]
 
@@ -273,7 +273,7 @@ class JobRequests:
         self.absent = {peer: key for peer, key in self.absent.items() if key[0] != replica}
 
     def _news(self) -> list[Reply]:
-        """Tell the watchers of checkpoints that they have not seen, and of the end."""
+        """Notify the watchers of new checkpoints, and of the end."""
         if not self._watching:
             return []
         is_over = self.job.is_finished
@@ -304,16 +304,16 @@ def _turned_away(former: int | None, who: Peer) -> list[Reply]:
 
 
 def _tell(expired: Expired) -> None:
-    """Log that a life is over because of its deadline, or raise what the job ends with."""
+    """Log that an incarnation is over because of its deadline, or raise the error of the job."""
     name, records = replica_name(expired.replica), expired.records
     what = f"records {records.start} to {records.stop - 1} of epoch {records.epoch}"
     if expired.num_incarnations >= MAX_LIVES:
-        subject = f"{name}, like {expired.num_incarnations - 1} lives of replicas before it,"
-        remedy = "look at what input_fn and model_fn do with these, or allow a step more time (step_deadline.max_secs)"
+        subject = f"{name}, like {expired.num_incarnations - 1} incarnations of replicas before it,"
+        remedy = "check how input_fn and model_fn handle these records, or raise step_deadline.max_secs"
         raise WaitTimeoutError(subject, f"push a gradient of {what}", expired.secs, remedy)
     logger.warning(
-        "%s did not push a gradient of %s within %g s, and others wait: they go on without it, and it begins a new "
-        "life when it notices",
+        "%s did not push a gradient of %s within %g s, and others wait: they go on without it, and it restarts "
+        "when it notices",
         name,
         what,
         expired.secs,

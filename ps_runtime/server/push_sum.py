@@ -1,4 +1,4 @@
-"""The gradients of one round of synchronous training, summed as they come."""
+"""Sums the gradients of one round of synchronous training as they arrive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PushSum:
         self._rows: list[RowGradients] = []
 
     def add(self, push: PushBuffer) -> None:
-        """Add the gradients of a push; a variable that it has none of counts as zero. Changes `push`."""
+        """Add the gradients of a push; a variable without one counts as zero. Changes `push`."""
         if not push.mask.all():
             for piece, is_present in zip(self._trained, push.mask, strict=True):
                 if not is_present:
@@ -45,11 +45,11 @@ class PushSum:
 
     @property
     def num_gradients(self) -> int:
-        """How many pushes are in the sum."""
+        """The number of pushes in the sum."""
         return len(self._rows)
 
     def mean(self) -> tuple[PushBuffer, RowGradients]:
-        """Return the sum, of one push or more, divided by their number, at the learning rates of the first; begin anew.
+        """Return the mean of one push or more, at the learning rates of the first, and reset the sum.
 
         It is valid until the next `add`.
         """
@@ -60,7 +60,7 @@ class PushSum:
         return self._total, [_mean_rows(of_table, num_gradients) for of_table in zip(*parts, strict=True)]
 
     @cached_property
-    def _total(self) -> PushBuffer:  # takes memory only where there is something to sum
+    def _total(self) -> PushBuffer:  # allocates memory only where there is something to sum
         return PushBuffer.empty(self._push_layout)
 
     def _views(self, push: PushBuffer) -> list[FloatArray]:

@@ -1,4 +1,4 @@
-"""Who trains: the living replicas of a job, and what is known of earlier lives."""
+"""Holds the living replicas of a job, and what is known of earlier incarnations."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Replica:
 
     incarnation: int
     sequence: int = 0
-    """Of its last push that was taken in."""
+    """Of its last accepted push."""
     tickets: deque[BatchTicket] = field(default_factory=deque)
     num_known: int = 0
-    """Tickets that it says it holds; a further one may be on its way."""
+    """Tickets that it reports to hold; a further one may be on its way."""
     log_told: int = 0
-    """Where the log ended that came with its last ticket."""
+    """End of the log that came with its last ticket."""
     step_secs: float = 0.0
-    """How long it has been at its step: since its last push, or since it got a ticket where it had none."""
+    """Duration of its present step: since its last push, or since it got a ticket where it had none."""
 
     def next_ticket(self, replica: int, sequence: int, *, awaits_decision: bool) -> BatchTicket:
         """Return the ticket that push `sequence` uses, its oldest one; a Refusal if the push is out of turn."""
@@ -59,19 +59,19 @@ class Replica:
 
 
 class Replicas:
-    """The living, and the sequences of all lives since the last cut: the dedupe table."""
+    """The living replicas, and the sequences of all incarnations since the last snapshot: the dedupe table."""
 
     def __init__(self) -> None:
         self.living: dict[int, Replica] = {}
         self.gone: set[int] = set()
-        """Replicas whose last life is over."""
+        """Replicas whose last incarnation is over."""
         self._past: dict[Incarnation, int] = {}
         self._oldest: dict[int, int] = {}
         self._ends: dict[int, str] = {}
-        """Why the last buried life of a replica is over, where it was not gone by itself."""
+        """Why the last incarnation of a replica is over, if another replica's wait ended it."""
 
     def get(self, replica: int, incarnation: int) -> Replica:
-        """Return a living replica; a Refusal if this life of it is none."""
+        """Return a living replica; a Refusal if this incarnation is not living."""
         state = self.living.get(replica)
         if state is None or state.incarnation != incarnation:
             reason = f"incarnation {incarnation} of {replica_name(replica)} is not part of this job"
@@ -81,7 +81,7 @@ class Replicas:
         return state
 
     def must_not_be_over(self, replica: int, incarnation: int) -> None:
-        """Refuse a life of which a later one has been seen."""
+        """Refuse an incarnation that has a later one."""
         known = self.living.get(replica)
         oldest = max(self._oldest.get(replica, 0), known.incarnation if known else 0)
         if incarnation < oldest:
@@ -91,13 +91,13 @@ class Replicas:
             )
 
     def join(self, replica: int, incarnation: int) -> Replica:
-        """Take in a new life."""
+        """Add a new incarnation."""
         state = self.living[replica] = Replica(incarnation, self._past.get((replica, incarnation), 0))
         self.gone.discard(replica)
         return state
 
     def is_over_unseen(self, replica: int, incarnation: int) -> bool:
-        """Record that a life is over that never came; return whether that is news: no later one was expected."""
+        """Record that an unseen incarnation is over; return whether that is new: no later one was expected."""
         if replica in self.living or incarnation < self._oldest.get(replica, 0):
             return False
         self._oldest[replica] = incarnation + 1
@@ -105,7 +105,7 @@ class Replicas:
         return True
 
     def bury(self, replica: int, why: str | None = None) -> None:
-        """End the present life of a replica; `why` is for the role, should it not know."""
+        """End the present incarnation of a replica; `why` is for the role, which may not know."""
         state = self.living.pop(replica)
         self._ends.pop(replica, None)
         if why is not None:
@@ -115,7 +115,7 @@ class Replicas:
         self.gone.add(replica)
 
     def restore(self, sequences: Mapping[Incarnation, int]) -> None:
-        """Take up the dedupe table of a cut; who has come already stays, unless its life is over there."""
+        """Restore the dedupe table of a snapshot; joined replicas stay, unless their incarnation is over in it."""
         self._past = dict(sequences)
         for replica, incarnation in sequences:
             self._oldest[replica] = max(incarnation, self._oldest.get(replica, 0))
@@ -125,17 +125,17 @@ class Replicas:
             state.sequence = sequences.get((replica, state.incarnation), 0)
 
     def sequences(self) -> dict[Incarnation, int]:
-        """Return the dedupe table: the sequence of the last push of each life."""
+        """Return the dedupe table: the sequence of the last push of each incarnation."""
         return self._past | {(m, state.incarnation): state.sequence for m, state in self.living.items()}
 
     def forget_past(self) -> None:
-        """Forget the lives that no push can be held of any more, but for the last one of each replica."""
+        """Drop incarnations that no shard can hold a push of, except the last one of each replica."""
         newest = dict(sorted(self._past)) | {m: state.incarnation for m, state in self.living.items()}
         self._past = {state: sequence for state, sequence in self._past.items() if newest[state[0]] == state[1]}
 
 
 class TicketQueue:
-    """The replicas that have asked for a ticket, in the order in which they did."""
+    """The replicas that have requested a ticket, in order."""
 
     def __init__(self, replicas: Replicas, updates: Updates, snapshots: SnapshotProtocol, num_shards: int) -> None:
         self.waiting: dict[int, None] = {}
@@ -145,7 +145,7 @@ class TicketQueue:
         self._num_shards = num_shards
 
     def ask(self, replica: int, incarnation: int, num_known: int) -> None:
-        """Record that `replica`, which holds `num_known` tickets, asks for one more."""
+        """Record that `replica`, which holds `num_known` tickets, requests one more."""
         self._replicas.get(replica, incarnation).num_known = num_known
         self.waiting[replica] = None
 
@@ -154,7 +154,7 @@ class TicketQueue:
         self.waiting.pop(replica, None)
 
     def answers(self, position: InputPositions, *, is_stopped: bool) -> tuple[list[Instruction], bool]:
-        """Answer those who wait, as far as that can be."""
+        """Answer the waiting replicas, as far as possible."""
         answers: list[Instruction] = []
         is_starved = False
         for replica in list(self.waiting):
@@ -176,8 +176,8 @@ class TicketQueue:
         return answers, is_starved
 
     def _give_ticket(self, replica: int, state: Replica, position: InputPositions) -> bool:
-        """Give a ticket if that may be; return False if only the input has nothing to give."""
-        if self._snapshots.phase is Phase.CUT_REQUESTED:
+        """Give a ticket if allowed; return False if only the input has nothing to give."""
+        if self._snapshots.phase is Phase.SNAPSHOT_REQUESTED:
             return True
         if not self._updates.has_room(replica, self._snapshots.last_ticket_step):
             return True
@@ -197,7 +197,7 @@ class TicketQueue:
         return Granted(replica, ticket.step, ticket.records, staleness, self._log_for(state))
 
     def _log_for(self, state: Replica) -> bytes:
-        """Return what a replica is to hand on to the other shards before its next push."""
+        """Return the log that a replica is to pass to the other shards before its next push."""
         log = self._updates.log
         state.log_told = log.end
         return log.encode() if self._num_shards > 1 else b""

@@ -1,8 +1,9 @@
-"""A shard: one flat arena of parameters, the slots of its optimizers, and the pushes that wait for a decision.
+"""Holds a shard: one flat arena of parameters, the slots of its optimizers, and the pushes that wait for a decision.
 
-ps-0 decides what becomes of a push (see `decisions`), so any other shard gets to know of it only afterwards. A shard
-therefore *holds* a push when it arrives, and does with it what the next entries say. What is held at a cut and in no
-entry was torn: its replica was lost between two shards. So a cut of all shards holds exactly what was decided.
+ps-0 decides on each push (see `decisions`), so any other shard learns of it only afterwards. A shard therefore *holds*
+a
+push when it arrives, and applies it as the next entries say. A push that is held in a snapshot and in no entry was
+torn: its replica was lost between two shards. So a snapshot of all shards holds exactly the decided pushes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from psflow.ps_runtime.tables.table import Table
 from psflow.ps_runtime.transport.arena import Arena
 
 BLOCK_SIZE = 1 << 17
-"""How many parameters are updated at a time: they, their slots and gradients stay in the cache of a core."""
+"""How many parameters are updated at a time: they, their slots and gradients fit the cache of a core."""
 
 CopyArrays = Callable[[Sequence[tuple[NDArray[Any], NDArray[Any]]]], None]
 """Copies the second array of each pair into the first; both have one dimension and the same size."""
@@ -48,7 +49,7 @@ class ShardArrays:
 
     @classmethod
     def over(cls, arena: NDArray[np.uint8], layout: ShardLayout, optimizers: Sequence[Optimizer]) -> ShardArrays:
-        """Return arrays for `layout` around the bytes of its arena, all touched, the slots at their initial values."""
+        """Return arrays for `layout` on the bytes of its arena, all touched, the slots at their initial values."""
         arena.fill(0)  # touches the pages, so that the first copy into them is as fast as the later ones
         slots = []
         for group in layout.groups:
@@ -70,7 +71,7 @@ class ShardArrays:
 
 @dataclass(slots=True)
 class _Held:
-    """A push that waits for a decision. A borrowed one is gone after the present event."""
+    """A push that waits for a decision. A borrowed one is valid only during the present event."""
 
     sequence: int
     version: int
@@ -107,14 +108,14 @@ class Shard:
         for table, copy in zip(self.tables, self.snapshot_tables, strict=True):
             table.prepare_copies(copy)
         self.snapshot_step: int | None = None
-        """The global_step that `snapshot_arrays` are of."""
+        """The global_step of `snapshot_arrays`."""
         self.version = 0
         self.is_ready = False
         self.torn_pushes = 0
         self._staleness_aware = staleness_aware
         self._copy_arrays = copy_arrays
         self.num_settled = 0
-        """Entries of the log that were carried out."""
+        """Applied entries of the log."""
         self._held: dict[Incarnation, _Held] = {}
         self._settled: dict[Incarnation, int] = {}
         self._spare: list[PushBuffer] = []
@@ -126,7 +127,7 @@ class Shard:
         self._pieces = [p for p in layout.pieces if p.offset + p.nbytes <= layout.gradient_nbytes]
 
     def initialize(self, parameters: bytes | bytearray | memoryview) -> None:
-        """Take the first values of all parameters, as the bytes of the arena."""
+        """Set the first values of all parameters, as the bytes of the arena."""
         self.arena.begin(self.version)
         self.arena.advance(0, self.layout.nbytes)
         self.arrays.arena[:] = np.frombuffer(parameters, np.uint8)
@@ -134,7 +135,7 @@ class Shard:
         self.is_ready = True
 
     def restore(self, step: int) -> None:
-        """Take over `snapshot_arrays`, which were filled from the checkpoint of `step`: as many updates it has seen."""
+        """Adopt `snapshot_arrays`, which were filled from the checkpoint of `step`; the version is that step."""
         self.version = step
         self.arena.begin(step)
         self.arena.advance(0, self.layout.nbytes)
@@ -146,9 +147,9 @@ class Shard:
         self.is_ready = True
 
     def hold(self, key: Incarnation, sequence: int, version: int, push: PushBuffer) -> bool:
-        """Take in a push, computed on `version`; return False for the repeat of one.
+        """Hold a push, computed on `version`; return False for a repeat.
 
-        The push is only borrowed: what is held still after the event is kept by `keep`.
+        The push is only borrowed: `keep` copies what is still held after the event.
         """
         held = self._held.get(key)
         if sequence <= self._settled.get(key, 0) or (held is not None and held.sequence == sequence):
@@ -159,7 +160,7 @@ class Shard:
         return True
 
     def keep(self, key: Incarnation) -> None:
-        """Copy the push of `life`, if it is held still and was only borrowed."""
+        """Copy the push of `incarnation`, if it is still held and only borrowed."""
         held = self._held.get(key)
         if held is not None and held.is_borrowed:
             if self._spare:
@@ -170,9 +171,9 @@ class Shard:
             held.push, held.is_borrowed = kept, False
 
     def settle(self, start: int, entries: Sequence[Entry]) -> None:
-        """Do what was decided; entries that were carried out before are skipped. `start` is the first one's place."""
+        """Apply decisions; entries applied before are skipped. `start` is the place of the first one."""
         if not self.holds_something:
-            return  # nobody pushes or pulls here
+            return  # no replica pushes or pulls here
         if start > self.num_settled:
             raise Refusal("log", f"expected log entries starting at {self.num_settled}, got {start}")
         for entry in entries[self.num_settled - start :]:
@@ -183,7 +184,7 @@ class Shard:
             self.num_settled += 1
 
     def snapshot(self, start: int, entries: Sequence[Entry], step: int) -> None:
-        """Copy the cut of `step` into `snapshot_arrays`, after the last `entries` before it."""
+        """Copy the snapshot of `step` into `snapshot_arrays`, after the last `entries` before it."""
         self.settle(start, entries)
         for key in list(self._held):
             self._tear(key)
@@ -194,7 +195,7 @@ class Shard:
         self.snapshot_step = step
 
     def pull_rows(self, ids: Sequence[NDArray[np.int64]], room: Room) -> memoryview:
-        """Return the rows of `ids` of each table: in what `room` gives, or in memory that is used again.
+        """Return the rows of `ids` of each table: in memory from `room`, or in memory that is used again.
 
         Raises
         ------
@@ -213,7 +214,7 @@ class Shard:
         return body
 
     def check_rows(self, push: PushBuffer) -> None:
-        """Raise InputError if `push` names a row that is not of this shard, or of a table that no optimizer moves."""
+        """Raise InputError if `push` names a row of another shard, or of a table without an optimizer."""
         for table, (ids, _) in zip(self.tables, push.rows(), strict=True) if self.tables else ():
             places_of(table.spec.name, ids, table.spec.num_rows, table.shard, table.num_shards)
             if len(ids) and table.optimizer is None:
@@ -221,7 +222,7 @@ class Shard:
 
     @property
     def holds_something(self) -> bool:
-        """Whether there is anything to push to, or pull from, this shard."""
+        """Whether this shard has anything to push to, or pull from."""
         return bool(self.layout.nbytes or self.tables)
 
     def statistics(self) -> dict[str, Any]:
@@ -268,7 +269,7 @@ class Shard:
 
     def _release(self, key: Incarnation) -> None:
         held = self._held.pop(key)
-        if not held.is_borrowed and not self.tables:  # with tables, each push has a size of its own
+        if not held.is_borrowed and not self.tables:  # with tables, each push has its own size
             self._spare.append(held.push)
 
     def _make_tables(self, specs: Sequence[TableSpec]) -> list[Table]:
@@ -277,7 +278,7 @@ class Shard:
         return [Table(spec, rule, shard, self.num_shards) for spec, rule in zip(specs, optimizers, strict=True)]
 
     def _update(self, push: PushBuffer, rows: RowGradients) -> None:
-        """Make a push an update, in place. Its gradients are used up."""
+        """Apply a push as an update, in place. Its gradients are used up."""
         self.version += 1
         for table, (ids, gradients) in zip(self.tables, rows, strict=True):
             if len(ids):
@@ -294,7 +295,7 @@ class Shard:
         self.arena.end()
 
     def _update_run(self, index: int, group: Group, start: int, stop: int, push: PushBuffer) -> None:
-        """Update the bytes from `start` to `stop`, a block after the other: a rule makes several passes over it."""
+        """Update the bytes from `start` to `stop`, block by block: a rule makes several passes over each."""
         optimizer = group.optimizer
         assert optimizer is not None
         rule, rate = self.optimizers[optimizer], float(push.learning_rates[optimizer])
@@ -317,7 +318,7 @@ class Shard:
             )
 
     def _runs(self, group: Group, mask: NDArray[np.uint8]) -> list[tuple[int, int]]:
-        """Return the byte ranges of the group's pieces that have a gradient, neighbours joined."""
+        """Return the byte ranges of the group's pieces that have a gradient, with neighbours joined."""
         runs: list[tuple[int, int]] = []
         for piece, present in zip(self._pieces, mask, strict=True):
             if not present or not group.start <= piece.offset < group.stop:

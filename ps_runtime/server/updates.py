@@ -1,6 +1,6 @@
-"""From tickets to updates: what is given, what is taken in, what was decided, and who has heard of it.
+"""Turns tickets into updates: which are given, which pushes are accepted, decided, and announced.
 
-Plain decisions without clocks or sockets. The job asks `has_room` before it gives a ticket, tells of each push with
+Plain decisions without clocks or sockets. The job calls `has_room` before it gives a ticket, passes each push to
 `take`, and asks after every event what is due now with `settle`.
 """
 
@@ -29,17 +29,17 @@ class Ticket:
 
 
 class Taken(NamedTuple):
-    """A push that is taken in; `entry` says how, `version` what it was computed on."""
+    """An accepted push; `entry` says how, `version` what it was computed on."""
 
     entry: Entry
     version: int
 
 
 class ConsistencyState(ABC):
-    """The rule by which pushes become updates, and what it has in hand."""
+    """The rule by which pushes become updates, and its pending pushes."""
 
     voids_tickets = False
-    """Whether an update makes the tickets given before it worthless."""
+    """Whether an update voids the tickets given before it."""
 
     @abstractmethod
     def has_room(self, replica: int, steps_left: float, tickets: Collection[Ticket]) -> bool:
@@ -47,28 +47,28 @@ class ConsistencyState(ABC):
 
     @abstractmethod
     def take(self, replica: int, incarnation: int, sequence: int, version: int) -> None:
-        """Take in a push; its ticket is used up already."""
+        """Accept a push; its ticket is used up already."""
 
     @abstractmethod
     def settle(self, global_step: int, tickets: Collection[Ticket]) -> list[Entry]:
-        """Return what is decided now, each decision once."""
+        """Return the decisions that are due now, each one once."""
 
     def holds_push_of(self, replica: int) -> bool:
         """Return whether a push of `replica` waits, and `replica` with it."""
         return False
 
     def close(self) -> list[Entry]:
-        """Decide on what is in hand although no more pushes come: all tickets are used, and no more are given."""
+        """Decide on pending pushes although no more come: all tickets are used, and no more are given."""
         return []
 
     def granted(self, replica: int) -> None:  # noqa: B027  (most rules need not know)
         """Record that a ticket was given."""
 
     def returned(self, replica: int) -> None:  # noqa: B027  (most rules need not know)
-        """Record that a ticket came back unused."""
+        """Record that a ticket was returned unused."""
 
     def set_num_living(self, num_living: int) -> None:  # noqa: B027  (most rules need not know)
-        """Record how many replicas are alive, those included that have not come yet."""
+        """Record how many replicas are alive, including those that have not joined yet."""
 
 
 class AsyncState(ConsistencyState):
@@ -94,7 +94,7 @@ class BoundedStalenessState(ConsistencyState):
     A ticket given at step `s`, or a push pulled at version `s`, must become an update while the step is at most
     ``s + max_staleness``. Sorted by that, the `i`-th of them (from 0) can still do so as long as
     ``step + i <= s_i + max_staleness``. A push that would break this for another one waits; the first one never does.
-    So the bound is kept without dropping anything, and nothing waits for ever.
+    So the bound holds without dropping anything, and nothing waits for ever.
     """
 
     def __init__(self, max_staleness: int) -> None:
@@ -145,7 +145,7 @@ class SyncState(ConsistencyState):
 
     @property
     def num_wanted(self) -> int:
-        """How many gradients make an update now: what the living can give, if that is less than was asked for."""
+        """How many gradients make an update now: at most as many as the living replicas can give."""
         return max(1, min(self._wanted, self._quota * self._num_living))
 
     def has_room(self, replica: int, steps_left: float, tickets: Collection[Ticket]) -> bool:  # noqa: D102
@@ -179,7 +179,7 @@ class SyncState(ConsistencyState):
 
 
 def consistency_state(consistency: Consistency, num_replicas: int) -> ConsistencyState:
-    """Return the rule that `consistency` describes, for so many training replicas."""
+    """Return the rule that `consistency` describes, for this number of training replicas."""
     match consistency:
         case Sync():
             return SyncState(consistency.gradients_per_update(num_replicas), num_replicas)
@@ -193,19 +193,19 @@ def consistency_state(consistency: Consistency, num_replicas: int) -> Consistenc
 
 @dataclass(slots=True, eq=False)
 class BatchTicket(Ticket):
-    """A ticket and its batch; with a void one, a gradient comes too late."""
+    """A ticket and its batch; the gradient of a void one is late."""
 
     records: RecordRange
     is_void: bool = False
 
 
 class Updates:
-    """The updates of a job, and the tickets and pushes on their way to become some."""
+    """The updates of a job, and the pending tickets and pushes."""
 
     def __init__(self, consistency: Consistency, num_replicas: int, num_shards: int) -> None:
         self.global_step = 0
         self.tickets: set[BatchTicket] = set()
-        """Those given, not used and not void."""
+        """Tickets that are given, not used and not void."""
         self.log = EntryLog()
         self.staleness: dict[int, int] = {}
         """Of the last push of each replica that became an update."""
@@ -231,7 +231,7 @@ class Updates:
             self._rule.returned(ticket.replica)
 
     def take(self, ticket: BatchTicket, incarnation: int, sequence: int, version: int) -> None:
-        """Take in the push that uses a ticket; `version` is what it was computed on. A void ticket drops it."""
+        """Accept the push that uses a ticket; `version` is the one it was computed on. A void ticket drops it."""
         replica = ticket.replica
         if ticket.is_void:
             self._dropped.append(Entry(Decision.DROP, replica, incarnation, sequence))
@@ -246,7 +246,7 @@ class Updates:
         return self._rule.holds_push_of(replica)
 
     def living(self, num_living: int) -> None:
-        """Record how many replicas are alive, those included that have not come yet."""
+        """Record how many replicas are alive, including those that have not joined yet."""
         self._rule.set_num_living(num_living)
 
     def settle(self) -> tuple[list[Decided], list[BatchTicket]]:
@@ -255,7 +255,7 @@ class Updates:
         return self._decide([*dropped, *self._rule.settle(self.global_step, self.tickets)])
 
     def close(self) -> tuple[list[Decided], list[BatchTicket]]:
-        """Decide on what is in hand although nothing more will come; as `settle`."""
+        """Decide on pending pushes although nothing more will come; as `settle`."""
         return self._decide(self._rule.close())
 
     def statistics(self) -> dict[str, Any]:
@@ -283,7 +283,7 @@ class Updates:
         if self._has_other_shards:
             self.log.extend(entries)
         else:
-            self.log.start += len(entries)  # nobody else has to hear of them
+            self.log.start += len(entries)  # no other shard needs them
         return [Decided(start, entries)], void
 
     def _count(self, entry: Entry) -> None:

@@ -72,7 +72,7 @@ def connect(
     why = "it was requested"
     if wanted.unix != "never":
         try:
-            sock, name = _dial_unix(address, timeout_secs, peer)
+            sock, name = _connect_unix(address, timeout_secs, peer)
         except (BrokenPeerError, WaitTimeoutError) as error:
             if wanted.unix == "must" or address.tcp_port is None:
                 raise
@@ -80,7 +80,7 @@ def connect(
         else:
             why = "same host" if wanted.unix == "maybe" else why
             return SocketConnection(sock, "unix", why, name, send_timeout_secs, max_reply_bytes, wanted.sharing)
-    sock, name = _dial_tcp(address, timeout_secs, peer)
+    sock, name = _connect_tcp(address, timeout_secs, peer)
     return SocketConnection(sock, "tcp", why, name, send_timeout_secs, max_reply_bytes)
 
 
@@ -90,20 +90,20 @@ def _why_no_unix(address: Address) -> str:
     return "" if address.is_on_this_host else "it runs on another host"
 
 
-def _dial_unix(address: Address, timeout_secs: float, peer: str) -> tuple[socket.socket, str]:
+def _connect_unix(address: Address, timeout_secs: float, peer: str) -> tuple[socket.socket, str]:
     reason = _why_no_unix(address)
     if reason or address.unix_name is None:
         raise BrokenPeerError(peer, reason)
     name = f"{peer} at @{address.unix_name}"
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    _dial(sock, unix_path(address.unix_name), timeout_secs, name)
+    _connect(sock, unix_path(address.unix_name), timeout_secs, name)
     if not is_same_user(sock):
         sock.close()
         raise BrokenPeerError(name, "it belongs to another user now")
     return sock, name
 
 
-def _dial_tcp(address: Address, timeout_secs: float, peer: str) -> tuple[socket.socket, str]:
+def _connect_tcp(address: Address, timeout_secs: float, peer: str) -> tuple[socket.socket, str]:
     if address.tcp_port is None:
         raise BrokenPeerError(peer, "it does not listen on TCP")
     name = f"{peer} at {address.host}:{address.tcp_port}"
@@ -112,11 +112,11 @@ def _dial_tcp(address: Address, timeout_secs: float, peer: str) -> tuple[socket.
     except OSError as error:
         raise BrokenPeerError(name, error.strerror or str(error)) from error
     sock = socket.socket(family, socket.SOCK_STREAM)
-    _dial(sock, place, timeout_secs, name)
+    _connect(sock, place, timeout_secs, name)
     return sock, name
 
 
-def _dial(sock: socket.socket, place: object, timeout_secs: float, name: str) -> None:
+def _connect(sock: socket.socket, place: object, timeout_secs: float, name: str) -> None:
     try:
         sock.settimeout(timeout_secs)
         sock.connect(place)  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ NUM_USERS, NUM_ADS = 300, 10
 NUM_SEEN = NUM_USERS * NUM_ADS
 CROSSED_IDS = 10_000_000
 MAX_ROLE_MB = 300.0
-"""Of which a process with its libraries takes about half. All rows, with their slots and the copy for cuts, take 760 MB
+"""Of which a process with its libraries takes about half. All rows, slots and snapshot included, take 760 MB
 on each of two ps."""
 
 CONF = f"""

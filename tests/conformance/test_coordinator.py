@@ -55,7 +55,7 @@ class Here:
 
     def serve(self, place, timeout_secs, check):
         """Note who serves."""
-        self.served.append((str(place.task.role), timeout_secs, place.told.model_dir))
+        self.served.append((str(place.task.role), timeout_secs, place.config.model_dir))
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_an_empty_cluster_is_none(empty, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, r"^client is for the tasks of a cluster, and there is none; give cluster_spec$"),
+        ({}, r"^client needs the tasks of a cluster; give cluster_spec$"),
         (
             {"cluster_spec": FULL, "mode": INDEPENDENT, "task_type": "chief", "task_id": 0},
             r"^client is of a standalone_client; each independent_worker is a process of its own$",

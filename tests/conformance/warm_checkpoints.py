@@ -61,8 +61,8 @@ def write(path, variables, tables=(), schema=None, num_ps=2):
             part.load({"ids": ids, "weights": np.float32([rows[i] for i in ids]).reshape(len(ids), spec.dim)})
             parts.append(part)
         records.append(save_shard(store, STEP, num_ps, layout, arrays.arena, arrays.slots, parts))
-    cut = Snapshot(STEP, {}, InputPosition(InputSpec(None)).to_facts(), 0)
-    store.commit(Manifest.of(STEP, model, cut.to_facts(), records))
+    snapshot = Snapshot(STEP, {}, InputPosition(InputSpec(None)).to_facts(), 0)
+    store.commit(Manifest.of(STEP, model, snapshot.to_facts(), records))
     return str(path)
 
 

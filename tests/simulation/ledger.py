@@ -55,7 +55,7 @@ class Lineage:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A committed checkpoint: the arena of each shard, the facts of its cut, and what it has to hold."""
+    """A committed checkpoint: the arena of each shard, the facts of its snapshot, and what it has to hold."""
 
     arenas: tuple[NDArray[np.uint8], ...]
     variables: Mapping[str, NDArray[Any]]

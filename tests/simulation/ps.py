@@ -94,7 +94,7 @@ class PsProcess(Process):
         """Connections that have broken, which the ps has not seen yet."""
         self.lineage = Lineage()
         self.frozen: tuple[int, Lineage] | None = None
-        """The step of the last cut that was copied, and what it holds."""
+        """The step of the last snapshot that was copied, and what it holds."""
         self.lost_replicas: list[Incarnation] = []
         """What the owner says, not read yet."""
         self.job: Job | None = None
@@ -202,9 +202,9 @@ class PsProcess(Process):
         self._sequences[key] = sequence
         assert self.job is not None
         if not isinstance(self.disk.plan.consistency, Sync) or push.step == self.job.global_step:
-            assert self.job.phase in (Phase.TRAINING, Phase.CUT_REQUESTED)
+            assert self.job.phase in (Phase.TRAINING, Phase.SNAPSHOT_REQUESTED)
             self.lineage.counted.append(push)
 
     def note_snapshot(self, step: int) -> None:
-        """Note what the cut of `step` has to hold."""
+        """Note what the snapshot of `step` has to hold."""
         self.frozen = (step, self.lineage.copy())

@@ -21,7 +21,7 @@ ROLES = st.integers(0, 5)
 ROUNDS = st.integers(0, 6)
 OF_REPLICAS = (Kind.PUSH, Kind.PULL, Kind.NEXT, Kind.STOP, Kind.LEAVE)
 OF_THE_CHIEF = (
-    *(Kind.INITIALIZE, Kind.RESTORE, Kind.OPEN, Kind.AWAIT_CUT),
+    *(Kind.INITIALIZE, Kind.RESTORE, Kind.OPEN, Kind.AWAIT_SNAPSHOT),
     *(Kind.SNAPSHOT, Kind.RESUME, Kind.WRITE, Kind.COMMITTED, Kind.FINISH),
 )
 KINDS = st.sampled_from((*OF_REPLICAS, *OF_THE_CHIEF))

@@ -195,7 +195,7 @@ class Chief(Trainer):
         """Whether the job is finished."""
 
     def request_snapshot(self) -> None:
-        """Ask for a cut by a connection of its own."""
+        """Ask for a snapshot by a connection of its own."""
         self._guarded(lambda: SavingClient(self.shards(Purpose.SAVE), MODEL, SECS).request_snapshot())
 
     def step(self) -> None:

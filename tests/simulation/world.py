@@ -122,7 +122,7 @@ class World:
             case "step":
                 self.supervisor.step(role, incarnation)
             case "leaving":
-                self.supervisor.depart(role, incarnation)
+                self.supervisor.begin_shutdown(role, incarnation)
             case "ended":
                 self.supervisor.leave(role, incarnation)
             case _:

@@ -158,7 +158,8 @@ def test_steps_that_training_has_gone_back_behind_are_told_of(
         watching.handle(Metrics(320, {}))
         watching.handle(Restored(300, 0.5, role="chief-0"))
     assert messages(caplog) == [
-        "ps-0 was lost and restarts: its Dask worker tcp://h:1 was lost; all training goes back to the last checkpoint",
+        "ps-0 was lost and restarts: its Dask worker tcp://h:1 was lost; all training rolls back to the last "
+        "checkpoint",
         "training goes on from step 300; steps 301-400 are lost, and made again",
         "worker-0 was lost and restarts: its Dask worker tcp://h:2 was lost; no step is lost",
         "training goes on from step 300; steps 301-320 are lost, and made again",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients, never_stop
+from psflow.ps_runtime.client.shard_client import Connect, Identity, ShardClients, never_stop
 from psflow.ps_runtime.errors import BrokenPeerError
 from psflow.ps_runtime.protocol.message import Kind, Message, Purpose
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
@@ -112,10 +112,10 @@ class Ps:
             self.servers.append(storage.server)
 
     @property
-    def connect_functions(self) -> Sequence[Dial]:
+    def connect_functions(self) -> Sequence[Connect]:
         return [self._dial_of(index) for index in range(len(self.servers))]
 
-    def _dial_of(self, index: int) -> Dial:
+    def _dial_of(self, index: int) -> Connect:
         return lambda timeout_secs: FragileConnection(self.servers[index].connect(f"ps-{index}"), self)
 
     def shards(

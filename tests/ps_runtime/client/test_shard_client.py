@@ -10,7 +10,7 @@ import pytest
 
 from psflow.ps_runtime.client import shard_client as module
 from psflow.ps_runtime.client.shard_client import (
-    DIAL_SECS,
+    CONNECT_SECS,
     RECONNECT_SECS,
     RETRY_SECS,
     SLICE_SECS,
@@ -184,16 +184,16 @@ def test_a_role_looks_up_also_where_no_wait_is_long(clock):
 
 def test_a_ps_may_take_its_time_to_let_a_role_in(clock):
     check = Check()
-    dialled: list[float] = []
+    waited: list[float] = []
 
     def dial(timeout_secs: float) -> Connection:
-        dialled.append(timeout_secs)
+        waited.append(timeout_secs)
         return Line(clock, welcome, delay_secs=300.0)  # it restores a large model
 
     ShardClient(dial, IDENTITY, check).open(600.0)
     assert clock.elapsed == pytest.approx(300.0)
     assert check.count >= 1000
-    assert dialled == [DIAL_SECS]
+    assert waited == [CONNECT_SECS]
 
 
 def test_a_ps_that_never_lets_a_role_in_is_named(clock):
@@ -355,7 +355,7 @@ def test_links_that_cannot_all_be_opened_are_all_closed(clock):
 def test_one_request_goes_to_every_ps_before_any_answer_is_awaited(clock):
     first, second = slow_after_hello(clock, 3.0), slow_after_hello(clock, 3.0)
     with ShardClients([lambda _: first, lambda _: second], IDENTITY, never_stop, 5.0) as shards:
-        shards.request_all(Message(Kind.SNAPSHOT), "to copy a cut", 5.0)
+        shards.request_all(Message(Kind.SNAPSHOT), "to copy a snapshot", 5.0)
         assert clock.elapsed == pytest.approx(3.0)
         assert shards.transport == "tcp"
         assert shards.statistics() == {"shards": [{"transport": "tcp", "reconnects": 0}] * 2}

@@ -128,7 +128,7 @@ def test_the_slots_of_a_silent_worker_do_not_count_and_it_is_named(
 
     stopped = next(iter(look(client)[0]))
     monkeypatch.setattr("psflow.ps_runtime.cluster.admission.look", aged)
-    silence = re.escape(f"(without {stopped}: the scheduler has not heard from there for 10 s)")
+    silence = re.escape(f"(without {stopped}: no heartbeat from there for 10 s)")
     for waits in (False, True):
         with (
             pytest.raises(CapacityError, match=rf"the Dask cluster at inproc://\S+ {silence} has 1 free slots"),

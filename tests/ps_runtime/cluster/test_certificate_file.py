@@ -70,7 +70,7 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
     elsewhere.mkdir(mode=0o755)
     (tmp_path / "tls").symlink_to(elsewhere)
     with (
-        pytest.raises(UsageError, match=r"tls should be a directory of this user, and no link"),
+        pytest.raises(UsageError, match=r"tls should be a directory of this user, not a link"),
         kept_certificate(str(tmp_path), NEW),
     ):
         pass
@@ -100,7 +100,7 @@ def test_a_certificate_of_another_user_is_refused(tmp_path: Path, monkeypatch: p
 
 def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tls").touch()
-    words = rf"^{tmp_path}/tls should be a directory of this user, and no link, as a key is kept there; remove it$"
+    words = rf"^{tmp_path}/tls should be a directory of this user, not a link, because it holds a key; remove it$"
     with pytest.raises(UsageError, match=words), kept_certificate(str(tmp_path), NEW):
         pass
 

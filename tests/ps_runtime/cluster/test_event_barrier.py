@@ -73,7 +73,7 @@ def test_who_does_not_come_is_named(events: Events) -> None:
     events[arrival(FIRST, 0)].set()
     barrier = barrier_of(events, CHIEF)
     words = (
-        "worker-1 did not come to the barrier within 0.01 s: chief-0 is in its call number 1; have all workers "
+        "worker-1 did not reach the barrier within 0.01 s: chief-0 is in its call number 1; have all workers "
         "call it as often"
     )
     with pytest.raises(WaitTimeoutError, match=f"^{re.escape(words)}$"):
@@ -82,18 +82,18 @@ def test_who_does_not_come_is_named(events: Events) -> None:
 
 def test_a_call_that_timed_out_does_not_count(events: Events) -> None:
     chief, others = barrier_of(events, CHIEF), [barrier_of(events, role) for role in (FIRST, SECOND)]
-    with pytest.raises(WaitTimeoutError, match=r"^worker-0, worker-1 did not come"):
+    with pytest.raises(WaitTimeoutError, match=r"^worker-0, worker-1 did not reach"):
         chief.wait(0.01)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda one: one.wait(HANG_SECS), others))
     chief.wait(HANG_SECS)
-    with pytest.raises(WaitTimeoutError, match=r"^chief-0, worker-1 did not come .* call number 2; have"):
+    with pytest.raises(WaitTimeoutError, match=r"^chief-0, worker-1 did not reach .* call number 2; have"):
         others[0].wait(0.01)
 
 
 def test_who_has_ended_is_not_waited_for(events: Events) -> None:
     words = (
-        "chief-0 was stopped: worker-1 ended, and did not come to the barrier in call number 1 of it; have "
+        "chief-0 was stopped: worker-1 ended before the barrier in its call number 1; have "
         "all workers call wait_for_other_workers as often"
     )
     with pytest.raises(StoppedError, match=f"^{re.escape(words)}$"):

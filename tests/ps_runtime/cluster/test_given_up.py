@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster.chief_process import lead
+from psflow.ps_runtime.cluster.chief_process import open_manual_cluster
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
-from psflow.ps_runtime.cluster.worker_process import OwnProgram, _Joining, join
+from psflow.ps_runtime.cluster.worker_process import OwnProgram, _JoinAttempt, join_manual_cluster
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
@@ -20,7 +20,7 @@ from tests.free_ports import free_address
 from tests.limits import HANG_SECS
 
 PS = RoleId.parse("ps-0")
-GIVEN_UP = "gave this process up, as it was silent for too long; start it again by the same command"
+GIVEN_UP = "gave up this process, which was silent for too long; start it again by the same command"
 GONE = "is gone; look at its output, then start all processes again to resume"
 
 
@@ -35,7 +35,7 @@ GONE = "is gone; look at its output, then start all processes again to resume"
     ids=lambda text: text.partition(" ")[0],
 )
 def test_whether_the_chief_has_given_a_process_up_or_is_gone(reason: str, words: str) -> None:
-    joining = _Joining(ClusterAddresses("localhost:1"), PS, "there", OwnProgram(), Deadline(0))
+    joining = _JoinAttempt(ClusterAddresses("localhost:1"), PS, "there", OwnProgram(), Deadline(0))
     worker = object.__new__(RoleWorker)  # one that has closed
     worker._end = reason
     with pytest.raises(StoppedError, match=rf"^ps-0 was stopped: the chief at localhost:1 {words}$"):
@@ -51,9 +51,9 @@ def test_a_process_that_the_scheduler_removes_says_that_the_chief_has_given_it_u
 
     with (
         ThreadPoolExecutor() as pool,
-        lead(cluster, str(tmp_path), {}, evaluator=False, on_event=ignore) as led,
+        open_manual_cluster(cluster, str(tmp_path), {}, evaluator=False, on_event=ignore) as led,
     ):
-        end = pool.submit(join, cluster, PS, str(tmp_path), OwnProgram({}), ignore)
+        end = pool.submit(join_manual_cluster, cluster, PS, str(tmp_path), OwnProgram({}), ignore)
         slots = led.await_processes(HANG_SECS, never_stop)
         scheduler: Any = led.client.scheduler
         led.client.sync(

@@ -16,9 +16,9 @@ from distributed import Security
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster import worker_process
 from psflow.ps_runtime.cluster.certificate_file import kept_certificate
-from psflow.ps_runtime.cluster.chief_process import lead
+from psflow.ps_runtime.cluster.chief_process import open_manual_cluster
 from psflow.ps_runtime.cluster.own_security import new_pem, security_of
-from psflow.ps_runtime.cluster.worker_process import OwnProgram, join
+from psflow.ps_runtime.cluster.worker_process import OwnProgram, join_manual_cluster
 from psflow.ps_runtime.errors import LostDirectoryError
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
@@ -88,7 +88,7 @@ def test_a_process_tells_an_impostor_at_the_address_of_the_chief_nothing(
         keep,
         pytest.raises(LostDirectoryError, match=words),
     ):
-        join(cluster, PS, str(tmp_path), OwnProgram({"secret": "fact"}), lambda event: None, HANG_SECS)
+        join_manual_cluster(cluster, PS, str(tmp_path), OwnProgram({"secret": "fact"}), lambda event: None, HANG_SECS)
     assert set(heard) == {b""}
 
 
@@ -107,9 +107,11 @@ def test_a_chief_and_its_processes_tell_a_member_of_another_cluster_nothing(
 ) -> None:
     with (
         ThreadPoolExecutor(1) as pool,
-        lead(cluster, str(tmp_path), {}, evaluator=False, on_event=lambda event: None) as led,
+        open_manual_cluster(cluster, str(tmp_path), {}, evaluator=False, on_event=lambda event: None) as led,
     ):
-        joins = pool.submit(join, cluster, PS, str(tmp_path), OwnProgram(), lambda event: None, HANG_SECS)
+        joins = pool.submit(
+            join_manual_cluster, cluster, PS, str(tmp_path), OwnProgram(), lambda event: None, HANG_SECS
+        )
         slots = led.await_processes(HANG_SECS, never_stop)
         ports = [int(address.rpartition(":")[2]) for address in (cluster.chief, slots[PS], slots[CHIEF])]
         security = led.client.security

@@ -57,9 +57,9 @@ def run_of(
     seen: list[Event], monkeypatch: pytest.MonkeyPatch, num_workers: int = 0, pipeline_depth: int = 0
 ) -> ClusterJob:
     """Return the owner of a job of which nothing is placed yet."""
-    returning = SimpleNamespace(look=lambda check: None, has_lock=False)
-    monkeypatch.setattr(module, "RollbackReservation", lambda client, supervisor: returning)
-    monkeypatch.setattr(module, "Lookout", lambda *given: SimpleNamespace(look=lambda: None))
+    rollback = SimpleNamespace(look=lambda check: None, has_lock=False)
+    monkeypatch.setattr(module, "RollbackReservation", lambda client, supervisor: rollback)
+    monkeypatch.setattr(module, "RoleMonitor", lambda *given: SimpleNamespace(look=lambda: None))
     job: Any = SimpleNamespace(
         runs_program=bool,
         without_program=tuple,
@@ -75,7 +75,7 @@ def run_of(
     monkeypatch.setattr(loss_reports, "LossMessages", lambda client, topic: messages)
     SENT.clear()
     run = ClusterJob(SimpleNamespace(), job, seen.append)  # type: ignore[arg-type]
-    run._restarting = SimpleNamespace(place=lambda check, has_lock: None)  # type: ignore[assignment]
+    run._restarter = SimpleNamespace(place=lambda check, has_lock: None)  # type: ignore[assignment]
     return run
 
 
@@ -104,11 +104,11 @@ def test_who_does_not_wait_for_the_end_hears_of_the_cluster_no_more(run: Cluster
     """A scheduler that has news for a client that is gone logs a traceback."""
     nodes: Any = Nodes()
     run._client = run._futures._client = nodes
-    run._lookout, run._losses, run._returning = (nodes.part(name) for name in ("lookout", "losses", "returning"))
+    run._monitor, run._losses, run._rollback = (nodes.part(name) for name in ("monitor", "losses", "rollback"))
     run._futures._futures[PS] = SimpleNamespace()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt), run:
         pass
-    assert sorted(nodes.closed) == sorted(["losses", "lookout", "returning", run._futures.topic])
+    assert sorted(nodes.closed) == sorted(["losses", "monitor", "rollback", run._futures.topic])
 
 
 def test_events_are_handed_on_in_their_order(run: ClusterJob, seen: list[Event]) -> None:
@@ -230,7 +230,7 @@ def test_a_ps_that_was_lost_at_the_start_and_waits_for_a_slot_is_not_late(
         if len(looks) == 3:
             run._supervisor.place(PS, "elsewhere")
 
-    run._restarting = SimpleNamespace(place=place)  # type: ignore[assignment]
+    run._restarter = SimpleNamespace(place=place)  # type: ignore[assignment]
     with pytest.raises(
         WaitTimeoutError, match=r"^ps-0 did not start listening within 0 s: look at its Dask worker, elsewhere"
     ):
@@ -244,7 +244,7 @@ def test_a_ps_that_was_lost_at_the_start_and_waits_for_a_slot_is_not_late(
         (("Begun", {"role": "ps-0"}), r"^ps-0 failed: expected an event of a known type, got 'Begun'; install the"),
         (
             encode_event(RoleLost("gone", role="ps-0", incarnation=LIFE, number=1)),
-            r"^ps-0 failed: no role says of itself that it is lost",
+            r"^ps-0 failed: a role cannot report its own loss",
         ),
         (encode_event(FirstStep(role="worker-7", number=1)), r"^worker-7 failed: this job has no such role, but First"),
     ],

@@ -20,8 +20,8 @@ from psflow.ps_runtime.cluster import connecting
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
-from psflow.ps_runtime.cluster.lookout import Lookout
 from psflow.ps_runtime.cluster.memory_kills import END_SECS, MemoryKills
+from psflow.ps_runtime.cluster.role_monitor import RoleMonitor
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles.events import Event, FirstStep, RoleLost
@@ -111,7 +111,7 @@ def test_only_who_is_lost_without_a_word_was_killed(scheduler: Any) -> None:
     for role, slot in SLOTS.items():
         supervisor.start(role, supervisor.place(role, slot))
         supervisor.listen(role, 1)
-    lookout = Lookout(scheduler, "topic", supervisor, threading.Condition(supervisor.lock), 30.0)
+    lookout = RoleMonitor(scheduler, "topic", supervisor, threading.Condition(supervisor.lock), 30.0)
     lookout.open()
     for slot in SLOTS.values():
         scheduler.kill(slot)

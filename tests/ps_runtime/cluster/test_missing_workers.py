@@ -32,7 +32,7 @@ def begun(*missed: RoleId) -> Supervisor:
     supervisor = Supervisor(ROLES, LIFE, 3)
     for role in ROLES:
         if role in missed:
-            supervisor.miss(role)
+            supervisor.mark_unplaced(role)
         else:
             begin(supervisor, role)
     return supervisor

@@ -114,7 +114,7 @@ def test_who_ends_without_the_others_is_named(client: Client) -> None:
         assert surroundings.barrier is not None
         surroundings.barrier.wait(HANG_SECS)
 
-    words = r"^chief-0 failed: chief-0 was stopped: worker-0 ended, and did not come to the barrier"
+    words = r"^chief-0 failed: chief-0 was stopped: worker-0 ended before the barrier"
     with pytest.raises(RoleFailedError, match=words):
         run(client, call(CHIEF, wait, waits=True), call(WORKER, lambda _: None, waits=True))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.cluster import scheduler_rpc
-from psflow.ps_runtime.cluster.restarting import Restarting
+from psflow.ps_runtime.cluster.restarter import Restarter
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.specs.roles import job_roles
@@ -33,7 +33,7 @@ class Scheduler:
     semaphore_register = semaphore_acquire = identity = processing = answer
 
 
-def restarting_of(loop: asyncio.AbstractEventLoop, scheduler: Scheduler) -> Restarting:
+def restarting_of(loop: asyncio.AbstractEventLoop, scheduler: Scheduler) -> Restarter:
     """Return what looks for a slot for a worker that is lost."""
     supervisor = Supervisor([PS, CHIEF, WORKER], 1, 3)
     for role in (PS, CHIEF, WORKER):
@@ -44,7 +44,7 @@ def restarting_of(loop: asyncio.AbstractEventLoop, scheduler: Scheduler) -> Rest
     client: Any = SimpleNamespace(
         scheduler=scheduler, loop=SimpleNamespace(asyncio_loop=loop, add_callback=lambda callback: None)
     )
-    return Restarting(client, supervisor, pytest.fail, None)
+    return Restarter(client, supervisor, pytest.fail, None)
 
 
 @pytest.mark.parametrize("has_lock", [False, True])

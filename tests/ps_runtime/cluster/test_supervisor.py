@@ -99,7 +99,7 @@ def test_with_a_ps_or_the_chief_all_training_goes_back_and_the_ps_begin_first(lo
     assert (supervisor.waiting(), supervisor.due(), supervisor.is_training) == ([lost], [], False)
     assert sorted(supervisor.busy_slots()) == sorted(map(str, others))
     assert all(loss.is_rollback for role in others for loss in supervisor.losses(role))
-    assert str(supervisor.losses(WORKER)[0].error).endswith(f"goes back to the last checkpoint, as {lost} was lost")
+    assert str(supervisor.losses(WORKER)[0].error).endswith(f"rolls back to the last checkpoint, as {lost} was lost")
     scene.leave(*[role for role in others if role is not OTHER])  # it is in a long step
     assert supervisor.due() == [PS]
     supervisor.start(PS, supervisor.place(PS, "new"))
@@ -157,8 +157,8 @@ def test_a_ps_or_a_chief_that_does_not_leave_is_told_of() -> None:
     supervisor.lose_slots({str(PS)})
     scene.leave(WORKER)
     scene.now = 300.0
-    assert supervisor.lateness.to_leave(300.1) == []
-    assert supervisor.lateness.to_leave(300) == [CHIEF]
+    assert supervisor.overdue.to_leave(300.1) == []
+    assert supervisor.overdue.to_leave(300) == [CHIEF]
 
 
 @pytest.mark.parametrize("leaves_first", [True, False])
@@ -201,7 +201,7 @@ def test_a_role_that_was_let_go_holds_nobody_up() -> None:
     supervisor.lose_slots({str(EVALUATOR), str(PS)})
     supervisor.finish(CHIEF, FIRST, {})
     scene.now = 1000.0
-    assert supervisor.lateness.to_leave(300) == []
+    assert supervisor.overdue.to_leave(300) == []
     assert supervisor.due() == [EVALUATOR]
 
 
@@ -507,16 +507,16 @@ def test_a_worker_that_does_not_end_after_training_is_let_go() -> None:
 @pytest.mark.parametrize("role", [CHIEF, WORKER])
 def test_who_does_not_reach_the_ps_any_more_is_lost_and_who_never_did_fails(role: RoleId) -> None:
     supervisor = (scene := Scene()).supervisor
-    cut = BrokenPeerError("ps-0", "nobody listens there")
+    unreachable = BrokenPeerError("ps-0", "nobody listens there")
     supervisor.step(OTHER, FIRST)
     supervisor.step(role, FIRST)
-    supervisor.fail(role, FIRST, cut)
+    supervisor.fail(role, FIRST, unreachable)
     assert (scene.errors(), supervisor.waiting()) == ({}, [role])
     assert "nobody listens there" in str(supervisor.losses(role)[0].error)
     supervisor = (scene := Scene()).supervisor
     supervisor.step(OTHER, FIRST)
-    supervisor.fail(role, FIRST, cut)
-    assert scene.errors() == {role: str(cut)}
+    supervisor.fail(role, FIRST, unreachable)
+    assert scene.errors() == {role: str(unreachable)}
     supervisor = (scene := Scene()).supervisor
     supervisor.step(role, FIRST)
     supervisor.fail(role, FIRST, RefusedError("ps-0", "full", "it has no seat"))
@@ -547,13 +547,13 @@ def test_a_life_is_outlived_once_the_others_train_again() -> None:
 
 def closes(scene: Scene, incarnation: int) -> None:
     """Have a worker leave as its Dask worker is told to end: it says so, then it ends."""
-    scene.supervisor.depart(WORKER, incarnation)
+    scene.supervisor.begin_shutdown(WORKER, incarnation)
     scene.supervisor.lose_slots({scene.supervisor.slots()[WORKER]})
 
 
 def stops(scene: Scene, incarnation: int) -> None:
     """Have a worker leave though its Dask worker does not end in the end."""
-    scene.supervisor.depart(WORKER, incarnation)
+    scene.supervisor.begin_shutdown(WORKER, incarnation)
     scene.supervisor.fail(WORKER, incarnation, StoppedError("worker-0", "its Dask worker closes"))
 
 
@@ -561,7 +561,7 @@ def is_retired(scene: Scene, incarnation: int) -> None:
     """Have the Dask worker of a worker retired: it is gone before its role has said anything."""
     slot = scene.supervisor.slots()[WORKER]
     scene.supervisor.lose_slots({slot}, in_order=True)
-    scene.supervisor.depart(WORKER, incarnation)
+    scene.supervisor.begin_shutdown(WORKER, incarnation)
     scene.supervisor.lose_slots({slot})
 
 
@@ -579,9 +579,9 @@ def test_who_leaves_in_order_begins_again_however_often(leaves: Callable[[Scene,
 
 def test_an_error_of_a_role_that_is_about_to_leave_is_an_error() -> None:
     supervisor = (scene := Scene()).supervisor
-    supervisor.depart(WORKER, FIRST - 1)  # of a past life
+    supervisor.begin_shutdown(WORKER, FIRST - 1)  # of a past life
     supervisor.fail(OTHER, FIRST, StoppedError("worker-1", "it was cancelled"))
-    supervisor.depart(WORKER, FIRST)
+    supervisor.begin_shutdown(WORKER, FIRST)
     supervisor.fail(WORKER, FIRST, ValueError("of model_fn"))
     assert scene.errors() == {WORKER: "of model_fn", OTHER: "worker-1 was stopped: it was cancelled"}
 
@@ -645,7 +645,7 @@ def test_whatever_happens_no_role_has_two_ends_or_two_lives(events: Sequence[tup
             case "hang":
                 supervisor.fail(role, incarnation, IncarnationOverError("ps-0", "incarnation", ""))
             case "depart":
-                supervisor.depart(role, incarnation)
+                supervisor.begin_shutdown(role, incarnation)
             case "lose":
                 supervisor.lose_slots({f"{role} {running}", str(role)})
         if not any(not loss.is_rollback and r in (PS, CHIEF) for r in roles for loss in supervisor.losses(r)):
@@ -677,7 +677,7 @@ def test_a_life_that_hangs_is_lost_with_its_dask_worker_for_that_reason(role: Ro
 
 def closes_its_worker(scene: Scene) -> None:
     """Have the Dask worker of a ps close as that of a role that leaves, which its nanny asks it for first."""
-    scene.supervisor.depart(PS, FIRST)
+    scene.supervisor.begin_shutdown(PS, FIRST)
     scene.supervisor.lose_slots({str(PS)})
 
 

@@ -143,7 +143,7 @@ def test_losses_of_a_chief_are_counted_whatever_follows() -> None:
 def test_a_chief_that_leaves_in_order_is_taken_over_from_however_often() -> None:
     supervisor = (scene := open_scene(max_restarts=0)).supervisor
     for number in range(3):
-        supervisor.depart(CHIEF, FIRST + number)
+        supervisor.begin_shutdown(CHIEF, FIRST + number)
         supervisor.lose_slots({supervisor.slots()[CHIEF]})
         loss = supervisor.losses(CHIEF)[number]
         assert (loss.in_order, loss.rolls_back, scene.errors()) == (True, False, {})
@@ -154,7 +154,7 @@ def test_who_was_placed_is_late_after_so_many_seconds_and_who_waits_for_a_slot_i
     supervisor = (scene := Scene()).supervisor
     supervisor.lose_slots({str(WORKER)})
     scene.now = 59.9
-    assert supervisor.lateness.of([PS, WORKER], 60.0) == []
+    assert supervisor.overdue.of([PS, WORKER], 60.0) == []
     scene.now = 60.0
-    assert supervisor.lateness.of([PS, WORKER], 60.0) == [PS]
-    assert [role.role for role in supervisor.lateness.of([CHIEF], 60.0)] == [Role.CHIEF]
+    assert supervisor.overdue.of([PS, WORKER], 60.0) == [PS]
+    assert [role.role for role in supervisor.overdue.of([CHIEF], 60.0)] == [Role.CHIEF]

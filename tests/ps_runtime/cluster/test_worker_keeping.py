@@ -60,7 +60,7 @@ def test_what_does_not_start_is_told_of_and_tried_again(caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING, module.__name__):
         assert cluster.look() == cluster.look() == [1]
     why = "RuntimeError: Nanny failed to start., caused by ValueError: name taken, 1"
-    assert caplog.messages == [f"a worker process did not start, psflow starts it again: {why}"] * 2
+    assert caplog.messages == [f"a worker process did not start, psflow will try again: {why}"] * 2
 
 
 def test_a_cluster_that_is_killed_replaces_nobody() -> None:

@@ -298,7 +298,7 @@ def test_the_role_of_a_worker_fn_knows_its_task(tmp_path: Path, monkeypatch: pyt
     config = psflow.RunConfig(cluster=Server({"ps": ["a:1"], "chief": ["a:2"]}, "chief", 0).target)
     estimator, task = psflow.Estimator(model_fn, tmp_path, config), cast(WorkerContext, object())
     for context in (nullcontext(), within(task)):
-        words = "the job was over before it had begun"
+        words = "the job was over before it had started"
         with context, pytest.raises(StoppedError, match=words), MonitoredTrainingSession(estimator, batches(1)):
             raise AssertionError("there is no session")
     assert seen == [None, task]

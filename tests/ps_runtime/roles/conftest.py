@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.client.shard_client import Dial
+from psflow.ps_runtime.client.shard_client import Connect
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.roles.chief import run_chief
 from psflow.ps_runtime.roles.context import RoleContext
@@ -56,7 +56,7 @@ class RoleThreads:
         self._threads[-1].start()
         return future
 
-    def start_ps(self, job: JobSpec, *, is_alone: bool = True) -> tuple[list[Future[Any]], list[Dial]]:
+    def start_ps(self, job: JobSpec, *, is_alone: bool = True) -> tuple[list[Future[Any]], list[Connect]]:
         """Start all ps of a job; return their reports to come, and how to reach them."""
         reports, connect_functions = [], []
         for index in range(job.num_ps):

@@ -12,7 +12,7 @@ from psflow.ps_runtime.errors import ClosedError
 from psflow.ps_runtime.latencies import Latencies
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import Metrics
-from psflow.ps_runtime.roles.role_metrics import MAX_SECS, RoleMetrics, Sample
+from psflow.ps_runtime.roles.role_metrics import MAX_SECS, RoleMetrics, RoleSample
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 
@@ -22,7 +22,7 @@ class Scene:
     def __init__(self) -> None:
         self.now = 50.0
         none = Latencies().counts
-        self.sample = Sample(0, 0, 0, 0, 0, none, none)
+        self.sample = RoleSample(0, 0, 0, 0, 0, none, none)
         self.told: list[tuple[int, dict[str, float]]] = []
         self.role_metrics = RoleMetrics("worker-0", self.take, lambda: self.sample, lambda: self.now)
 
@@ -37,10 +37,10 @@ def scene() -> Scene:
 
 def test_rates_are_of_the_time_since_the_last_report(scene: Scene) -> None:
     scene.now += 2
-    scene.sample = Sample(100, 2000, 4000, 50, 25)
+    scene.sample = RoleSample(100, 2000, 4000, 50, 25)
     scene.role_metrics.tell()
     scene.now += 4
-    scene.sample = Sample(300, 2000, 4400, 150, 325)
+    scene.sample = RoleSample(300, 2000, 4400, 150, 325)
     scene.role_metrics.tell()
     (first_step, first), (second_step, second) = scene.told
     assert (first_step, second_step) == (100, 300)
@@ -58,7 +58,7 @@ def test_percentiles_are_of_the_pulls_and_pushes_since_the_last_report(scene: Sc
         pulls.add(pull_secs)
         if push_secs is not None:
             pushes.add(push_secs)
-        scene.sample = Sample(0, pulls=pulls.counts, pushes=pushes.counts)
+        scene.sample = RoleSample(0, pulls=pulls.counts, pushes=pushes.counts)
         scene.role_metrics.tell()
     (_, first), (_, second) = scene.told
     assert first["push_p95_ms"] == second["pull_p95_ms"] == pytest.approx(1, rel=0.1)
@@ -87,28 +87,28 @@ def test_a_role_that_waits_has_a_rate_but_no_staleness(scene: Scene) -> None:
 
 
 def test_nothing_is_told_before_there_are_values(scene: Scene) -> None:
-    scene.sample = Sample(-1)
+    scene.sample = RoleSample(-1)
     scene.now += 1
     scene.role_metrics.tell()
     assert scene.told == []
-    scene.sample = Sample(1500, 0, 0, 1500)  # a restored shard has not made these updates
+    scene.sample = RoleSample(1500, 0, 0, 1500)  # a restored shard has not made these updates
     scene.now += 1
     scene.role_metrics.tell()
     assert "steps_per_sec" not in scene.told[0][1]
 
 
 def test_counts_of_a_new_connection_begin_again(scene: Scene) -> None:
-    scene.sample = Sample(1, 1000, 1000, 1, 0)
+    scene.sample = RoleSample(1, 1000, 1000, 1, 0)
     scene.now += 1
     scene.role_metrics.tell()
-    scene.sample = Sample(2, 10, 20, 2, 0)
+    scene.sample = RoleSample(2, 10, 20, 2, 0)
     scene.now += 1
     scene.role_metrics.tell()
     assert scene.told[1][1]["sent_bytes_per_sec"] == 10
 
 
 def test_a_connection_that_is_away_is_no_fault(scene: Scene) -> None:
-    def closed() -> Sample:
+    def closed() -> RoleSample:
         raise ClosedError("the connection of worker-0")
 
     scene.role_metrics._sample = closed
@@ -120,7 +120,7 @@ def test_a_connection_that_is_away_is_no_fault(scene: Scene) -> None:
 def test_a_context_tells_when_it_is_due_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[Any] = []
     context = RoleContext(RoleId(Role.PS, 1), 1, lambda: None, events.append)
-    context.watch(lambda: Sample(7))
+    context.watch(lambda: RoleSample(7))
     context.check()
     assert events == []
     context.report("shm", {})

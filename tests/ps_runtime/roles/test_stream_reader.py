@@ -122,7 +122,7 @@ def test_a_file_system_that_is_away_once_ends_nothing(start, caplog, num_faults)
     [
         ([], "it ended after 0 batches, and 2 were used"),
         ([0], "it ended after 1 batches, and 2 were used"),
-        ([2, 3, 4], "its first 2 batches are others now"),
+        ([2, 3, 4], "its first 2 batches differ now"),
     ],
 )
 def test_a_stream_that_is_not_the_same_again_ends_the_job_with_its_first_error(start, again, why):

@@ -118,7 +118,7 @@ KILLS = [
     Kill(Kind.PUSH, 3, ps=1, is_sent=True),
     Kill(Kind.PUSH, 3),
     Kill(Kind.PUSH, 3, is_sent=True),
-    Kill(Kind.AWAIT_CUT, 2, is_sent=True),
+    Kill(Kind.AWAIT_SNAPSHOT, 2, is_sent=True),
     Kill(Kind.SNAPSHOT, 2),
     Kill(Kind.SNAPSHOT, 2, is_sent=True),
     Kill(Kind.RESUME, 2),

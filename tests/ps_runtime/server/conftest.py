@@ -27,7 +27,7 @@ TOKEN = "a secret"
 
 
 class Saved:
-    """A checkpoint in memory: whole variables and the facts of its cut."""
+    """A checkpoint in memory: whole variables and the facts of its snapshot."""
 
     def __init__(self, variables: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
         self.variables = dict(variables)

@@ -30,13 +30,13 @@ def test_a_hello_that_is_no_object_breaks_the_protocol(job, body):
     job.breaks("the body of HELLO is not", job.servers.connect(), Message(Kind.HELLO, body=body))
 
 
-GOOD_CUT = {"step": 0, "sequences": [[0, 5, 0]], "input": {}, "num_examples": 0, "log": [0, [1, 0, 5, 1]]}
+GOOD_SNAPSHOT = {"step": 0, "sequences": [[0, 5, 0]], "input": {}, "num_examples": 0, "log": [0, [1, 0, 5, 1]]}
 BAD_PARTS = [None, True, "x", -1, 1.5, [], {}, [[]], [[1]], [["a", 1, 1]], [[0, -1, 0]], [[0, 1, None]], {"a": 1}]
 
 
 BAD_FACTS = [
     (name, value)
-    for name, good in GOOD_CUT.items()
+    for name, good in GOOD_SNAPSHOT.items()
     for value in BAD_PARTS
     if (name, value) not in (("sequences", []), ("input", {}), ("input", {"a": 1}))
 ]
@@ -44,20 +44,20 @@ BAD_LOGS = [[0, 1], [0, [1, 0, 5]], [0, [5, 0, 5, 1]], [0, [1, -1, 5, 1]], [0, [
 
 
 def test_the_cut_that_these_change_is_one():
-    assert Snapshot.from_facts(GOOD_CUT).to_facts() == GOOD_CUT
+    assert Snapshot.from_facts(GOOD_SNAPSHOT).to_facts() == GOOD_SNAPSHOT
 
 
 @pytest.mark.parametrize(("name", "value"), [*BAD_FACTS, *(("log", log) for log in BAD_LOGS)])
 @pytest.mark.parametrize("ps", [0, 1])
 def test_facts_of_a_wrong_type_are_no_cut(job, name, value, ps):
-    body = json.dumps(GOOD_CUT | {name: value}).encode()
-    job.breaks("not the facts of a cut", job.saver[ps], Message(Kind.SNAPSHOT, body=body), ps=ps)
+    body = json.dumps(GOOD_SNAPSHOT | {name: value}).encode()
+    job.breaks("not the facts of a snapshot", job.saver[ps], Message(Kind.SNAPSHOT, body=body), ps=ps)
 
 
-@pytest.mark.parametrize("name", GOOD_CUT)
+@pytest.mark.parametrize("name", GOOD_SNAPSHOT)
 def test_a_missing_fact_is_no_cut(job, name):
-    facts = {key: value for key, value in GOOD_CUT.items() if key != name}
-    job.breaks("not the facts of a cut", job.saver[0], Message.of(Kind.SNAPSHOT, facts))
+    facts = {key: value for key, value in GOOD_SNAPSHOT.items() if key != name}
+    job.breaks("not the facts of a snapshot", job.saver[0], Message.of(Kind.SNAPSHOT, facts))
 
 
 @pytest.mark.parametrize("reason", [None, 7, [], {"a": []}, "\ud800", "x" * 3000])
@@ -74,7 +74,7 @@ WORDS = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-FACTS = st.dictionaries(st.sampled_from([*GOOD_CUT, "reason", "name", "token", "purpose", "job_id"]), WORDS)
+FACTS = st.dictionaries(st.sampled_from([*GOOD_SNAPSHOT, "reason", "name", "token", "purpose", "job_id"]), WORDS)
 BODIES = st.binary(max_size=200) | FACTS.map(lambda facts: json.dumps(facts).encode())
 NUMBERS = st.sampled_from([0, 1, 2, 5, 6, 2**31, 2**32 - 1])
 BIG = st.sampled_from([0, 1, 2, 3, 2**63 - 1])

@@ -139,7 +139,7 @@ def test_a_grant_is_held_until_there_is_a_ticket(talk):
     chief, worker = talk.come(), talk.come(1)
     assert granted(talk.say(chief, Message(Kind.NEXT))) == 0
     assert granted(talk.push(chief)) == 1
-    assert talk.say(worker, Message(Kind.NEXT), 1) is None  # a cut is due at step 2
+    assert talk.say(worker, Message(Kind.NEXT), 1) is None  # a snapshot is due at step 2
     talk.servers.disconnect(0, chief)
     assert talk.hears(worker) is None
     talk.post(talk.servers.job_requests.lost(0, 1))
@@ -192,8 +192,8 @@ def test_after_the_end_everyone_who_asks_is_told(talk):
     chief, worker = talk.come(), talk.come(1)
     talk.say(chief, Message(Kind.NEXT))
     assert talk.say(chief, Message.of(Kind.STOP, {"reason": "enough"})) is None
-    snapshot = talk.say(talk.saver, Message(Kind.AWAIT_CUT))
-    assert snapshot.kind is Kind.FINAL_CUT
+    snapshot = talk.say(talk.saver, Message(Kind.AWAIT_SNAPSHOT))
+    assert snapshot.kind is Kind.FINAL_SNAPSHOT_DUE
     talk.say(talk.saver, Message(Kind.RESUME, step=0))
     assert talk.say(talk.saver, Message(Kind.FINISH)).kind is Kind.DONE
     assert talk.hears(chief).kind is Kind.FINISHED
@@ -234,13 +234,13 @@ def test_a_worker_that_leaves_to_begin_again_gives_back_what_it_has_and_is_waite
 
 
 def until_a_cut(talk: Talk) -> Message:
-    """Train to step 2, where a cut is due; return what the saver is told."""
+    """Train to step 2, where a snapshot is due; return what the saver is told."""
     chief = talk.come()
     talk.say(chief, Message(Kind.NEXT))
     talk.push(chief)
     assert talk.push(chief) is None
-    told = talk.say(talk.saver, Message(Kind.AWAIT_CUT))
-    assert (told.kind, told.step) == (Kind.CUT, 2)
+    told = talk.say(talk.saver, Message(Kind.AWAIT_SNAPSHOT))
+    assert (told.kind, told.step) == (Kind.SNAPSHOT_DUE, 2)
     return told
 
 
@@ -251,7 +251,7 @@ def test_a_saver_that_comes_back_is_told_of_the_cut_again(talk, is_noticed_first
     if is_noticed_first:
         talk.servers.disconnect(0, former)
     talk.saver = talk.come(0, Purpose.SAVE)
-    assert talk.say(talk.saver, Message(Kind.AWAIT_CUT)) == told
+    assert talk.say(talk.saver, Message(Kind.AWAIT_SNAPSHOT)) == told
     talk.servers.disconnect(0, former)
     assert talk.say(talk.saver, Message(Kind.RESUME, step=2)).kind is Kind.DONE
     assert talk.servers.job.num_given == 1
@@ -260,7 +260,7 @@ def test_a_saver_that_comes_back_is_told_of_the_cut_again(talk, is_noticed_first
 def test_a_resume_is_answered_again_and_one_of_another_step_is_refused(talk):
     until_a_cut(talk)
     assert talk.say(talk.saver, Message(Kind.RESUME, step=1)).json()["code"] == "phase"
-    assert talk.servers.job.phase is Phase.CUT_ANNOUNCED
+    assert talk.servers.job.phase is Phase.SNAPSHOT_ANNOUNCED
     for _ in range(2):
         assert talk.say(talk.saver, Message(Kind.RESUME, step=2)).kind is Kind.DONE
         assert talk.servers.job.phase is Phase.TRAINING
@@ -268,22 +268,22 @@ def test_a_resume_is_answered_again_and_one_of_another_step_is_refused(talk):
 
 def test_a_saver_that_comes_after_the_end_is_refused(talk):
     talk.servers.job.stop("enough")
-    for kind in (Kind.AWAIT_CUT, Kind.RESUME, Kind.FINISH):
+    for kind in (Kind.AWAIT_SNAPSHOT, Kind.RESUME, Kind.FINISH):
         talk.say(talk.saver, Message(kind, step=0))
-    refused = talk.say(talk.saver, Message(Kind.AWAIT_CUT))
-    assert refused.json() == {"code": "phase", "reason": "no further cut comes; the job is finished"}
+    refused = talk.say(talk.saver, Message(Kind.AWAIT_SNAPSHOT))
+    assert refused.json() == {"code": "phase", "reason": "no further snapshot comes; the job is finished"}
     assert talk.servers.job_requests._saver is None
 
 
 def test_a_saver_that_waits_gives_way_to_its_next_connection(talk):
-    assert talk.say(talk.saver, Message(Kind.AWAIT_CUT)) is None
+    assert talk.say(talk.saver, Message(Kind.AWAIT_SNAPSHOT)) is None
     former, talk.saver = talk.saver, talk.come(0, Purpose.SAVE)
-    assert talk.say(talk.saver, Message(Kind.AWAIT_CUT)) is None
+    assert talk.say(talk.saver, Message(Kind.AWAIT_SNAPSHOT)) is None
     assert talk.hears(former).json()["code"] == "connection"
     talk.servers.disconnect(0, former)
     talk.servers.job.request_snapshot()
     talk.post(talk.servers.job_requests.due())
-    assert talk.hears(talk.saver).kind is Kind.CUT
+    assert talk.hears(talk.saver).kind is Kind.SNAPSHOT_DUE
 
 
 def copied(talk: Talk) -> int:
@@ -344,9 +344,9 @@ def test_a_copy_that_is_refused_is_not_taken_for_made(talk):
     step = copied(talk)
     assert talk.say(talk.saver, Message(Kind.WRITE, step=step)) is None
     talk.saver = talk.come(0, Purpose.SAVE)
-    snapshot = talk.say(talk.saver, Message(Kind.AWAIT_CUT))
+    snapshot = talk.say(talk.saver, Message(Kind.AWAIT_SNAPSHOT))
     assert talk.say(talk.saver, Message(Kind.SNAPSHOT, step=step, body=snapshot.body)).json()["code"] == "writing"
-    assert talk.servers.job.phase is Phase.CUT_ANNOUNCED
+    assert talk.servers.job.phase is Phase.SNAPSHOT_ANNOUNCED
 
 
 # news
@@ -366,7 +366,7 @@ def test_watchers_hear_of_later_checkpoints_and_of_the_end(talk):
     talk.say(talk.saver, Message(Kind.COMMITTED, step=1))
     assert talk.hears(watcher) is None
     talk.servers.job.stop("enough")
-    talk.say(talk.saver, Message(Kind.AWAIT_CUT))
+    talk.say(talk.saver, Message(Kind.AWAIT_SNAPSHOT))
     talk.say(talk.saver, Message(Kind.RESUME, step=0))
     talk.say(talk.saver, Message(Kind.FINISH))
     assert talk.hears(watcher).json()["is_finished"]
@@ -411,8 +411,8 @@ def test_beyond_the_end_there_is_no_batch_and_no_ticket(stream):
     stream.post(stream.servers.job_requests.stream_ended(1))
     assert stream.hears(chief).kind is Kind.DONE
     assert stream.say(chief, Message(Kind.NEXT)) is None
-    told = stream.say(stream.saver, Message(Kind.AWAIT_CUT))
-    assert (told.kind, told.step) == (Kind.FINAL_CUT, 1)
+    told = stream.say(stream.saver, Message(Kind.AWAIT_SNAPSHOT))
+    assert (told.kind, told.step) == (Kind.FINAL_SNAPSHOT_DUE, 1)
 
 
 def test_a_stream_of_its_own_ends_the_job_when_its_replica_says_so(servers_of):
@@ -423,19 +423,19 @@ def test_a_stream_of_its_own_ends_the_job_when_its_replica_says_so(servers_of):
     for _ in range(2):  # a connection may break before the answer
         assert talk.say(chief, Message(Kind.INPUT_ENDED, step=1)).kind is Kind.DONE
     assert talk.say(chief, Message(Kind.NEXT)) is None
-    told = talk.say(talk.saver, Message(Kind.AWAIT_CUT))
-    assert (told.kind, told.step) == (Kind.FINAL_CUT, 1)
+    told = talk.say(talk.saver, Message(Kind.AWAIT_SNAPSHOT))
+    assert (told.kind, told.step) == (Kind.FINAL_SNAPSHOT_DUE, 1)
 
 
 def test_a_stream_that_ends_while_a_cut_is_copied_still_ends_the_job(stream):
     chief = stream.come()
     granted(stream.say(chief, Message(Kind.NEXT)))
-    stream.say(stream.saver, Message(Kind.REQUEST_CUT))
+    stream.say(stream.saver, Message(Kind.REQUEST_SNAPSHOT))
     assert stream.push(chief) is None
-    assert stream.say(stream.saver, Message(Kind.AWAIT_CUT)).kind is Kind.CUT
+    assert stream.say(stream.saver, Message(Kind.AWAIT_SNAPSHOT)).kind is Kind.SNAPSHOT_DUE
     stream.post(stream.servers.job_requests.stream_ended(1))
     stream.say(stream.saver, Message(Kind.RESUME, step=1))
-    assert stream.say(stream.saver, Message(Kind.AWAIT_CUT)).kind is Kind.FINAL_CUT
+    assert stream.say(stream.saver, Message(Kind.AWAIT_SNAPSHOT)).kind is Kind.FINAL_SNAPSHOT_DUE
     stream.say(stream.saver, Message(Kind.RESUME, step=1))
     stream.say(stream.saver, Message(Kind.FINISH))
     assert stream.hears(chief).kind is Kind.FINISHED

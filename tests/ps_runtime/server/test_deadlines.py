@@ -75,7 +75,7 @@ class Training:
         return [end.replica for end in expired]
 
     def at_a_cut(self, waiting: Iterable[int]) -> None:
-        """Request a cut, for which some wait already."""
+        """Request a snapshot, for which some wait already."""
         self.job.request_snapshot()
         for replica in waiting:
             self.push(replica)
@@ -97,7 +97,7 @@ def test_a_worker_that_others_wait_for_is_lost_at_its_deadline_and_its_batch_goe
     training.at_a_cut([CHIEF, OTHER])
     assert training.tick(1.9) == []
     assert training.tick(0.1) == [WORKER]
-    assert (training.job.replicas, training.job.phase) == ({CHIEF: 1, OTHER: 1}, Phase.CUT_DUE)
+    assert (training.job.replicas, training.job.phase) == ({CHIEF: 1, OTHER: 1}, Phase.SNAPSHOT_DUE)
     [snapshot] = training.job.due(saver_waits=True)
     assert isinstance(snapshot, SnapshotReady)
     training.job.resume(snapshot.snapshot.step)
@@ -124,7 +124,7 @@ def test_the_chief_has_no_deadline() -> None:
     training.at_a_cut([WORKER, OTHER])
     assert training.tick(1e9) == []
     training.push(CHIEF)
-    assert training.job.phase is Phase.CUT_DUE
+    assert training.job.phase is Phase.SNAPSHOT_DUE
 
 
 def test_the_first_step_of_each_life_has_the_longest_deadline() -> None:
@@ -192,7 +192,7 @@ def test_time_at_a_cut_is_nobodys() -> None:
     assert training.job.phase is Phase.TRAINING
     training.job.request_snapshot()
     training.push(OTHER)
-    assert training.job.phase is Phase.CUT_DUE, "the ticket of the worker is void"
+    assert training.job.phase is Phase.SNAPSHOT_DUE, "the ticket of the worker is void"
     assert training.tick(1e9) == []
 
 
@@ -276,8 +276,8 @@ def test_a_batch_that_three_lives_were_lost_at_is_named() -> None:
             job.resume(0)
         allowed_secs *= 2
     words = (
-        r"^worker-2, like 2 lives of replicas before it, did not push a gradient of records 0 to 3 of epoch 0 within "
-        r"400 s: look at what input_fn and model_fn do with these"
+        r"^worker-2, like 2 incarnations of replicas before it, did not push a gradient of records 0 to 3 of "
+        r"epoch 0 within 400 s: check how input_fn and model_fn handle these"
     )
     with pytest.raises(WaitTimeoutError, match=words):
         requests.tick(1)

@@ -159,7 +159,7 @@ def test_an_input_of_another_size_is_read_from_its_start():
 def test_an_exhausted_data_set_begins_again_with_new_epochs():
     position = InputPosition(InputSpec(3, batch_size=2, num_epochs=2))
     drain(position)
-    position.begin_again()
+    position.restart()
     assert drain(again(position)) == [(2, 0, 2), (2, 2, 3), (3, 0, 2), (3, 2, 3)]
 
 
@@ -172,7 +172,7 @@ def test_a_data_set_that_was_left_in_the_middle_begins_again_with_new_epochs(num
         position.commit(records)
     if gives_back and taken:
         position.give_back(0, taken[-1])
-    position.begin_again()
+    position.restart()
     again_read = drain(again(position))
     first = again_read[0][0]
     assert again_read == [(epoch, row, row + 1) for epoch in (first, first + 1) for row in range(3)]
@@ -182,7 +182,7 @@ def test_a_data_set_that_was_left_in_the_middle_begins_again_with_new_epochs(num
 def test_a_stream_that_was_left_in_the_middle_begins_again_at_its_start():
     position = InputPosition(InputSpec(None))
     position.commit(position.take(0))
-    position.begin_again()
+    position.restart()
     assert position.take(0).start == 0
     assert not position.was_used(0)
 
@@ -192,7 +192,7 @@ def test_an_exhausted_stream_begins_again_at_its_start(num_batches):
     position = InputPosition(InputSpec(None))
     position.end_stream(num_batches)
     drain(position)
-    position.begin_again()
+    position.restart()
     assert position.take(0) == RecordRange(1, 0, 1)
     assert not position.was_used(0)
     position.commit(RecordRange(1, 0, 1))

@@ -90,7 +90,7 @@ def test_another_training_reads_every_input_from_its_start():
     positions = InputPositions(OWN, 2)
     read(positions, 0, 2)
     read(positions, 1, 1)
-    positions.begin_again()
+    positions.restart()
     assert [positions.of(replica).take(replica) for replica in (0, 1)] == [(1, 0, 2), (1, 0, 2)]
 
 
@@ -143,7 +143,7 @@ def train(job: Job, replicas: range, ends: tuple[float, ...] = (math.inf, math.i
 def test_a_job_ends_when_each_replica_has_read_all(consistency):
     job = started(OWN, consistency, 2)
     assert train(job, range(2)) == {replica: [(0, 0, 2), (0, 2, 4)] for replica in (0, 1)}
-    assert job.phase is Phase.CUT_DUE
+    assert job.phase is Phase.SNAPSHOT_DUE
     assert job.statistics()["examples"] == 8
 
 
@@ -155,7 +155,7 @@ def test_a_replica_with_more_to_read_trains_on_alone(consistency, ends):
     assert {replica: [records.start for records in read] for replica, read in used.items()} == {
         replica: list(range(end)) for replica, end in enumerate(ends)
     }
-    assert job.phase is Phase.CUT_DUE
+    assert job.phase is Phase.SNAPSHOT_DUE
 
 
 def test_a_replica_that_is_lost_is_waited_for_and_one_that_left_is_not():
@@ -174,7 +174,7 @@ def test_a_replica_that_is_lost_is_waited_for_and_one_that_left_is_not():
     assert job.phase is Phase.TRAINING
     job.left(1, 3)
     job.due()
-    assert job.phase is Phase.CUT_DUE
+    assert job.phase is Phase.SNAPSHOT_DUE
 
 
 def test_the_end_of_a_stream_is_that_of_one_replica():
@@ -189,4 +189,4 @@ def test_the_end_of_a_stream_is_that_of_one_replica():
     job.due()
     job.end_private_stream(1, 1, 1)
     job.due()
-    assert (job.num_given, job.global_step, job.phase) == (0, 1, Phase.CUT_DUE)
+    assert (job.num_given, job.global_step, job.phase) == (0, 1, Phase.SNAPSHOT_DUE)

@@ -11,7 +11,7 @@ from psflow.ps_runtime.specs.input import InputSpec
 
 
 def cutting(max_steps: int | None = None) -> Job:
-    """Return a job of one replica that stands at step 1, whose saver knows that a cut is due."""
+    """Return a job of one replica that stands at step 1, whose saver knows that a snapshot is due."""
     job = Job(InputSpec(1000, num_epochs=None), max_steps, None)
     job.open()
     job.join(0, 5)
@@ -26,9 +26,9 @@ def cutting(max_steps: int | None = None) -> Job:
 @pytest.mark.parametrize("step", [0, 2, 1000])
 def test_a_resume_of_another_step_is_refused(step: int) -> None:
     job = cutting()
-    with pytest.raises(Refusal, match=f"no cut of step {step} is under way; the job is at step 1"):
+    with pytest.raises(Refusal, match=f"no snapshot of step {step} is under way; the job is at step 1"):
         job.resume(step)
-    assert (job.phase, job.due(), job.num_given) == (Phase.CUT_ANNOUNCED, [], 0)
+    assert (job.phase, job.due(), job.num_given) == (Phase.SNAPSHOT_ANNOUNCED, [], 0)
     job.resume(1)
     assert job.phase is Phase.TRAINING
 
@@ -36,9 +36,9 @@ def test_a_resume_of_another_step_is_refused(step: int) -> None:
 def test_a_resume_of_a_cut_that_the_saver_has_not_heard_of_is_refused() -> None:
     job = cutting()
     job.forget_saver()
-    with pytest.raises(Refusal, match="no cut of step 1 is under way"):
+    with pytest.raises(Refusal, match="no snapshot of step 1 is under way"):
         job.resume(1)
-    assert job.phase is Phase.CUT_DUE
+    assert job.phase is Phase.SNAPSHOT_DUE
 
 
 @pytest.mark.parametrize(("max_steps", "phase"), [(1, Phase.DRAINED), (2, Phase.TRAINING)])

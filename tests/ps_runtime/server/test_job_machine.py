@@ -174,7 +174,7 @@ class JobMachine(RuleBasedStateMachine):
         """Let time pass: whom others wait for, and gain by it, is lost, but not the chief, or who waits for a batch."""
         world, phase = self.world, self.job.phase
         can_gain = not all(map(self.job.input.has_used_up_own, world.asking))
-        matters = phase is Phase.CUT_REQUESTED or (phase is Phase.TRAINING and can_gain)
+        matters = phase is Phase.SNAPSHOT_REQUESTED or (phase is Phase.TRAINING and can_gain)
         late = {m for m in world.tickets if m and m not in fetching and world.asking - {m}} if matters else set()
         expired = self.job.tick(secs, fetching)
         assert {end.replica for end in expired} <= late
@@ -204,7 +204,7 @@ class JobMachine(RuleBasedStateMachine):
         self.world.tickets.pop(replica, None)
         self.world.asking.discard(replica)
 
-    @precondition(lambda self: self.job.phase in (Phase.TRAINING, Phase.CUT_REQUESTED))
+    @precondition(lambda self: self.job.phase in (Phase.TRAINING, Phase.SNAPSHOT_REQUESTED))
     @rule(replica=REPLICAS)
     def stop(self, replica):
         if replica not in self.world.tickets:
@@ -231,7 +231,7 @@ class JobMachine(RuleBasedStateMachine):
 
     def saver_comes(self):
         if self.job.is_finished:
-            with pytest.raises(Refusal, match="no further cut comes"):
+            with pytest.raises(Refusal, match="no further snapshot comes"):
                 self.job.forget_saver()
             return
         self.job.forget_saver()
@@ -258,7 +258,7 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule()
     def finish(self):
-        """Only a saver that was told of the final cut, and has made it, ends the job."""
+        """Only a saver that was told of the final snapshot, and has made it, ends the job."""
         if self.job.phase is Phase.DRAINED:
             if self.told is not None and self.told.is_final:
                 self.job.finish()
@@ -294,7 +294,7 @@ class JobMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.saved is not None)
     @rule(is_open=st.booleans())
     def restore(self, is_open):
-        """Kill everything; restart from the last cut, maybe with replicas that were there before."""
+        """Kill everything; restart from the last snapshot, maybe with replicas that were there before."""
         snapshot, used = self.saved
         self.job = Job(self.spec, self.max_steps, self.save_steps, num_replicas=NUM_REPLICAS)
         self.job.join(0, 0)  # the chief is there before it restores: an old life of it goes, a living one stays

@@ -78,7 +78,7 @@ def test_an_old_life_is_refused(job, ps):
 @pytest.mark.parametrize(("ps", "replica"), [(0, 8), (1, 8), (0, NO_REPLICA - 1)])
 def test_a_replica_that_the_job_does_not_have_is_not_let_in(job, ps, replica, purpose):
     hello = job.servers.hello(purpose, replica, 5)
-    words = rf"it says that it is worker-{replica - 1}, but this job has 8 replicas"
+    words = rf"it claims to be worker-{replica - 1}, but this job has 8 replicas"
     job.breaks(words, job.servers.connect(), hello, replica=replica, ps=ps)
 
 
@@ -128,8 +128,8 @@ CHIEF_ONLY = [
     Kind.OPEN,
     Kind.INITIALIZE,
     Kind.RESTORE,
-    Kind.AWAIT_CUT,
-    Kind.REQUEST_CUT,
+    Kind.AWAIT_SNAPSHOT,
+    Kind.REQUEST_SNAPSHOT,
     Kind.SNAPSHOT,
     Kind.RESUME,
     Kind.WRITE,
@@ -140,12 +140,12 @@ CHIEF_ONLY = [
 
 @pytest.mark.parametrize("kind", CHIEF_ONLY)
 def test_some_things_only_the_chief_may_say(job, kind):
-    job.breaks(f"{kind.name} is for the chief alone", job.worker[0], Message(kind), replica=1)
+    job.breaks(f"only the chief may send {kind.name}", job.worker[0], Message(kind), replica=1)
 
 
 @pytest.mark.parametrize("kind", [Kind.NEXT, Kind.STOP, Kind.FETCH, Kind.INPUT_ENDED, Kind.PUSH])
 def test_some_things_only_who_trains_may_say(job, kind):
-    job.breaks(f"{kind.name} is for training replicas alone", job.saver[0], Message(kind))
+    job.breaks(f"only training replicas may send {kind.name}", job.saver[0], Message(kind))
 
 
 ASKED_OF_PS_0 = [
@@ -155,7 +155,7 @@ ASKED_OF_PS_0 = [
     Kind.FETCH,
     Kind.INPUT_ENDED,
     Kind.OPEN,
-    Kind.AWAIT_CUT,
+    Kind.AWAIT_SNAPSHOT,
     Kind.RESUME,
     Kind.WATCH,
 ]
@@ -218,11 +218,11 @@ def test_a_pull_needs_values(servers_of):
     ("facts", "reason"),
     [
         (None, "checkpoint of step 7: there is none"),
-        ({}, "not the facts of a cut"),
-        ({"step": 7, "sequences": [[1, 2]], "input": {}, "num_examples": 0, "log": [0]}, "not the facts of a cut"),
+        ({}, "not the facts of a snapshot"),
+        ({"step": 7, "sequences": [[1, 2]], "input": {}, "num_examples": 0, "log": [0]}, "not the facts of a snapshot"),
         (
             {"step": 7, "sequences": [], "input": {}, "num_examples": 0, "log": [0, [9, 0, 0, 1]]},
-            "not the facts of a cut",
+            "not the facts of a snapshot",
         ),
         (
             {"step": 7, "sequences": [], "input": {"num_records": 1000}, "num_examples": 0, "log": [0]},
@@ -240,12 +240,12 @@ def test_a_checkpoint_that_cannot_be_restored_is_refused(servers_of, saved_as, f
 
 def test_a_cut_is_copied_when_it_is_due(job):
     snapshot = job.servers.job.snapshot().to_facts()
-    job.refuses("no cut of step 0 is due", job.saver[0], Message.of(Kind.SNAPSHOT, snapshot))
+    job.refuses("no snapshot of step 0 is due", job.saver[0], Message.of(Kind.SNAPSHOT, snapshot))
 
 
 @pytest.mark.parametrize("step", [0, 3])
 def test_a_cut_that_nobody_announced_is_not_resumed_from(job, step):
-    job.refuses(f"no cut of step {step} is under way", job.saver[0], Message(Kind.RESUME, step=step))
+    job.refuses(f"no snapshot of step {step} is under way", job.saver[0], Message(Kind.RESUME, step=step))
 
 
 @pytest.mark.parametrize("ps", [0, 1])

@@ -1,4 +1,4 @@
-"""Which event leads a job from which phase to which, when a cut is due, and what a cut makes every shard hear."""
+"""The phases of a job and their events, when a snapshot is due, and what every shard receives with it."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ DOCS = Path(__file__).parents[3] / "docs" / "protocol.md"
 
 # "same" is an event that changes nothing, "-" one that is refused
 TABLE = """
-.                     RESTORE OPEN          REQUEST_CUT           TICKETS_USED AWAIT_CUT
-OPENING               same    TRAINING      OPENING_CUT_REQUESTED -            same
-OPENING_CUT_REQUESTED same    CUT_REQUESTED same                  -            same
-TRAINING              -       same          CUT_REQUESTED         CUT_DUE      same
-CUT_REQUESTED         -       same          same                  CUT_DUE      same
-CUT_DUE               -       same          same                  -            same
-CUT_ANNOUNCED         -       same          same                  -            CUT_DUE
-CUT_COPIED            -       same          same                  -            CUT_DUE
-FINAL_CUT_ANNOUNCED   -       same          same                  -            CUT_DUE
-FINAL_CUT_COPIED      -       same          same                  -            CUT_DUE
-DRAINED               -       same          same                  -            CUT_DUE
+.                     RESTORE OPEN          REQUEST_SNAPSHOT           TICKETS_USED AWAIT_SNAPSHOT
+OPENING               same    TRAINING      OPENING_SNAPSHOT_REQUESTED -            same
+OPENING_SNAPSHOT_REQUESTED same    SNAPSHOT_REQUESTED same                  -            same
+TRAINING              -       same          SNAPSHOT_REQUESTED         SNAPSHOT_DUE      same
+SNAPSHOT_REQUESTED         -       same          same                  SNAPSHOT_DUE      same
+SNAPSHOT_DUE               -       same          same                  -            same
+SNAPSHOT_ANNOUNCED         -       same          same                  -            SNAPSHOT_DUE
+SNAPSHOT_COPIED            -       same          same                  -            SNAPSHOT_DUE
+FINAL_SNAPSHOT_ANNOUNCED   -       same          same                  -            SNAPSHOT_DUE
+FINAL_SNAPSHOT_COPIED      -       same          same                  -            SNAPSHOT_DUE
+DRAINED               -       same          same                  -            SNAPSHOT_DUE
 FINISHED              -       same          same                  -            -
 
 .                     ANNOUNCE      ANNOUNCE_FINAL      SNAPSHOT         RESUME   FINISH
 OPENING               -             -                   -                -        -
-OPENING_CUT_REQUESTED -             -                   -                -        -
+OPENING_SNAPSHOT_REQUESTED -             -                   -                -        -
 TRAINING              -             -                   -                -        -
-CUT_REQUESTED         -             -                   -                -        -
-CUT_DUE               CUT_ANNOUNCED FINAL_CUT_ANNOUNCED -                -        -
-CUT_ANNOUNCED         -             -                   CUT_COPIED       TRAINING -
-CUT_COPIED            -             -                   same             TRAINING -
-FINAL_CUT_ANNOUNCED   -             -                   FINAL_CUT_COPIED DRAINED  -
-FINAL_CUT_COPIED      -             -                   same             DRAINED  -
+SNAPSHOT_REQUESTED         -             -                   -                -        -
+SNAPSHOT_DUE               SNAPSHOT_ANNOUNCED FINAL_SNAPSHOT_ANNOUNCED -                -        -
+SNAPSHOT_ANNOUNCED         -             -                   SNAPSHOT_COPIED       TRAINING -
+SNAPSHOT_COPIED            -             -                   same             TRAINING -
+FINAL_SNAPSHOT_ANNOUNCED   -             -                   FINAL_SNAPSHOT_COPIED DRAINED  -
+FINAL_SNAPSHOT_COPIED      -             -                   same             DRAINED  -
 DRAINED               -             -                   -                -        FINISHED
 FINISHED              -             -                   -                -        same
 """
 
 WAYS = {
     Phase.OPENING: "",
-    Phase.OPENING_CUT_REQUESTED: "REQUEST_CUT",
+    Phase.OPENING_SNAPSHOT_REQUESTED: "REQUEST_SNAPSHOT",
     Phase.TRAINING: "OPEN",
-    Phase.CUT_REQUESTED: "OPEN REQUEST_CUT",
-    Phase.CUT_DUE: "OPEN TICKETS_USED",
-    Phase.CUT_ANNOUNCED: "OPEN TICKETS_USED ANNOUNCE",
-    Phase.CUT_COPIED: "OPEN TICKETS_USED ANNOUNCE SNAPSHOT",
-    Phase.FINAL_CUT_ANNOUNCED: "OPEN TICKETS_USED ANNOUNCE_FINAL",
-    Phase.FINAL_CUT_COPIED: "OPEN TICKETS_USED ANNOUNCE_FINAL SNAPSHOT",
+    Phase.SNAPSHOT_REQUESTED: "OPEN REQUEST_SNAPSHOT",
+    Phase.SNAPSHOT_DUE: "OPEN TICKETS_USED",
+    Phase.SNAPSHOT_ANNOUNCED: "OPEN TICKETS_USED ANNOUNCE",
+    Phase.SNAPSHOT_COPIED: "OPEN TICKETS_USED ANNOUNCE SNAPSHOT",
+    Phase.FINAL_SNAPSHOT_ANNOUNCED: "OPEN TICKETS_USED ANNOUNCE_FINAL",
+    Phase.FINAL_SNAPSHOT_COPIED: "OPEN TICKETS_USED ANNOUNCE_FINAL SNAPSHOT",
     Phase.DRAINED: "OPEN TICKETS_USED ANNOUNCE_FINAL RESUME",
     Phase.FINISHED: "OPEN TICKETS_USED ANNOUNCE_FINAL RESUME FINISH",
 }
@@ -62,12 +62,12 @@ WAYS = {
 
 REASONS = {
     "RESTORE": "a restore is possible only at the start",
-    "TICKETS_USED": "no cut can be due",
-    "AWAIT_CUT": "no further cut comes",
-    "ANNOUNCE": "no cut can be announced",
-    "ANNOUNCE_FINAL": "no final cut can be announced",
-    "SNAPSHOT": "no cut of step 4 is due",
-    "RESUME": "no cut of step 4 is under way",
+    "TICKETS_USED": "no snapshot can be due",
+    "AWAIT_SNAPSHOT": "no further snapshot comes",
+    "ANNOUNCE": "no snapshot can be announced",
+    "ANNOUNCE_FINAL": "no final snapshot can be announced",
+    "SNAPSHOT": "no snapshot of step 4 is due",
+    "RESUME": "no snapshot of step 4 is under way",
     "FINISH": "the job cannot finish yet",
 }
 
@@ -83,11 +83,11 @@ def say(snapshots, event, step=STEP, global_step=STEP, snapshot=CUT):
             snapshots.restore(step)
         case SnapshotEvent.OPEN:
             snapshots.open()
-        case SnapshotEvent.REQUEST_CUT:
+        case SnapshotEvent.REQUEST_SNAPSHOT:
             snapshots.request_snapshot()
         case SnapshotEvent.TICKETS_USED:
             snapshots.tickets_used(step, is_done=True)
-        case SnapshotEvent.AWAIT_CUT:
+        case SnapshotEvent.AWAIT_SNAPSHOT:
             snapshots.await_snapshot()
         case SnapshotEvent.ANNOUNCE:
             snapshots.announce(snapshot, is_final=False)
@@ -142,7 +142,7 @@ def test_the_protocol_page_shows_the_table():
         assert shown == {event.name: phase.name for event, phase in TRANSITIONS[Phase[name]].items()}, name
 
 
-# when a cut is due
+# when a snapshot is due
 
 
 @pytest.mark.parametrize(
@@ -152,13 +152,13 @@ def test_the_protocol_page_shows_the_table():
         (Phase.TRAINING, 4, 4, False, True),
         (Phase.TRAINING, None, 4, False, False),
         (Phase.TRAINING, None, 3, True, True),
-        (Phase.CUT_REQUESTED, None, 3, False, True),
+        (Phase.SNAPSHOT_REQUESTED, None, 3, False, True),
     ],
 )
 def test_a_cut_is_due_at_multiples_when_it_is_requested_and_at_the_end(phase, save_steps, step, is_done, is_due):
     snapshots = cuts_in(phase, save_steps=save_steps)
     snapshots.tickets_used(step, is_done=is_done)
-    assert snapshots.phase is (Phase.CUT_DUE if is_due else phase)
+    assert snapshots.phase is (Phase.SNAPSHOT_DUE if is_due else phase)
 
 
 @pytest.mark.parametrize(
@@ -177,28 +177,28 @@ def test_no_ticket_is_given_beyond_the_next_cut_or_the_end(max_steps, save_steps
     restored = SnapshotProtocol(max_steps, save_steps)
     restored.restore(step)
     assert restored.last_ticket_step == last
-    resumed = cuts_in(Phase.CUT_ANNOUNCED, max_steps, save_steps)
+    resumed = cuts_in(Phase.SNAPSHOT_ANNOUNCED, max_steps, save_steps)
     resumed.resume(step, step)
     assert resumed.last_ticket_step == last
 
 
-# the step of a cut
+# the step of a snapshot
 
 
-@pytest.mark.parametrize("phase", [Phase.CUT_ANNOUNCED, Phase.CUT_COPIED, Phase.FINAL_CUT_ANNOUNCED])
+@pytest.mark.parametrize("phase", [Phase.SNAPSHOT_ANNOUNCED, Phase.SNAPSHOT_COPIED, Phase.FINAL_SNAPSHOT_ANNOUNCED])
 @pytest.mark.parametrize("event", ["SNAPSHOT", "RESUME"])
 @pytest.mark.parametrize("step", [STEP - 1, STEP + 1])
 def test_what_concerns_a_cut_of_another_step_is_refused(phase, event, step):
     snapshots = cuts_in(phase)
     before = repr(vars(snapshots))
-    with pytest.raises(Refusal, match=f"no cut of step {step} is .*; the job is at step 4, waiting for the saver"):
+    with pytest.raises(Refusal, match=f"no snapshot of step {step} is .*; the job is at step 4, waiting for the saver"):
         say(snapshots, event, step)
     assert repr(vars(snapshots)) == before
 
 
-@pytest.mark.parametrize("way", ["", "REQUEST_CUT", "TICKETS_USED"])
+@pytest.mark.parametrize("way", ["", "REQUEST_SNAPSHOT", "TICKETS_USED"])
 def test_a_resume_that_is_repeated_changes_nothing(way):
-    snapshots = cuts_in(Phase.CUT_COPIED)
+    snapshots = cuts_in(Phase.SNAPSHOT_COPIED)
     assert snapshots.resume(STEP, STEP)
     for event in way.split():
         say(snapshots, event)
@@ -208,15 +208,15 @@ def test_a_resume_that_is_repeated_changes_nothing(way):
 
 
 def test_a_resume_ends_a_second_cut_of_the_same_step():
-    snapshots = cuts_in(Phase.CUT_ANNOUNCED)
-    for event in ["RESUME", "REQUEST_CUT", "TICKETS_USED", "ANNOUNCE"]:
+    snapshots = cuts_in(Phase.SNAPSHOT_ANNOUNCED)
+    for event in ["RESUME", "REQUEST_SNAPSHOT", "TICKETS_USED", "ANNOUNCE"]:
         say(snapshots, event)
     assert snapshots.resume(STEP, STEP)
     assert snapshots.phase is Phase.TRAINING
 
 
 def test_the_final_cut_is_resumed_from_once():
-    snapshots = cuts_in(Phase.FINAL_CUT_COPIED)
+    snapshots = cuts_in(Phase.FINAL_SNAPSHOT_COPIED)
     assert snapshots.resume(STEP, STEP)
     assert not snapshots.resume(STEP, STEP)
     assert snapshots.phase is Phase.DRAINED
@@ -232,11 +232,11 @@ def test_the_final_cut_is_resumed_from_once():
         ("ANNOUNCE SNAPSHOT RESUME", 5),
         ("ANNOUNCE_FINAL SNAPSHOT RESUME", 5),
         ("ANNOUNCE RESUME", 0),
-        ("ANNOUNCE SNAPSHOT AWAIT_CUT ANNOUNCE RESUME", 0),
+        ("ANNOUNCE SNAPSHOT AWAIT_SNAPSHOT ANNOUNCE RESUME", 0),
     ],
 )
 def test_every_shard_has_heard_the_log_of_a_cut_that_it_copied(way, num_heard):
-    snapshots = cuts_in(Phase.CUT_DUE)
+    snapshots = cuts_in(Phase.SNAPSHOT_DUE)
     for event in way.split():
         say(snapshots, event, snapshot=Snapshot(STEP, {}, {}, 0, log_start=2, log=[Entry.close(1)] * 3))
     assert snapshots.num_heard == num_heard
@@ -251,13 +251,13 @@ def test_every_shard_has_heard_the_log_of_a_cut_that_it_copied(way, num_heard):
         ("ANNOUNCE SNAPSHOT", False),
         ("ANNOUNCE SNAPSHOT RESUME", True),
         ("ANNOUNCE_FINAL SNAPSHOT RESUME", True),
-        ("ANNOUNCE_FINAL SNAPSHOT RESUME AWAIT_CUT ANNOUNCE_FINAL", True),
+        ("ANNOUNCE_FINAL SNAPSHOT RESUME AWAIT_SNAPSHOT ANNOUNCE_FINAL", True),
         ("ANNOUNCE RESUME", False),
-        ("ANNOUNCE SNAPSHOT AWAIT_CUT ANNOUNCE RESUME", False),
+        ("ANNOUNCE SNAPSHOT AWAIT_SNAPSHOT ANNOUNCE RESUME", False),
     ],
 )
 def test_a_cut_that_every_shard_has_copied_is_kept_until_it_is_committed(way, is_copied):
-    snapshots = cuts_in(Phase.CUT_DUE)
+    snapshots = cuts_in(Phase.SNAPSHOT_DUE)
     for event in way.split():
         say(snapshots, event)
     assert snapshots.uncommitted is (CUT if is_copied else None)

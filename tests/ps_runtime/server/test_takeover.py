@@ -31,19 +31,19 @@ def state_of(job: StartedJob) -> JobState:
 
 
 def snapshot(job: StartedJob) -> Snapshot:
-    """Have the only ticket used, and a cut announced."""
-    assert job.say(job.saver[0], Message(Kind.REQUEST_CUT)) is not None
+    """Have the only ticket used, and a snapshot announced."""
+    assert job.say(job.saver[0], Message(Kind.REQUEST_SNAPSHOT)) is not None
     for ps in (1, 0):
         body = job.servers.push_body(ps, VALUES)
         job.say(job.chief[ps], Message(Kind.PUSH, sequence=1, body=body), ps=ps)
-    told = job.say(job.saver[0], Message(Kind.AWAIT_CUT))
+    told = job.say(job.saver[0], Message(Kind.AWAIT_SNAPSHOT))
     assert told is not None
-    assert told.kind is Kind.CUT
+    assert told.kind is Kind.SNAPSHOT_DUE
     return Snapshot.from_facts(told.json())
 
 
 def copy(job: StartedJob, told: Snapshot) -> None:
-    """Have all shards copy a cut, and training go on."""
+    """Have all shards copy a snapshot, and training go on."""
     for ps in (0, 1):
         reply = job.say(job.saver[ps], Message.of(Kind.SNAPSHOT, told.to_facts(), step=told.step), ps=ps)
         assert reply is not None
@@ -60,8 +60,8 @@ def test_a_job_without_values_is_not_open_and_one_that_trains_is(servers_of: Any
 
 def test_a_job_with_a_cut_before_its_first_step_is_not_open_before_the_chief_has_said_so(servers_of: Any) -> None:
     job = StartedJob(servers_of)
-    job.say(job.saver[0], Message(Kind.REQUEST_CUT))
-    assert job.servers.job.phase is Phase.OPENING_CUT_REQUESTED
+    job.say(job.saver[0], Message(Kind.REQUEST_SNAPSHOT))
+    assert job.servers.job.phase is Phase.OPENING_SNAPSHOT_REQUESTED
     assert not state_of(job).is_open
 
 
@@ -77,9 +77,9 @@ def test_a_cut_is_told_of_from_its_copies_to_its_checkpoint(job: StartedJob) -> 
 
 def test_a_finished_job_says_so(job: StartedJob) -> None:
     job.say(job.chief[0], Message.of(Kind.STOP, {"reason": "enough"}))
-    told = job.say(job.saver[0], Message(Kind.AWAIT_CUT))
+    told = job.say(job.saver[0], Message(Kind.AWAIT_SNAPSHOT))
     assert told is not None
-    assert told.kind is Kind.FINAL_CUT
+    assert told.kind is Kind.FINAL_SNAPSHOT_DUE
     job.say(job.saver[0], Message(Kind.RESUME, step=0))
     assert not state_of(job).is_finished
     peer, _ = come(job, Purpose.SAVE)
@@ -132,7 +132,7 @@ def test_a_lost_chief_gives_its_ticket_back_and_the_others_go_on_to_the_next_cut
             "not the state of a job: expected true or false, got 1 and False",
         ),
         ({"is_open": True, "is_finished": "no", "uncommitted": None}, "expected true or false, got True and 'no'"),
-        ({"is_open": True, "is_finished": False, "uncommitted": {}}, "not the facts of a cut"),
+        ({"is_open": True, "is_finished": False, "uncommitted": {}}, "not the facts of a snapshot"),
     ],
 )
 def test_what_is_not_the_state_of_a_job_is_refused(facts: dict[str, Any], words: str) -> None:

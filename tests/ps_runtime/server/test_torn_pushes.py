@@ -1,4 +1,4 @@
-"""Whatever dies when, every shard holds exactly the committed pushes of a cut."""
+"""Whatever dies when, every shard holds exactly the committed pushes of a snapshot."""
 
 from __future__ import annotations
 
@@ -237,37 +237,37 @@ class TornPushes(RuleBasedStateMachine):
 
     @rule()
     def snapshot(self):
-        """Make a cut as soon as the tickets that are out allow it, and hold it against the truth."""
-        self.ask_chief(0, Message(Kind.REQUEST_CUT))
+        """Make a snapshot as soon as the tickets that are out allow it, and hold it against the truth."""
+        self.ask_chief(0, Message(Kind.REQUEST_SNAPSHOT))
         self.hear_what_was_held()
-        told = self.ask_chief(0, Message(Kind.AWAIT_CUT))
+        told = self.ask_chief(0, Message(Kind.AWAIT_SNAPSHOT))
         self.hear_what_was_held()
         if told is None:
             told = self.let_tickets_return()
         snapshot = Snapshot.from_facts(told.json())
-        assert (told.kind, snapshot.step) == (Kind.CUT, self.step)
+        assert (told.kind, snapshot.step) == (Kind.SNAPSHOT_DUE, self.step)
         for ps in range(self.num_ps):
             assert self.ask_chief(ps, Message(Kind.SNAPSHOT, step=snapshot.step, body=told.body)).version == self.step
             self.torn += sum(sequence > self.committed[key] for key, sequence in self.held[ps].items())
             self.held[ps] = {}
-        snapshot = self.servers.variables(of_snapshot=True)
+        values = self.servers.variables(of_snapshot=True)
         for name, value in self.values.items():
-            np.testing.assert_array_equal(snapshot[name], value)
+            np.testing.assert_array_equal(values[name], value)
         assert sum(handler.shard.torn_pushes for handler in self.servers.handlers) == self.torn
-        self.saved = {snapshot.step: self.saved_as(snapshot, snapshot.to_facts())}
+        self.saved = {snapshot.step: self.saved_as(values, snapshot.to_facts())}
         self.saved_committed = dict(self.committed)
         self.ask_chief(0, Message(Kind.RESUME, step=snapshot.step))
         self.hear_what_was_held()
 
     def let_tickets_return(self):
-        """Let those who hold a ticket, or were pushing, be lost: a cut waits for nobody else."""
+        """Let those who hold a ticket, or were pushing, be lost: a snapshot waits for nobody else."""
         for index in list(self.replicas):
             self.die_for_good(index)
         return self.servers.inbox.pop((0, self.saver[0]))
 
     @rule(num_ps=st.integers(1, 3))
     def restore(self, num_ps):
-        """Lose everything; go on from the last cut on another number of ps."""
+        """Lose everything; go on from the last snapshot on another number of ps."""
         if not self.saved:
             return
         (step, saved), *_ = self.saved.items()

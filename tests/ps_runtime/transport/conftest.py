@@ -22,7 +22,7 @@ TIMEOUT_SECS = 200.0
 
 
 class Probe:
-    """STATISTICS echoes, PULL returns the arena, PUSH fills it, AWAIT_CUT is held until COMMITTED, the rest fails."""
+    """STATISTICS echoes, PULL returns the arena, PUSH fills it, AWAIT_SNAPSHOT waits for COMMITTED, the rest fails."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, Kind, bytes]] = []
@@ -52,7 +52,7 @@ class Probe:
             case Kind.PUSH:
                 self.arena[:] = bytes(message.body[:1]) * len(self.arena)
                 return [(peer, Message(Kind.DONE))]
-            case Kind.AWAIT_CUT:
+            case Kind.AWAIT_SNAPSHOT:
                 self.held.append(peer)
                 return []
             case Kind.COMMITTED:
@@ -64,7 +64,7 @@ class Probe:
         raise ProtocolError("peer", f"{message.kind.name} is not for now")
 
     def release(self) -> list[Reply]:
-        replies = [(peer, Message(Kind.CUT, step=12, body=self.arena)) for peer in self.held]
+        replies = [(peer, Message(Kind.SNAPSHOT_DUE, step=12, body=self.arena)) for peer in self.held]
         self.held.clear()
         return replies
 

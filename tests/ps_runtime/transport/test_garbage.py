@@ -165,10 +165,10 @@ def test_memory_follows_what_came_and_not_what_was_announced(scene, probe):
 
 def test_a_second_request_while_the_first_is_held_breaks_the_protocol(scene, probe):
     hostile = scene.dial()
-    scene.say(hostile, header(Kind.AWAIT_CUT, 0))
+    scene.say(hostile, header(Kind.AWAIT_SNAPSHOT, 0))
     scene.say(hostile, PULL)
     assert words_of(hostile)["reason"] == "a second request came before the first was answered"
-    assert [kind for _, kind, _ in probe.seen] == [Kind.AWAIT_CUT]
+    assert [kind for _, kind, _ in probe.seen] == [Kind.AWAIT_SNAPSHOT]
     assert len(probe.gone) == 1
 
 
@@ -185,7 +185,7 @@ def test_a_peer_that_asks_but_never_reads_is_dropped_in_the_end(scene, probe):
 
 def test_a_peer_that_vanishes_as_its_held_reply_comes_is_gone_once(scene, probe):
     leaving, honest = scene.dial(), scene.dial()
-    scene.say(leaving, header(Kind.AWAIT_CUT, 0))
+    scene.say(leaving, header(Kind.AWAIT_SNAPSHOT, 0))
     honest.sendall(header(Kind.COMMITTED, 0))
     leaving.close()  # both are ready in one round
     scene.step()

@@ -108,7 +108,7 @@ def test_a_body_may_be_made_in_the_room_of_its_request(ps, size):
 def test_the_body_of_a_request_may_change_once_it_is_sent(ps):
     connection, other = ps.connect(), ps.connect()
     body = bytearray(b"a" * 10_000)
-    connection.send(Message(Kind.AWAIT_CUT, body=body))
+    connection.send(Message(Kind.AWAIT_SNAPSHOT, body=body))
     body[:] = b"b" * 10_000
     ps.probe.wait_for(lambda: len(ps.probe.held) == 1)
     other.request(Message(Kind.COMMITTED), SECS)
@@ -121,7 +121,7 @@ def test_the_body_of_a_request_may_change_once_it_is_sent(ps):
 
 def test_a_second_request_waits_for_the_first_reply(ps):
     connection = ps.connect()
-    connection.send(Message(Kind.AWAIT_CUT))
+    connection.send(Message(Kind.AWAIT_SNAPSHOT))
     with pytest.raises(ProtocolError, match="this role broke the protocol: it sent a request before it received"):
         connection.send(Message(Kind.PULL))
 
@@ -179,7 +179,7 @@ def test_big_bodies_both_ways(ps):
 
 def test_a_held_reply_comes_with_a_later_event_of_another(ps):
     waiting, other = ps.connect(), ps.connect()
-    waiting.send(Message(Kind.AWAIT_CUT))
+    waiting.send(Message(Kind.AWAIT_SNAPSHOT))
     ps.probe.wait_for(lambda: len(ps.probe.held) == 1)
     assert other.request(Message(Kind.COMMITTED), SECS).kind is Kind.DONE
     assert waiting.receive(SECS).step == 12
@@ -189,7 +189,7 @@ def test_a_waiting_thread_is_woken_by_a_posted_event(ps):
     connection = ps.connect()
     into = memoryview(bytearray(16))
     replies: list[Message] = []
-    request = Message(Kind.AWAIT_CUT)
+    request = Message(Kind.AWAIT_SNAPSHOT)
     thread = threading.Thread(target=lambda: replies.append(connection.request(request, SECS, into)))
     thread.start()
     ps.probe.wait_for(lambda: len(ps.probe.held) == 1)
@@ -201,18 +201,18 @@ def test_a_waiting_thread_is_woken_by_a_posted_event(ps):
 
 def test_a_reply_is_still_there_after_a_timeout(ps):
     connection = ps.connect()
-    connection.send(Message(Kind.AWAIT_CUT))
+    connection.send(Message(Kind.AWAIT_SNAPSHOT))
     with pytest.raises(WaitTimeoutError, match=r"^ps-0.* did not reply within 0.002 s$"):
         connection.receive(0.002, memoryview(bytearray(16)))
     ps.probe.wait_for(lambda: len(ps.probe.held) == 1)
     ps.server.post(ps.probe.release)
-    assert connection.receive(SECS).kind is Kind.CUT
+    assert connection.receive(SECS).kind is Kind.SNAPSHOT_DUE
     assert connection.request(Message(Kind.PULL), SECS).kind is Kind.PARAMETERS
 
 
 def test_an_event_may_post_another(ps):
     connection = ps.connect()
-    connection.send(Message(Kind.AWAIT_CUT))
+    connection.send(Message(Kind.AWAIT_SNAPSHOT))
     ps.probe.wait_for(lambda: len(ps.probe.held) == 1)
     order: list[str] = []
 
@@ -226,13 +226,13 @@ def test_an_event_may_post_another(ps):
         return []
 
     ps.server.post(first)
-    assert connection.receive(SECS).kind is Kind.CUT
+    assert connection.receive(SECS).kind is Kind.SNAPSHOT_DUE
     assert order == ["first", "second"]
 
 
 def test_a_held_reply_for_a_peer_that_left_is_dropped(ps):
     leaving, other = ps.connect(), ps.connect()
-    leaving.send(Message(Kind.AWAIT_CUT))
+    leaving.send(Message(Kind.AWAIT_SNAPSHOT))
     ps.probe.wait_for(lambda: len(ps.probe.held) == 1)
     leaving.close()
     ps.probe.wait_for(lambda: len(ps.probe.gone) == 1)
@@ -287,12 +287,12 @@ def test_a_peer_that_breaks_the_protocol_is_disconnected(ps, kind):
 def test_the_handler_hears_once_of_each_peer_that_it_knew(ps):
     silent, known, staying = ps.connect(), ps.connect(), ps.connect()
     known.request(Message(Kind.PULL), SECS)
-    staying.send(Message(Kind.AWAIT_CUT))
+    staying.send(Message(Kind.AWAIT_SNAPSHOT))
     ps.probe.wait_for(lambda: len(ps.probe.held) == 1)
     silent.close()
     known.close()
     known.close()
-    assert staying.receive(SECS).kind is Kind.CUT  # due to others when `known` left
+    assert staying.receive(SECS).kind is Kind.SNAPSHOT_DUE  # due to others when `known` left
     assert ps.probe.gone == [ps.probe.seen[0][0]]
 
 
@@ -309,7 +309,7 @@ def test_a_closed_connection_says_so(ps):
 def test_a_closed_server_breaks_its_connections_and_tells_the_handler_nothing(ps):
     connection = ps.connect()
     connection.request(Message(Kind.PULL), SECS)
-    connection.send(Message(Kind.AWAIT_CUT))
+    connection.send(Message(Kind.AWAIT_SNAPSHOT))
     ps.probe.wait_for(lambda: len(ps.probe.held) == 1)
     ps.close()
     ps.server.close()
@@ -325,7 +325,7 @@ def test_a_closed_server_breaks_its_connections_and_tells_the_handler_nothing(ps
 
 def test_a_bug_of_the_handler_ends_the_server(ps):
     culprit, waiting = ps.connect(), ps.connect()
-    waiting.send(Message(Kind.AWAIT_CUT))
+    waiting.send(Message(Kind.AWAIT_SNAPSHOT))
     ps.probe.wait_for(lambda: len(ps.probe.held) == 1)
     with pytest.raises((ZeroDivisionError, BrokenPeerError)) as caught:
         culprit.request(Message(Kind.STOP), SECS)

@@ -137,7 +137,7 @@ def test_there_is_another_outbox_while_a_request_is_under_way(service):
     with service.connect() as connection:
         outbox = connection.outbox(50_000)
         outbox[:] = b"a" * 50_000
-        connection.send(Message(Kind.AWAIT_CUT, body=outbox))
+        connection.send(Message(Kind.AWAIT_SNAPSHOT, body=outbox))
         other = connection.outbox(50_000)
         other[:] = b"b" * 50_000
         service.probe.wait_for(lambda: len(service.probe.held) == 1)

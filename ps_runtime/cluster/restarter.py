@@ -1,4 +1,4 @@
-"""Slots for the roles that were lost and restart, as soon as some are free."""
+"""Finds free slots for lost roles that restart."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
 
 SlotOf = Callable[[RoleId], str | None]
-"""Where a role restarts that has a place of its own; None while that is not free."""
+"""Returns where a role with a fixed process restarts; None while that is not free."""
 
 LOOK_SECS = 1.0
 """Between two looks for a free slot."""
 NO_SLOT_SECS = 300.0
-"""For a slot, once the job does not train without it, or no other role of it is left."""
+"""For a slot, once the job cannot train without it, or has no other role left."""
 SAY_AGAIN_SECS = 30.0
-"""Until somebody reads whom the job misses, and between two such lines."""
-BY_HAND = "start the process of each of them again by its command"
-BARRED = "another job is starting on the cluster, or goes back, and until its roles are there no other one takes slots"
-AFTER = "let that one start first, or end it"
-ANYWHERE = "add a Dask worker to the cluster, or end what takes its threads or kills its processes"
+"""Before the log names the missing roles, and between two such lines."""
+MANUAL = "start the process of each of them again by its command"
+ANOTHER_STARTS = "another job starts or rolls back on the cluster, and takes precedence until its roles have slots"
+AFTER = "let that job start first, or end it"
+ANYWHERE = "add a Dask worker to the cluster, or end the tasks that take its threads or kill its processes"
 
 logger = logging.getLogger(__name__)
 
 
-class Restarting:
-    """Gives each role that waits for a life a free slot of the cluster; never waits for one itself."""
+class Restarter:
+    """Gives each waiting role a free slot of the cluster, without blocking for one."""
 
     def __init__(
         self,
@@ -50,29 +50,29 @@ class Restarting:
         self._slot_of = slot_of
         self._shortage = shortage
         self._host = host
-        self._is_barred = False
-        """Whether another job had the turn to choose slots at the last look."""
+        self._another_starts = False
+        """Whether another job held the lock on slots at the last look."""
         self._next_look = Deadline(0)
         self._has_placed_all = False
         self._no_slot: Deadline | None = None
-        """Since only roles are left that wait."""
+        """Since only waiting roles are left."""
         self._say: Deadline | None = None
-        """Until the next line on who waits; None while nobody does."""
+        """Until the next log line on waiting roles; None while there are none."""
 
     def place(self, check: Callable[[], None], *, has_lock: bool = False) -> None:
-        """Look for free slots, once a second, if somebody waits; the others train on meanwhile.
+        """Look for free slots, once a second, if roles wait; the others train on meanwhile.
 
         Raises
         ------
         WaitTimeoutError
-            If nobody trains, too few workers do, or nobody is left at all, and no slot was free for five minutes; or if
-            the scheduler is silent for as long.
+            If training has stopped, has too few workers, or has no role left, and no slot was free for five minutes; or
+            if the scheduler is silent for as long.
         """
         with self._supervisor.lock:
             due, all_started = self._supervisor.due(), self._supervisor.all_started()
         if not due:
             self._no_slot = self._say = None
-        # a slot that this job was given is not given once more: the scheduler knows by then that it is taken
+        # a slot that this job got is not given twice: by then the scheduler lists it as taken
         if not due or not (self._next_look.has_passed or (self._has_placed_all and all_started)):
             return
         self._next_look = Deadline(LOOK_SECS)
@@ -84,17 +84,17 @@ class Restarting:
             self._say_late()
 
     def _place(self, due: Sequence[RoleId], check: Callable[[], None], *, has_lock: bool) -> int:
-        """Have roles begin as far as there are slots for them, the first ones first; return how many do."""
+        """Start roles as far as there are slots for them, in order; return how many start."""
         if self._slot_of is not None:
             places = [(role, slot) for role in due if (slot := self._slot_of(role)) is not None]
             for role, slot in places:
                 self._submit(role, slot)
             return len(places)
         with self._supervisor.lock:
-            # of cancelled lives, and of those to come: the scheduler takes their slots for free
+            # of cancelled incarnations, and of those to come: the scheduler counts their slots as free
             busy = [*self._supervisor.busy_slots(), *self.reserved]
         with free_now(self._client, check, self._host, has_lock=has_lock) as slots:
-            self._is_barred = slots is None
+            self._another_starts = slots is None
             slots = slots or []
             best = slots[: len(due) + len(busy)]
             free = list((Counter(best) - Counter(busy)).elements())[: len(due)]
@@ -117,24 +117,24 @@ class Restarting:
         state = ""
         with self._supervisor.lock:
             is_trained = self._supervisor.is_trained
-        if is_trained:  # only the evaluator is missed then: the others are let go
+        if is_trained:  # only the evaluator is missing then: the others are abandoned
             state = "training is complete, and its checkpoints are kept; to evaluate the rest, "
         detail = f"{self._reasons}{state}resume the job, and {self._remedy}"
         return WaitTimeoutError(self._names, f"begin {self._where}", NO_SLOT_SECS, detail)
 
     def _say_late(self) -> None:
-        """Log now and then for whom the job waits, or may wait in the end."""
+        """Log periodically which roles the job waits for."""
         if self._say is None:
             self._say = Deadline(SAY_AGAIN_SECS)
         elif self._say.has_passed:
             self._say = Deadline(SAY_AGAIN_SECS)
-            line = "%s: missing, and waiting to begin %s; %s%s"
+            line = "%s: missing, waiting to begin %s; %s%s"
             logger.warning(line, self._names, self._where, self._reasons, self._remedy)
 
     @property
     def _reasons(self) -> str:
         with self._supervisor.lock:
-            said = [self._shortage(), BARRED if self._is_barred else ""]
+            said = [self._shortage(), ANOTHER_STARTS if self._another_starts else ""]
         return "".join(f"{reason}; " for reason in said if reason)
 
     @property
@@ -149,5 +149,5 @@ class Restarting:
     @property
     def _remedy(self) -> str:
         if self._slot_of is not None:
-            return BY_HAND
-        return AFTER if self._is_barred else ANYWHERE
+            return MANUAL
+        return AFTER if self._another_starts else ANYWHERE

@@ -1,4 +1,4 @@
-"""When a cut by seconds is asked for."""
+"""When a snapshot by seconds is asked for."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ def saver():
 
 def test_a_cut_is_asked_for_once_the_seconds_are_over(saver):
     times, asked = iter([100.0, 109.9, 110.0, 110.1, 119.9, 125.0, 125.0]), []
-    cuts = TimedSnapshots(saver, 10, lambda: asked.append(saver.last_snapshot_at), lambda: next(times))
-    cuts.open()
+    snapshots = TimedSnapshots(saver, 10, lambda: asked.append(saver.last_snapshot_at), lambda: next(times))
+    snapshots.open()
     for _ in range(7):
-        cuts.look()
+        snapshots.look()
     assert asked == [110.0, 125.0]
 
 
 def test_a_cut_that_was_made_by_steps_counts(saver):
     asked = []
-    cuts = TimedSnapshots(saver, 10, lambda: asked.append(1), lambda: 111.0)
-    cuts.open()
+    snapshots = TimedSnapshots(saver, 10, lambda: asked.append(1), lambda: 111.0)
+    snapshots.open()
     saver.last_snapshot_at = 105.0
-    cuts.look()
+    snapshots.look()
     assert asked == []
 
 
 def test_none_is_asked_for_before_the_job_is_open_or_without_seconds(saver):
     asked = []
     for secs, is_open in ((10, False), (None, True)):
-        cuts = TimedSnapshots(saver, secs, lambda: asked.append(1), lambda: 1e9)
+        snapshots = TimedSnapshots(saver, secs, lambda: asked.append(1), lambda: 1e9)
         if is_open:
-            cuts.open()
-        cuts.look()
+            snapshots.open()
+        snapshots.look()
     assert asked == []

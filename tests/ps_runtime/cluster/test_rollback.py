@@ -26,7 +26,7 @@ class Scene:
         self.is_broken = False
         self.num_closed = 0
         monkeypatch.setattr(module, "Deadline", lambda secs: Deadline(secs, lambda: self.now))
-        monkeypatch.setattr(module, "Turn", lambda client, name: self)
+        monkeypatch.setattr(module, "ClusterLock", lambda client, name: self)
         self.supervisor = Supervisor([PS, CHIEF, WORKER], 1, 3)
         for role in (PS, CHIEF, WORKER):
             self.begin(role)

@@ -1,4 +1,4 @@
-"""The roles of a job that take too long for what they are to do next. No clock but the one that is given."""
+"""Finds roles that exceed the time limit of their next action, by a given clock."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from psflow.ps_runtime.cluster.incarnations import RoleState
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 SAVING = (Role.PS, Role.CHIEF)
-"""The roles that make checkpoints: no training goes on without one of them."""
+"""The roles that write checkpoints: training does not continue without one of them."""
 
 
-class Lateness:
-    """Answers which roles take too long."""
+class OverdueRoles:
+    """Finds roles that exceed a time limit."""
 
     def __init__(self, states: Mapping[RoleId, RoleState], clock: Callable[[], float]) -> None:
         self._states = states
         self._clock = clock
 
     def of(self, roles: Iterable[RoleId], timeout_secs: float) -> list[RoleId]:
-        """Return those of `roles` whose present life was placed so long ago."""
+        """Return those of `roles` whose present incarnation was placed `timeout_secs` ago or earlier."""
         incarnations = [(role, self._states[role].current) for role in roles]
         return [
             role
@@ -28,12 +28,12 @@ class Lateness:
         ]
 
     def to_start(self, timeout_secs: float) -> list[RoleId]:
-        """Return those whose present life is a later one, was placed so long ago, and has not started."""
+        """Return the roles whose present incarnation is a later one, and has not started within the limit."""
         later = {role: s.current for role, s in self._states.items() if s.is_later and not s.has_ended}
         return self.of([role for role, current in later.items() if current and not current.has_started], timeout_secs)
 
     def to_leave(self, timeout_secs: float) -> list[RoleId]:
-        """Return the ps and the chief if they were recalled so long ago, and have not left."""
+        """Return the ps and the chief if they have not left within the limit after a rollback."""
         saving = [(role, s.current) for role, s in self._states.items() if role.role in SAVING and not s.has_ended]
         rolled_back = [
             (role, current.rolled_back_at) for role, current in saving if current and current.rolled_back_at is not None
@@ -41,7 +41,7 @@ class Lateness:
         return [role for role, at in rolled_back if self._clock() - at >= timeout_secs]
 
     def to_listen(self, timeout_secs: float) -> list[RoleId]:
-        """Return the ps whose present life was placed so long ago, has started, and cannot be reached yet."""
+        """Return the ps that have started, but do not listen within the limit after being placed."""
         states = [(role, s) for role, s in self._states.items() if role.role is Role.PS and not s.has_ended]
         incarnations = [(role, s.current) for role, s in states if s.current is not None and not s.is_rolled_back]
         return self.of(

@@ -8,8 +8,13 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.cluster import lookout as module
-from psflow.ps_runtime.cluster.lookout import END_TIMEOUT_SECS, LEAVE_TIMEOUT_SECS, LISTEN_TIMEOUT_SECS, Lookout
+from psflow.ps_runtime.cluster import role_monitor as module
+from psflow.ps_runtime.cluster.role_monitor import (
+    END_TIMEOUT_SECS,
+    LEAVE_TIMEOUT_SECS,
+    LISTEN_TIMEOUT_SECS,
+    RoleMonitor,
+)
 from psflow.ps_runtime.cluster.silence import RunningIncarnation
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
@@ -34,11 +39,11 @@ class Scene:
             self.supervisor.place(role, str(role))
             self.supervisor.start(role, LIFE)
             self.supervisor.listen(role, LIFE)
-        self.lookout = self.new(30.0)
+        self.monitor = self.new(30.0)
 
-    def new(self, probe_timeout_secs: float) -> Lookout:
+    def new(self, probe_timeout_secs: float) -> RoleMonitor:
         client: Any = SimpleNamespace(cluster=None)
-        return Lookout(client, "topic", self.supervisor, threading.Condition(), probe_timeout_secs)
+        return RoleMonitor(client, "topic", self.supervisor, threading.Condition(), probe_timeout_secs)
 
     def presence(self, client: Any, look_secs: float) -> Any:
         self.looks.append(look_secs)
@@ -50,12 +55,12 @@ class Scene:
 
 def test_all_who_run_are_probed_and_who_is_missing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
-    scene.lookout.look()
+    scene.monitor.look()
     assert scene.probed == [RunningIncarnation(role, LIFE, str(role)) for role in (PS, CHIEF, WORKER, EVALUATOR)]
     scene.missing = {str(EVALUATOR)}
-    scene.lookout.look()
+    scene.monitor.look()
     assert scene.supervisor.waiting() == [EVALUATOR]
-    scene.lookout.look()
+    scene.monitor.look()
     assert [running.role for running in scene.probed] == [PS, CHIEF, WORKER]
 
 
@@ -70,10 +75,10 @@ def test_there_are_six_looks_within_the_timeout(
 
 def test_a_hang_is_why_a_life_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
-    assert scene.lookout._note_hang(RunningIncarnation(PS, LIFE, str(PS)), "it did not answer for 30 s")
+    assert scene.monitor._record_hang(RunningIncarnation(PS, LIFE, str(PS)), "it did not answer for 30 s")
     assert scene.supervisor.waiting() == []
     scene.missing = {str(PS)}
-    scene.lookout.look()
+    scene.monitor.look()
     [loss] = scene.supervisor.losses(PS)
     assert str(loss.error) == "ps-0 failed: it did not answer for 30 s"
 
@@ -83,12 +88,12 @@ def test_a_worker_that_hangs_after_training_is_named_and_ended(
 ) -> None:
     scene = Scene(monkeypatch)
     scene.supervisor.finish(CHIEF, LIFE, {})
-    scene.lookout.look()
+    scene.monitor.look()
     assert WORKER not in [running.role for running in scene.probed], "nobody goes on without it"
     assert (scene.supervisor.to_end(), caplog.messages) == ([], [])
     scene.now = END_TIMEOUT_SECS
     for _ in range(2):
-        scene.lookout.look()
+        scene.monitor.look()
     assert scene.supervisor.to_end() == [WORKER]
     [said] = caplog.messages
     assert said.startswith("worker-0 on the Dask worker worker-0 did not end within 60 s after the end of training; ")
@@ -101,7 +106,7 @@ def test_a_life_that_is_over_hangs_no_more(monkeypatch: pytest.MonkeyPatch, is_l
         scene.supervisor.lose_slots({str(PS)})
     else:
         scene.supervisor.leave(PS, LIFE)
-    assert not scene.lookout._note_hang(RunningIncarnation(PS, LIFE, str(PS)), "it did not answer for 30 s")
+    assert not scene.monitor._record_hang(RunningIncarnation(PS, LIFE, str(PS)), "it did not answer for 30 s")
 
 
 def test_a_later_ps_that_does_not_begin_to_listen_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,17 +117,17 @@ def test_a_later_ps_that_does_not_begin_to_listen_is_given_up(monkeypatch: pytes
     scene.supervisor.leave(WORKER, LIFE)
     scene.supervisor.start(PS, scene.supervisor.place(PS, "new"))
     scene.now = LISTEN_TIMEOUT_SECS - 1
-    scene.lookout.look()
+    scene.monitor.look()
     assert scene.supervisor.due() == []  # who trains waits for it
     scene.now = LISTEN_TIMEOUT_SECS
     with pytest.raises(WaitTimeoutError, match=r"^ps-0 did not start listening within 300 s: look at its log "):
-        scene.lookout.look()
+        scene.monitor.look()
 
 
 def test_a_chief_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.supervisor.lose_slots({str(PS)})
-    scene.lookout.look()
+    scene.monitor.look()
     scene.now = LEAVE_TIMEOUT_SECS
-    with pytest.raises(WaitTimeoutError, match=r"^chief-0 did not end within 300 s: training goes back to "):
-        scene.lookout.look()
+    with pytest.raises(WaitTimeoutError, match=r"^chief-0 did not end within 300 s: training rolls back to "):
+        scene.monitor.look()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.cluster import restarting as module
-from psflow.ps_runtime.cluster.restarting import LOOK_SECS, NO_SLOT_SECS, SAY_AGAIN_SECS, Restarting
+from psflow.ps_runtime.cluster import restarter as module
+from psflow.ps_runtime.cluster.restarter import LOOK_SECS, NO_SLOT_SECS, SAY_AGAIN_SECS, Restarter
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
@@ -36,7 +36,7 @@ class Scene:
             self.supervisor.start(role, incarnation)
             self.supervisor.listen(role, incarnation)
         self.supervisor.lose_slots({str(WORKER), str(EVALUATOR)})
-        self.restarting = Restarting(None, self.supervisor, self.submit, host)  # type: ignore[arg-type]
+        self.restarter = Restarter(None, self.supervisor, self.submit, host)  # type: ignore[arg-type]
 
     @contextmanager
     def free_now(self, client: Any, check: Any, host: str | None, *, has_lock: bool) -> Iterator[list[str] | None]:
@@ -51,7 +51,7 @@ class Scene:
 
     def look(self) -> None:
         self.now += LOOK_SECS
-        self.restarting.place(lambda: None)
+        self.restarter.place(lambda: None)
 
 
 def end_chief(supervisor: Supervisor) -> None:
@@ -64,7 +64,7 @@ def test_who_was_lost_first_among_the_roles_gets_the_first_slot(monkeypatch: pyt
     scene.look()
     assert scene.submitted == []
     scene.free = ["a"]
-    scene.restarting.place(lambda: None)  # too early for another look
+    scene.restarter.place(lambda: None)  # too early for another look
     assert scene.submitted == []
     scene.look()
     assert scene.submitted == [(WORKER, "a")]
@@ -90,13 +90,13 @@ def test_there_is_no_second_look_before_the_scheduler_knows_which_slots_are_take
     supervisor.lose_slots({str(PS)})
     end_chief(supervisor)
     scene.free = ["a", "b", "c", "d"]
-    scene.restarting.place(lambda: None)
+    scene.restarter.place(lambda: None)
     assert scene.submitted == [(PS, "a")]
     supervisor.listen(PS, 2)
-    scene.restarting.place(lambda: None)
+    scene.restarter.place(lambda: None)
     assert scene.submitted == [(PS, "a")]
     supervisor.start(PS, 2)
-    scene.restarting.place(lambda: None)
+    scene.restarter.place(lambda: None)
     assert scene.submitted == [(PS, "a"), (CHIEF, "b"), (WORKER, "c"), (EVALUATOR, "d")]
 
 
@@ -107,7 +107,7 @@ def test_a_slot_whose_role_has_not_left_yet_is_nobody_elses(monkeypatch: pytest.
         scene.supervisor.place(role, slot)
         scene.supervisor.listen(role, 1)
         scene.supervisor.start(role, 1)
-    scene.restarting = Restarting(None, scene.supervisor, scene.submit, None)  # type: ignore[arg-type]
+    scene.restarter = Restarter(None, scene.supervisor, scene.submit, None)  # type: ignore[arg-type]
     scene.supervisor.lose_slots({"p"})
     end_chief(scene.supervisor)
     scene.free = ["w"]  # as the scheduler has it: the task there was cancelled
@@ -121,7 +121,7 @@ def test_a_slot_whose_role_has_not_left_yet_is_nobody_elses(monkeypatch: pytest.
 def test_roles_with_places_of_their_own_begin_there_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     places: dict[RoleId, str] = {EVALUATOR: "e"}
-    scene.restarting = Restarting(None, scene.supervisor, scene.submit, None, places.get)  # type: ignore[arg-type]
+    scene.restarter = Restarter(None, scene.supervisor, scene.submit, None, places.get)  # type: ignore[arg-type]
     scene.free = ["a"]
     scene.look()
     assert scene.submitted == [(EVALUATOR, "e")]
@@ -143,8 +143,8 @@ def test_a_slot_is_waited_for_as_long_as_others_are_there_and_five_minutes_longe
         scene.look()
     words = (
         "evaluator-0 did not begin on a free slot within 300 s: training is complete, and its checkpoints are "
-        "kept; to evaluate the rest, resume the job, and add a Dask worker to the cluster, or end what takes its "
-        "threads or kills its processes"
+        "kept; to evaluate the rest, resume the job, and add a Dask worker to the cluster, or end the tasks "
+        "that take its threads or kill its processes"
     )
     with pytest.raises(WaitTimeoutError, match=f"^{words}$"):
         scene.look()
@@ -153,7 +153,7 @@ def test_a_slot_is_waited_for_as_long_as_others_are_there_and_five_minutes_longe
 def test_the_five_minutes_begin_anew_once_nobody_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.free = ["e"]
-    scene.restarting = Restarting(
+    scene.restarter = Restarter(
         None,  # type: ignore[arg-type]
         scene.supervisor,
         scene.submit,
@@ -197,22 +197,22 @@ def test_while_another_job_starts_no_slot_is_chosen_and_the_error_says_so(
     for _ in range(int(NO_SLOT_SECS)):
         scene.look()
     assert scene.submitted == []
-    why = "another job is starting on the cluster, or goes back, and until its roles are there no other one takes slots"
-    assert caplog.records[0].getMessage().endswith(f"on a free slot; {why}; let that one start first, or end it")
+    why = "another job starts or rolls back on the cluster, and takes precedence until its roles have slots"
+    assert caplog.records[0].getMessage().endswith(f"on a free slot; {why}; let that job start first, or end it")
     names = "ps-0, chief-0, worker-0, evaluator-0"
-    words = f"{names} did not begin on a free slot within 300 s: {why}; resume the job, and let that one start first"
+    words = f"{names} did not begin on a free slot within 300 s: {why}; resume the job, and let that job start first"
     with pytest.raises(WaitTimeoutError, match=f"^{words}, or end it$"):
         scene.look()
-    scene.restarting.place(lambda: None, has_lock=True)  # too early for another look
+    scene.restarter.place(lambda: None, has_lock=True)  # too early for another look
     scene.now += LOOK_SECS
-    scene.restarting.place(lambda: None, has_lock=True)
+    scene.restarter.place(lambda: None, has_lock=True)
     assert scene.submitted == [(PS, "a")]
 
 
 def test_with_too_few_workers_a_slot_is_waited_for_only_five_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     words = ["the job has 0 of the 1 workers that it needs (cluster.min_workers)"]
-    scene.restarting = Restarting(
+    scene.restarter = Restarter(
         None,  # type: ignore[arg-type]
         scene.supervisor,
         scene.submit,
@@ -234,10 +234,10 @@ def test_with_too_few_workers_a_slot_is_waited_for_only_five_minutes(monkeypatch
 def test_slots_that_roles_are_about_to_take_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.free = ["a", "b"]
-    scene.restarting.reserved = ["a"]
+    scene.restarter.reserved = ["a"]
     scene.look()
     assert scene.submitted == [(WORKER, "b")]
-    scene.restarting.reserved = ()
+    scene.restarter.reserved = ()
     scene.look()
     assert scene.submitted == [(WORKER, "b"), (EVALUATOR, "a")]
 
@@ -246,9 +246,9 @@ def test_it_is_said_now_and_then_whom_the_job_misses(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene(monkeypatch)
-    scene.restarting = Restarting(None, scene.supervisor, scene.submit, None, lambda role: None)  # type: ignore[arg-type]
+    scene.restarter = Restarter(None, scene.supervisor, scene.submit, None, lambda role: None)  # type: ignore[arg-type]
     for _ in range(2 * int(SAY_AGAIN_SECS) + 1):
         scene.look()
     said = [record.getMessage() for record in caplog.records]
-    who = "worker-0, evaluator-0: missing, and waiting to begin in a process of its own"
+    who = "worker-0, evaluator-0: missing, waiting to begin in a process of its own"
     assert said == [f"{who}; start the process of each of them again by its command"] * 2

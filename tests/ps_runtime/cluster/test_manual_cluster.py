@@ -27,11 +27,11 @@ from psflow.ps_runtime.checkpoint.records import write_finished
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster import chief_process, chief_watch, role_worker, worker_process
 from psflow.ps_runtime.cluster.certificate_file import kept_certificate
-from psflow.ps_runtime.cluster.chief_process import Led, _nodes, describe, lead
+from psflow.ps_runtime.cluster.chief_process import ManualCluster, _nodes, describe, open_manual_cluster
 from psflow.ps_runtime.cluster.closed_nodes import shown_warnings
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address, is_of_this_machine
 from psflow.ps_runtime.cluster.own_security import new_pem
-from psflow.ps_runtime.cluster.worker_process import OwnProgram, _Joining, join
+from psflow.ps_runtime.cluster.worker_process import OwnProgram, _JoinAttempt, join_manual_cluster
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError, LostDirectoryError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
@@ -58,8 +58,10 @@ def _dask_config() -> Iterator[None]:
 
 
 @contextmanager
-def led(cluster: ClusterAddresses, model_dir: Path, *, evaluator: bool = False) -> Iterator[Led]:
-    with lead(cluster, str(model_dir), PROGRAM, evaluator=evaluator, on_event=lambda event: None) as found:
+def led(cluster: ClusterAddresses, model_dir: Path, *, evaluator: bool = False) -> Iterator[ManualCluster]:
+    with open_manual_cluster(
+        cluster, str(model_dir), PROGRAM, evaluator=evaluator, on_event=lambda event: None
+    ) as found:
         yield found
 
 
@@ -70,7 +72,7 @@ def joined(
     timeout_secs: float = HANG_SECS,
     program: dict[str, str] = PROGRAM,
 ) -> None:
-    join(cluster, role, str(model_dir), OwnProgram(program), lambda event: None, timeout_secs)
+    join_manual_cluster(cluster, role, str(model_dir), OwnProgram(program), lambda event: None, timeout_secs)
 
 
 @pytest.fixture
@@ -146,7 +148,9 @@ def test_a_chief_that_is_gone_without_a_word_is_no_end(cluster: ClusterAddresses
     ):
         end = beside(joined, cluster, PS, tmp_path)
         with Client(nodes) as client:
-            Led(client, cluster, cluster.processes(evaluator=False), {}).await_processes(HANG_SECS, never_stop)
+            ManualCluster(client, cluster, cluster.processes(evaluator=False), {}).await_processes(
+                HANG_SECS, never_stop
+            )
     with pytest.raises(
         StoppedError, match=r"^ps-0 was stopped: the chief at .* is gone; look at its output, then start"
     ):
@@ -248,11 +252,11 @@ def test_a_process_without_a_program_agrees_on_the_cluster_alone(
 ) -> None:
     own = OwnProgram()
     with led(cluster, tmp_path) as one:
-        end = beside(join, cluster, PS, str(tmp_path), own, lambda event: None)
+        end = beside(join_manual_cluster, cluster, PS, str(tmp_path), own, lambda event: None)
         assert PS in one.await_processes(HANG_SECS, never_stop)
         for other in (ClusterAddresses(cluster.chief, ("localhost:1",), cluster.ps), ClusterAddresses(cluster.chief)):
             with pytest.raises(ConfigError, match=r"^cluster\.(worker|ps) is .*, but .* for the chief at localhost"):
-                join(other, EVALUATOR, str(tmp_path), own, lambda event: None)
+                join_manual_cluster(other, EVALUATOR, str(tmp_path), own, lambda event: None)
     assert end.result(HANG_SECS) is None
 
 
@@ -261,7 +265,7 @@ def test_a_process_that_waits_for_the_chief_ends_as_check_says(cluster: ClusterA
         raise StoppedError("ps-0", "its Dask task was cancelled")
 
     with pytest.raises(StoppedError, match=r"cancelled$"):
-        join(cluster, PS, str(tmp_path), OwnProgram(), lambda event: None, math.inf, check)
+        join_manual_cluster(cluster, PS, str(tmp_path), OwnProgram(), lambda event: None, math.inf, check)
 
 
 @pytest.mark.cluster
@@ -424,7 +428,7 @@ def test_what_a_killed_chief_has_left_leads_nowhere(cluster: ClusterAddresses, t
 
 
 def test_of_two_processes_of_one_role_the_later_one_hears_why(cluster: ClusterAddresses, tmp_path: Path) -> None:
-    own = _Joining(cluster, PS, str(tmp_path), OwnProgram(), Deadline(0))
+    own = _JoinAttempt(cluster, PS, str(tmp_path), OwnProgram(), Deadline(0))
     refusal = own._refusal(OSError(errno.EADDRINUSE, "Address already in use"))
     words = f"ps-0 cannot listen at {cluster.ps[0]}: another process listens there; end it, or choose another port"
     assert (type(refusal), str(refusal)) == (UsageError, words)
@@ -451,7 +455,7 @@ def test_the_end_is_looked_for_only_once_the_time_is_over(
         rf"^model_dir {tmp_path}: {tmp_path}/finished.json cannot be read: Permission denied; start all processes as"
     )
     with pytest.raises(UsageError, match=words):
-        asyncio.run(_Joining(cluster, PS, str(tmp_path), OwnProgram(), deadline)._meet())
+        asyncio.run(_JoinAttempt(cluster, PS, str(tmp_path), OwnProgram(), deadline)._meet())
 
 
 @contextmanager

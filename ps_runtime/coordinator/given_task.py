@@ -1,4 +1,4 @@
-"""Where a coordinator is: of the arguments of its call, and TF_CONFIG."""
+"""Finds the task of a coordinator in the arguments of its call and in TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ from psflow.ps_runtime.specs.tf_config import Source, TfConfig, load_tf_config, 
 ARGUMENTS = Source("run_distribute_coordinator", "task_type", "task_id")
 ENVIRONMENT = Source()
 ALONE = ({"type": "client"}, {"type": "client", "index": 0})
-"""Tasks of TF_CONFIG that are this process alone where there is no cluster."""
+"""Tasks of TF_CONFIG for this process alone, where there is no cluster."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """One task of a cluster, as it was given; a ClusterTask counts the workers from 0 behind the chief."""
+class GivenTask:
+    """One task of a cluster, as given; a ClusterTask counts the workers from 0, without the chief."""
 
     content: Mapping[str, Any]
-    told: TfConfig
+    config: TfConfig
     rpc_layer: str
 
     @property
     def cluster_spec(self) -> ClusterSpec:
-        """All tasks by type, as they were given; empty without a cluster."""
+        """All tasks by type, as given; empty without a cluster."""
         return ClusterSpec({kind: tuple(names) for kind, names in self.content.get("cluster", {}).items() if names})
 
     @property
     def task(self) -> ClusterTask:
-        """The process of this place, of a cluster that there is."""
-        assert self.told.task is not None, "a coordinator without a cluster has no task"
-        return self.told.task
+        """The process of this task; there must be a cluster."""
+        assert self.config.task is not None, "a coordinator without a cluster has no task"
+        return self.config.task
 
     @property
     def task_type(self) -> TaskType:
-        """The type of this task, as it was given."""
+        """The type of this task, as given."""
         return TaskType(self.content["task"]["type"])
 
     @property
     def task_id(self) -> int:
-        """Its index among the tasks of that type, as it was given."""
+        """Its index among the tasks of that type, as given."""
         index: int = self.content["task"].get("index", 0)
         return index
 
-    def of(self, task_type: TaskType, task_id: int) -> Place:
-        """Return that of another task of the cluster."""
+    def of(self, task_type: TaskType, task_id: int) -> GivenTask:
+        """Return another task of the cluster."""
         content = {**self.content, "task": {"type": str(task_type), "index": task_id}}
-        return Place(content, tf_config_of(content, ARGUMENTS), self.rpc_layer)
+        return GivenTask(content, tf_config_of(content, ARGUMENTS), self.rpc_layer)
 
 
-def find_place(
+def find_task(
     cluster_spec: Mapping[str, Sequence[str]] | ClusterSpec | None,
     task_type: str | None,
     task_id: int | None,
     rpc_layer: str | None,
-) -> Place:
-    """Return where this process is: `cluster_spec` comes before the cluster of TF_CONFIG, whose task before the others.
+) -> GivenTask:
+    """Return the task of this process: `cluster_spec` overrides the cluster of TF_CONFIG, but not its task.
 
-    A process for which neither names a task is the client. A client without a cluster is this process alone.
+    Without a task from either, the process is the client. A client without a cluster is this process alone.
 
     Raises
     ------
@@ -85,9 +85,9 @@ def find_place(
         source = Source(source.name, ARGUMENTS.type_name, ARGUMENTS.index_name)
     elif not content.get("cluster") and content.get("task") in ALONE:
         del content["task"]
-    place = Place(content, tf_config_of(content, source), layer or "")
-    if TaskType.MASTER in place.cluster_spec.jobs:
+    found = GivenTask(content, tf_config_of(content, source), layer or "")
+    if TaskType.MASTER in found.cluster_spec.jobs:
         raise ConfigError(
             (f"{source.name}: cluster.master: the distribute coordinator knows a chief and an evaluator",)
         )
-    return place
+    return found

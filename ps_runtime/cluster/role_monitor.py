@@ -1,4 +1,4 @@
-"""What roles do not tell of their lives themselves: who is late, whose Dask worker is gone, and who hangs."""
+"""Monitors what roles do not report themselves: delays, lost Dask workers, and hangs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from psflow.ps_runtime.specs.roles import Role, RoleId
 START_TIMEOUT_SECS = 60.0
 """For a submitted role to report; its process runs already."""
 LISTEN_TIMEOUT_SECS = 300.0
-"""For the new life of a ps that has started to listen: it may import what a model_fn needs on a busy machine."""
+"""For a new incarnation of a ps to listen: it may import what a model_fn needs on a busy machine."""
 LEAVE_TIMEOUT_SECS = 300.0
-"""For a ps, or the chief, that is recalled and may have a step of the user's to finish."""
+"""For a ps or the chief to end in a rollback; it may have a step of the user's code to finish."""
 END_TIMEOUT_SECS = 60.0
-"""For a worker whose ``end`` hooks run once training is over."""
-NO_WAY_BACK = "training goes back to the last checkpoint only after that"
+"""For a worker to run its ``end`` hooks once training is over."""
+NO_ROLLBACK_YET = "training rolls back to the last checkpoint only after that"
 RESUME = "look at its log for what it waits for, then run the same command again"
 
 logger = logging.getLogger(__name__)
 
 
-class Lookout:
-    """Notices lost Dask workers, looks at the cluster now and then, and records the state of each role."""
+class RoleMonitor:
+    """Detects lost Dask workers, checks the cluster periodically, and records the state of each role."""
 
     def __init__(
         self,
@@ -47,27 +47,27 @@ class Lookout:
         self._changed = changed
         self._presence = Presence(client, look_secs=min(LOOK_SECS, probe_timeout_secs / LOOKS))
         self._memory_kills = MemoryKills(client, self._presence)
-        self._probe = Probe(client, topic, probe_timeout_secs, self._note_hang)
+        self._probe = Probe(client, topic, probe_timeout_secs, self._record_hang)
 
     def open(self) -> None:
-        """Begin to hear of Dask workers, in a thread of the Dask client."""
+        """Subscribe to the events of Dask workers, which arrive in a thread of the Dask client."""
         self._memory_kills.open()
         self._client.subscribe_topic("all", self._take_event)
 
     def look(self) -> None:
-        """Record what is new. Does not block.
+        """Record new facts. Does not block.
 
         Raises
         ------
         WaitTimeoutError
-            If the scheduler is silent for minutes, a ps or the chief that was recalled does not end, or a new life of a
-            ps does not begin to listen.
+            If the scheduler is silent for minutes, a ps or the chief does not end in a rollback, or a new
+            incarnation of a ps does not start listening.
         """
         with self._changed:
             self._supervisor.lose_late(START_TIMEOUT_SECS)
-            if late := self._supervisor.lateness.to_leave(LEAVE_TIMEOUT_SECS):
-                raise WaitTimeoutError(_names(late), "end", LEAVE_TIMEOUT_SECS, f"{NO_WAY_BACK}; {RESUME}")
-            if silent := self._supervisor.lateness.to_listen(LISTEN_TIMEOUT_SECS):
+            if late := self._supervisor.overdue.to_leave(LEAVE_TIMEOUT_SECS):
+                raise WaitTimeoutError(_names(late), "end", LEAVE_TIMEOUT_SECS, f"{NO_ROLLBACK_YET}; {RESUME}")
+            if silent := self._supervisor.overdue.to_listen(LISTEN_TIMEOUT_SECS):
                 raise WaitTimeoutError(_names(silent), "start listening", LISTEN_TIMEOUT_SECS, RESUME)
             abandoned = self._supervisor.abandoned_late(END_TIMEOUT_SECS)
             slots = set(self._supervisor.slots().values())
@@ -85,7 +85,7 @@ class Lookout:
         self._probe.look(incarnations, self._presence.workers)
 
     def close(self) -> None:
-        """Hear of nothing more, and wait for no answer."""
+        """Unsubscribe, and wait for no answer."""
         self._presence.close()
         self._probe.close()
         self._client.unsubscribe_topic("all")
@@ -97,18 +97,18 @@ class Lookout:
             self._lose({event["worker"]}, in_order=event["expected"])
 
     def _lose(self, addresses: set[str], *, in_order: bool = False) -> None:
-        """Record that Dask workers are gone, and why, as far as their nannies have said so."""
+        """Record that Dask workers are gone, and why, as far as their nannies have reported it."""
         with self._changed:
             why = self._memory_kills.reasons(self._supervisor.slots())
             self._supervisor.lose_slots(addresses, why, in_order=in_order)
             self._changed.notify_all()
 
     def _probed(self) -> list[RunningIncarnation]:
-        """Return the lives of which a hang matters: once training is over nobody goes on without a worker."""
+        """Return the incarnations whose hangs matter: once training is over no role goes on without a worker."""
         incarnations, is_trained = self._supervisor.running(), self._supervisor.is_trained
         return [running for running in incarnations if running.role.role is not Role.WORKER or not is_trained]
 
-    def _note_hang(self, running: RunningIncarnation, reason: str) -> bool:
+    def _record_hang(self, running: RunningIncarnation, reason: str) -> bool:
         with self._changed:
             is_running = running in self._supervisor.running()
             if is_running:
@@ -119,9 +119,9 @@ class Lookout:
 def late_start(
     late: Iterable[RoleId], slots: Mapping[RoleId, str], action: str, timeout_secs: float
 ) -> WaitTimeoutError:
-    """Return what to raise if first lives on their `slots` have not done `action` in time."""
+    """Return the error if first incarnations on their `slots` have not done `action` in time."""
     where = ", ".join(sorted({slots[role] for role in late}))
-    detail = f"look at its Dask worker, {where}: it may hang, or do something else"
+    detail = f"look at its Dask worker, {where}: it may hang, or be busy with something else"
     return WaitTimeoutError(_names(sorted(late, key=list(slots).index)), action, timeout_secs, detail)
 
 
