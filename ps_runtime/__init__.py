@@ -1,1 +1,1 @@
-"""The engine: the parameter server, its clients, roles, data and checkpoints. It knows neither Prefect nor MLflow."""
+"""Contains the engine: the parameter server, its clients, roles, data and checkpoints, without Prefect and MLflow."""

@@ -1,4 +1,4 @@
-"""The end of a wait: how much of its timeout is left, and of the time that a signal leaves to this process."""
+"""Limits waits by timeouts, and by the time that a signal leaves to this process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable
 ROLES_SECS = 3.0
 """After a signal: by then roles have ended, or their processes are killed."""
 RECORDS_SECS = 7.0
-"""By then Prefect and MLflow have taken what is to be recorded, or the next command records it."""
+"""By then Prefect and MLflow have their records, or the next command sends them."""
 END_SECS = 8.0
-"""By then this process and those that it has started have ended, or are killed."""
+"""By then this process and its child processes have ended, or are killed."""
 
 
 class Deadline:
@@ -33,7 +33,7 @@ class Deadline:
 
     def __init__(self, timeout_secs: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.timeout_secs = timeout_secs
-        """What it began with, for the error of a wait that ran out of time."""
+        """The initial number, for the error of a wait that timed out."""
         self._clock = clock
         self._at = clock() + timeout_secs
 
@@ -51,8 +51,8 @@ class Deadline:
 class StopClock:
     """Runs from the signal that asks this process to end; waits take their time from it.
 
-    Only a process that is psflow's own, a command, has it run: there it is armed, and something ends the process when
-    the time is over. Elsewhere waits have the timeouts that they ask for.
+    Only a command of psflow arms it: there something ends the process when the time is over. Elsewhere waits have their
+    own timeouts.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class StopClock:
         self._began_at = math.inf
 
     def arm(self) -> None:
-        """Let signals count from now on."""
+        """Start to count signals."""
         self._is_armed = True
 
     def begin(self, received: signal.Signals) -> None:
@@ -84,13 +84,13 @@ class StopClock:
             self.received = received
 
     def left(self, secs: float) -> float:
-        """Return how much is left of the first `secs` after the signal; infinity if none has come."""
+        """Return how much is left of the first `secs` after the signal; infinity without a signal."""
         return math.inf if self.received is None else max(0.0, self._began_at + secs - self._clock())
 
     def limited(self, timeout_secs: float) -> float:
-        """Return `timeout_secs`, or less if a signal leaves less time to record what is to be recorded."""
+        """Return `timeout_secs`, or less if a signal leaves less time for records."""
         return min(timeout_secs, self.left(RECORDS_SECS))
 
 
 stop_clock = StopClock()
-"""That of this process."""
+"""The clock of this process."""

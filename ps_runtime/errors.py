@@ -1,41 +1,41 @@
-"""Every error that psflow raises on purpose.
+"""Defines every error that psflow raises on purpose.
 
 ::
 
     PsflowError
-    ├── UsageError               the request is invalid (ValueError); found before the flow starts, raised as it is
+    ├── UsageError               the request is invalid (ValueError); found before the flow starts, raised unchanged
     │   ├── ArgumentTypeError    an argument of another type than expected (TypeError)
-    │   ├── NoClusterError       a role of a cluster, where TF_CONFIG has none (RuntimeError)
+    │   ├── NoClusterError       a role needs a cluster, but TF_CONFIG has none (RuntimeError)
     │   ├── ConfigError          a configuration file, flag or environment variable
-    │   ├── ModelFnError         a model_fn, or what it returned
-    │   │   └── ModelFnTypeError a part of what it returned is of another type than expected (TypeError)
+    │   ├── ModelFnError         a model_fn, or its result
+    │   │   └── ModelFnTypeError a part of its result is of another type than expected (TypeError)
     │   ├── InputError           an input_fn, a data file, a row of it
     │   │   ├── CellError        a value of one column in one row
     │   │   └── LabelError       a label that the model cannot learn
-    │   ├── ModelDirError        a model_dir of another model, or of a living job
+    │   ├── ModelDirError        a model_dir of another model, or of a job that is alive
     │   └── CapacityError        more roles than the cluster has slots
     ├── ClusterError             a Dask cluster of our own that does not come up
     ├── CheckpointError          a checkpoint that is torn, missing or not ours
-    │   └── NoCheckpointError    there is none to read (ValueError)
+    │   └── NoCheckpointError    there is no checkpoint to read (ValueError)
     ├── StorageError             something could not be written: a full disk, a missing permission
-    │   └── LostDirectoryError   its directory is gone, or another host's
+    │   └── LostDirectoryError   its directory is gone, or on another host
     ├── TransportError
     │   ├── ProtocolError        the peer broke the protocol
     │   ├── RefusedError         the peer understood the request and refused it
-    │   │   └── IncarnationOverError    as others go on without this life of the role
-    │   ├── ClosedError          this process closed it
+    │   │   └── IncarnationOverError    the others go on without this incarnation
+    │   ├── ClosedError          this process closed the connection or server
     │   └── BrokenPeerError      the peer ended the connection, or cannot be reached
-    ├── WaitTimeoutError         something did not happen in time
+    ├── WaitTimeoutError         a wait timed out
     ├── StoppedError             a role was stopped
     │   └── InterruptedLoopError by a signal to the process of its loop
-    ├── FlowFailedError          the request is invalid, found after the flow had started
+    ├── FlowFailedError          the request is invalid; found after the flow had started
     ├── RoleFailedError          a role ended with an error
     ├── EvaluationFailedError    checkpoints could not be evaluated
     ├── NoBestError              no evaluation has finite metrics to choose the best by
     ├── NanLossError             the loss is not a number (RuntimeError)
     └── NanGradientError         the loss is a number, a gradient is not (RuntimeError)
 
-The error of Python in parentheses is a base, too: programs written for the Estimator catch what they caught there.
+The Python error in parentheses is a base, too: programs written for the Estimator catch the same errors here.
 Facts are fields and the sentence is ``__str__``, without credentials. Every class survives pickling, facts included.
 """
 
@@ -84,7 +84,7 @@ class PsflowError(Exception):
 
 @dataclass(eq=False)
 class UsageError(PsflowError, ValueError):
-    """The request is invalid, found before the flow starts; `faults` holds a sentence for each thing that is wrong."""
+    """The request is invalid, found before the flow starts; `faults` holds one sentence for each fault."""
 
     faults: tuple[str, ...]
 
@@ -96,11 +96,11 @@ class UsageError(PsflowError, ValueError):
 
 
 class ArgumentTypeError(UsageError, TypeError):
-    """An argument has another type than expected; further faults of the same call may stand beside it."""
+    """An argument has another type than expected; `faults` may hold further faults of the same call."""
 
 
 class NoClusterError(UsageError, RuntimeError):
-    """One process of a cluster should be run, but TF_CONFIG has no cluster."""
+    """A process should run a role of a cluster, but TF_CONFIG has no cluster."""
 
 
 class ConfigError(UsageError):
@@ -108,11 +108,11 @@ class ConfigError(UsageError):
 
 
 class ModelFnError(UsageError):
-    """A model_fn, or what it returned, is wrong."""
+    """A model_fn, or its result, is wrong."""
 
 
 class ModelFnTypeError(ModelFnError, ArgumentTypeError):
-    """What a model_fn returned, or a part of it, has another type than expected."""
+    """The result of a model_fn, or a part of it, has another type than expected."""
 
 
 class InputError(UsageError):
@@ -121,7 +121,7 @@ class InputError(UsageError):
 
 @dataclass(eq=False)
 class CellError(InputError):
-    """A value of a column is not what was expected; `row` counts from 0, in what the caller has given."""
+    """A value of a column is wrong; `row` counts from 0, in the data of the caller."""
 
     faults: tuple[str, ...] = field(init=False)
     column: str
@@ -134,7 +134,7 @@ class CellError(InputError):
 
 @dataclass(eq=False)
 class LabelError(InputError):
-    """The label of row `row`, counted from 0 in what the caller has given, is none that the model can learn."""
+    """The model cannot learn the label of `row`, which counts from 0 in the data of the caller."""
 
     faults: tuple[str, ...] = field(init=False)
     row: int
@@ -191,12 +191,12 @@ class CheckpointError(PsflowError):
 
 
 class NoCheckpointError(CheckpointError, ValueError):
-    """There is no checkpoint where one is to be read."""
+    """There is no checkpoint to read."""
 
 
 @dataclass(eq=False)
 class StorageError(PsflowError):
-    """Something could not be written; what was there before is as it was."""
+    """A file could not be written; its former content is unchanged."""
 
     path: str
     reason: str
@@ -208,14 +208,14 @@ class StorageError(PsflowError):
 
 
 class LostDirectoryError(StorageError):
-    """The directory of a model_dir or an output is gone, or this process sees another one; nobody makes it anew."""
+    """The directory of a model_dir or an output is gone, or differs on this host; psflow does not recreate it."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
 
 
 class TransportError(PsflowError):
-    """Something between two roles went wrong."""
+    """The communication between two roles failed."""
 
 
 @dataclass(eq=False)
@@ -231,7 +231,7 @@ class ProtocolError(TransportError):
 
 @dataclass(eq=False)
 class RefusedError(TransportError):
-    """The peer understood the request and refused it. `code` is for programs, `reason` for people."""
+    """The peer understood the request and refused it. `code` is for programs, `reason` for the user."""
 
     peer: str
     code: str
@@ -242,12 +242,12 @@ class RefusedError(TransportError):
 
 
 class IncarnationOverError(RefusedError):
-    """The others go on without this life of the role, which was silent for too long or has a later one."""
+    """The others go on without this incarnation of the role, which was silent for too long or has a later one."""
 
 
 @dataclass(eq=False)
 class ClosedError(TransportError):
-    """The connection or server is closed, by this process itself."""
+    """The connection or server was closed by this process itself."""
 
     what: str
 
@@ -268,7 +268,7 @@ class BrokenPeerError(TransportError):
 
 @dataclass(eq=False)
 class WaitTimeoutError(PsflowError):
-    """`subject` did not do what `action` says in time; `detail` holds what was seen instead, or what to do."""
+    """`subject` did not do `action` in time; `detail` holds an observation, or the remedy."""
 
     subject: str
     action: str
@@ -292,12 +292,12 @@ class StoppedError(PsflowError):
 
 
 class InterruptedLoopError(StoppedError):
-    """A signal has interrupted the loop of a user that makes the steps of the role, and its process leaves."""
+    """A signal has interrupted the user's training loop, and the process of the role ends."""
 
 
 @dataclass(eq=False)
 class FlowFailedError(PsflowError):
-    """The request is invalid, found after the flow had started; found before, the UsageError is raised as it is."""
+    """The request is invalid, found after the flow had started; before that, UsageError is raised unchanged."""
 
     faults: tuple[str, ...]
 
@@ -317,12 +317,12 @@ class RoleFailedError(PsflowError):
 
 
 class RoleLostError(RoleFailedError):
-    """The process of a role is gone: no code of the role has failed, and a new life of it may go on."""
+    """The process of a role is gone: no code of the role has failed, and a new incarnation may continue."""
 
 
 @dataclass(eq=False)
 class EvaluationFailedError(PsflowError):
-    """Some checkpoints could not be evaluated, a sentence for each; `facts` tell of all that were asked for."""
+    """Some checkpoints could not be evaluated, one sentence for each; `facts` cover all requested checkpoints."""
 
     faults: tuple[str, ...]
     facts: dict[str, Any]
@@ -333,9 +333,9 @@ class EvaluationFailedError(PsflowError):
 
 @dataclass(eq=False)
 class NoBestError(PsflowError):
-    """No evaluation has finite values of the metrics that decide, so no checkpoint is the best.
+    """No evaluation has finite values of the deciding metrics, so no checkpoint is the best.
 
-    `metrics` are those of the last evaluation that are not finite; `cell` is a first one of its input that is not.
+    `metrics` are the non-finite ones of the last evaluation; `cell` is the first non-finite value of its input.
     """
 
     evaluation: str
@@ -346,11 +346,11 @@ class NoBestError(PsflowError):
     def __str__(self) -> str:
         values = ", ".join(f"{name} is {value}" for name, value in self.metrics.items())
         why = (
-            f"its data has a blank, NaN or infinite cell in {self.cell}; correct it, or set non_finite of this input "
-            "to drop, then measure the checkpoints again (psflow evaluate --force) and choose the best one (psflow "
+            f"its data has a missing, NaN or infinite value in {self.cell}; correct it, or set non_finite of this "
+            "input to drop, then measure the checkpoints again (psflow evaluate --force) and choose the best one (psflow "
             "export --metric)"
             if self.cell
-            else "no blank, NaN or infinite cell was seen in its data; look at model_fn and at the learning rate"
+            else "no missing, NaN or infinite value was seen in its data; look at model_fn and at the learning rate"
         )
         return (
             f"none of {self.num_evaluations} evaluations as {self.evaluation!r} has a finite result ({values}), so no "
@@ -360,7 +360,7 @@ class NoBestError(PsflowError):
 
 @dataclass(eq=False)
 class NanLossError(PsflowError, RuntimeError):
-    """The loss is NaN or infinite; `cell` is one of the batch that is blank, NaN or infinite, if there is one."""
+    """The loss is NaN or infinite; `cell` is a missing, NaN or infinite value of the batch, if there is one."""
 
     loss: float
     global_step: int
@@ -370,13 +370,13 @@ class NanLossError(PsflowError, RuntimeError):
         what = f"the loss is {self.loss} at global_step {self.global_step}"
         if not self.cell:
             return f"{what}; lower the learning rate, or look at the input"
-        cell = f"its batch has a blank, NaN or infinite cell in {self.cell}"
+        cell = f"its batch has a missing, NaN or infinite value in {self.cell}"
         return f"{what}: {cell}; correct it, or set non_finite of this input to drop"
 
 
 @dataclass(eq=False)
 class NanGradientError(PsflowError, RuntimeError):
-    """A gradient of a finite loss is NaN or infinite; no ps has got any of it. `row` is the id of a table's row."""
+    """A gradient of a finite loss is NaN or infinite; no ps has received it. `row` is the id of a table's row."""
 
     role: str
     variable: str

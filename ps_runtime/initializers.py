@@ -1,4 +1,4 @@
-"""First values of variables: functions ``(shape, dtype, rng) -> array``, picklable, drawn in float64.
+"""Provides first values of variables: functions ``(shape, dtype, rng) -> array``, picklable, drawn in float64.
 
 `zeros`, `ones`, `glorot_uniform` and `he_normal` are initializers; `constant`, `uniform`, `normal` and
 `truncated_normal` make one.
@@ -34,7 +34,7 @@ __all__ = [
 Shape = tuple[int, ...]
 Initializer = Callable[[Shape, DTypeLike, np.random.Generator], NDArray[Any]]
 TableInitializer = tuple[Literal["uniform", "normal", "constant", "zeros"], float]
-"""What `embedding_lookup` takes: name and scale."""
+"""Argument of `embedding_lookup`: name and scale."""
 
 _TRUNCATED_STDDEV = 0.87962566103423978
 """Standard deviation of the standard normal distribution cut off at -2 and 2."""
@@ -43,7 +43,7 @@ _TRUNCATED_STDDEV = 0.87962566103423978
 def variable_rng(seed: int, name: str) -> np.random.Generator:
     """Return the random generator of one variable.
 
-    Depends on `seed` and `name` alone: neither the order of creation nor the number of ps changes what it draws.
+    Depends only on `seed` and `name`: neither the order of creation nor the number of ps changes its numbers.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def variable_rng(seed: int, name: str) -> np.random.Generator:
 def table_seed(seed: int, name: str) -> int:
     """Return the 64 bits that, with id and column, decide the first values of a table's rows.
 
-    Depends on `seed` and `name` alone, as `variable_rng` does.
+    Depends only on `seed` and `name`, as `variable_rng` does.
     """
     return _seed_of(seed, name, num_bytes=8)
 
@@ -67,7 +67,7 @@ def _seed_of(seed: int, name: str, num_bytes: int) -> int:
 
 
 def of_table(initializer: Initializer) -> TableInitializer | None:
-    """Return what gives the rows of a sparse table the values of an initializer; None: nothing does.
+    """Return name and scale of the initializer for the rows of a sparse table; None if there is no such form.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def normal(*, mean: float = 0.0, stddev: float = 0.05) -> Initializer:
 
 
 def truncated_normal(*, mean: float = 0.0, stddev: float = 0.05) -> Initializer:
-    """Make an initializer that draws from a normal distribution, again whatever is beyond two `stddev` of `mean`."""
+    """Make an initializer that draws from a normal distribution, again while beyond two `stddev` of `mean`."""
     return partial(_truncated_normal, mean=mean, stddev=stddev)
 
 
@@ -130,7 +130,7 @@ def glorot_uniform(shape: Shape, dtype: DTypeLike, rng: np.random.Generator) -> 
 
 
 def he_normal(shape: Shape, dtype: DTypeLike, rng: np.random.Generator) -> NDArray[Any]:
-    """Draw from a truncated normal distribution whose standard deviation after the cut is ``sqrt(2 / fan_in)``.
+    """Draw from a truncated normal distribution whose standard deviation after truncation is ``sqrt(2 / fan_in)``.
 
     References
     ----------
@@ -162,7 +162,7 @@ def _truncated_normal(
 
 
 def _fans(shape: Shape) -> tuple[int, int]:
-    """Return how many inputs feed an output and how many outputs an input feeds; axes before the last two are space."""
+    """Return how many inputs feed an output and how many outputs an input feeds; earlier axes are spatial."""
     if len(shape) < 2:
         size = shape[0] if shape else 1
         return size, size

@@ -1,4 +1,4 @@
-"""What the configuration knows of a parameter: its meaning and its range, beside its type and default."""
+"""Annotates parameters for the configuration: their meaning and range, beside type and default."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Annotates a parameter of something that a configuration chooses by name, such as an optimizer or a format.
+    """Annotates a parameter of an object that a configuration chooses by name, such as an optimizer or a format.
 
     A configuration has a key of the same name, type and default; forms and the documentation show the description.
 
     Parameters
     ----------
     description : str
-        A sentence or two for the one who writes the configuration: null, not None.
+        A sentence or two for the user of the configuration: null, not None.
     ge, gt, le, lt : float, optional
         Bounds of a number, each refused where the configuration is read.
 

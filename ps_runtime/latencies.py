@@ -1,4 +1,4 @@
-"""How long something takes, as percentiles: a histogram of fixed size, cheap enough for each step."""
+"""Measures durations as percentiles, in a histogram of fixed size, cheap enough for each step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PER_OCTAVE = 8
 """Buckets from a duration to twice that: each is 9 % longer than the one before."""
 LEAST_SECS = 1e-6
 NUM_BUCKETS = PER_OCTAVE * 33 + 1
-"""Up to 2.4 hours; the first one has what is shorter than `LEAST_SECS` too, the last one what is longer."""
+"""Up to 2.4 hours; the first bucket also counts durations below `LEAST_SECS`, the last one longer ones."""
 
 
 class Latencies:
@@ -18,7 +18,7 @@ class Latencies:
 
     Notes
     -----
-    A percentile is at most 9 % too long, and never too short. `add` takes less than a microsecond. `counts` may be
+    A percentile is at most 9 % too high, and never too low. `add` takes less than a microsecond. `counts` may be
     read in another thread; else not thread-safe.
 
     Examples
@@ -42,20 +42,20 @@ class Latencies:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many durations each bucket has."""
+        """The number of durations in each bucket."""
         return tuple(self._counts)
 
     @property
     def num_added(self) -> int:
-        """How many durations there are."""
+        """The number of durations."""
         return sum(self._counts)
 
     def since(self, counts: Sequence[int]) -> Latencies:
-        """Return those that were added since `counts` were these."""
+        """Return the durations added since `counts` had this value."""
         return Latencies([now - before for now, before in zip(self._counts, counts, strict=True)])
 
     def percentile_ms(self, percent: float) -> float:
-        """Return how many milliseconds so many percent of the durations take at most, from 0 to 100.
+        """Return the percentile of the durations in milliseconds; `percent` is from 0 to 100.
 
         Raises
         ------
@@ -70,7 +70,7 @@ class Latencies:
         raise ValueError("no duration was added, so there are no percentiles")
 
     def to_facts(self) -> dict[str, float]:
-        """Return `count` and the percentiles in milliseconds, to three digits; of no durations the count alone."""
+        """Return `count` and the percentiles in milliseconds, to three digits; without durations only the count."""
         facts: dict[str, float] = {"count": self.num_added}
         if facts["count"]:
             facts |= {f"p{p}_ms": float(f"{self.percentile_ms(p):.3g}") for p in PERCENTILES}

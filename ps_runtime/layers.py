@@ -1,9 +1,8 @@
-"""Layers of a network and their derivatives, written manually: few numpy calls, no needless temporaries.
+"""Implements layers of a network and their derivatives manually: few numpy calls, no needless temporaries.
 
 All arrays of one call have one float dtype; the results have it too.
 
-Those with a name are made in place; the derivative of each is known from what it gave. A function of the user is
-differentiated by autograd.
+Named functions work in place, and their derivatives use their outputs. autograd differentiates functions of the user.
 """
 
 from __future__ import annotations
@@ -133,14 +132,14 @@ else:
     ActivationFn = ActivationName | None  # what a configuration may have
 
 Backward = Callable[[FloatArray], FloatArray]
-"""Takes the gradient of the loss with respect to what a function gave, and returns that with respect to its inputs."""
+"""Takes the gradient of the loss with respect to outputs, and returns that with respect to inputs."""
 
 SELU_SCALE, SELU_ALPHA = 1.0507009873554804934, 1.6732632423543772848
 LEAK = 0.2
 
 
 class _Named(NamedTuple):
-    """A function that may write into its inputs, and its slope where it gave some outputs."""
+    """A function that may write into its inputs, and its slope as a function of its outputs."""
 
     apply: Callable[[FloatArray], FloatArray]
     slope: Callable[[FloatArray], Any]
@@ -176,12 +175,12 @@ assert NAMED.keys() == set(get_args(ActivationName))
 
 
 def activated(activation_fn: ActivationFn, inputs: FloatArray) -> tuple[FloatArray, Backward]:
-    """Return what an activation function gives, and its derivative.
+    """Return the values of an activation function, and its derivative.
 
     Raises
     ------
     ModelFnError
-        If a function of the user raises, or gives another shape.
+        If a function of the user raises, or returns another shape.
 
     Examples
     --------
@@ -197,7 +196,7 @@ def activated(activation_fn: ActivationFn, inputs: FloatArray) -> tuple[FloatArr
 
 
 def activation_faults(activation_fn: Any, name: str) -> list[str]:
-    """Say what is wrong with an activation function: neither a name nor a function that can be differentiated."""
+    """Describe the fault of an activation function: neither a name nor a differentiable function."""
     if activation_fn is None or (isinstance(activation_fn, str) and activation_fn in NAMED):
         return []
     if not callable(activation_fn):
@@ -211,24 +210,24 @@ def activation_faults(activation_fn: Any, name: str) -> list[str]:
         return [f"{name}: {error}"]
     if not np.allclose(outputs, activation_fn(probe), equal_nan=True):  # numpy takes a traced array for one object
         shown = getattr(activation_fn, "__name__", repr(activation_fn))
-        fault = f"activation function {shown} gives other numbers in a second call, or calls plain numpy"
-        return [f"{name}: {fault}; let it draw nothing, and write it with autograd.numpy, or take one by its name"]
+        fault = f"activation function {shown} returns other numbers in a second call, or calls plain numpy"
+        return [f"{name}: {fault}; make it deterministic, and write it with autograd.numpy, or choose one by name"]
     return []
 
 
 def _of_user(function: Callable[[Any], Any], inputs: FloatArray) -> tuple[FloatArray, Backward]:
-    from autograd.core import VJPNode, backward_pass  # costs an import of its own
+    from autograd.core import VJPNode, backward_pass  # the import is slow
     from autograd.tracer import trace
 
     shown = getattr(function, "__name__", repr(function))
     try:
         found, end = trace(VJPNode.new_root(), function, inputs)
         if end is None:
-            raise TypeError("what it gives does not come from its argument, or went through plain numpy")
+            raise TypeError("its result does not depend on its argument, or went through plain numpy")
         outputs = np.asarray(found, inputs.dtype)
     except Exception as cause:
         fault = f"activation function {shown} cannot be differentiated, {type(cause).__name__}: {cause}"
-        raise ModelFnError((f"{fault}; write it with autograd.numpy, or take one by its name",)) from cause
+        raise ModelFnError((f"{fault}; write it with autograd.numpy, or choose one by name",)) from cause
     if outputs.shape != inputs.shape:
         got = list(outputs.shape)
         raise ModelFnError((f"activation function {shown} gave the shape {got}, expected {list(inputs.shape)}",))

@@ -1,4 +1,4 @@
-"""Losses with their gradients: pure functions of a batch that return ``(mean loss, gradient)``.
+"""Implements losses with their gradients: pure functions of a batch that return ``(mean loss, gradient)``.
 
 The gradient has the shape and dtype of its argument and is that of the *mean* loss, so it needs no further scaling.
 """
@@ -28,11 +28,11 @@ __all__ = [
 FloatArray = NDArray[np.floating[Any]]
 
 MAX_SHORT = 64
-"""Numbers of a row up to which numpy finds the largest sooner in the columns of the transposed rows."""
+"""Row length up to which numpy finds the maximum faster in the columns of the transposed rows."""
 
 
 class Reduction(StrEnum):
-    """How the losses of a batch become one number: their sum, each times the weight of its example, and its divisor."""
+    """Reduces the losses of a batch to one number: their weighted sum, and its divisor."""
 
     SUM = "sum"
     SUM_OVER_BATCH_SIZE = "sum_over_batch_size"
@@ -40,7 +40,7 @@ class Reduction(StrEnum):
     SUM_BY_NONZERO_WEIGHTS = "sum_by_nonzero_weights"
 
     def of_mean(self, weights: NDArray[Any] | None, num_examples: int, size: int) -> float:
-        """Return what a weighted sum that is divided by `size` has to be multiplied by.
+        """Return the factor for a weighted sum that is divided by `size`.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ def softmax_cross_entropy(
     Raises
     ------
     ModelFnError
-        If the shapes do not fit, or `labels` are no integers.
+        If the shapes do not fit, or `labels` are not integers.
     InputError
         If a label lies outside [0, num_classes); names the first such row of the batch.
 
@@ -291,7 +291,7 @@ def _shape_error(function: str, expected: str, labels: NDArray[Any], others: NDA
 
 
 def _row_max(values: FloatArray) -> FloatArray:
-    """Return the largest number of each row of a ``(batch, classes)`` array; NaN where a row has one."""
+    """Return the largest number of each row of a ``(batch, classes)`` array; NaN for a row with NaN."""
     largest: FloatArray = (
         np.ascontiguousarray(values.T).max(axis=0) if values.shape[1] <= MAX_SHORT else values.max(axis=1)
     )

@@ -1,4 +1,4 @@
-"""Which values are numbers, which arrays are finite, and which arrays autograd traces."""
+"""Tests values and arrays: numbers, finite arrays, and arrays that autograd traces."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 def first_non_finite(values: NDArray[Any]) -> tuple[int, float] | None:
-    """Return the row of the first of `values` that is NaN or infinite, and what it is; None if there is none.
+    """Return the row and value of the first of `values` that is NaN or infinite; None if there is none.
 
     Notes
     -----
@@ -37,7 +37,7 @@ def first_non_finite(values: NDArray[Any]) -> tuple[int, float] | None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a real number of Python or numpy, as a float has it; True and False are none."""
+    """Whether `value` is a real number of Python or numpy, as a float has it; True and False are not."""
     if type(value) is float:
         return True
     if not isinstance(value, Real) or isinstance(value, bool | np.bool):
@@ -63,7 +63,7 @@ def whole_number(value: Any) -> int | None:
 
 
 def plain(value: Any) -> Any:
-    """Return the number or array inside a traced value; anything else as it is.
+    """Return the number or array inside a traced value; any other value unchanged.
 
     Works without autograd imported, so that metrics and losses need not know it.
     """
@@ -78,6 +78,6 @@ def numpy_of(value: Any) -> Any:
         import numpy
 
         return numpy
-    import autograd.numpy  # costs an import of its own
+    import autograd.numpy  # the import is slow
 
     return autograd.numpy

@@ -1,4 +1,4 @@
-"""One thread for linear algebra while roles, evaluations or predictions run, however many share a process."""
+"""Limits linear algebra to one thread while roles, evaluations or predictions run in a process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from threadpoolctl import ThreadpoolController
 
 
 class HeldSetting:
-    """Counts the blocks that hold a setting: what they have changed is undone with the last of them.
+    """Counts the blocks that hold a setting; the last one restores the former setting.
 
     Notes
     -----
@@ -43,7 +43,7 @@ _blas = HeldSetting()
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Have BLAS and OpenMP compute in the calling thread alone during the block.
+    """Have BLAS and OpenMP compute only in the calling thread during the block.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""How many slices a variable is split into, so that several ps share it: the partitioners of `tf.compat.v1`.
+"""Provides partitioners of `tf.compat.v1`: they split a variable into slices, so that several ps share it.
 
 A partitioner is a function ``(shape, dtype) -> slices of each axis``. Variables are split by rows, along axis 0;
 without a partitioner psflow splits those that are larger than a fair share of a ps.
@@ -35,7 +35,7 @@ def fixed_size_partitioner(num_shards: int, axis: int = 0) -> Partitioner:
     Raises
     ------
     UsageError
-        If `num_shards` is less than 1, or `axis` not 0; an ArgumentTypeError if a number is no whole one.
+        If `num_shards` is less than 1, or `axis` not 0; an ArgumentTypeError if a number is not whole.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def min_max_variable_partitioner(
     Parameters
     ----------
     max_partitions : int
-        The most slices, >= 1.
+        Maximum number of slices, >= 1.
     axis : int
         0.
     min_slice_size : int
@@ -77,7 +77,7 @@ def min_max_variable_partitioner(
 def variable_axis_size_partitioner(
     max_shard_bytes: int, axis: int = 0, *, max_shards: int | None = None
 ) -> Partitioner:
-    """Return a partitioner that gives a variable slices of at most `max_shard_bytes`, but of a row at least.
+    """Return a partitioner that gives a variable slices of at most `max_shard_bytes`, but at least one row each.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def variable_axis_size_partitioner(
     axis : int
         0.
     max_shards : int, optional
-        The most slices, >= 1, however large they are then.
+        Maximum number of slices, >= 1, however large they are.
 
     Raises
     ------
@@ -104,14 +104,14 @@ def variable_axis_size_partitioner(
 
 
 def num_slices(name: str, shape: Shape, dtype: np.dtype[Any], partitioner: Partitioner | None) -> int | None:
-    """Return how many slices of rows a variable has; None: as its size says.
+    """Return how many slices of rows a variable has; None: decided by its size.
 
     A scalar has none, whatever the partitioner.
 
     Raises
     ------
     ModelFnError
-        If `partitioner` slices another axis than 0, or its answer is no number of slices for each axis; a
+        If `partitioner` slices another axis than 0, or its result is not a number of slices for each axis; a
         ModelFnTypeError if it cannot be called.
     """
     if partitioner is None or not shape:

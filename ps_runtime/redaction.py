@@ -1,6 +1,6 @@
-"""Credentials, left out of everything that people read: logs, errors, answers, and what goes to MLflow and Prefect.
+"""Removes credentials from all texts for users: logs, errors, answers, and records of MLflow and Prefect.
 
-The one place that knows what a credential looks like. It leaves out too much rather than too little.
+The only place that knows the forms of credentials. It removes too much rather than too little.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAMES = (
 )
 """Of parameters in a query, keys in a connection string and in a configuration; case does not matter."""
 CLOSERS = r"['\")\]>},;:.]*"
-"""What may follow an address in a sentence, and is not part of it."""
+"""Characters that may follow an address in a sentence."""
 
 _IS_URL = re.compile(SCHEME)
 _KEY = rf"(?!(?:max|min|num|n)[_-])(?:[a-z0-9]+[_-])*?(?:{NAMES})"
@@ -44,9 +44,9 @@ _VIEW = re.compile(r"[\w.-]+=[\w.+%-]*(?:&[\w.-]+=[\w.+%-]*)*")
 
 
 def without_secrets(text: str) -> str:
-    """Return `text` with every URL in it, and every path of one, without user, password and query.
+    """Return `text` without user, password and query in its URLs, and in paths of URLs.
 
-    Of the query of a page, behind ``/#/``, credentials alone are left out: it says what the page shows.
+    Of the query of a page, behind ``/#/``, only credentials are removed: it says what the page shows.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def _without_query(url: re.Match[str]) -> str:
 
 
 def public(value: Any, key: str = "") -> Any:
-    """Return plain values without the credentials in them, for everybody to read.
+    """Return plain values without their credentials, for every reader.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def public(value: Any, key: str = "") -> Any:
 
 
 def public_sentence(sentence: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Return a method that says what `sentence` says, without credentials."""
+    """Return a method that returns the text of `sentence` without credentials."""
 
     @functools.wraps(sentence)
     def public_sentence_of(error: Any) -> str:
@@ -103,7 +103,7 @@ def public_sentence(sentence: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def shown_path(path: str | os.PathLike[str]) -> str:
-    """Return `path` as error texts show it: absolute if local, without credentials and query if a URL.
+    """Return `path` for error messages: absolute if local, without credentials and query if a URL.
 
     Examples
     --------
@@ -117,13 +117,13 @@ def shown_path(path: str | os.PathLike[str]) -> str:
 
 
 def shown_file(path: str) -> str:
-    """Return how texts call a file of the user: relative to the working directory, if it is below."""
+    """Return the name of a user's file in texts: relative to the working directory, if it is below."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
 
 
 def secret_keys(values: Mapping[str, Any]) -> list[str]:
-    """Return the dotted keys of plain values that hold a password or a token; a query as such is none.
+    """Return the dotted keys of plain values that hold a password or a token; a query alone does not count.
 
     Examples
     --------
@@ -147,14 +147,14 @@ def _secret_keys(key: str, value: Any) -> Iterator[str]:
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    """Return whether a value is a credential by its name; a number that is called a token is one of a vocabulary."""
+    """Return whether a value is a credential by its name; a number named token is a vocabulary index."""
     if value is None or isinstance(value, bool) or _IS_SECRET_KEY.fullmatch(name) is None:
         return False
     return isinstance(value, str) or not name.lower().endswith("token")
 
 
 class _PublicRecord(logging.LogRecord):
-    """What is logged, its traceback included, without credentials."""
+    """A log record, with its traceback, without credentials."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -166,5 +166,5 @@ class _PublicRecord(logging.LogRecord):
 
 
 def redact_logs() -> None:
-    """Leave credentials out of everything that this process logs from now on. Idempotent."""
+    """Remove credentials from everything that this process logs from now on. Idempotent."""
     logging.setLogRecordFactory(_PublicRecord)

@@ -1,4 +1,4 @@
-"""Directories for temporary files: what a killed process leaves, the next one removes."""
+"""Makes directories for temporary files, and removes those that killed processes have left."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ def _prefix(host: str) -> str:
 
 
 PREFIX = _prefix(boot_id() or socket.gethostname())
-"""Of names, for each host its own: a lock holds for the processes of one host alone, but several may share a folder."""
+"""Prefix of names, different for each host: a lock holds only for processes of one host, but several may share a
+folder.
+"""
 SEMAPHORES = Path("/dev/shm")
 """Where Linux keeps named semaphores, with ``sem.`` before the name."""
 
 
 @contextmanager
 def scratch_directory() -> Iterator[str]:
-    """Give a directory of this process, and remove it; also remove those that killed processes of this user have left.
+    """Make a directory of this process, and remove it; also remove those that killed processes of this user have left.
 
     Notes
     -----
-    A process holds a lock on its directory: the kernel lets go of it however the process ends.
+    A process holds a lock on its directory: the kernel releases it however the process ends.
     """
     path, descriptor = new_scratch()
     try:
@@ -50,27 +52,27 @@ def scratch_directory() -> Iterator[str]:
 
 
 def new_scratch(parent: str | None = None) -> tuple[str, int]:
-    """Make a directory that is removed, if it is still there, when nobody holds its lock and another one is made."""
+    """Make a directory that a later call removes, if it still exists and no process holds its lock."""
     parent = parent or tempfile.gettempdir()
     _tidy(parent)
     while True:
         path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
         descriptor = hold_scratch(path)
         if descriptor is not None:
-            return path, descriptor  # else another process has taken it for an abandoned one just now
+            return path, descriptor  # otherwise another process has just removed it as abandoned
 
 
 def hold_scratch(path: str) -> int | None:
-    """Hold the lock of a directory of this user beside its other users; return None if it is being removed."""
+    """Hold the lock of a directory of this user, shared with its other users; return None if it is being removed."""
     return _locked(path, fcntl.LOCK_SH)
 
 
 def _tidy(parent: str) -> None:
-    """Remove directories of this host that nobody holds, and semaphores that are named after them."""
+    """Remove abandoned directories of this host, and semaphores that are named after them."""
     try:
         with os.scandir(parent) as entries:
             paths = [entry.path for entry in entries if entry.name.startswith(PREFIX)]
-    except OSError:  # a directory in which this user may make files, and list none
+    except OSError:  # a directory in which this user may create files, but list none
         return
     for path in paths:
         descriptor = _locked(path, fcntl.LOCK_EX)
@@ -96,7 +98,7 @@ def _locked(path: str, kind: int) -> int | None:
     """Return a descriptor that holds the lock of a directory of this user; None if there is none, or it is taken."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:  # gone, a link, no directory, or another user's
+    except OSError:  # gone, a link, not a directory, or another user's
         return None
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -105,7 +107,7 @@ def _locked(path: str, kind: int) -> int | None:
             return descriptor
     except BlockingIOError:
         pass
-    except OSError:  # a file system without locks: nobody removes what is another one's then
+    except OSError:  # a file system without locks: no process removes directories of others then
         if kind == fcntl.LOCK_SH:
             return descriptor
     os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Signals that go to a whole group of processes, as Ctrl-C does, and are for one of them."""
+"""Handles signals that reach a whole process group, as Ctrl-C does, but concern one process."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 OF_THE_OWNER = (signal.SIGINT, signal.SIGTERM)
-"""They are for the owner of a cluster or a server; processes that it has started do not take them."""
+"""They are for the owner of a cluster or a server; its child processes ignore them."""
 
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Block these signals: a process that is started in the block has them blocked as it begins."""
+    """Block these signals: a process that is started in the block inherits that."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, OF_THE_OWNER)
     try:
         yield
@@ -22,7 +22,7 @@ def signals_blocked() -> Iterator[None]:
 
 
 def how_it_ended(error: BaseException) -> str:
-    """Return what other processes say of what ended this one: a signal, an exit, or any other exception.
+    """Return the description of what ended this process, for others: a signal, an exit, or any other exception.
 
     Examples
     --------
@@ -46,11 +46,11 @@ def how_it_ended(error: BaseException) -> str:
 
 @contextmanager
 def sigterm_leaves() -> Iterator[None]:
-    """Have SIGTERM leave a block in order, by SystemExit with the code that a shell expects, as Ctrl-C does.
+    """Have SIGTERM end a block gracefully, by SystemExit with the exit code of a shell, as Ctrl-C does.
 
     Notes
     -----
-    It stays as it is outside the main thread, which alone may say so, and where somebody else takes that signal.
+    It changes nothing outside the main thread, which alone may set handlers, and where another handler is set.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:

@@ -1,1 +1,1 @@
-"""What a role and a ps say to each other: messages, their bodies, and the interface that takes them."""
+"""Defines the messages between a role and a ps, their bodies, and the interface of their handler."""

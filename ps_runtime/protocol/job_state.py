@@ -1,7 +1,8 @@
-"""The state of a job as its roles learn it from ps-0: snapshots, decisions about pushes, progress.
+"""Defines the state of a job as ps-0 sends it to roles: snapshots, decisions about pushes, progress.
 
-ps-0 decides, and its shard hears of it at once. The others hear of it from the replicas: each grant carries the end of
-the list, and each pull from another ps hands it on. So every shard makes the same updates in the same order.
+ps-0 decides, and its shard applies the decision at once. The other shards receive it from the replicas: each grant
+carries the end of the list, and each pull from another ps passes it on. So every shard makes the same updates in the
+same order.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _ENTRY = struct.Struct("<IIIQ")
 
 
 class Decision(IntEnum):
-    """What is to be done with a push."""
+    """The decision about a push."""
 
     APPLY = 1
     """Make it an update."""
@@ -33,7 +34,7 @@ class Decision(IntEnum):
 
 
 class Entry(NamedTuple):
-    """One decision, about push `sequence` of a life of `replica`."""
+    """One decision, about push `sequence` of an incarnation of `replica`."""
 
     decision: Decision
     replica: int
@@ -53,7 +54,7 @@ class Entry(NamedTuple):
 
 @dataclass
 class EntryLog:
-    """The entries that some shard may not have heard of yet.
+    """The entries that some shard may not have received yet.
 
     `start` is the place of the first of them among all entries since the job began.
     """
@@ -81,7 +82,7 @@ class EntryLog:
             self._encoded += _ENTRY.pack(*entry)
 
     def forget(self, known: int) -> None:
-        """Forget the entries before place `known`, which every shard has heard of."""
+        """Drop the entries before place `known`, which every shard has received."""
         if known > self.start:
             del self._entries[: known - self.start]
             del self._encoded[: (known - self.start) * _ENTRY.size]
@@ -93,12 +94,12 @@ class EntryLog:
 
 
 def decode_entries(data: bytes | bytearray | memoryview, known: int = 0) -> tuple[int, list[Entry]]:
-    """Read what `EntryLog.encode` wrote, but for the entries before place `known`; nothing at all stands for none.
+    """Decode a result of `EntryLog.encode`, without the entries before place `known`; empty bytes have no entries.
 
     Raises
     ------
     ProtocolError
-        If these are no entries.
+        If these are not entries.
     """
     if not data:
         return 0, []
@@ -113,7 +114,7 @@ def decode_entries(data: bytes | bytearray | memoryview, known: int = 0) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a snapshot holds of the job: the step, who pushed what, and where the input stands. No stop flags."""
+    """The job's part of a snapshot: the step, the last push of each replica, and the input position. No stop flags."""
 
     step: int
     sequences: Mapping[Incarnation, int]
@@ -134,7 +135,7 @@ class Snapshot:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Snapshot:
-        """Read what `to_facts` wrote; ValueError where it cannot be."""
+        """Decode a result of `to_facts`; ValueError if it is not one."""
         try:
             sequences = {(_whole(m), _whole(i)): _whole(sequence) for m, i, sequence in facts["sequences"]}
             if not isinstance(facts["sequences"], list) or not isinstance(facts["input"], Mapping):
@@ -156,7 +157,7 @@ def _whole(value: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What the chief must know to go on with a job."""
+    """The state that the chief needs to continue a job."""
 
     is_open: bool
     is_finished: bool
@@ -169,7 +170,7 @@ class JobState:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Self:
-        """Read what `to_facts` wrote; ValueError where it cannot be."""
+        """Decode a result of `to_facts`; ValueError if it is not one."""
         try:
             is_open, is_finished, snapshot = facts["is_open"], facts["is_finished"], facts["uncommitted"]
         except KeyError as error:

@@ -1,4 +1,4 @@
-"""What travels between a role and a ps: a fixed header and raw bytes. Nothing is ever unpickled."""
+"""Defines the messages between a role and a ps: a fixed header and raw bytes. Nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ HEADER = struct.Struct("<4sHHIIQQqQQ")
 """magic, kind, flags, replica, incarnation, sequence, version, step, model digest, body length."""
 
 IN_MAILBOX = 0x8000
-"""Flag: the body lies in the mailbox of the connection, and only the header comes by the socket."""
+"""Flag: the body lies in the mailbox of the connection, and only the header uses the socket."""
 SECOND_HALF = 0x4000
 """Flag: in the second half of the tray."""
 REPLY_IN_SECOND_HALF = 0x2000
-"""Flag of a request: if the body of the reply goes to the mailbox, then to the second half of the tray."""
+"""Flag of a request: a reply body in the mailbox goes to the second half of the tray."""
 TRANSPORT_FLAGS = IN_MAILBOX | SECOND_HALF | REPLY_IN_SECOND_HALF
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
 NO_BODY = 1
-"""Flag of a PULL whose sender reads the parameters by itself."""
+"""Flag of a PULL whose sender reads the parameters itself."""
 BEGINS_AGAIN = 1
-"""Flag of a LEAVE of a replica that goes on with another life."""
+"""Flag of a LEAVE of a replica that will have another incarnation."""
 NO_REPLICA = 0xFFFF_FFFF
-"""`replica` of a peer that trains nothing: an evaluator, a watcher."""
+"""`replica` of a peer that does not train: an evaluator, a watcher."""
 
 Incarnation = tuple[int, int]
 """A replica and its incarnation."""
 
 Room = Callable[[int], memoryview | None]
-"""Gives memory for a body of so many bytes, or None."""
+"""Returns memory for a body of the given bytes, or None."""
 
 
 def no_room(nbytes: int) -> memoryview | None:
-    """Give no memory."""
+    """Return no memory."""
     return None
 
 
 class Kind(IntEnum):
-    """What a message asks for, or answers."""
+    """The request or the answer of a message."""
 
     # requests, from a role to a ps
     HELLO = 1
@@ -85,7 +85,7 @@ class Kind(IntEnum):
 
     @property
     def is_reply(self) -> bool:
-        """Whether a ps says it."""
+        """Whether a ps sends it."""
         return self >= Kind.DONE
 
 
@@ -124,7 +124,7 @@ class Message:
         return value
 
     def with_body(self, body: Body) -> Message:
-        """Return the same message around another body."""
+        """Return the same message with another body."""
         return Message(
             self.kind,
             self.replica,
@@ -172,12 +172,12 @@ def encode_header(message: Message, num_body_bytes: int, transport_flags: int = 
 
 
 def decode_header(data: bytes | bytearray | memoryview) -> tuple[Message, int]:
-    """Return the message that `data` announces, its body still empty, and the length of the body in bytes.
+    """Return the message that `data` announces, with an empty body, and the length of the body in bytes.
 
     Raises
     ------
     ProtocolError
-        On a wrong magic or an unknown kind. The length is not judged here: only the handler knows its bounds.
+        On a wrong magic or an unknown kind. The length is not checked here: only the handler knows its bounds.
     """
     magic, kind, flags, replica, incarnation, sequence, version, step, digest, length = HEADER.unpack(data)
     if magic != MAGIC:
@@ -189,7 +189,7 @@ def decode_header(data: bytes | bytearray | memoryview) -> tuple[Message, int]:
 
 
 def refusal(code: str, reason: str) -> Message:
-    """Make the reply that refuses a request: `code` is for programs, `reason` for people."""
+    """Return the reply that refuses a request: `code` is for programs, `reason` for the user."""
     return Message.of(Kind.REFUSED, {"code": code, "reason": reason})
 
 
@@ -207,7 +207,7 @@ def refused_error(peer: str, message: Message) -> RefusedError:
 
 
 class Purpose(StrEnum):
-    """What a connection is for."""
+    """The purpose of a connection."""
 
     TRAIN = "train"
     SAVE = "save"
@@ -215,18 +215,18 @@ class Purpose(StrEnum):
 
 
 Reply = tuple[int, Message]
-"""Who it is for (the number of a connection), and what it says."""
+"""The addressee (the number of a connection), and the message."""
 
 
 class Handler(Protocol):
-    """The policy behind a ps: events in, replies out. No sockets, no clock, no threads.
+    """The policy of a ps: events in, replies out. No sockets, no clock, no threads.
 
-    It belongs to one server: numbers of connections are unique there and never used again. An error that is no
-    ProtocolError ends the server.
+    It belongs to one server, which never reuses numbers of connections. An error other than ProtocolError ends the
+    server.
     """
 
     def handle(self, peer: int, message: Message) -> Iterable[Reply]:
-        """Take a whole message of connection `peer`; return the replies that are due now, to any peer.
+        """Handle a whole message of connection `peer`; return the replies that are due now, to any peer.
 
         Raises ProtocolError: the transport then refuses and disconnects the peer.
         """
@@ -234,12 +234,12 @@ class Handler(Protocol):
     def disconnected(self, peer: int) -> Iterable[Reply]:
         """Record that connection `peer` is gone; return the replies that are due to others.
 
-        Called once for each connection that `handle` was called for, unless the server itself was closed.
+        Called once for each connection that has called `handle`, unless the server itself was closed.
         """
 
     def max_body_bytes(self, peer: int, kind: Kind) -> int:
         """Return the largest body that a message of this kind may have from this peer now.
 
-        Asked before the body is read, so it must change nothing. May raise ProtocolError, as `handle`. Before a peer
-        is let in it is 0 for all kinds but HELLO: no memory is shared with it then.
+        Called before the body is read, so it must change nothing. May raise ProtocolError, as `handle`. Before a peer
+        is authenticated it is 0 for all kinds but HELLO: no memory is shared with it then.
         """

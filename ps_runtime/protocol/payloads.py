@@ -1,4 +1,4 @@
-"""Bodies that travel at every step: a push, and the grant that answers it. Fixed binary forms."""
+"""Defines the bodies of every step: a push, and the grant that answers it. Fixed binary formats."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from psflow.ps_runtime.specs.layout import ALIGNMENT_BYTES, ShardLayout
 from psflow.ps_runtime.specs.variables import TableSpec
 
 MAX_ROWS = 1 << 22
-"""Most ids of one table in one message."""
+"""Maximum number of ids of one table in one message."""
 
 _WORD = 8
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How rows of a model's tables lie in a body.
+    """The layout of the rows of a model's tables in a body.
 
     Ids are ``[number of ids of each table | ids of the first table | ...]``, and values are
     ``[(n, dim) of the first table | ...]``, each table's at a multiple of 8 bytes.
@@ -33,20 +33,20 @@ class RowLayout:
     tables: tuple[TableSpec, ...]
 
     def ids_nbytes(self, counts: Sequence[int]) -> int:
-        """Return the size of ids, so many of each table."""
+        """Return the size of ids, with this many of each table."""
         return _WORD * (len(self.tables) + sum(counts))
 
     def values_nbytes(self, counts: Sequence[int]) -> int:
-        """Return the size of the rows' values, so many of each table."""
+        """Return the size of the rows' values, with this many of each table."""
         return sum([_padded(nbytes * n) for nbytes, n in zip(self._rows_nbytes, counts, strict=True)])
 
     def max_nbytes(self, num_shards: int) -> int:
-        """Return the largest size that ids and values together may have, to or from one of `num_shards` shards."""
+        """Return the maximum size of ids and values together, to or from one of `num_shards` shards."""
         counts = self.max_counts(num_shards)
         return self.ids_nbytes(counts) + self.values_nbytes(counts)
 
     def max_counts(self, num_shards: int) -> list[int]:
-        """Return how many rows of each table one message may have, to or from one of `num_shards` shards."""
+        """Return the maximum number of rows of each table in one message, to or from one of `num_shards` shards."""
         return [min(MAX_ROWS, math.ceil(table.num_rows / num_shards)) for table in self.tables]
 
     def write_ids(self, body: NDArray[np.uint8], ids: Sequence[NDArray[np.int64]]) -> int:
@@ -67,7 +67,7 @@ class RowLayout:
         Raises
         ------
         ProtocolError
-            If there are not as many as the body says.
+            If their number is not the one in the body.
         """
         num_tables = len(self.tables)
         if len(body) < _WORD * num_tables:
@@ -87,7 +87,7 @@ class RowLayout:
         Raises
         ------
         ProtocolError
-            If they do not fill it.
+            If they do not fill the body.
         """
         if len(body) != self.values_nbytes(counts):
             raise ProtocolError("peer", f"expected {self.values_nbytes(counts)} bytes of rows, got {len(body)}")
@@ -108,15 +108,16 @@ def _padded(nbytes: int) -> int:
 
 
 GRANT = struct.Struct("<qqqqq")
-"""Begin of the body of a GRANT: global_step, epoch, start, stop, staleness of the last push. After it, where there are
-several ps, the entries that the replica shall hand on to the others."""
+"""Start of the body of a GRANT: global_step, epoch, start, stop, staleness of the last push. With several ps, the
+entries follow that the replica passes on to the others.
+"""
 
 _COUNT = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
 class PushLayout:
-    """Where the parts of a push to one shard lie.
+    """The layout of a push to one shard.
 
     ``[num_examples | learning rate of each optimizer | a byte for each piece: has a gradient | gradients | rows]``,
     the gradients aligned and laid out as the shard's arena is, the rows of tables aligned too.
@@ -155,7 +156,7 @@ class PushLayout:
         return _aligned(end) if self.rows.tables else end
 
     def nbytes(self, counts: Sequence[int] = ()) -> int:
-        """Return the size of a push in bytes, with so many rows of each table."""
+        """Return the size of a push in bytes, with this many rows of each table."""
         if not self.rows.tables:
             return self.rows_start
         return self.rows_start + self.rows.ids_nbytes(counts) + self.rows.values_nbytes(counts)
@@ -166,7 +167,7 @@ def _aligned(offset: int) -> int:
 
 
 class PushBuffer:
-    """One push, as views of one buffer: what the worker fills and the shard reads.
+    """One push, as views of one buffer: the worker fills it, the shard reads it.
 
     Raises
     ------
@@ -191,17 +192,17 @@ class PushBuffer:
 
     @classmethod
     def empty(cls, layout: PushLayout, counts: Sequence[int] = ()) -> Self:
-        """Return a new push with room for so many rows of each table, nothing in it yet."""
+        """Return a new, empty push with room for this many rows of each table."""
         return cls(layout, bytearray(layout.nbytes(counts)))
 
     def copy(self) -> Self:
-        """Return a push of its own memory that says the same."""
+        """Return a copy of the push in its own memory."""
         other = type(self)(self._layout, self.bytes.copy().data)
         other._ids = self._ids
         return other
 
     def write_rows(self, gradients: Sequence[tuple[NDArray[np.int64], NDArray[Any], Any]]) -> None:
-        """Write ids and gradients of each table, for which the buffer has room; `body` is what it takes."""
+        """Write ids and gradients of each table, for which the buffer has room; `body` takes the bytes."""
         rows, body = self._layout.rows, self.bytes[self._layout.rows_start :]
         counts = [len(ids) for ids, _, _ in gradients]
         every_ids = [ids for ids, _, _ in gradients]
@@ -218,12 +219,12 @@ class PushBuffer:
                 values.take(places, axis=0, out=view, mode="clip")  # the other modes take through a copy of `out`
 
     def rows(self) -> list[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """Return ids of each table and views of their gradients; the ids are read once, whoever changes the buffer.
+        """Return ids of each table and views of their gradients; ids are read once, as the peer may change them.
 
         Raises
         ------
         ProtocolError
-            If the buffer does not hold what it says.
+            If the buffer is smaller than its counts require.
         """
         if self._rows is None:
             body = self.bytes[self._layout.rows_start :]
@@ -235,7 +236,7 @@ class PushBuffer:
 
     @property
     def num_examples(self) -> int:
-        """How many examples the gradient is of."""
+        """Number of examples of the gradient."""
         return int(_COUNT.unpack_from(self.bytes.data)[0])
 
     @num_examples.setter

@@ -1,8 +1,8 @@
-"""The bytes of a shard, read by others without asking while their owner changes them.
+"""Shares the bytes of a shard with readers that send no request, while their owner changes them.
 
-A sequence lock: the owner makes a counter odd before a change and even after it. Who copies the bytes and finds the
-counter even, and the same before and after, has one version. A change goes through the bytes from the first to the last
-and says how far it is, so that readers of a large arena need not wait for its end, nor it for theirs (see `reading`).
+A sequence lock: the owner makes a counter odd before a change and even after it. A reader whose copy finds the counter
+even, and the same before and after, has one version. A change goes through the bytes from the first to the last and
+states its progress, so that readers of a large arena and its owner need not wait for each other (see `reading`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from psflow.ps_runtime.transport.shared_memory import SharedMemory
 HEADER_BYTES = 4096
 """Before the bytes: four int64. A page, so that the bytes begin at one."""
 COUNTER, VERSION, REACHED, NEXT_VERSION = range(4)
-"""Odd during a change; the last whole version; the bytes that the change under way has done; the version it makes."""
+"""Odd during a change; the last whole version; the progress of the change under way in bytes; the version it makes."""
 _WORDS_BYTES = 4 * 8
 
 
 class Readers(Protocol):
-    """Those who read an arena at the same time, as its owner regards them."""
+    """The concurrent readers of an arena, as seen by its owner."""
 
     def begin(self, counter: int) -> None:
-        """Record that a change has begun, which is to stay behind those who are reading."""
+        """Record that a change has begun, which is to stay behind the present readers."""
 
     def await_past(self, stop: int) -> None:
         """Wait, for a bounded time, until these have read the bytes before `stop`."""
@@ -44,18 +44,18 @@ class Arena:
         self.memory = memory
         self.bytes: NDArray[np.uint8] = block[HEADER_BYTES:]
         self.readers: Readers | None = None
-        """Whom a change stays behind; None: nobody."""
+        """The readers that a change stays behind; None if there are none."""
         self._words = header_words(block)
         self._words[VERSION] = -1  # no version yet
 
     @classmethod
     def private(cls, nbytes: int) -> Arena:
-        """Return an arena that only this process sees: the same calls, nobody reads."""
+        """Return an arena that only this process sees: the same calls, without readers."""
         return cls(np.zeros(HEADER_BYTES + nbytes, np.uint8), None)
 
     @classmethod
     def shared(cls, nbytes: int) -> Arena:
-        """Return an arena whose descriptor others may be sent; only this mapping can write.
+        """Return an arena whose descriptor can be sent to other processes; only this mapping can write.
 
         Raises
         ------
@@ -74,7 +74,7 @@ class Arena:
             self.readers.begin(words[COUNTER])
 
     def advance(self, start: int, stop: int) -> None:
-        """Say that the bytes before `start` are changed, and those before `stop` about to be.
+        """State that the bytes before `start` are changed, and those before `stop` about to be.
 
         Notes
         -----
@@ -91,7 +91,7 @@ class Arena:
         words[COUNTER] += 1
 
     def close(self) -> None:
-        """Give up the memory; it is freed when the last view and the last reader are gone. Idempotent."""
+        """Release the memory; it is freed with its last view and its last reader. Idempotent."""
         if self.memory is not None:
             self.memory.close()
         self.bytes = np.empty(0, np.uint8)
@@ -99,5 +99,5 @@ class Arena:
 
 
 def header_words(block: NDArray[np.uint8]) -> memoryview:
-    """Return the four int64 at the beginning of `block`."""
+    """Return the four int64 at the start of `block`."""
     return block[:_WORDS_BYTES].data.cast("q")

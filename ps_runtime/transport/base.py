@@ -1,4 +1,4 @@
-"""What a transport is: connections to the `Handler` of a ps, and the laws that bind both.
+"""Defines a transport: connections to the `Handler` of a ps, and the laws that bind both.
 
 Laws, which the test suite runs for every transport:
 
@@ -30,7 +30,7 @@ class ReadableArena(Protocol):
     """The arena of a ps, as a role on the same host sees it."""
 
     bytes: NDArray[np.uint8]
-    """As they are now, which may be in the midst of a change; read-only."""
+    """The present bytes, which may be in the middle of a change; read-only."""
 
     @property
     def version(self) -> int:
@@ -44,11 +44,11 @@ class Connection(ABC):
     """A connection from a role to one ps. Not thread-safe; every wait has a timeout."""
 
     peer: str
-    """Whom it leads to, for error texts: ``ps-0 at 127.0.0.1:1234``."""
+    """Name of the peer in error messages: ``ps-0 at 127.0.0.1:1234``."""
     transport: str
     """``in-process``, ``shm``, ``unix`` or ``tcp``."""
     arena: ReadableArena | None = None
-    """The arena of the ps, to read without asking; None where it is not shared."""
+    """The arena of the ps, read without a request; None where it is not shared."""
 
     @abstractmethod
     def send(self, message: Message) -> None:
@@ -75,7 +75,7 @@ class Connection(ABC):
         RefusedError
             If the peer refused the request; the connection stays usable unless the peer closed it.
         ProtocolError
-            If the peer broke the protocol, or nothing was asked of it.
+            If the peer broke the protocol, or no request is under way.
         ClosedError, BrokenPeerError
             If this end was closed; if the peer is gone.
         """
@@ -87,30 +87,31 @@ class Connection(ABC):
 
     @abstractmethod
     def share(self, timeout_secs: float) -> None:
-        """Ask the ps, which has let this role in, for shared memory, if the transport asked for may use it.
+        """Ask the ps, which has authenticated this role, for shared memory, if the requested transport may use it.
 
         Raises
         ------
         UsageError
-            If nothing else may be used and it cannot be had, or if what came cannot be mapped.
+            If shared memory is required but not available, or if the received memory cannot be mapped.
         WaitTimeoutError
-            After `timeout_secs`: to be called again, for nothing else can be asked before.
+            After `timeout_secs`: call it again, because no other request is possible before.
         ClosedError, BrokenPeerError, ProtocolError
             If this end was closed; if the peer is gone; if it breaks the protocol.
         """
 
     @abstractmethod
     def outbox(self, nbytes: int) -> memoryview | None:
-        """Return where the body of the next request can be made so that sending it copies nothing.
+        """Return a place for the body of the next request, so that sending it copies nothing.
 
-        The view is this role's until a request is sent; then it is the ps's until the reply was received, also if the
-        request had another body. So ask anew for each body; there are two views of a size, returned in turn while a
+        The view belongs to this role until a request is sent; then to the ps until the reply was received, also if the
+        request had another body. So ask for a view for each body; there are two views of a size, returned in turn while
+        a
         request is under way, the same ones each time.
         """
 
     @abstractmethod
     def keep(self) -> bool:
-        """Have the body of the reply received last stay as it is until another one is kept; or say that it cannot.
+        """Keep the body of the last received reply until another one is kept; return False if that is impossible.
 
         While one is kept, the bodies of later replies are borrowed for a shorter time: until the next `send`.
         """

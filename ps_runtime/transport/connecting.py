@@ -1,4 +1,4 @@
-"""How a role reaches a ps: which transport, and why."""
+"""Connects a role to a ps: chooses the transport, and records the reason."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def transport_named(name: str) -> Transport:
     Raises
     ------
     UsageError
-        If there is none of that name.
+        If there is no transport of that name.
     """
     if not isinstance(name, str) or name not in TRANSPORTS:
         fault = f"transport should be one of {', '.join(TRANSPORTS)}, got {name!r}"
@@ -60,11 +60,11 @@ def connect(
     Raises
     ------
     WaitTimeoutError
-        If the ps did not take the connection in time.
+        If the ps did not accept the connection in time.
     BrokenPeerError
-        If there is nobody, or it does not listen on such a transport.
+        If no process listens there, or not on such a transport.
     UsageError
-        If `transport` is none of these, or is ``shm`` and this process cannot share memory with that ps.
+        If `transport` is unknown, or is ``shm`` and this process cannot share memory with that ps.
     """
     wanted = transport_named(transport)
     if wanted.sharing == "must" and (reason := why_no_shared_memory() or _why_no_unix(address)):
@@ -99,7 +99,7 @@ def _connect_unix(address: Address, timeout_secs: float, peer: str) -> tuple[soc
     _connect(sock, unix_path(address.unix_name), timeout_secs, name)
     if not is_same_user(sock):
         sock.close()
-        raise BrokenPeerError(name, "it belongs to another user now")
+        raise BrokenPeerError(name, "another user now owns it")
     return sock, name
 
 

@@ -1,4 +1,4 @@
-"""A ps in the same process: a request is a call of its handler, in the thread of the role that asks."""
+"""Connects roles to a ps in the same process: a request calls its handler, in the thread of the role."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class InProcessServer:
 
     Notes
     -----
-    Thread-safe: one lock makes the events of the handler one at a time. An error of the handler that is no
-    ProtocolError is raised in the thread whose event it was, and ends the server for all.
+    Thread-safe: one lock makes the events of the handler one at a time. An error of the handler other than
+    ProtocolError is raised in the thread of its event, and ends the server for all.
     """
 
     def __init__(self, handler: Handler) -> None:
@@ -33,7 +33,7 @@ class InProcessServer:
         self._num_accepted = self._num_messages = self._num_refused = self._bytes_in = self._bytes_out = 0
 
     def connect(self, peer_name: str = "ps-0") -> InProcessConnection:
-        """Return a new connection; `peer_name` is for error texts.
+        """Return a new connection; `peer_name` is for error messages.
 
         Raises
         ------
@@ -75,7 +75,7 @@ class InProcessServer:
             }
 
     def close(self) -> None:
-        """End all connections; the handler is not told. Idempotent."""
+        """End all connections without calling the handler. Idempotent."""
         self._end("it is closed", None)
 
     def __enter__(self) -> Self:
@@ -103,7 +103,7 @@ class InProcessServer:
             self._run(lambda: self._deliver(self._handler.disconnected(connection.number)))
 
     def _run(self, event: Callable[[], None] | None) -> None:
-        """Run an event, then all that it posted; inside an event, only leave what was posted to the outer call."""
+        """Run an event, then all that it posted; inside an event, leave posted events to the outer call."""
         if self._is_in_event:
             assert event is None, "a handler used a connection to its own ps"
             return
@@ -151,21 +151,21 @@ class InProcessServer:
     def _deliver(self, replies: Iterable[Reply]) -> None:
         for number, message in replies:
             connection = self._connections.get(number)
-            if connection is not None:  # else it vanished while its reply was held
+            if connection is not None:  # otherwise it vanished while its reply was held
                 self._bytes_out += HEADER.size + connection._answer(message)
 
 
 class InProcessConnection(Connection):
-    """What `InProcessServer.connect` returns."""
+    """The result of `InProcessServer.connect`."""
 
     transport = "in-process"
 
     def __init__(self, server: InProcessServer, number: int, peer: str, lock: threading.RLock) -> None:
         self.peer = peer
         self.number = number
-        """What the handler knows this connection by."""
+        """The handler's number of this connection."""
         self.is_handled = False
-        """Whether the handler has seen a message of it."""
+        """Whether the handler has received a message of it."""
         self._server = server
         self._changed = threading.Condition(lock)
         self._is_waiting = False
@@ -193,13 +193,13 @@ class InProcessConnection(Connection):
                 self._into = None
 
     def share(self, timeout_secs: float) -> None:  # noqa: D102
-        pass  # there is nothing between the two
+        pass  # the two share their memory already
 
     def outbox(self, nbytes: int) -> memoryview | None:  # noqa: D102
         return None
 
     def keep(self) -> bool:  # noqa: D102
-        return True  # each body is an object of its own
+        return True  # each body is its own object
 
     def statistics(self) -> dict[str, int | str]:  # noqa: D102
         return {
@@ -239,7 +239,7 @@ class InProcessConnection(Connection):
         if reply.kind is Kind.REFUSED:
             raise refused_error(self.peer, reply)
         if into is not None and reply.body is not into and len(reply.body) == len(into):
-            into[:] = reply.body  # it came before it was known where to put it
+            into[:] = reply.body  # it arrived before its destination was known
             reply.body = into
         return reply
 
@@ -266,12 +266,12 @@ class InProcessConnection(Connection):
         error.__cause__ = cause
         return error
 
-    # The server calls these, under the lock.
+    # Called by the server, under the lock.
 
     def _answer(self, message: Message) -> int:
         """Take a reply, with a copy of its body; return the length of the body."""
         is_due = self._is_waiting and self._reply is None
-        assert is_due, f"connection {self.number} gets a reply it did not ask for"
+        assert is_due, f"connection {self.number} gets a reply without a request"
         body = body_view(message)
         if self._into is not None and len(self._into) == len(body):
             self._into[:] = body

@@ -1,4 +1,4 @@
-"""Bytes of a socket on their way to whole messages."""
+"""Assembles the bytes of a socket into whole messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from psflow.ps_runtime.transport.arena import header_words
 from psflow.ps_runtime.transport.shared_memory import SharedMemory
 
 INLINE_BYTES = 4096
-"""Bodies up to that go through the socket: there they cost no more."""
+"""Bodies up to this size go through the socket: there they cost no more."""
 _PAGE_BYTES = 4096
 _MAX_VIEWS = 64
 
@@ -36,17 +36,17 @@ class Tray:
     def __init__(self, first: NDArray[np.uint8], second: NDArray[np.uint8]) -> None:
         self.nbytes = first.size
         self.turn = 0
-        """The half that the next body goes to."""
+        """The half for the next body."""
         self._halves = (first.data, second.data)
         self._addresses = {_address(half): turn for turn, half in enumerate(self._halves)}
         self._views: dict[tuple[int, int], memoryview] = {}
 
     def room(self, nbytes: int) -> memoryview | None:
-        """Return where a body of `nbytes` can be made, as a rule the same view each time; None if it does not fit."""
+        """Return a place for a body of `nbytes`, as a rule the same view each time; None if it does not fit."""
         return None if nbytes > self.nbytes else self._view(self.turn, nbytes)
 
     def put(self, body: memoryview) -> int:
-        """Put a body into the tray, unless it was made there; return the flags that say where, 0 if it does not fit."""
+        """Put a body into the tray, unless it was made there; return the flags of its place, 0 if it does not fit."""
         nbytes = len(body)
         if nbytes > self.nbytes:
             return 0
@@ -58,14 +58,14 @@ class Tray:
         return IN_MAILBOX | SECOND_HALF if turn else IN_MAILBOX
 
     def get(self, flags: int, nbytes: int) -> memoryview:
-        """Return the body that the peer put where `flags` say, as a rule the same view each time.
+        """Return the body that the peer put at the place of `flags`, as a rule the same view each time.
 
         The peer can still change it.
 
         Raises
         ------
         ProtocolError
-            If the peer claims to have put in more than there is room for.
+            If the peer claims a body larger than the tray.
         """
         if nbytes > self.nbytes:
             raise ProtocolError("peer", f"announced {nbytes} bytes in a mailbox of {self.nbytes}")
@@ -75,7 +75,7 @@ class Tray:
         view = self._views.get((turn, nbytes))
         if view is None:
             if len(self._views) >= _MAX_VIEWS:
-                self._views.clear()  # bodies with rows have a size of their own each
+                self._views.clear()  # bodies with rows each have their own size
             view = self._views[turn, nbytes] = self._halves[turn][:nbytes]
         return view
 
@@ -85,15 +85,15 @@ class Mailbox:
 
     def __init__(self, memory: SharedMemory, request_bytes: int, reply_bytes: int) -> None:
         self.memory = memory
-        """What the peer has to map."""
+        """Number of bytes that the peer maps."""
         self.mark = header_words(memory.bytes)
-        """Where the peer tells that it reads the arena, and the ps that it stays behind; see `marks`."""
+        """Page where the peer marks that it reads the arena, and the ps that it stays behind; see `marks`."""
         self.requests = _tray(memory.bytes, _PAGE_BYTES, request_bytes)
         self.replies = _tray(memory.bytes, _PAGE_BYTES + 2 * _paged(request_bytes), reply_bytes)
 
     @classmethod
     def create(cls, request_bytes: int, reply_bytes: int) -> Mailbox:
-        """Return a new one.
+        """Return a new mailbox.
 
         Raises
         ------
@@ -104,7 +104,7 @@ class Mailbox:
 
     @classmethod
     def attach(cls, fd: int, request_bytes: int, reply_bytes: int) -> Mailbox:
-        """Return the one that the ps has made; `fd` is owned from here on.
+        """Return the mailbox that the ps has made; `fd` is owned from here on.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class Mailbox:
         return cls(memory, request_bytes, reply_bytes)
 
     def close(self) -> None:
-        """Give up the memory; views of bodies keep the mapping. Idempotent."""
+        """Release the memory; views of bodies keep the mapping. Idempotent."""
         self.memory.close()
         nothing = np.empty(0, np.uint8)
         self.requests, self.replies = Tray(nothing, nothing), Tray(nothing, nothing)
@@ -144,21 +144,21 @@ _GROWTH = 4
 
 
 class Inbox:
-    """Puts together the messages that arrive at one socket, over as many reads as it takes.
+    """Assembles the messages that arrive at one socket, over any number of reads.
 
     Notes
     -----
-    Memory follows the bytes that came, not the length that was announced: it grows at most four times ahead of them.
-    It is used again for the next message.
+    Memory follows the received bytes, not the announced length: it grows at most four times ahead of them. It is
+    used again for the next message.
     """
 
     def __init__(self, sock: socket.socket, limit: Callable[[Kind], int]) -> None:
         self.tray: Tray | None = None
-        """Where bodies may lie instead of coming by the socket."""
+        """Memory that may hold bodies instead of the socket."""
         self.transport_flags = 0
-        """Those of the message that came last."""
+        """Flags of the last message."""
         self.recv_into: Callable[[memoryview, int, int], int] = sock.recv_into
-        """How bytes are received; takes what ``socket.recv_into`` takes."""
+        """Receives bytes, as ``socket.recv_into`` does."""
         self._limit = limit
         self._header = memoryview(bytearray(HEADER.size))
         self._num_header = 0
@@ -176,7 +176,7 @@ class Inbox:
         BrokenPeerError
             If the peer closed its side or is gone.
         ProtocolError
-            On a header that is none, or a body beyond the limit.
+            On an invalid header, or a body beyond the limit.
         """
         message = self._message
         if message is None:
@@ -233,7 +233,7 @@ class Inbox:
         return True
 
     def _aim(self, into: memoryview | None) -> memoryview:
-        """Return where the body goes; what is there of it so far moves along."""
+        """Return the place of the body; its received part moves along."""
         if into is not None and len(into) == self._length:
             target = into
         else:
@@ -251,7 +251,7 @@ class Inbox:
 
     def _receive(self, view: memoryview) -> int:
         try:
-            # a blocking socket comes back with all of it, or with what there was when its time ran out
+            # a blocking socket returns all of it, or the part received within the timeout
             num_bytes = self.recv_into(view, 0, socket.MSG_WAITALL)
         except BlockingIOError:
             return 0

@@ -1,4 +1,4 @@
-"""The doors of a ps: listening sockets, and who may come in."""
+"""Listens for a ps: its sockets, their options, and the check of local users."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from psflow.ps_runtime.scratch import boot_id
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a ps listens."""
+    """The address at which a ps listens."""
 
     host: str
     tcp_port: int | None
@@ -42,7 +42,7 @@ class Address:
         Raises
         ------
         UsageError
-            Naming each key that is missing, unknown or of the wrong type.
+            With each key that is missing, unknown or of the wrong type.
         """
         faults = _faults(facts)
         if faults:
@@ -81,20 +81,20 @@ def new_unix_name() -> str | None:
 
 
 def unix_path(name: str) -> str:
-    """Return what the socket calls want for the abstract name `name`."""
+    """Return the address of the abstract name `name` for socket calls."""
     return "\0" + name
 
 
 Ready = list[tuple[selectors.SelectorKey, int]]
 
 _DISTURBED_SECS = 0.0003
-"""Between two looks, which take some microseconds: somebody else computes on this core, or wants to."""
+"""Between two looks, which take microseconds: another process uses this core, or wants to."""
 _LEAST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 0.01, 1.0
-"""How long all waits are spent asleep after that: longer each time, and less again while it does not happen."""
+"""How long all waits are spent asleep after that: longer each time, and shorter again while it does not happen."""
 
 
 class Waiting:
-    """Waits with a selector; awake, for a bounded time, where the last wait was short and nobody wants the core."""
+    """Waits with a selector; stays awake for a bounded time after a short wait, if the core is free."""
 
     def __init__(self, selector: selectors.BaseSelector, awake_secs: float) -> None:
         self._selector = selector
@@ -137,9 +137,9 @@ class Waiting:
 _BACKLOG = 1024
 _UNIX_BUFFER_BYTES = 4 * 1024 * 1024
 _LOOPBACK_BUFFER_BYTES = 512 * 1024
-"""So what is under way to a process of this host stays in the cache of a core."""
+"""This size keeps data under way to a process of this host in the cache of a core."""
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 2, "TCP_USER_TIMEOUT": 45_000}
-"""In seconds, and one in ms: after 45 s a connection ends whose peer, or a firewall before it, is silent."""
+"""In seconds, and one in ms: a connection with a silent peer or firewall ends after 45 s."""
 _UCRED = struct.Struct("iII")
 
 
@@ -177,13 +177,13 @@ def _listen(family: int, address: object) -> socket.socket:
 
 
 def is_same_user(sock: socket.socket) -> bool:
-    """Return whether the process at the other end of a Unix socket runs as our user, says the kernel."""
+    """Return whether the process at the other end of a Unix socket runs as our user, according to the kernel."""
     _, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     return bool(uid == os.geteuid())
 
 
 def tune(sock: socket.socket) -> None:
-    """Set what a connected socket wants of the kernel: no delay, signs of life, and as much under way as is good."""
+    """Set the options of a connected socket: no delay, keepalive, and buffer sizes."""
     if sock.family == socket.AF_UNIX:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNIX_BUFFER_BYTES)
         return
@@ -192,7 +192,9 @@ def tune(sock: socket.socket) -> None:
     for name, value in _KEEPALIVE.items():
         if (option := getattr(socket, name, None)) is not None:  # macOS has fewer of them
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
-    if _leads_to_this_host(sock):  # to others the kernel's own tuning does better, which a size would switch off
+    if _leads_to_this_host(
+        sock
+    ):  # for remote peers the kernel's own tuning is better, and a fixed size would disable it
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LOOPBACK_BUFFER_BYTES)
 
 

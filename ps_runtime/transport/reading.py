@@ -1,12 +1,12 @@
-"""Reading an arena that another process changes, and the marks that readers of a large one leave for its owner.
+"""Reads an arena that another process changes, with marks that readers of a large one leave for its owner.
 
 A change and a copy of many megabytes would tear each other for ever, or wait for each other. Both go through the bytes
-in the same order, so the change stays behind those who were reading when it began, and promises so; whoever comes
-during the change follows it.
+in the same order: the change stays behind the readers that were there when it began, and promises so; a reader that
+starts during the change follows it.
 
 A small arena is copied, and copied again if it was changed meanwhile. A large one would be torn nearly each time: its
-reader leaves a mark, with how far it is: a change that begins later stays behind it. Where a change is under way
-already, the reader follows it, and has what that makes. The counter, or the owner's promise, decides what is whole.
+reader leaves a mark with its progress, and a change that begins later stays behind it. If a change is under way
+already, the reader follows it, and gets its version. The counter, or the owner's promise, decides what is whole.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from psflow.ps_runtime.transport.arena import COUNTER, HEADER_BYTES, NEXT_VERSIO
 from psflow.ps_runtime.transport.shared_memory import SharedMemory
 
 MARK, DONE, PROMISED, SINCE = range(4)
-"""Of the reader: odd while it reads, another number each time; the bytes it has done. Of the owner: the mark that it
-stays behind, and the counter of the arena when that began."""
+"""Of the reader: odd while it reads, another number each time; the bytes it has read. Of the owner: the mark that it
+stays behind, and the counter of the arena when that began.
+"""
 LARGE_BYTES = 1024 * 1024
-"""A copy of less is made again sooner than the owner can be asked to wait."""
+"""A smaller copy is repeated sooner than the owner can be asked to wait."""
 _SLOW_BYTES_PER_SEC = 1e9
-"""No reader that is alive copies slower, but for a moment."""
+"""No living reader copies slower, except for a moment."""
 _MOMENT_SECS = 2e-3
 
 
@@ -36,8 +37,8 @@ class Marks:
 
     Notes
     -----
-    A reader's process can write there what it likes: nothing is taken from it but how long to wait, and that is bounded
-    by the time that a copy takes.
+    A reader's process can write anything there: it decides only how long to wait, and that is bounded by the time
+    that a copy takes.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -47,20 +48,20 @@ class Marks:
         self._ahead: dict[int, int] = {}
         """The readers that the change under way stays behind, and their marks."""
         self._overdue: dict[int, int] = {}
-        """What was waited for in vain."""
+        """The wait that was in vain."""
         self._deadline: Deadline | None = None
 
     def add(self, reader: int, mark: memoryview) -> None:
-        """Regard `reader`, which leaves its mark there."""
+        """Add `reader`, which leaves its mark there."""
         self._marks[reader] = mark
 
     def remove(self, reader: int) -> None:
-        """Regard `reader` no more."""
+        """Remove `reader`."""
         for known in (self._marks, self._ahead, self._overdue):
             known.pop(reader, None)
 
     def begin(self, counter: int) -> None:
-        """Promise those who are reading to stay behind them, during this change and later ones."""
+        """Promise the present readers to stay behind them, during this change and later ones."""
         self._ahead.clear()
         self._deadline = None
         for reader, mark in self._marks.items():
@@ -73,7 +74,7 @@ class Marks:
             self._ahead[reader] = number
 
     def await_past(self, stop: int) -> None:
-        """Wait until those have read the bytes before `stop`; break the promise to those who take too long."""
+        """Wait until those have read the bytes before `stop`; break the promise to slow readers."""
         while self._ahead and (late := self._late(stop)):
             if self._deadline is None:
                 self._deadline = Deadline(self._timeout_secs)
@@ -85,7 +86,7 @@ class Marks:
             time.sleep(self._nap_secs)
 
     def _late(self, stop: int) -> list[int]:
-        """Return who has not read the bytes before `stop`; forget those who have ended."""
+        """Return the readers that have not read the bytes before `stop`; drop those that have ended."""
         self._ahead = {reader: number for reader, number in self._ahead.items() if self._marks[reader][MARK] == number}
         return [reader for reader in self._ahead if self._marks[reader][DONE] < stop]
 
@@ -96,13 +97,14 @@ def copy_secs(nbytes: int) -> float:
 
 
 def nap_secs(nbytes: int) -> float:
-    """Return how long to sleep before looking again how far a copy of `nbytes` is: about a tenth of what it takes."""
+    """Return how long to sleep before the next look at a copy of `nbytes`: about a tenth of its time."""
     return min(max(50e-6, nbytes * 1e-11), 500e-6)
 
 
 _CHUNK_BYTES = 4 * 1024 * 1024
-"""How much is copied before a reader says how far it is, and looks whether it is in vain. From here on the C library
-copies past the cache, as the processes of a cluster of ours set it."""
+"""Bytes that a reader copies before it states its progress, and checks whether it is in vain. From this size on the C
+library copies past the cache, as the processes of our own cluster set it.
+"""
 _COPIES = 20
 _YIELDS = 20
 
@@ -118,7 +120,7 @@ class ArenaReader:
     def __init__(self, memory: SharedMemory, mark: memoryview) -> None:
         self._memory = memory
         self.bytes: NDArray[np.uint8] = memory.bytes[HEADER_BYTES:]
-        """As they are now, which may be in the midst of a change; read-only."""
+        """The present bytes, which may be in the middle of a change; read-only."""
         self._words = header_words(memory.bytes)
         self._mark = mark
         self._timeout_secs = 10 * copy_secs(self.bytes.size)
@@ -134,7 +136,7 @@ class ArenaReader:
         return self._read_at_once(into) if self.bytes.size < LARGE_BYTES else self._read_in_step(into)
 
     def close(self) -> None:
-        """Give up the memory; views of `bytes` keep the mapping. Idempotent."""
+        """Release the memory; views of `bytes` keep the mapping. Idempotent."""
         self._memory.close()
         self.bytes = np.empty(0, np.uint8)
         self._words = header_words(np.full(HEADER_BYTES, 0xFE, np.uint8))  # even, and no version
@@ -157,10 +159,10 @@ class ArenaReader:
         return None
 
     def _await_end(self) -> int:
-        """Wait until the change under way is over; return the counter, still odd if it never was."""
+        """Wait until the change under way is over; return the counter, still odd after the timeout."""
         words = self._words
         for _ in range(_YIELDS):
-            os.sched_yield()  # the owner may be waiting for this very core
+            os.sched_yield()  # the owner may be waiting for this core
             if not (now := words[COUNTER]) & 1:
                 return int(now)
         deadline = Deadline(self._timeout_secs)
@@ -179,7 +181,7 @@ class ArenaReader:
             mark[DONE] = 0
             mark[MARK] = (mark[MARK] + 1) | 1
             try:
-                # a change that began meanwhile may or may not have seen the mark, so nobody would wait for the other
+                # a change that began meanwhile may or may not have seen the mark, so both could wait for each other
                 if words[COUNTER] == before and self._copy(into, before, deadline):
                     return version
             finally:
@@ -187,7 +189,7 @@ class ArenaReader:
         return None
 
     def _copy(self, into: NDArray[np.uint8], before: int, deadline: Deadline) -> bool:
-        """Copy one version, chunk after chunk; return False once it cannot be one any more."""
+        """Copy one version, chunk after chunk; return False once it is torn."""
         source, mark = self.bytes, self._mark
         for start in range(0, source.size, _CHUNK_BYTES):
             stop = min(start + _CHUNK_BYTES, source.size)
@@ -212,9 +214,9 @@ class ArenaReader:
         return True
 
     def _is_whole(self, before: int) -> bool:
-        """Return whether no change came past this reader that it has not followed, the counter having been `before`."""
+        """Return whether every change that passed this reader was followed by it, the counter having been `before`."""
         follows = before & 1
         if self._words[COUNTER] - before <= follows:
             return True
-        mark = self._mark  # read in this order, the other one of its owner's: never parts of two promises
+        mark = self._mark  # read in this order, the reverse of the owner's: never parts of two promises
         return bool(mark[PROMISED] == mark[MARK] and mark[SINCE] == before + follows + 1)

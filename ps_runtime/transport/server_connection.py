@@ -1,4 +1,4 @@
-"""One connection as its server sees it: what came in so far, what is still to go out, and whose turn it is."""
+"""Holds one connection of a server: its received and unsent bytes, and its turn."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from psflow.ps_runtime.transport.inbox import INLINE_BYTES, Inbox, Mailbox
 
 _NOTHING = memoryview(b"")
 _MOST_SPARES = 2
-"""Rarely do more replies wait at a time."""
+"""More replies rarely wait at a time."""
 
 
 class Spares:
-    """Memory for the rest of replies, used again: new pages cost several times what the copy into them does."""
+    """Memory for the rest of replies, used again: new pages cost several times the copy into them."""
 
     def __init__(self) -> None:
         self._spares: list[memoryview] = []
 
     def take(self, nbytes: int) -> memoryview:
-        """Return at least so many bytes; give them back when they have gone out."""
+        """Return at least this many bytes; give them back when they are sent."""
         for index, spare in enumerate(self._spares):
             if len(spare) >= nbytes:
                 return self._spares.pop(index)
         return np.empty(nbytes, np.uint8).data
 
     def give(self, spare: memoryview) -> None:
-        """Take back what `take` gave."""
+        """Take back a result of `take`."""
         self._spares = sorted([*self._spares, spare], key=len)[-_MOST_SPARES:]
 
 
 class ServerConnection:
-    """A peer of a `SocketServer`; nothing here ever waits for it."""
+    """A peer of a `SocketServer`; nothing here waits for it."""
 
     __slots__ = (
         *("_arena", "_handler", "_inbox", "_outbox", "_spare", "_spares"),
@@ -63,9 +63,9 @@ class ServerConnection:
         self.number = number
         self.socket = sock
         self.is_handled = False
-        """Whether the handler has seen a message of it."""
+        """Whether the handler has received a message of it."""
         self.is_answered = True
-        """Whether its last request was answered, even if the answer is still on its way out."""
+        """Whether its last request was answered, even if the answer is not completely sent."""
         self.mailbox: Mailbox | None = None
         self._handler = handler
         self._inbox = Inbox(sock, self._limit)
@@ -76,14 +76,14 @@ class ServerConnection:
 
     @property
     def transport(self) -> str:
-        """How the peer comes: ``tcp``, ``unix`` or ``shm``."""
+        """How the peer connects: ``tcp``, ``unix`` or ``shm``."""
         if self.mailbox is not None:
             return "shm"
         return "unix" if self.socket.family == socket.AF_UNIX else "tcp"
 
     @property
     def is_sending(self) -> bool:
-        """Whether a part of the last reply is still to go out, for `flush`."""
+        """Whether a part of the last reply is still to be sent, by `flush`."""
         return len(self._outbox) > 0
 
     def read(self) -> Message | None:
@@ -119,7 +119,7 @@ class ServerConnection:
         return None if self.mailbox is None else self.mailbox.replies.room(nbytes)
 
     def send(self, message: Message) -> int:
-        """Send the reply as far as the kernel takes it at once, keep a copy of the rest; return its length in bytes.
+        """Send as much of the reply as the kernel takes at once, keep a copy of the rest; return its length in bytes.
 
         Raises
         ------
@@ -173,12 +173,12 @@ class ServerConnection:
         return owner is self._arena
 
     def detach(self) -> None:
-        """Copy what is still to go out of the arena, which is about to change."""
+        """Copy the unsent part of the arena, which is about to change."""
         if self._outbox and not self._spare:
             self._keep(b"", self._outbox)
 
     def _keep(self, header: bytes, body: memoryview) -> None:
-        """Copy what the kernel did not take: it may change before it goes out."""
+        """Copy the unsent part: it may change before it is sent."""
         nbytes = len(header) + len(body)
         self._spare = self._spares.take(nbytes)
         self._spare[: len(header)] = header
@@ -186,7 +186,7 @@ class ServerConnection:
         self._outbox = self._spare[:nbytes]
 
     def share(self, mailbox: Mailbox, reply: Message, descriptors: list[int]) -> int:
-        """Send the reply that brings the peer its mailbox, and use that from now on; return the reply's length.
+        """Send the reply that gives the peer its mailbox, and use that from now on; return the reply's length.
 
         Raises
         ------
@@ -202,12 +202,12 @@ class ServerConnection:
         except OSError as error:
             raise BrokenPeerError("peer", str(error)) from error
         if sent < len(words):
-            raise BrokenPeerError("peer", "it reads nothing")
+            raise BrokenPeerError("peer", "it does not read")
         mailbox.memory.close_fd()
         return sent
 
     def close(self) -> None:
-        """Give up the socket, the mailbox and the arena."""
+        """Close the socket, and release the mailbox and the arena."""
         self.socket.close()
         self._inbox.tray = self._arena = None
         self._outbox = _NOTHING
@@ -221,7 +221,7 @@ class ServerConnection:
 
 
 def say_at_once(sock: socket.socket, words: Message) -> None:
-    """Say last words to a peer as far as the kernel takes them at once, and nothing if the peer is gone."""
+    """Send a last message to a peer as far as the kernel takes it at once; ignore a peer that is gone."""
     body = body_view(words)
     with contextlib.suppress(OSError):
         sock.setblocking(False)
@@ -229,10 +229,10 @@ def say_at_once(sock: socket.socket, words: Message) -> None:
 
 
 class UnauthenticatedConnections:
-    """Connections that have not identified themselves yet, and how long they may take.
+    """Connections that have not authenticated yet, and their time limit.
 
-    Those that come by TCP may be anybody's: they have few seats, which the known never share. Where all are taken, the
-    oldest gives way to a new one: an honest peer says HELLO at once, and is gone from here with the next look at it.
+    TCP connections may come from any process: they have few places, never shared with authenticated peers. If all are
+    taken, the oldest one makes room: an honest peer says HELLO at once, and leaves this list at the next look.
     """
 
     def __init__(self, max_remote: int, timeout_secs: float) -> None:
@@ -249,16 +249,16 @@ class UnauthenticatedConnections:
 
     @property
     def num_remote(self) -> int:
-        """How many of them came by TCP."""
+        """Number of them that use TCP."""
         return len(self._remote)
 
     @property
     def next_deadline(self) -> float:
-        """When the oldest has had its time; infinite if there is none."""
+        """When the oldest one times out; infinite if there is none."""
         return next(iter(self._deadlines.values()), math.inf)
 
     def add(self, number: int, now: float, *, is_remote: bool) -> int | None:
-        """Take in connection `number`; return the number of the one that must give way to it, if one must."""
+        """Add connection `number`; return the number of the connection that must make room, if one must."""
         oldest = next(iter(self._remote)) if is_remote and len(self._remote) >= self._max_remote else None
         self._deadlines[number] = now + self._timeout_secs
         if is_remote:
@@ -266,14 +266,14 @@ class UnauthenticatedConnections:
         return oldest
 
     def is_remote(self, number: int) -> bool:
-        """Whether connection `number` came by TCP and has not identified itself."""
+        """Whether connection `number` uses TCP and has not authenticated."""
         return number in self._remote
 
     def remove(self, number: int) -> None:
-        """Forget connection `number`: it has identified itself, or is gone. Idempotent."""
+        """Remove connection `number`: it has authenticated, or is gone. Idempotent."""
         self._deadlines.pop(number, None)
         self._remote.pop(number, None)
 
     def late(self, now: float) -> list[int]:
-        """Return the connections that have had their time."""
+        """Return the connections that have timed out."""
         return [number for number, deadline in self._deadlines.items() if deadline <= now]

@@ -1,4 +1,4 @@
-"""Memory that several processes of one host map: anonymous, known by descriptors alone, gone with its last user."""
+"""Shares anonymous memory between processes of one host: known only by descriptors, freed with its last user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import platform
 import numpy as np
 from numpy.typing import NDArray
 
-# <linux/fcntl.h>: the numbers, since Python names them on Linux alone, and the last one nowhere
+# <linux/fcntl.h>: the numbers, because Python names them only on Linux, and the last one nowhere
 _ADD_SEALS, _GET_SEALS = 1033, 1034
 _SEALS = 0x1 | 0x2 | 0x4  # no more seals, no shrinking, no growing
 _SEAL_FUTURE_WRITE = 0x10
@@ -19,10 +19,9 @@ _NOTHING = np.empty(0, np.uint8)
 
 
 def why_no_shared_memory() -> str:
-    """Return why this machine cannot do it; empty if it can.
+    """Return why this machine cannot share memory; empty if it can.
 
-    A reader that takes no lock relies on stores that others see in the order they were made, and on loads that are
-    made in order: x86-64 promises both.
+    A lock-free reader relies on stores that become visible in order, and on loads in order: x86-64 guarantees both.
     """
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return f"{platform.machine()} does not keep the order of memory accesses that readers rely on"
@@ -38,17 +37,17 @@ def why_no_shared_memory() -> str:
 class SharedMemory:
     """A mapping of an anonymous file in memory whose size is sealed, so that no access can ever fail.
 
-    It has no name: nothing is left behind however its users end, and only those who are sent the descriptor reach it.
+    It has no name: nothing remains however its users end, and only receivers of the descriptor reach it.
 
     Notes
     -----
-    Pages that nobody touched cost nothing; the first touch of one costs about half a microsecond.
+    Untouched pages cost nothing; the first touch of one costs about half a microsecond.
     """
 
     def __init__(self, fd: int, mapping: mmap.mmap) -> None:
         self.fd = fd
         self.bytes: NDArray[np.uint8] = np.frombuffer(mapping, np.uint8)
-        """The whole of it; read-only where it was attached so."""
+        """All bytes; read-only if attached so."""
 
     @classmethod
     def create(cls, nbytes: int, *, writable_by_others: bool = True) -> SharedMemory:
@@ -57,7 +56,7 @@ class SharedMemory:
         Raises
         ------
         OSError
-            If the system has none to give.
+            If the system cannot provide it.
         """
         fd = os.memfd_create("psflow", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -72,7 +71,7 @@ class SharedMemory:
 
     @classmethod
     def attach(cls, fd: int, nbytes: int, *, writable: bool) -> SharedMemory:
-        """Map what another process created; its descriptor is used up.
+        """Map the memory of another process; its descriptor is used up.
 
         Raises
         ------
@@ -93,13 +92,13 @@ class SharedMemory:
             os.close(fd)
 
     def close_fd(self) -> None:
-        """Give up the descriptor: from now on nobody else can come by this memory. Idempotent."""
+        """Close the descriptor: from now on no other process can get this memory. Idempotent."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
     def close(self) -> None:
-        """Give up the descriptor and `bytes`; the mapping ends with the last array that views it. Idempotent."""
+        """Close the descriptor and `bytes`; the mapping ends with the last array that views it. Idempotent."""
         self.bytes = _NOTHING
         self.close_fd()
 

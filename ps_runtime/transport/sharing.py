@@ -1,4 +1,4 @@
-"""How the two ends of a Unix socket come to share memory: SHARE, answered with descriptors."""
+"""Negotiates shared memory over a Unix socket: SHARE, answered with descriptors."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from psflow.ps_runtime.transport.reading import ArenaReader
 from psflow.ps_runtime.transport.shared_memory import SharedMemory, why_no_shared_memory
 
 _SIZES = struct.Struct("<QQQ")
-"""Body of the answer: bytes of a request, of a reply, and of the arena, its header included; 0 if it is not shared."""
+"""Body of the answer: bytes of a request, of a reply, and of the arena with its header; 0 if it is not shared."""
 _MOST = 2
 
 
 @dataclass
 class Shared:
-    """What a connection has of the ps's memory."""
+    """The shared memory of a connection with its ps."""
 
     mailbox: Mailbox
     arena: ArenaReader | None
     _is_one_kept: bool = False
 
     def take_turns(self, flags: int) -> None:
-        """Record that a reply has come: choose the halves of the trays for the next request and its reply."""
+        """Record that a reply has arrived: choose the halves of the trays for the next request and its reply."""
         self.mailbox.requests.turn = 0  # both halves are ours again; one of them is in the cache
         if flags & IN_MAILBOX and not self._is_one_kept:
             self.mailbox.replies.turn = 0 if flags & SECOND_HALF else 1
 
     def keep(self, flags: int) -> bool:
-        """Leave the half alone that the last reply is in until another one is kept; False if it is in none."""
+        """Reserve the half of the last reply until another one is kept; False if it is in none."""
         if not flags & IN_MAILBOX:
             return False
         self._is_one_kept = True
@@ -45,7 +45,7 @@ class Shared:
         return True
 
     def close(self) -> None:
-        """Give it up. Idempotent."""
+        """Release it. Idempotent."""
         self.mailbox.close()
         if self.arena is not None:
             self.arena.close()
@@ -66,7 +66,7 @@ def new_mailbox(request_bytes: int, arena: Arena | None) -> Mailbox:
 
 
 def what_is_shared(mailbox: Mailbox, arena: Arena | None) -> tuple[Message, list[int]]:
-    """Return the answer to SHARE, and the descriptors that go with it."""
+    """Return the answer to SHARE, and its descriptors."""
     sizes = mailbox.requests.nbytes, mailbox.replies.nbytes
     if arena is None or arena.memory is None:
         return Message(Kind.DONE, body=_SIZES.pack(*sizes, 0)), [mailbox.memory.fd]
@@ -75,12 +75,12 @@ def what_is_shared(mailbox: Mailbox, arena: Arena | None) -> tuple[Message, list
 
 
 def take_over(reply: Message, descriptors: list[int]) -> Shared:
-    """Map what the answer to SHARE brought; descriptors that are used leave the list.
+    """Map the memory of an answer to SHARE; used descriptors leave the list.
 
     Raises
     ------
     ProtocolError
-        If it is not what the answer says.
+        If it does not match the answer.
     OSError
         If it cannot be mapped.
     """
@@ -100,17 +100,17 @@ def take_over(reply: Message, descriptors: list[int]) -> Shared:
                 reader = ArenaReader(memory, mailbox.mark)
             undo.pop_all()
     except ValueError as error:
-        raise ProtocolError("peer", f"the memory that it sent is not what it says: {error}") from error
+        raise ProtocolError("peer", f"the memory that it sent does not match its answer: {error}") from error
     return Shared(mailbox, reader)
 
 
 def no_sharing(peer: str, reason: str) -> str:
-    """Return the fault of asking for shared memory where there is none."""
+    """Return the fault of requesting shared memory where there is none."""
     return f"transport 'shm' was requested, but no memory can be shared with {peer}: {reason}"
 
 
 class Descriptors:
-    """Receives from a Unix socket, and keeps the descriptors that come along."""
+    """Receives from a Unix socket, and keeps the accompanying descriptors."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -128,6 +128,6 @@ class Descriptors:
         return received
 
     def close(self) -> None:
-        """Close what was received."""
+        """Close the received descriptors."""
         while self.received:
             os.close(self.received.pop())

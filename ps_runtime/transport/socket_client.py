@@ -1,6 +1,6 @@
-"""A role's connection to a ps over TCP or a Unix socket: a blocking socket, header and body never joined.
+"""Connects a role to a ps over TCP or a Unix socket: a blocking socket, header and body never joined.
 
-Over a Unix socket the two may come to share memory; large bodies then lie there, and the socket carries their headers.
+Over a Unix socket the two may share memory; large bodies then lie there, and the socket carries their headers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NOTHING = memoryview(b"")
 
 
 class SocketConnection(Connection):
-    """What `connect` returns; it owns the connected socket that it is given."""
+    """The result of `connect`; it owns the connected socket that it is given."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class SocketConnection(Connection):
         except OSError as error:
             raise self._last_words(error) from error
         except BaseException:
-            self.close()  # a part of the request is out, so no other can follow it
+            self.close()  # a part of the request is sent, so no other can follow it
             raise
         self._is_waiting = True
         self._num_requests += 1
@@ -149,8 +149,8 @@ class SocketConnection(Connection):
         self._give_up(ClosedError(f"the connection to {self.peer}"))
 
     def _ask_to_share(self, timeout_secs: float) -> str:
-        """Take over what the ps shares; return why it shares nothing, or an empty string."""
-        if not self._is_waiting:  # else an earlier call ran out of time
+        """Take over the shared memory of the ps; return why it shares none, or an empty string."""
+        if not self._is_waiting:  # otherwise an earlier call timed out
             self.send(Message(Kind.SHARE))
             self._inbox.recv_into = self._descriptors.recv_into
         try:
@@ -205,7 +205,7 @@ class SocketConnection(Connection):
         return min(self._max_reply_bytes, MAX_JSON_BYTES) if kind is Kind.REFUSED else self._max_reply_bytes
 
     def _last_words(self, error: OSError) -> PsflowError:
-        """Return why a request could not be sent: a peer that refuses says so before it disconnects."""
+        """Return why a request could not be sent: a refusing peer reports the reason before it disconnects."""
         try:
             message = self._await(_LAST_WORDS_SECS, None)
             why: PsflowError = refused_error(self.peer, message)
@@ -214,7 +214,7 @@ class SocketConnection(Connection):
         return self._broken(why)
 
     def _broken(self, error: PsflowError) -> PsflowError:
-        """Give up; `error` is what later calls get too."""
+        """Close the connection; later calls raise `error`, too."""
         self._give_up(error)
         return error
 
@@ -227,6 +227,6 @@ class SocketConnection(Connection):
             self._shared = self.arena = self._inbox.tray = None
 
     def _set_timeout(self, option: int, timeout_secs: float) -> None:
-        # the kernel's own timeout saves the poll that Python puts before each call of a socket with settimeout
-        micros = max(1, round(timeout_secs * 1e6))  # zero would mean for ever
+        # the kernel's own timeout saves the poll that Python makes before each call of a socket with settimeout
+        micros = max(1, round(timeout_secs * 1e6))  # zero would mean no limit
         self._socket.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(*divmod(micros, 1_000_000)))

@@ -1,6 +1,6 @@
-"""A ps on TCP and on a Unix socket: one thread, one poll loop, one listener per kind.
+"""Serves a ps on TCP and on a Unix socket: one thread, one poll loop, one listener per kind.
 
-Over a Unix socket a peer may ask to share memory, once the handler has let it in.
+Over a Unix socket a peer may ask to share memory, once the handler has authenticated it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SocketServer:
         self._handler = handler
         self._arena = arena
         self._lent = None if arena is None or arena.bytes.size < LARGE_BYTES else arena.bytes
-        """What replies may go out of without a copy: its changes wait for nobody, but tell of themselves."""
+        """Memory that replies are sent from without a copy: its changes wait for no peer, but announce themselves."""
         self._marks = Marks(0 if arena is None else arena.bytes.size)
         self._max_connections = max_connections
         self._hello_timeout_secs = hello_timeout_secs
@@ -109,14 +109,14 @@ class SocketServer:
         return Address(tcp_host or "", port, name, boot_id())
 
     def run_once(self, timeout_secs: float) -> None:
-        """Handle what is ready; wait for something at most `timeout_secs`, and for one peer never.
+        """Handle ready events; wait for one at most `timeout_secs`, but never for a particular peer.
 
         Raises
         ------
         ClosedError
             After `close`.
         Exception
-            Whatever the handler or a posted event raised; the server is of no use then, except for `close`.
+            Any error of the handler or of a posted event; after it only `close` is allowed.
         """
         if self._is_closed:
             raise ClosedError("the server of a ps")
@@ -126,7 +126,7 @@ class SocketServer:
         late = self._unauthenticated.late(self._clock()) if self._unauthenticated else ()
         for key, events in ready:
             key.data(events)
-        self._drop_unauthenticated(late)  # unless they were among the ready: the events before may have taken minutes
+        self._drop_unauthenticated(late)  # unless they were ready: the events before may have taken minutes
 
     def post(self, event: Callable[[], Iterable[Reply]]) -> None:
         """Have `run_once` run an event of the ps itself, and send the replies that it returns. Thread-safe.
@@ -148,7 +148,7 @@ class SocketServer:
 
     @property
     def transports(self) -> set[str]:
-        """The transports that peers have come by, of those that the handler knew."""
+        """The transports of the peers that the handler knew."""
         return self._transports_before | {
             connection.transport for connection in self._connections.values() if connection.is_handled
         }
@@ -165,7 +165,7 @@ class SocketServer:
         }
 
     def close(self) -> None:
-        """Close the listeners and all connections; the handler is not told. Idempotent."""
+        """Close the listeners and all connections without calling the handler. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -187,7 +187,7 @@ class SocketServer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # who comes and goes
+    # connecting and leaving peers
 
     def _accept(self, listener: socket.socket, _: int) -> None:
         try:
@@ -245,7 +245,7 @@ class SocketServer:
         self._lose(connection)
 
     def _lose(self, connection: ServerConnection) -> None:
-        """Disconnect a peer; the handler hears of it after the present event."""
+        """Disconnect a peer; the handler is called after the present event."""
         if self._connections.pop(connection.number, None) is not None:
             self._unauthenticated.remove(connection.number)
             if connection.is_handled:
@@ -306,7 +306,7 @@ class SocketServer:
             self._unauthenticated.remove(connection.number)
 
     def _share(self, connection: ServerConnection) -> None:
-        """Answer SHARE, which no handler ever sees: nothing changes but the way that bodies come."""
+        """Answer SHARE without the handler: only the way of the bodies changes."""
         kinds = (kind for kind in Kind if not kind.is_reply and kind is not Kind.HELLO)
         request_bytes = max(self._handler.max_body_bytes(connection.number, kind) for kind in kinds)
         if connection.transport != "unix" or not request_bytes:
@@ -328,7 +328,7 @@ class SocketServer:
             connection = self._connections.get(number)
             if connection is None:
                 continue  # vanished while its reply was held
-            assert not connection.is_answered, f"connection {number} gets a reply that it did not ask for"
+            assert not connection.is_answered, f"connection {number} gets a reply without a request"
             try:
                 self._bytes_out += connection.send(message)
             except BrokenPeerError:
@@ -342,14 +342,14 @@ class SocketServer:
 
 
 class _ArenaReaders:
-    """All who read a large arena: those who map it, and those whom it is being sent to."""
+    """All readers of a large arena: those that map it, and those that it is being sent to."""
 
     def __init__(self, marks: Marks, connections: Mapping[int, ServerConnection]) -> None:
         self._marks = marks
         self._connections = connections
 
     def begin(self, counter: int) -> None:
-        self._marks.begin(counter)  # at once: who sees the counter before the promise restarts
+        self._marks.begin(counter)  # at once: a reader that sees the counter before the promise restarts
         for connection in self._connections.values():
             connection.detach()
 

@@ -212,7 +212,7 @@ def test_a_nan_loss_ends_training_before_it_spoils_anything(make):
     ],
 )
 def test_a_loss_that_is_nan_because_of_a_kept_cell_is_told_with_the_cell(make, input_fn, where):
-    with pytest.raises(NanLossError, match=f"has a blank, NaN or infinite cell in {where}"):
+    with pytest.raises(NanLossError, match=f"has a missing, NaN or infinite value in {where}"):
         make().train(input_fn, non_finite="keep")
 
 

@@ -110,7 +110,7 @@ def test_what_is_not_finite_is_told_as_it_is_and_no_checkpoint_is_the_best(roles
     assert {event.exporter for event in events if isinstance(event, Export)} == {"latest"}
     assert BestExporter().best(trained.model_dir) is None
     assert (caught.value.metrics, caught.value.num_evaluations) == ({"loss": math.inf}, 4)
-    where = "labels, row 4 of input_fn" if data == "data set" else "no blank, NaN or infinite cell was seen"
+    where = "labels, row 4 of input_fn" if data == "data set" else "no missing, NaN or infinite value was seen"
     assert where in str(caught.value)
 
 

@@ -52,7 +52,7 @@ def test_auto_falls_back_to_tcp_and_says_why(server, change, why):
 
 def test_a_unix_socket_of_another_user_is_not_trusted(server, monkeypatch):
     monkeypatch.setattr(connecting, "is_same_user", lambda sock: False)
-    with pytest.raises(BrokenPeerError, match="it belongs to another user now"):
+    with pytest.raises(BrokenPeerError, match="another user now owns it"):
         connect(server.address, "unix")
 
 
