@@ -347,8 +347,8 @@ class NoBestError(PsflowError):
         values = ", ".join(f"{name} is {value}" for name, value in self.metrics.items())
         why = (
             f"its data has a missing, NaN or infinite value in {self.cell}; correct it, or set non_finite of this "
-            "input to drop, then measure the checkpoints again (psflow evaluate --force) and choose the best one (psflow "
-            "export --metric)"
+            "input to drop, then measure the checkpoints again (psflow evaluate --force) and choose the best one "
+            "(psflow export --metric)"
             if self.cell
             else "no missing, NaN or infinite value was seen in its data; look at model_fn and at the learning rate"
         )

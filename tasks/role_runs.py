@@ -23,7 +23,7 @@ from prefect.states import Cancelled
 from psflow.ps_runtime.cluster.failures import trace_in_role
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.errors import PsflowError, RoleFailedError, RoleLostError, StoppedError, TransportError
-from psflow.ps_runtime.roles.event_dispatch import not_told
+from psflow.ps_runtime.roles.event_dispatch import without_events
 from psflow.ps_runtime.roles.events import LogMessage
 from psflow.ps_runtime.specs.roles import RoleId
 
@@ -158,7 +158,7 @@ def _record(event: LogMessage) -> logging.LogRecord:
 
 
 def _pass_on(logger: LoggerLike, event: LogMessage) -> None:
-    with not_told():
+    with without_events():
         logger.log(event.level, "%s: %s", event.logger, event.message)
 
 

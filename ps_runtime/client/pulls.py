@@ -84,11 +84,11 @@ class PulledVariables:
         self._split: dict[str, tuple[NDArray[Any], list[tuple[slice, NDArray[Any]]]]] = {}
         self.variables: Mapping[str, NDArray[Any]] = self._find(model)
 
-    def start(self, log: bytes, *, is_told: bool = False) -> None:
+    def start(self, log: bytes, *, has_log: bool = False) -> None:
         """Send the pull requests; no other request to the ps before `finish`."""
         for index, layout in enumerate(self._layouts):
             shard = self._shards[index]
-            if (is_told or index == 0) and shard.connection.arena is not None:
+            if (has_log or index == 0) and shard.connection.arena is not None:
                 continue
             is_read = shard.connection.arena is not None or not layout.nbytes  # the request carries the version of then
             ask = Message(Kind.PULL, flags=NO_BODY if is_read else 0, body=log if index else b"")
@@ -193,10 +193,10 @@ class RowClient:
         for index, shard in enumerate(self._shards):
             mine = [some[self._splits.of(some)[index]] for some in self._asked]
             nbytes = self._layout.ids_nbytes([len(some) for some in mine])
-            told = log if index else b""
-            body = shard.connection.outbox(nbytes + len(told)) or memoryview(bytearray(nbytes + len(told)))
+            entries = log if index else b""
+            body = shard.connection.outbox(nbytes + len(entries)) or memoryview(bytearray(nbytes + len(entries)))
             self._layout.write_ids(np.frombuffer(body, np.uint8), mine)
-            body[nbytes:] = told
+            body[nbytes:] = entries
             shard.send(Message(Kind.PULL_ROWS, body=body))
 
     def _receive(self, *, may_keep: bool) -> dict[str, NDArray[Any]]:

@@ -106,7 +106,7 @@ class TrainingClient:
         began_at = time.perf_counter()
         if self._rows_asked:
             self.rows.finish()
-            self._pulled.start(self._log, is_told=True)  # beside the ids
+            self._pulled.start(self._log, has_log=True)  # beside the ids
         self._pulled.finish()
         self.pulls.add(self._asking_secs + time.perf_counter() - began_at)
         return tuple(self._pulled.versions)
@@ -142,7 +142,7 @@ class TrainingClient:
         """
         began_at = time.perf_counter()
         if not self._is_told:
-            self._tell()
+            self._send_decisions()
         sequence = self._sequence + 1
         messages = {}
         for index in (*self._others, 0):
@@ -229,7 +229,7 @@ class TrainingClient:
             "rows_pulled": self.rows.num_pulled,
         }
 
-    def _tell(self) -> None:
+    def _send_decisions(self) -> None:
         """Send the decisions of ps-0 to the other ps, as a pull does, too."""
         for index in self._others:
             self._shards[index].send(Message(Kind.PULL, flags=NO_BODY, body=self._log))

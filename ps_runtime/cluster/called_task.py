@@ -54,7 +54,7 @@ def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId]
         raise
     try:
         if not event(OPEN).is_set():  # it was cancelled before the scheduler had heard of it
-            raise StoppedError(str(role), "its client has left")
+            raise StoppedError(str(role), "its client has disconnected")
         if event(returned(role)).is_set():  # Dask restarts the tasks of a lost process
             return
         if event(started(role)).is_set():

@@ -129,4 +129,4 @@ def _check_own(file: Path, status: os.stat_result) -> None:
             (f"{file} is of user {status.st_uid}, and this process of {os.geteuid()}; start all processes as one user",)
         )
     if mode & OF_OTHERS:
-        raise UsageError((f"{file} holds a key, and others may read it (mode {mode:04o}); set its mode to 0600",))
+        raise UsageError((f"{file} holds a key, but other users may read it (mode {mode:04o}); set its mode to 0600",))

@@ -83,12 +83,12 @@ class ChiefWatch:
 
     def _judge(self) -> None:
         if self._silent_secs >= GIVE_UP_SECS:
-            what = f"{self._chief} did not answer for {GIVE_UP_SECS:g} s; look whether it is stopped, and end it; then"
+            what = f"{self._chief} did not answer for {GIVE_UP_SECS:g} s; check whether it is stopped, and end it; then"
             raise StoppedError(self._role, f"{what} start all processes again to resume")
         if self._silent_secs >= WARN_SECS and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "%s does not answer, for %.0f s now; look whether it is stopped. This process waits for it, and "
+                "%s has not answered for %.0f s; check whether it is stopped. This process waits for it, and "
                 "ends after %.0f s",
                 self._chief,
                 WARN_SECS,

@@ -106,8 +106,8 @@ def tls_fault(client: Client) -> str | None:
     if scheduler.address.startswith(CLOSED):
         return None
     return (
-        f"the Dask scheduler at {scheduler.address} has no TLS: whoever can connect to it can run code as the owner of "
-        "its workers, and read what travels; give it certificates, and name it by its tls:// address"
+        f"the Dask scheduler at {scheduler.address} has no TLS: anyone who can connect to it can run code as the owner "
+        "of its workers, and read the traffic; give it certificates, and name it by its tls:// address"
     )
 
 
@@ -225,7 +225,7 @@ def _client(address: str) -> Client:
     except TypeError as error:  # there is no certificate to show
         raise UsageError(
             (
-                f"{address} needs certificates, and the configuration of Dask names none ({error}); set "
+                f"{address} needs certificates, but the configuration of Dask has none ({error}); set "
                 "distributed.comm.tls.ca-file, .client.cert and .client.key, for instance in ~/.config/dask/tls.yaml",
             )
         ) from None

@@ -25,9 +25,9 @@ class GracefulShutdown(WorkerPlugin):
     retired. It waits only for its plugins.
     """
 
-    def __init__(self, worker: Worker, tell: Callable[[], None]) -> None:
+    def __init__(self, worker: Worker, report: Callable[[], None]) -> None:
         self._worker = worker
-        self._tell = tell
+        self._report = report
         self._has_ended = threading.Event()
         self._until: Deadline | None = None
 
@@ -37,7 +37,7 @@ class GracefulShutdown(WorkerPlugin):
             return False
         if self._until is None:
             self._until = Deadline(LEAVE_SECS)
-            self._tell()
+            self._report()
         return True
 
     def has_time(self) -> bool:
@@ -55,9 +55,9 @@ class GracefulShutdown(WorkerPlugin):
 
 
 @contextmanager
-def shutdown_of(name: str, worker: Worker, tell: Callable[[], None]) -> Iterator[GracefulShutdown]:
+def shutdown_of(name: str, worker: Worker, report: Callable[[], None]) -> Iterator[GracefulShutdown]:
     """Have a Dask worker wait for the role that runs in the block; `name` is unique on this worker."""
-    shutdown = GracefulShutdown(worker, tell)
+    shutdown = GracefulShutdown(worker, report)
     worker.loop.add_callback(worker.plugin_add, shutdown, name)
     try:
         yield shutdown

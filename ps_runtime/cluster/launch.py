@@ -1,4 +1,4 @@
-"""A job on a cluster, as its owner sees it: start the roles, hear of them, wait for them, end them."""
+"""Runs a job on a cluster for its owner: starts the roles, collects their events, waits for them, ends them."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ class ClusterJob:
         """Detect and report losses, end what is to end, and place what may restart."""
         assert self._restarter is not None
         self._monitor.look()
-        self._losses.tell()
+        self._losses.report()
         if not has_lock:
             self._rollback.look(check)
         with self._changed:

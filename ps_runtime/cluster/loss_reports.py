@@ -34,20 +34,20 @@ class LossReports:
         self._num_workers = sum(role.role is Role.WORKER for role in roles)
         self._supervisor = supervisor
         self._on_event = on_event
-        self._num_told = Counter[RoleId]()
-        self._told_missing: set[tuple[RoleId, int, int]] = set()
+        self._num_reported = Counter[RoleId]()
+        self._reported_missing: set[tuple[RoleId, int, int]] = set()
         self._num_missing = 0
 
     def has_news(self) -> bool:
         """Return whether there is an unreported loss."""
-        return any(len(self._supervisor.losses(role)) > self._num_told[role] for role in self._roles)
+        return any(len(self._supervisor.losses(role)) > self._num_reported[role] for role in self._roles)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Report what is new. Does not block."""
         with self._supervisor.lock:
             incarnations, events = list[Incarnation](), list[RoleLost | WorkersMissing]()
-            for role, loss in self._untold():
-                if _is_ps_0_to_hear(role, loss):  # a graceful shutdown may have ended before the role could report it
+            for role, loss in self._unreported():
+                if _concerns_ps_0(role, loss):  # a graceful shutdown may have ended before the role could report it
                     incarnations.append((role.replica, loss.incarnation))
                 if not self._supervisor.has_ended(role):
                     reason = loss.error.error
@@ -67,24 +67,24 @@ class LossReports:
         """Cancel messages under way. Idempotent."""
         self._messages.close()
 
-    def _untold(self) -> Iterator[tuple[RoleId, Loss]]:
+    def _unreported(self) -> Iterator[tuple[RoleId, Loss]]:
         for role in self._roles:
             if self._supervisor.error(role) is not None:
                 continue
-            for loss in self._supervisor.losses(role)[self._num_told[role] :]:
-                self._num_told[role] += 1
+            for loss in self._supervisor.losses(role)[self._num_reported[role] :]:
+                self._num_reported[role] += 1
                 if not loss.is_rollback:
                     yield role, loss
 
     def _missing(self) -> Iterator[Incarnation]:
         """Yield workers that find no slot, or do not end: a new ps-0 would wait for their updates."""
         for role, incarnation in self._supervisor.missing_workers():
-            told = (role, incarnation, len(self._supervisor.losses(PS_0)))
-            if told not in self._told_missing:
-                self._told_missing.add(told)
+            report = (role, incarnation, len(self._supervisor.losses(PS_0)))
+            if report not in self._reported_missing:
+                self._reported_missing.add(report)
                 yield role.replica, incarnation
 
 
-def _is_ps_0_to_hear(role: RoleId, loss: Loss) -> bool:
+def _concerns_ps_0(role: RoleId, loss: Loss) -> bool:
     """Return whether ps-0 is alive, and has given a lost role tickets."""
     return role.trains and not loss.rolls_back

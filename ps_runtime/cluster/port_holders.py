@@ -23,8 +23,8 @@ def holder_of(port: int) -> str:
 
 def _named(process: psutil.Process) -> str:
     if process.pid == os.getpid():
-        return "its own process listens there already; leave the session, or end the training, that is open in it"
+        return "its own process listens there already; close the session, or end the training, of this process"
     name = f"process {process.pid} ({process.name()}) listens there"
     if process.status() == psutil.STATUS_STOPPED:
-        return f"{name}, and is stopped; end it (kill -KILL {process.pid}), or have it go on (kill -CONT {process.pid})"
+        return f"{name}, and is stopped; end it (kill -KILL {process.pid}), or continue it (kill -CONT {process.pid})"
     return f"{name}; end it, or choose another port"

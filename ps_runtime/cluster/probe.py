@@ -107,8 +107,7 @@ class Probe:
             return
         if role.role is Role.WORKER:
             logger.warning(
-                "%s: %s, and is not ended: the others train on, and go on without it once they wait for it; its Dask "
-                "worker is %s",
+                "%s: %s; psflow does not end it, because the others can go on without it; its Dask worker is %s",
                 role,
                 what,
                 slot,

@@ -23,7 +23,7 @@ NO_SLOT_SECS = 300.0
 """For a slot, once the job cannot train without it, or has no other role left."""
 SAY_AGAIN_SECS = 30.0
 """Before the log names the missing roles, and between two such lines."""
-MANUAL = "start the process of each of them again by its command"
+MANUAL = "start each of their processes again by its command"
 ANOTHER_STARTS = "another job starts or rolls back on the cluster, and takes precedence until its roles have slots"
 AFTER = "let that job start first, or end it"
 ANYWHERE = "add a Dask worker to the cluster, or end the tasks that take its threads or kill its processes"

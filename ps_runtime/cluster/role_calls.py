@@ -195,7 +195,7 @@ class RoleCalls:
             role = min(self._lost, key=str)
             why = self._memory_kills.reasons(self._slots).get(role)
             raise RoleLostError(
-                str(role), why or f"its Dask worker {self._slots[role]} is gone; see its log, then start again"
+                str(role), why or f"its Dask worker {self._slots[role]} is gone; check its log, then start again"
             )
 
     def _await_start(self) -> None:
@@ -219,7 +219,7 @@ class RoleCalls:
         try:
             if not concurrent.futures.wait([answer], deadline.timeout_secs + ANSWER_SECS).done:
                 names = ", ".join(map(str, self._futures))
-                logger.warning("the Dask scheduler is silent, and does not say whether %s ended", names)
+                logger.warning("the Dask scheduler does not answer, so psflow does not know whether %s ended", names)
                 return
         finally:
             answer.cancel()

@@ -26,7 +26,7 @@ LEAVE_TIMEOUT_SECS = 300.0
 END_TIMEOUT_SECS = 60.0
 """For a worker to run its ``end`` hooks once training is over."""
 NO_ROLLBACK_YET = "training rolls back to the last checkpoint only after that"
-RESUME = "look at its log for what it waits for, then run the same command again"
+RESUME = "check its log for what it waits for, then run the same command again"
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ def late_start(
 ) -> WaitTimeoutError:
     """Return the error if first incarnations on their `slots` have not done `action` in time."""
     where = ", ".join(sorted({slots[role] for role in late}))
-    detail = f"look at its Dask worker, {where}: it may hang, or be busy with something else"
+    detail = f"check its Dask worker, {where}: it may hang, or be busy with something else"
     return WaitTimeoutError(_names(sorted(late, key=list(slots).index)), action, timeout_secs, detail)
 
 

@@ -25,7 +25,7 @@ from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.chief import run_chief
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.evaluator import run_evaluator
-from psflow.ps_runtime.roles.event_codec import encode_event, told_logs
+from psflow.ps_runtime.roles.event_codec import encode_event, forwarded_logs
 from psflow.ps_runtime.roles.events import RoleEnded, RoleLeaving, RoleStarted
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.ps import run_ps
@@ -88,7 +88,7 @@ def run_role(
             mark = job_mark(job.model_dir, job.owner, str(role), liveness.check)
             mark.find()
             context.fence = mark.after(context.fence)
-            with one_thread(), told_logs(context), mark.explaining():
+            with one_thread(), forwarded_logs(context), mark.explaining():
                 return _run(job, context, addresses, worker, topic, is_alone=is_alone)
         except (TransportError, StoppedError):  # the others have ended this incarnation, or gone on without it
             _unlogged.add(str(worker.get_current_task()))
@@ -120,9 +120,9 @@ def _run(
             assert_never(unknown)
 
 
-def _shutdown(name: str, worker: Worker, tell: Callable[[], None]) -> AbstractContextManager[GracefulShutdown | None]:
+def _shutdown(name: str, worker: Worker, report: Callable[[], None]) -> AbstractContextManager[GracefulShutdown | None]:
     """Return the graceful shutdown of its Dask worker; a process of a manual cluster closes after the job."""
-    return nullcontext() if isinstance(worker, RoleWorker) else shutdown_of(name, worker, tell)
+    return nullcontext() if isinstance(worker, RoleWorker) else shutdown_of(name, worker, report)
 
 
 def _as_seen_by(job: JobSpec, role: RoleId, worker: Worker) -> JobSpec:

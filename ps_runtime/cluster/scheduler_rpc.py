@@ -20,8 +20,8 @@ Question = Callable[[Any], Awaitable[T]]
 SLICE_SECS = 0.25
 SILENCE_SECS = 300.0
 """For the scheduler to answer; as long as it waits itself for a silent worker (``worker-ttl``)."""
-REMEDY = "look at its log and its host, start it again if need be, then run the same command again"
-GONE = "the connection to it broke; look at its log, start it, then run the same command again"
+REMEDY = "check its log and its host, restart it if needed, then run the same command again"
+GONE = "the connection to it broke; check its log, restart it, then run the same command again"
 
 
 def ask(node: Client | Worker, question: Question[T], check: Callable[[], None], action: str = "answer") -> T:

@@ -119,7 +119,7 @@ class _JoinAttempt:
         try:
             await self._join(on_event, scratch)
         except UsageError as refusal:
-            if differences := await self._tell(refusal):
+            if differences := await self._report(refusal):
                 raise ConfigError(differences) from None
             raise
 
@@ -162,13 +162,13 @@ class _JoinAttempt:
                 watch.look()
                 await asyncio.wait({finished}, timeout=POLL_SECS)
 
-    async def _tell(self, refusal: UsageError) -> tuple[str, ...]:
+    async def _report(self, refusal: UsageError) -> tuple[str, ...]:
         """Report to the chief that this process does not join, until it answers; else it would wait for hours.
 
         Returns the differences from the chief: if its cluster differs, the process at this address is in its right
         place.
         """
-        logger.error("%s; telling %s", refusal, self._chief)
+        logger.error("%s; reporting it to %s", refusal, self._chief)
         differences: tuple[str, ...] = ()
         with contextlib.suppress(UsageError, WaitTimeoutError, OSError):  # it may not be there
             _, description = await self._meet()
@@ -220,7 +220,7 @@ class _JoinAttempt:
 
     def _not_shared(self, found: str) -> LostDirectoryError:
         what = f"{self._chief} is there, but {self.role} on {socket.gethostname()} finds {found} of it in {FOLDER}/"
-        other = "if all see this one, the chief of another job listens there: choose another port"
+        other = "if all hosts see this one, the chief of another job listens there: choose another port"
         return LostDirectoryError(shown_path(self.model_dir), f"{what}; {SHARED}; {other}")
 
     def _no_answer(self, last: Exception | None) -> Exception:

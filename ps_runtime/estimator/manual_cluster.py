@@ -20,7 +20,7 @@ from psflow.ps_runtime.estimator.attempt import Attempt, Trainable
 from psflow.ps_runtime.estimator.model_dir import check_local
 from psflow.ps_runtime.model.export.bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
-from psflow.ps_runtime.roles.event_dispatch import OnEvent, heard
+from psflow.ps_runtime.roles.event_dispatch import OnEvent, dispatching
 from psflow.ps_runtime.roles.events import Event, LogMessage, RoleLost
 from psflow.ps_runtime.roles.session_handoff import SessionHandoff
 from psflow.ps_runtime.roles.trainer import train
@@ -115,7 +115,7 @@ def run_manual_role(
     if role.role is not Role.CHIEF:
         own = OwnProgram(facts, train_spec.input_fn if train_spec.each_worker_reads_all else None, training_loop)
         logger.warning("%s: %s", role, SHARED if own.input_fn is None else OF_CHIEF)
-        with sigterm_leaves(), heard(_log_own if on_event is None else on_event) as hear:
+        with sigterm_leaves(), dispatching(_log_own if on_event is None else on_event) as hear:
             join_manual_cluster(task.cluster, role, model_dir, own, hear, timeout_secs, check_both)
         return {}
     with reading(model_dir):
@@ -124,12 +124,12 @@ def run_manual_role(
         raise ModelDirError((refusal,))
     with (
         sigterm_leaves(),
-        heard(_log_own if on_event is None else _ignore) as hear_own,
+        dispatching(_log_own if on_event is None else _ignore) as hear_own,
         open_manual_cluster(
             task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=hear_own, training_loop=training_loop
         ) as led,
         make_attempt() as attempt,
-        heard(partial(_log_for_all, led.has_joined) if on_event is None else on_event) as hear,
+        dispatching(partial(_log_for_all, led.has_joined) if on_event is None else on_event) as hear,
     ):
 
         def check() -> None:
@@ -158,7 +158,7 @@ def serve_manual_role(task: ClusterTask, model_dir: str, timeout_secs: float, ch
         As those of `run_manual_role`.
     """
     role = _checked_role(task, model_dir)
-    with sigterm_leaves(), heard(_log_own) as hear:
+    with sigterm_leaves(), dispatching(_log_own) as hear:
         join_manual_cluster(task.cluster, role, model_dir, OwnProgram(), hear, timeout_secs, check)
 
 

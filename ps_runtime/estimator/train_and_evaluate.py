@@ -16,7 +16,7 @@ from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.manual_cluster import run_manual_role
 from psflow.ps_runtime.model.export.bundle import ModelWriter, check_writer, installed_writer
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, all_eval_specs
-from psflow.ps_runtime.roles.event_dispatch import heard
+from psflow.ps_runtime.roles.event_dispatch import dispatching
 from psflow.ps_runtime.roles.events import Event
 from psflow.ps_runtime.specs.arguments import ArgumentFaults, with_article
 from psflow.ps_runtime.specs.cluster_task import ClusterTask, TaskType
@@ -282,7 +282,7 @@ class TrainingExecutor:
             job = attempt.job(self._writer)
             warn_of_tls(client)
             with (
-                heard(self._on_event_here) as hear,
+                dispatching(self._on_event_here) as hear,
                 ClusterJob(client, job, hear, max_restarts, min_workers, probe_timeout_secs) as run,
             ):
                 run.start(AdmissionPolicy(ADMISSION_TIMEOUT_SECS))

@@ -14,7 +14,7 @@ import psutil
 
 from psflow.ps_runtime.checkpoint.files import Fence, open_fence
 from psflow.ps_runtime.protocol.message import Incarnation
-from psflow.ps_runtime.roles.event_dispatch import not_told
+from psflow.ps_runtime.roles.event_dispatch import without_events
 from psflow.ps_runtime.roles.events import Event, Metrics
 from psflow.ps_runtime.roles.role_metrics import RoleMetrics, RoleSample
 from psflow.ps_runtime.specs.roles import RoleId
@@ -94,7 +94,7 @@ class RoleContext:
         """Raise StoppedError when the role is to end. Call it at least four times a second; thread-safe."""
         self.check_liveness()
         if self._role_metrics is not None:
-            self._role_metrics.tell_if_due()
+            self._role_metrics.report_if_due()
 
     def watch(self, sample: Callable[[], RoleSample]) -> None:
         """Report from now on, in `check` and in `report`, the metrics of the role."""
@@ -102,7 +102,7 @@ class RoleContext:
 
     def emit(self, event: Event) -> None:
         """Send an event with the name of the role, its incarnation and its next number. Thread-safe."""
-        with not_told(), self._lock:  # Python may collect garbage here, and a finalizer may log
+        with without_events(), self._lock:  # Python may collect garbage here, and a finalizer may log
             self._number += 1
             self.send(replace(event, role=str(self.role), incarnation=self.incarnation, number=self._number))
 
@@ -114,7 +114,7 @@ class RoleContext:
     def report(self, transport: str, statistics: Mapping[str, Any]) -> dict[str, Any]:
         """Return the report of a role that ends without an error."""
         if self._role_metrics is not None:
-            self._role_metrics.tell()
+            self._role_metrics.report_now()
         return {"exit": "finished", "rss_mb": peak_rss_mb(), "transport": transport, "statistics": dict(statistics)}
 
 

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 from psflow.ps_runtime.errors import ProtocolError, UsageError, did_you_mean
 from psflow.ps_runtime.model.summary_files import NAME
 from psflow.ps_runtime.roles.context import RoleContext
-from psflow.ps_runtime.roles.event_dispatch import is_told
+from psflow.ps_runtime.roles.event_dispatch import makes_events
 from psflow.ps_runtime.roles.events import Event, LogMessage, RoleEvent
 from psflow.ps_runtime.specs.roles import RoleId
 from psflow.ps_runtime.transport.listeners import Address
@@ -212,17 +212,17 @@ class _RoleLog:
             self._num_left_out += 1
             return
         self._left -= 1
-        self.tell_left_out()
-        self._tell(record.created, record.levelno, record.name, text)
+        self.report_dropped()
+        self._forward(record.created, record.levelno, record.name, text)
 
-    def tell_left_out(self) -> None:
+    def report_dropped(self) -> None:
         """Report how many records were dropped since the last report, if any."""
         if self._num_left_out:
             text = f"{self._num_left_out} log records were dropped: a role may log {PER_SEC:g} per second"
             self._num_left_out = 0
-            self._tell(time.time(), logging.WARNING, __name__, text)
+            self._forward(time.time(), logging.WARNING, __name__, text)
 
-    def _tell(self, created: float, level: int, name: str, text: str) -> None:
+    def _forward(self, created: float, level: int, name: str, text: str) -> None:
         self._context.emit(LogMessage(max(level, 0), str(name), text[:MAX_LOG_CHARS], time=max(created, 0.0)))
 
 
@@ -235,7 +235,7 @@ class _ProcessLogs(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.setFormatter(logging.Formatter("%(message)s"))
-        self.addFilter(_is_to_be_told)
+        self.addFilter(_is_forwarded)
         self._roles: dict[int, _RoleLog] = {}
         self._changes = threading.Lock()
         self._level_before = self._level_set = logging.WARNING
@@ -255,7 +255,7 @@ class _ProcessLogs(logging.Handler):
         """Stop collecting them."""
         with self._changes:
             try:
-                self._roles.pop(threading.get_ident()).tell_left_out()
+                self._roles.pop(threading.get_ident()).report_dropped()
             finally:
                 if not self._roles:
                     self._leave()
@@ -275,19 +275,19 @@ class _ProcessLogs(logging.Handler):
                 self.handleError(record)
 
 
-def _is_to_be_told(record: logging.LogRecord) -> bool:
-    """Filter: a thread that logs in a `not_told` block does not wait for the lock of the handler.
+def _is_forwarded(record: logging.LogRecord) -> bool:
+    """Filter: a thread that logs in a `without_events` block does not wait for the lock of the handler.
 
     It may hold the lock of sending events, while a thread that holds that of the handler is about to send a record.
     """
-    return is_told() and record.name.partition(".")[0] not in LIBRARIES
+    return makes_events() and record.name.partition(".")[0] not in LIBRARIES
 
 
 _process_logs = _ProcessLogs()
 
 
 @contextmanager
-def told_logs(context: RoleContext) -> Iterator[None]:
+def forwarded_logs(context: RoleContext) -> Iterator[None]:
     """Send a LogMessage for each record at INFO or above while a role runs in this thread.
 
     Notes

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Thread(threading.local):
-    """Whether this thread is in a block of `not_told`."""
+    """Whether this thread is in a block of `without_events`."""
 
     is_quiet = False
 
@@ -27,13 +27,13 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def is_told() -> bool:
+def makes_events() -> bool:
     """Return whether log records of this thread in a role become events."""
     return not _thread.is_quiet
 
 
 @contextmanager
-def not_told() -> Iterator[None]:
+def without_events() -> Iterator[None]:
     """Keep log records of this thread from becoming events, within a block.
 
     The thread handles an event, and would cause another one, and so on; or it holds the lock of sending events.
@@ -46,7 +46,7 @@ def not_told() -> Iterator[None]:
 
 
 @contextmanager
-def heard(on_event: OnEvent) -> Iterator[Callable[[Event], None]]:
+def dispatching(on_event: OnEvent) -> Iterator[Callable[[Event], None]]:
     """Yield a function that takes events, within a block; a thread calls `on_event` with them, one after the other.
 
     `on_event` may wait, log, or raise: no role, and no event loop of Dask, waits for it or fails with it. The first
@@ -70,7 +70,7 @@ def heard(on_event: OnEvent) -> Iterator[Callable[[Event], None]]:
 
 def _hear(events: SimpleQueue[Event | None], on_event: OnEvent) -> None:
     num_failed = 0
-    with not_told():
+    with without_events():
         while (event := events.get()) is not None:
             try:
                 on_event(event)

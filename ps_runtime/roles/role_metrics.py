@@ -60,12 +60,12 @@ class RoleMetrics:
         self._wait_secs = FIRST_SECS
         self._due_at = self._last_at + self._wait_secs
 
-    def tell_if_due(self) -> None:
+    def report_if_due(self) -> None:
         """Report if it is time to. Cheap, thread-safe, does not block."""
         if self._clock() >= self._due_at:
-            self.tell()
+            self.report_now()
 
-    def tell(self) -> None:
+    def report_now(self) -> None:
         """Report; not while a connection is lost, or another thread reports. Thread-safe, does not block."""
         if not self._lock.acquire(blocking=False):
             return

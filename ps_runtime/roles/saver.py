@@ -147,21 +147,21 @@ class ChiefSaver:
         if snapshot.step == self._last_step:
             self._client.committed(snapshot.step)
             return
-        self._tell_before(snapshot.step)
+        self._notify_before(snapshot.step)
         self._commit(snapshot)
-        self._tell(Checkpoint(snapshot.step, self._store.path(snapshot.step)))
+        self._announce(Checkpoint(snapshot.step, self._store.path(snapshot.step)))
 
     def _save(self, snapshot: Snapshot) -> None:
         if snapshot.step == self._last_step or not self._job.config.saves_checkpoints:
             self._client.resume(snapshot)
             return
         started = time.monotonic()
-        self._tell_before(snapshot.step)
+        self._notify_before(snapshot.step)
         self._client.snapshot(snapshot)
         self.last_snapshot_at = time.monotonic()
         self._commit(snapshot)
         stall_secs, secs = round(self.last_snapshot_at - started, 6), round(time.monotonic() - started, 6)
-        self._tell(Checkpoint(snapshot.step, self._store.path(snapshot.step), stall_secs, secs))
+        self._announce(Checkpoint(snapshot.step, self._store.path(snapshot.step), stall_secs, secs))
 
     def _commit(self, snapshot: Snapshot) -> None:
         """Make a checkpoint of the copies of the shards."""
@@ -171,13 +171,13 @@ class ChiefSaver:
         self._last_step = snapshot.step
         self._client.committed(snapshot.step)
 
-    def _tell_before(self, step: int) -> None:
+    def _notify_before(self, step: int) -> None:
         """Notify the listeners of a checkpoint that is about to be written."""
         session = SavingSession(self._store, step, is_saved=False)
         for listener in self._listeners:
             listener.before_save(session, step)
 
-    def _tell(self, checkpoint: Checkpoint) -> None:
+    def _announce(self, checkpoint: Checkpoint) -> None:
         """Announce a new checkpoint, and remove old ones."""
         self._context.emit(checkpoint)
         self._collect_garbage()

@@ -134,7 +134,7 @@ class StreamReader:
         self._is_alone = role is None
         self._when = f"in {ModeKeys.TRAIN} mode" + ("" if role is None else f" on {role}")
         self._wanted = -1
-        self._num_told = 0
+        self._num_reported = 0
         self._checksum = 0
         """Of the reported batches, in order."""
         self._condition = threading.Condition()
@@ -172,7 +172,7 @@ class StreamReader:
                 self._attempt(error)
         except PsflowError as error:  # it ends the job, not this thread
             text = str(error)
-            self._tell(lambda: self.job_requests.stream_failed(text))
+            self._forward(lambda: self.job_requests.stream_failed(text))
 
     def _attempt(self, first_error: InputError | None = None) -> None:
         with user_code(self._job.train_spec.input_fn, InputError, self._when):
@@ -196,22 +196,22 @@ class StreamReader:
                 return
             batch = encode_batch(features, labels)
             checksum = zlib.crc32(batch, checksum)
-            if count >= self._num_told:
-                self._tell(lambda i=count, b=batch: self.job_requests.batch_read(i, b))
-                self._num_told, self._checksum = count + 1, checksum
+            if count >= self._num_reported:
+                self._forward(lambda i=count, b=batch: self.job_requests.batch_read(i, b))
+                self._num_reported, self._checksum = count + 1, checksum
             count += 1
-            if first_error is not None and count == self._num_told and checksum != self._checksum:
+            if first_error is not None and count == self._num_reported and checksum != self._checksum:
                 raise _changed(first_error, f"its first {count} batches differ now")
-        if first_error is not None and count < self._num_told:
-            raise _changed(first_error, f"it ended after {count} batches, and {self._num_told} were used")
-        self._tell(lambda: self.job_requests.stream_ended(count))
+        if first_error is not None and count < self._num_reported:
+            raise _changed(first_error, f"it ended after {count} batches, and {self._num_reported} were used")
+        self._forward(lambda: self.job_requests.stream_ended(count))
 
     def _may_read(self, index: int) -> bool:
         with self._condition:
             self._condition.wait_for(lambda: self._is_closed or index <= self._wanted)
             return not self._is_closed
 
-    def _tell(self, event: Any) -> None:
+    def _forward(self, event: Any) -> None:
         with self._condition:
             if self._is_closed:
                 return

@@ -55,7 +55,7 @@ def run_worker(
     """Train as a worker until the job is over, or a hook asks this worker to stop; return the role's report."""
     with open_shards(job, context, connect_functions, Purpose.TRAIN, context.check) as shards:
         client = open_client(job, shards)
-        session = open_session(job, context, client, on_step=lambda session: _tell_first_step(context, session))
+        session = open_session(job, context, client, on_step=lambda session: _report_first_step(context, session))
         session.before_step = lambda: _leave_if_due(context, client)
         context.watch(lambda: sample_of(session, shards))
         _await_first_step(job, context, client)
@@ -241,6 +241,6 @@ def _put_file(context: RoleContext, global_step: int, name: str, content: bytes)
     context.emit(SummaryFile(int(global_step), f"{folder}/{name}", b64encode(content).decode()))
 
 
-def _tell_first_step(context: RoleContext, session: MonitoredSession) -> None:
+def _report_first_step(context: RoleContext, session: MonitoredSession) -> None:
     if session.step_session.num_steps == 1:
         context.emit(FirstStep())

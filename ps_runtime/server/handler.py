@@ -94,23 +94,23 @@ class PsHandler:
 
     def handle(self, peer: int, message: Message) -> Iterable[Reply]:
         """Handle a whole message of connection `peer`; return the replies that are due now, to any peer."""
-        who = self._peers.get(peer)
+        sender = self._peers.get(peer)
         try:
             if message.kind is Kind.HELLO:
                 return self._hello(peer, message)
-            if who is None:
+            if sender is None:
                 raise ProtocolError("peer", f"{message.kind.name} before HELLO")
-            who.check(message, self.key.digest)
-            if who.purpose is Purpose.TRAIN and self._training.get(who.replica) != peer:
+            sender.check(message, self.key.digest)
+            if sender.purpose is Purpose.TRAIN and self._training.get(sender.replica) != peer:
                 raise ProtocolError(
-                    who.name, f"a newer connection of {replica_name(who.replica)} has replaced this one"
+                    sender.name, f"a newer connection of {replica_name(sender.replica)} has replaced this one"
                 )
-            if who.purpose is Purpose.SAVE:
-                self._must_not_be_over(who)
+            if sender.purpose is Purpose.SAVE:
+                self._must_not_be_over(sender)
             method = self._kinds.get(message.kind)
             if method is None:
-                raise ProtocolError(who.name, f"this ps does not accept {message.kind.name}")
-            return method(peer, who, message)
+                raise ProtocolError(sender.name, f"this ps does not accept {message.kind.name}")
+            return method(peer, sender, message)
         except Refusal as error:
             return [(peer, refusal(error.code, error.reason))]
 
@@ -119,10 +119,10 @@ class PsHandler:
         if self._writing is not None and self._writing[1] == peer:
             self._writing = (self._writing[0], None)
         self._pushes.pop(peer, None)
-        who = self._peers.pop(peer, None)
-        if who is None or self.job_requests is None:
+        sender = self._peers.pop(peer, None)
+        if sender is None or self.job_requests is None:
             return []
-        return self.job_requests.disconnected(peer, who)
+        return self.job_requests.disconnected(peer, sender)
 
     def max_body_bytes(self, peer: int, kind: Kind) -> int:
         """Return the largest body that a message of this kind may have from this peer now."""
@@ -167,75 +167,77 @@ class PsHandler:
     def _hello(self, peer: int, message: Message) -> Iterable[Reply]:
         if peer in self._peers:
             raise ProtocolError(self._peers[peer].name, "it sent a second HELLO")
-        who = Peer.of(message)
+        sender = Peer.of(message)
         facts = message.json()
         token = str(facts.get("token", "")).encode(errors="replace")  # JSON may hold half a surrogate pair
         if not hmac.compare_digest(token, self.key.token.encode()) or facts.get("job_id") != self.key.job_id:
             raise ProtocolError("peer", "its job id or token does not belong to this job")
         if message.digest != self.key.digest:
-            raise Refusal("model", f"the model of {who.name} differs from the one that this job trains")
-        if who.replica != NO_REPLICA and who.replica >= self.key.num_replicas:
-            reason = f"it claims to be {replica_name(who.replica)}, but this job has {self.key.num_replicas} replicas"
-            raise ProtocolError(who.name, reason)
-        sequence, replies = self._admit(peer, who)
-        self._peers[peer] = who
-        if who.purpose is Purpose.TRAIN:
-            self._training[who.replica] = peer
+            raise Refusal("model", f"the model of {sender.name} differs from the one that this job trains")
+        if sender.replica != NO_REPLICA and sender.replica >= self.key.num_replicas:
+            reason = (
+                f"it claims to be {replica_name(sender.replica)}, but this job has {self.key.num_replicas} replicas"
+            )
+            raise ProtocolError(sender.name, reason)
+        sequence, replies = self._admit(peer, sender)
+        self._peers[peer] = sender
+        if sender.purpose is Purpose.TRAIN:
+            self._training[sender.replica] = peer
         return [(peer, Message(Kind.DONE, sequence=sequence)), *replies]
 
-    def _admit(self, peer: int, who: Peer) -> tuple[int, list[Reply]]:
-        if who.purpose is Purpose.WATCH:
+    def _admit(self, peer: int, sender: Peer) -> tuple[int, list[Reply]]:
+        if sender.purpose is Purpose.WATCH:
             return 0, []
-        self._must_not_be_over(who)
+        self._must_not_be_over(sender)
         sequence, replies = 0, list[Reply]()
-        if who.purpose is Purpose.TRAIN and self.job_requests is not None:
-            sequence, replies = self.job_requests.admit(peer, who)
-        self._newest[who.purpose, who.replica] = who.incarnation
+        if sender.purpose is Purpose.TRAIN and self.job_requests is not None:
+            sequence, replies = self.job_requests.admit(peer, sender)
+        self._newest[sender.purpose, sender.replica] = sender.incarnation
         return sequence, replies
 
-    def _must_not_be_over(self, who: Peer) -> None:
+    def _must_not_be_over(self, sender: Peer) -> None:
         """Refuse an incarnation of a replica that has a later one on this ps, for the same purpose."""
-        if who.incarnation < (newest := self._newest.get((who.purpose, who.replica), 0)):
-            name = replica_name(who.replica)
+        if sender.incarnation < (newest := self._newest.get((sender.purpose, sender.replica), 0)):
+            name = replica_name(sender.replica)
             raise Refusal(
-                "incarnation", f"incarnation {who.incarnation} of {name} has ended; expected {newest} or later"
+                "incarnation", f"incarnation {sender.incarnation} of {name} has ended; expected {newest} or later"
             )
 
-    def _pull(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+    def _pull(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
         if not self.shard.is_ready:
             raise Refusal("phase", "the variables have no values yet")
-        if who.purpose is Purpose.TRAIN and self.job_requests is None:
+        if sender.purpose is Purpose.TRAIN and self.job_requests is None:
             self.shard.settle(*decode_entries(message.body, self.shard.num_settled))
         body = b"" if message.flags & NO_BODY else self.shard.arrays.arena.data
         return [(peer, Message(Kind.PARAMETERS, version=self.shard.version, body=body))]
 
-    def _pull_rows(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+    def _pull_rows(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
         if not self.shard.is_ready:
             raise Refusal("phase", "the variables have no values yet")
         ids, end = self.shard.push_layout.rows.read_ids(np.frombuffer(message.body, np.uint8))
-        if who.purpose is Purpose.TRAIN and self.job_requests is None:
+        if sender.purpose is Purpose.TRAIN and self.job_requests is None:
             self.shard.settle(*decode_entries(message.body[end:], self.shard.num_settled))
         try:
             rows = self.shard.pull_rows(ids, message.room)
         except InputError as error:
-            raise ProtocolError(who.name, str(error)) from error
+            raise ProtocolError(sender.name, str(error)) from error
         return [(peer, Message(Kind.ROWS, version=self.shard.version, body=rows))]
 
-    def _push(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        who.must_train(message)
+    def _push(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
+        sender.must_train(message)
         push = self._views_of_push(peer, message.body)
         try:
             self.shard.check_rows(push)
         except InputError as error:
-            raise ProtocolError(who.name, str(error)) from error
+            raise ProtocolError(sender.name, str(error)) from error
         if self.job_requests is None:
-            self.shard.hold(who.incarnation_key, message.sequence, message.version, push)
-            self.shard.keep(who.incarnation_key)
+            self.shard.hold(sender.incarnation_key, message.sequence, message.version, push)
+            self.shard.keep(sender.incarnation_key)
             return [(peer, Message(Kind.DONE))]
-        if self.job_requests.take(peer, who, message, push.num_examples):
-            self.shard.hold(who.incarnation_key, message.sequence, message.version, push)
+        if self.job_requests.take(peer, sender, message, push.num_examples):
+            self.shard.hold(sender.incarnation_key, message.sequence, message.version, push)
         replies = self.job_requests.due()
-        self.shard.keep(who.incarnation_key)
+        self.shard.keep(sender.incarnation_key)
         return replies
 
     def _views_of_push(self, peer: int, body: Body) -> PushBuffer:
@@ -250,16 +252,16 @@ class PsHandler:
         self._pushes[peer] = (push, *known[:1])
         return push
 
-    def _initialize(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        who.must_be_chief(message)
+    def _initialize(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
+        sender.must_be_chief(message)
         if len(message.body) != self.shard.layout.nbytes:
-            raise ProtocolError(who.name, f"expected {self.shard.layout.nbytes} bytes, got {len(message.body)}")
+            raise ProtocolError(sender.name, f"expected {self.shard.layout.nbytes} bytes, got {len(message.body)}")
         if not self.shard.is_ready:
             self.shard.initialize(message.body)
         return [(peer, Message(Kind.DONE))]
 
-    def _restore(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        who.must_be_chief(message)
+    def _restore(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
+        sender.must_be_chief(message)
         if self.shard.is_ready:
             if self.shard.version != message.step:
                 raise Refusal("phase", "a restore is possible only at the start; the variables have values already")
@@ -273,12 +275,12 @@ class PsHandler:
         self.shard.restore(message.step)
         return [(peer, Message(Kind.DONE))]
 
-    def _snapshot(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        who.must_be_chief(message)
+    def _snapshot(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
+        sender.must_be_chief(message)
         try:
             snapshot = Snapshot.from_facts(message.json())
         except ValueError as error:
-            raise ProtocolError(who.name, str(error)) from error
+            raise ProtocolError(sender.name, str(error)) from error
         if self._writing is not None:
             raise Refusal("writing", f"the files of step {self._writing[0]} are still being written")
         if self.job_requests is not None:
@@ -287,8 +289,8 @@ class PsHandler:
         self.shard.snapshot(snapshot.log_start, snapshot.log, snapshot.step)
         return [(peer, Message(Kind.DONE, version=self.shard.version))]
 
-    def _write(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        who.must_be_chief(message)
+    def _write(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
+        sender.must_be_chief(message)
         step = message.step
         if self.shard.snapshot_step != step:
             raise Refusal(
@@ -302,24 +304,24 @@ class PsHandler:
             self._storage.write(step, self.shard)
         return []
 
-    def _finish(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        who.must_be_chief(message)
+    def _finish(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
+        sender.must_be_chief(message)
         if self.job_requests is not None:
             self.job_requests.job.finish()
         self.is_finished = True
         return [(peer, Message(Kind.DONE)), *(self.job_requests.due() if self.job_requests is not None else ())]
 
-    def _leave(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+    def _leave(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
         done = [(peer, Message(Kind.DONE))]
-        if who.purpose is not Purpose.TRAIN:
+        if sender.purpose is not Purpose.TRAIN:
             return done
         begins_again = message.flags == BEGINS_AGAIN
         if not begins_again:
-            self.left.add(who.replica)
+            self.left.add(sender.replica)
         if self.job_requests is None:
             return done
         is_over = self.job_requests.lost if begins_again else self.job_requests.left
-        return [*done, *is_over(who.replica, who.incarnation)]
+        return [*done, *is_over(sender.replica, sender.incarnation)]
 
-    def _statistics(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+    def _statistics(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
         return [(peer, Message.of(Kind.DONE, self.statistics()))]

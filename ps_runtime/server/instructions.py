@@ -129,12 +129,12 @@ class Peer:
         """
         facts = message.json()
         try:
-            who = cls(str(facts["name"])[:80], Purpose(facts["purpose"]), message.replica, message.incarnation)
+            sender = cls(str(facts["name"])[:80], Purpose(facts["purpose"]), message.replica, message.incarnation)
         except (KeyError, ValueError):
             raise ProtocolError("peer", "HELLO must give a name and a purpose") from None
-        if who.purpose is Purpose.TRAIN and who.replica == NO_REPLICA:
-            raise ProtocolError(who.name, "only a training replica may train")
-        return who
+        if sender.purpose is Purpose.TRAIN and sender.replica == NO_REPLICA:
+            raise ProtocolError(sender.name, "only a training replica may train")
+        return sender
 
     @property
     def incarnation_key(self) -> Incarnation:

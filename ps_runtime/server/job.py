@@ -85,7 +85,7 @@ class Job:
         if known is None:
             known = self._replicas.join(replica, incarnation)
             self.input.came(replica)
-            self._tell_living()
+            self._pass_on_living()
         return known.sequence
 
     def must_live(self, replica: int, incarnation: int) -> None:
@@ -134,14 +134,14 @@ class Job:
     def lost(self, replica: int, incarnation: int, why: str | None = None) -> None:
         """Record that an incarnation of `replica` is over, and `why`; its tickets return. Repeats do nothing."""
         if self._replicas.is_over_unseen(replica, incarnation):
-            self._tell_living()
+            self._pass_on_living()
         state = self._replicas.living.get(replica)
         if state is None or state.incarnation != incarnation:
             return
         state.return_all(replica, self._updates, self.input.of(replica))
         self._replicas.bury(replica, why)
         self._queue.forget(replica)
-        self._tell_living()
+        self._pass_on_living()
 
     def tick(self, secs: float, fetching: Collection[int] = ()) -> list[Expired]:
         """Record that time has passed; a worker that others have waited for too long is lost."""
@@ -290,7 +290,7 @@ class Job:
         read = f"{self.num_examples:,} examples in {epochs:,} epoch{'s' if epochs != 1 else ''}"
         return f"the input ended after {self.global_step:,}{of} steps ({read}){remedy}"
 
-    def _tell_living(self) -> None:
+    def _pass_on_living(self) -> None:
         here_or_to_come = self.num_replicas - len(self._replicas.gone)
         self._updates.living(max(here_or_to_come, len(self._replicas.living)))
 

@@ -74,25 +74,25 @@ class JobRequests:
 
     # Called by the handler
 
-    def admit(self, peer: int, who: Peer) -> tuple[int, list[Reply]]:
+    def admit(self, peer: int, sender: Peer) -> tuple[int, list[Reply]]:
         """Let a training replica join, or rejoin by another connection."""
-        sequence = self.job.join(who.replica, who.incarnation)
-        self._connections[who.replica] = peer
-        self.gone.discard(who.replica)
-        self._come_back(who.replica)
-        self.job.away(who.replica, who.incarnation)
-        former = self._waiting.pop(who.replica, None)
-        return sequence, [*_turned_away(former, who), *self.due()]
+        sequence = self.job.join(sender.replica, sender.incarnation)
+        self._connections[sender.replica] = peer
+        self.gone.discard(sender.replica)
+        self._come_back(sender.replica)
+        self.job.away(sender.replica, sender.incarnation)
+        former = self._waiting.pop(sender.replica, None)
+        return sequence, [*_turned_away(former, sender), *self.due()]
 
-    def take(self, peer: int, who: Peer, message: Message, num_examples: int) -> bool:
+    def take(self, peer: int, sender: Peer, message: Message, num_examples: int) -> bool:
         """Accept a push; return False for a repeat. Either way `peer` waits for its next ticket.
 
         The flags of a ticket request say how many other tickets its sender holds.
         """
         records = self.job.push(
-            who.replica, who.incarnation, message.sequence, num_examples, message.version, message.flags
+            sender.replica, sender.incarnation, message.sequence, num_examples, message.version, message.flags
         )
-        self._waiting[who.replica] = peer
+        self._waiting[sender.replica] = peer
         if records is None:
             return False
         for index in range(records.start, records.stop) if self._stream is not None else ():
@@ -115,7 +115,7 @@ class JobRequests:
         fetching = {replica for replica, peer in self._connections.items() if peer in self._fetching}
         replies: list[Reply] = []
         for expired in self.job.tick(secs, fetching):
-            _tell(expired)
+            _report_expired(expired)
             replies += self._over(expired.replica, expired.incarnation)
         return replies
 
@@ -124,18 +124,18 @@ class JobRequests:
         self.job.left(replica, incarnation)
         return self._over(replica, incarnation)
 
-    def disconnected(self, peer: int, who: Peer) -> list[Reply]:
+    def disconnected(self, peer: int, sender: Peer) -> list[Reply]:
         """Record that a connection is gone. A training replica may reconnect."""
         self._fetching.pop(peer, None)
         self._watching.pop(peer, None)
         if peer == self._saver:
             self._saver = None
-        if who.purpose is Purpose.TRAIN and self._connections.get(who.replica) == peer:
-            del self._connections[who.replica]
-            self._waiting.pop(who.replica, None)
-            self.job.away(who.replica, who.incarnation)
-            if self.job.replicas.get(who.replica) == who.incarnation:
-                self.absent[peer] = who.incarnation_key
+        if sender.purpose is Purpose.TRAIN and self._connections.get(sender.replica) == peer:
+            del self._connections[sender.replica]
+            self._waiting.pop(sender.replica, None)
+            self.job.away(sender.replica, sender.incarnation)
+            if self.job.replicas.get(sender.replica) == sender.incarnation:
+                self.absent[peer] = sender.incarnation_key
         return self.due()
 
     def due(self) -> list[Reply]:
@@ -180,75 +180,75 @@ class JobRequests:
 
     # Messages
 
-    def _next(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        who.must_train(message)
-        self.job.ask(who.replica, who.incarnation, message.flags)
-        self._waiting[who.replica] = peer
+    def _next(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
+        sender.must_train(message)
+        self.job.ask(sender.replica, sender.incarnation, message.flags)
+        self._waiting[sender.replica] = peer
         return self.due()
 
-    def _stop(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        who.must_train(message)
-        reason = str(message.json().get("reason", ""))[:MAX_REASON_CHARS] or f"{who.name} asked to stop"
-        self.job.return_tickets(who.replica, who.incarnation)
+    def _stop(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
+        sender.must_train(message)
+        reason = str(message.json().get("reason", ""))[:MAX_REASON_CHARS] or f"{sender.name} asked to stop"
+        self.job.return_tickets(sender.replica, sender.incarnation)
         self.job.stop(reason)
-        self._waiting[who.replica] = peer
+        self._waiting[sender.replica] = peer
         return self.due()
 
-    def _fetch(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        who.must_train(message)
+    def _fetch(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
+        sender.must_train(message)
         index = message.step
         if self._stream is None or index < 0:
-            raise ProtocolError(who.name, f"FETCH of batch {index}, but the input of this job has no such batch")
-        self.job.must_live(who.replica, who.incarnation)
-        position = self.job.input.of(who.replica)
+            raise ProtocolError(sender.name, f"FETCH of batch {index}, but the input of this job has no such batch")
+        self.job.must_live(sender.replica, sender.incarnation)
+        position = self.job.input.of(sender.replica)
         if position.was_used(index) or not position.was_handed_out(index):
-            raise Refusal("batch", f"batch {index} of the input is not for {who.name}")
+            raise Refusal("batch", f"batch {index} of the input is not for {sender.name}")
         self._stream.want(index)
         self._fetching[peer] = index
         return self._fetched()
 
-    def _input_ended(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        who.must_train(message)
+    def _input_ended(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
+        sender.must_train(message)
         spec = self.job.input_spec
         if not spec.is_stream or spec.has_one_reader or message.step < 0:
             raise ProtocolError(
-                who.name, f"INPUT_ENDED after {message.step} batches, but it reads no stream of this job for itself"
+                sender.name, f"INPUT_ENDED after {message.step} batches, but it reads no stream of this job for itself"
             )
-        self.job.end_private_stream(who.replica, who.incarnation, message.step)
+        self.job.end_private_stream(sender.replica, sender.incarnation, message.step)
         return [(peer, Message(Kind.DONE)), *self.due()]
 
-    def _state(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        who.must_be_chief(message)
+    def _state(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
+        sender.must_be_chief(message)
         return [(peer, Message.of(Kind.DONE, self.job.state().to_facts()))]
 
-    def _open(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        who.must_be_chief(message)
+    def _open(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
+        sender.must_be_chief(message)
         self.job.open()
         return [(peer, Message(Kind.DONE, step=self.job.global_step)), *self.due()]
 
-    def _await_snapshot(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        who.must_be_chief(message)
+    def _await_snapshot(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
+        sender.must_be_chief(message)
         self.job.forget_saver()  # this saver does not know of the snapshot under way, or its connection broke
         former, self._saver = self._saver, peer
-        return [*_turned_away(former, who), *self.due()]
+        return [*_turned_away(former, sender), *self.due()]
 
-    def _request_snapshot(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        who.must_be_chief(message)
+    def _request_snapshot(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
+        sender.must_be_chief(message)
         self.job.request_snapshot()
         return [(peer, Message(Kind.DONE)), *self.due()]
 
-    def _resume(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        who.must_be_chief(message)
+    def _resume(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
+        sender.must_be_chief(message)
         self.job.resume(message.step)
         return [(peer, Message(Kind.DONE)), *self.due()]
 
-    def _committed(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        who.must_be_chief(message)
+    def _committed(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
+        sender.must_be_chief(message)
         self.checkpoint_step = max(self.checkpoint_step, message.step)
         self.job.committed(message.step)
         return [(peer, Message(Kind.DONE)), *self.due()]
 
-    def _watch(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+    def _watch(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
         self._watching[peer] = message.step
         return self._news()
 
@@ -299,11 +299,11 @@ class JobRequests:
         return replies
 
 
-def _turned_away(former: int | None, who: Peer) -> list[Reply]:
-    return [] if former is None else [(former, refusal("connection", f"{who.name} has opened another connection"))]
+def _turned_away(former: int | None, sender: Peer) -> list[Reply]:
+    return [] if former is None else [(former, refusal("connection", f"{sender.name} has opened another connection"))]
 
 
-def _tell(expired: Expired) -> None:
+def _report_expired(expired: Expired) -> None:
     """Log that an incarnation is over because of its deadline, or raise the error of the job."""
     name, records = replica_name(expired.replica), expired.records
     what = f"records {records.start} to {records.stop - 1} of epoch {records.epoch}"

@@ -354,7 +354,7 @@ def test_a_scheduler_without_tls_is_reported(caplog: pytest.LogCaptureFixture) -
             check_client(client)
             check_client(client)  # at each call of a program
             assert logged(caplog) == [warning] * 2
-    words = f"the Dask scheduler at {plain.scheduler_address} has no TLS: whoever can connect to it can run code"
+    words = f"the Dask scheduler at {plain.scheduler_address} has no TLS: anyone who can connect to it can run code"
     assert [text[: len(words)] for text in (*reported, warning)] == [words] * 3
 
 

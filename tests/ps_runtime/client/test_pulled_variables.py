@@ -68,10 +68,10 @@ def test_only_the_other_ps_are_asked_to_carry_out_what_was_decided():
 
 
 def test_nobody_is_asked_who_is_told_and_can_be_read():
-    assert pulled([FakeShard(i, is_shared=True) for i in range(2)], is_told=True) == [[], []]
+    assert pulled([FakeShard(i, is_shared=True) for i in range(2)], has_log=True) == [[], []]
 
 
-@pytest.mark.parametrize("told", [{}, {"is_told": True}])
+@pytest.mark.parametrize("told", [{}, {"has_log": True}])
 def test_whose_memory_is_not_shared_is_asked_for_its_variables(told):
     expected = [[(Kind.PULL, 0, b"")], [(Kind.PULL, 0, LOG)]]
     assert pulled([FakeShard(i, is_shared=False) for i in range(2)], **told) == expected

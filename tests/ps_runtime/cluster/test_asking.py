@@ -37,9 +37,7 @@ def test_an_answer_comes_back(loop: asyncio.AbstractEventLoop) -> None:
 def test_a_scheduler_that_is_silent_is_named(loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SLICE_SECS", 0.001)
     monkeypatch.setattr(module, "SILENCE_SECS", 0.002)
-    words = (
-        r"^the Dask scheduler at tls://h:1 did not answer within 0.002 s: look at its log and its host, start it again"
-    )
+    words = r"^the Dask scheduler at tls://h:1 did not answer within 0.002 s: check its log and its host, restart it"
     with pytest.raises(WaitTimeoutError, match=words):
         ask(node_of(loop), never, lambda: None)
 
@@ -56,7 +54,7 @@ def test_who_is_to_end_waits_for_no_answer(loop: asyncio.AbstractEventLoop, monk
         ask(node_of(loop), never, check)
 
 
-GONE = "failed: the connection to it broke; look at its log, start it, then run the same command again"
+GONE = "failed: the connection to it broke; check its log, restart it, then run the same command again"
 
 
 def test_without_a_connection_the_scheduler_is_gone(loop: asyncio.AbstractEventLoop) -> None:

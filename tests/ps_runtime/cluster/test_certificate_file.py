@@ -39,7 +39,7 @@ def test_what_a_killed_chief_has_left_is_replaced(tmp_path: Path) -> None:
 def test_a_certificate_that_others_may_read_is_refused(tmp_path: Path) -> None:
     with kept_certificate(str(tmp_path), NEW):
         (tmp_path / "tls" / "cluster.pem").chmod(0o640)
-        with pytest.raises(UsageError, match=r"cluster\.pem holds a key, and others may read it \(mode 0640\)"):
+        with pytest.raises(UsageError, match=r"cluster\.pem holds a key, but other users may read it \(mode 0640\)"):
             read_certificate(str(tmp_path))
 
 

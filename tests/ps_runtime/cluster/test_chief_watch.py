@@ -11,7 +11,7 @@ from psflow.ps_runtime.cluster.chief_watch import ASK_SECS, GIVE_UP_SECS, WARN_S
 from psflow.ps_runtime.errors import StoppedError
 
 SAYS_SO = (
-    "the chief at ada:2222 does not answer, for 30 s now; look whether it is stopped. This process waits for it, and "
+    "the chief at ada:2222 has not answered for 30 s; check whether it is stopped. This process waits for it, and "
     "ends after 300 s"
 )
 
@@ -63,7 +63,7 @@ def test_a_chief_that_does_not_answer_is_named_and_given_up(caplog: pytest.LogCa
         await scene.pass_time(0.5)
 
     words = (
-        r"^ps-0 was stopped: the chief at ada:2222 did not answer for 300 s; look whether it is stopped, and end it; "
+        r"^ps-0 was stopped: the chief at ada:2222 did not answer for 300 s; check whether it is stopped, and end it; "
         "then start all processes again to resume$"
     )
     with pytest.raises(StoppedError, match=words):

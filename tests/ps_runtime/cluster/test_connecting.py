@@ -83,7 +83,7 @@ def test_a_scheduler_without_tls_is_warned_of_once_and_one_with_it_never(
         client: Any = SimpleNamespace(scheduler=SimpleNamespace(address=address))
         module.warn_of_tls(client)
     assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
-        f"the Dask scheduler at tcp://127.0.0.1:{port} has no TLS: whoever can connect to it can run code as the owner "
-        "of its workers, and read what travels"
+        f"the Dask scheduler at tcp://127.0.0.1:{port} has no TLS: anyone who can connect to it can run code as the "
+        "owner of its workers, and read the traffic"
         for port in (1, 4)
     ]

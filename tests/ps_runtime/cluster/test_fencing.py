@@ -82,7 +82,7 @@ def test_a_scheduler_that_is_silent_lets_nothing_through(
 ) -> None:
     monkeypatch.setattr(scheduler_rpc, "SLICE_SECS", 0.001)
     monkeypatch.setattr(scheduler_rpc, "SILENCE_SECS", 0.002)
-    words = r"^the Dask scheduler did not confirm that ps-0 still runs within 0.002 s: look at its log and its host"
+    words = r"^the Dask scheduler did not confirm that ps-0 still runs within 0.002 s: check its log and its host"
     with pytest.raises(WaitTimeoutError, match=words):
         fence_of(loop, None)()
 

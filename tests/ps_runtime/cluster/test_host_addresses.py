@@ -31,7 +31,7 @@ def test_a_port_that_is_taken() -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        words = rf"^the chief cannot listen at localhost:{port}: its own process listens there already; leave"
+        words = rf"^the chief cannot listen at localhost:{port}: its own process listens there already; close"
         with pytest.raises(UsageError, match=words):
             check_can_listen("the chief", f"localhost:{port}")
     assert check_can_listen("the chief", f"127.0.0.1:{port}") == ("127.0.0.1", port)

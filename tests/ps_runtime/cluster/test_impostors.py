@@ -81,7 +81,8 @@ def test_a_process_tells_an_impostor_at_the_address_of_the_chief_nothing(
     keep = kept_certificate(str(tmp_path), new_pem()) if left != "no certificate" else contextlib.nullcontext()
     words = (
         rf"^{tmp_path}: the chief at {cluster.chief} is there, but ps-0 on {socket.gethostname()} finds {left} of it "
-        r"in tls/; use a directory that all hosts see .*; if all see this one, the chief of another job listens there: "
+        r"in tls/; use a directory that all hosts see .*; if all hosts see this one, the chief of another job listens "
+        r"there: "
     )
     with (
         impostor(cluster.chief, is_older=is_older) as heard,

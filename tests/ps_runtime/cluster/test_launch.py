@@ -161,8 +161,8 @@ def test_a_loss_is_told_of_who_is_to_begin_again(
             run._supervisor.finish(role, LIFE, {})
     run._supervisor.lose_slots({str(worker)})
     assert run._has_news()
-    run._losses.tell()
-    run._losses.tell()
+    run._losses.report()
+    run._losses.report()
     assert [event.role for event in seen if isinstance(event, RoleLost)] == ([] if is_over else ["worker-0"])
     assert [event.num_missing for event in seen if isinstance(event, WorkersMissing)] == ([] if is_over else [1])
     assert ([1, LIFE] in [[*running] for running, _ in SENT]) == (not is_over)
@@ -177,7 +177,7 @@ def test_ps_0_hears_of_a_chief_that_is_taken_over_from_and_of_none_with_which_tr
         run._take_event((0.0, encode_event(FirstStep(role="chief-0", incarnation=LIFE, number=1))))
         seen.clear()
     run._supervisor.lose_slots({CHIEF_SLOT})
-    run._losses.tell()
+    run._losses.report()
     [event] = seen
     assert isinstance(event, RoleLost)
     assert (event.role, event.incarnation, event.rolls_back) == ("chief-0", LIFE, not has_stepped)
@@ -232,7 +232,7 @@ def test_a_ps_that_was_lost_at_the_start_and_waits_for_a_slot_is_not_late(
 
     run._restarter = SimpleNamespace(place=place)  # type: ignore[assignment]
     with pytest.raises(
-        WaitTimeoutError, match=r"^ps-0 did not start listening within 0 s: look at its Dask worker, elsewhere"
+        WaitTimeoutError, match=r"^ps-0 did not start listening within 0 s: check its Dask worker, elsewhere"
     ):
         run._await(lambda: [PS], "start listening", lambda: None)
     assert len(looks) == 3
@@ -261,14 +261,14 @@ def test_the_job_fails_of_what_is_no_event_of_its_roles(
 @pytest.mark.parametrize(
     ("events", "words"),
     [
-        ([], r"^ps-0 did not start listening within 0 s: look at its Dask worker, tcp://h:1: it may"),
+        ([], r"^ps-0 did not start listening within 0 s: check its Dask worker, tcp://h:1: it may"),
         (
             [RoleStarted(role="ps-0", incarnation=LIFE, number=1)],
-            r"^ps-0 did not start listening within 0 s: look at its Dask worker, tcp://h:1: it may",
+            r"^ps-0 did not start listening within 0 s: check its Dask worker, tcp://h:1: it may",
         ),
         (
             [PsListening(Address("h", 1, None, ""), role="ps-0", incarnation=LIFE, number=1)],
-            r"^ps-0, chief-0 did not start within 0 s: look at its Dask worker, tcp://h:1, tcp://h:2: it",
+            r"^ps-0, chief-0 did not start within 0 s: check its Dask worker, tcp://h:1, tcp://h:2: it",
         ),
     ],
 )

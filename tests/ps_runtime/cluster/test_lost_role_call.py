@@ -79,7 +79,7 @@ def test_a_failure_beside_a_task_that_has_returned_is_the_one_that_is_raised(mon
 
 
 def test_a_task_that_has_not_returned_is_lost_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RoleLostError, match=rf"^worker-0 failed: its Dask worker {GONE} is gone; see its log, then"):
+    with pytest.raises(RoleLostError, match=rf"^worker-0 failed: its Dask worker {GONE} is gone; check its log, then"):
         joined(monkeypatch, {}, ("worker-0-started",), worker=FutureStub("pending"))
 
 
@@ -112,7 +112,7 @@ def test_the_role_of_a_process_that_is_gone_is_named(
 ) -> None:
     monkeypatch.setattr(presence, "LOOK_SECS", 0.1)
     chief = RoleCall(RoleId.parse("chief-0"), "localhost:1", lambda _: os.kill(os.getpid(), signal.SIGKILL))
-    words = r"^chief-0 failed: its Dask worker tls://127\.0\.0\.1:\d+ is gone; see its log, then start again$"
+    words = r"^chief-0 failed: its Dask worker tls://127\.0\.0\.1:\d+ is gone; check its log, then start again$"
     with (
         caplog.at_level(logging.WARNING, "psflow"),
         open_cluster(None, 1, 300) as client,

@@ -251,7 +251,7 @@ def test_a_scheduler_that_is_silent_for_minutes_is_given_up() -> None:
             now += 1
             with pytest.raises(
                 WaitTimeoutError,
-                match=r"^the Dask scheduler at tls://127\.0\.0\.1:\d+ did not answer within 300 s: look at",
+                match=r"^the Dask scheduler at tls://127\.0\.0\.1:\d+ did not answer within 300 s: check",
             ):
                 asked.missing([address])
         finally:

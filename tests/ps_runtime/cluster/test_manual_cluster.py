@@ -176,7 +176,7 @@ def test_a_chief_that_does_not_answer_is_given_up(
         assert not end.done()
         scheduler.handlers["echo"] = wait_for_ever
         monkeypatch.setattr(chief_watch, "GIVE_UP_SECS", 2.0)
-        words = rf"^ps-0 was stopped: the chief at {cluster.chief} did not answer for 2 s; look whether it is stopped"
+        words = rf"^ps-0 was stopped: the chief at {cluster.chief} did not answer for 2 s; check whether it is stopped"
         with pytest.raises(StoppedError, match=words):
             end.result(HANG_SECS)
 
@@ -316,7 +316,7 @@ def test_a_process_that_cannot_listen_tells_the_chief_that_begins_later(
         taken.listen()
         end = beside(joined, cluster, PS, tmp_path)
         words = (
-            r"^ps-0 does not join: ps-0 cannot listen at localhost:\d+: its own process listens there already; leave"
+            r"^ps-0 does not join: ps-0 cannot listen at localhost:\d+: its own process listens there already; close"
         )
         with led(cluster, tmp_path) as one, pytest.raises(UsageError, match=words):
             one.await_processes(HANG_SECS, never_stop)
@@ -383,7 +383,7 @@ def test_a_file_that_an_earlier_cluster_has_left_is_refused_only_once_no_chief_r
     (tmp_path / "tls" / "cluster.pem").write_text("old")
     (tmp_path / "tls" / "cluster.pem").chmod(0o644)
     with pytest.raises(
-        UsageError, match=r"cluster\.pem holds a key, and others may read it \(mode 0644\); set its mode"
+        UsageError, match=r"cluster\.pem holds a key, but other users may read it \(mode 0644\); set its mode"
     ):
         joined(cluster, PS, tmp_path, 0.0)
     end = beside(joined, cluster, PS, tmp_path)

@@ -115,16 +115,16 @@ def test_ps_0_and_the_listener_hear_once_who_is_missing_and_a_new_ps_0_again(mon
     supervisor = begun(SECOND)
     reports = LossReports(None, "t", ROLES, supervisor, heard.append)  # type: ignore[arg-type]
     for _ in range(2):
-        reports.tell()
+        reports.report()
     assert sent == [(str(PS), (SECOND.replica, LIFE - 1))]
     supervisor.lose_slots({str(PS)})
-    reports.tell()
+    reports.report()
     begin(supervisor, PS)
-    reports.tell()
+    reports.report()
     assert sent[1:] == [(str(PS), (FIRST.replica, LIFE)), (str(PS), (SECOND.replica, LIFE - 1))]
     supervisor.leave(FIRST, LIFE)
     begin(supervisor, SECOND)
     begin(supervisor, FIRST)
-    reports.tell()
+    reports.report()
     told = [event.num_missing if isinstance(event, WorkersMissing) else event.role for event in heard]
     assert told == [1, "ps-0", 0]

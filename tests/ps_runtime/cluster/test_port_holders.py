@@ -32,7 +32,7 @@ def test_a_process_that_is_stopped_is_named_and_how_to_end_it() -> None:
             assert holder_of(port) == f"{listens}; end it, or choose another port"
             process.send_signal(signal.SIGSTOP)
             os.waitpid(process.pid, os.WUNTRACED)
-            remedy = f"end it (kill -KILL {process.pid}), or have it go on (kill -CONT {process.pid})"
+            remedy = f"end it (kill -KILL {process.pid}), or continue it (kill -CONT {process.pid})"
             assert holder_of(port) == f"{listens}, and is stopped; {remedy}"
         finally:
             process.kill()
@@ -42,7 +42,7 @@ def test_this_process_is_told_what_it_has_open_and_who_only_talks_to_a_port_does
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)):
-            assert holder_of(port).startswith("its own process listens there already; leave the session, or end")
+            assert holder_of(port).startswith("its own process listens there already; close the session, or end")
             listener.close()
             assert holder_of(port) == UNKNOWN
 

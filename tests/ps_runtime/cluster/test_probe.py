@@ -113,8 +113,8 @@ def test_a_silent_worker_is_named_and_not_ended(cluster: Cluster, caplog: pytest
         cluster.look(running=WORKER)
     assert cluster.done == []
     words = (
-        "worker-1: it did not answer for 30 s, and is not ended: the others train on, and go on without it once they "
-        f"wait for it; its Dask worker is {SLOT}"
+        "worker-1: it did not answer for 30 s; psflow does not end it, because the others can go on without it; its "
+        f"Dask worker is {SLOT}"
     )
     assert caplog.messages == [words]
 

@@ -251,4 +251,4 @@ def test_it_is_said_now_and_then_whom_the_job_misses(
         scene.look()
     said = [record.getMessage() for record in caplog.records]
     who = "worker-0, evaluator-0: missing, waiting to begin in a process of its own"
-    assert said == [f"{who}; start the process of each of them again by its command"] * 2
+    assert said == [f"{who}; start each of their processes again by its command"] * 2

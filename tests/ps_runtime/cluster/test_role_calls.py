@@ -244,7 +244,7 @@ def test_a_task_that_does_not_begin_is_named(client: Client, monkeypatch: pytest
     ("events", "error", "words"),
     [
         (["open", "chief-0-started"], RoleLostError, r"^chief-0 failed: its Dask worker was lost; start again$"),
-        ([], StoppedError, r"^chief-0 was stopped: its client has left$"),
+        ([], StoppedError, r"^chief-0 was stopped: its client has disconnected$"),
     ],
 )
 def test_what_dask_begins_again_or_too_late_is_refused(

@@ -120,7 +120,7 @@ def test_a_later_ps_that_does_not_begin_to_listen_is_given_up(monkeypatch: pytes
     scene.monitor.look()
     assert scene.supervisor.due() == []  # who trains waits for it
     scene.now = LISTEN_TIMEOUT_SECS
-    with pytest.raises(WaitTimeoutError, match=r"^ps-0 did not start listening within 300 s: look at its log "):
+    with pytest.raises(WaitTimeoutError, match=r"^ps-0 did not start listening within 300 s: check its log "):
         scene.monitor.look()
 
 

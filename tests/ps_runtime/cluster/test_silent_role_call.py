@@ -53,7 +53,7 @@ def test_a_silent_scheduler_hides_no_error_of_the_block(
     assert cancelled == ["a future"]
     assert running._presence._answer is None
     assert [record.getMessage() for record in caplog.records if record.name.startswith("psflow")] == [
-        "the Dask scheduler is silent, and does not say whether chief-0 ended"
+        "the Dask scheduler does not answer, so psflow does not know whether chief-0 ended"
     ]
 
 

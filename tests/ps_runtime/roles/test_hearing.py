@@ -10,8 +10,8 @@ import pytest
 
 from psflow.ps_runtime.roles import event_dispatch as module
 from psflow.ps_runtime.roles.context import RoleContext
-from psflow.ps_runtime.roles.event_codec import told_logs
-from psflow.ps_runtime.roles.event_dispatch import heard
+from psflow.ps_runtime.roles.event_codec import forwarded_logs
+from psflow.ps_runtime.roles.event_dispatch import dispatching
 from psflow.ps_runtime.roles.events import Checkpoint, Event, LogMessage
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from tests.limits import HANG_SECS
@@ -22,7 +22,7 @@ logger = logging.getLogger("mine")
 
 def test_all_events_are_heard_in_their_order_by_the_end() -> None:
     seen: list[Event] = []
-    with heard(seen.append) as hear:
+    with dispatching(seen.append) as hear:
         for event in EVENTS:
             hear(event)
     assert seen == EVENTS
@@ -35,7 +35,7 @@ def test_nobody_waits_for_who_hears() -> None:
         assert go_on.wait(HANG_SECS)
         seen.append(event)
 
-    with heard(on_event) as hear:
+    with dispatching(on_event) as hear:
         for event in EVENTS:
             hear(event)
         assert seen == []
@@ -53,7 +53,7 @@ def test_who_does_not_come_to_an_end_is_named(
         is_hearing.set()
         go_on.wait(HANG_SECS)
 
-    with heard(on_event) as hear:
+    with dispatching(on_event) as hear:
         hear(EVENTS[0])
         assert is_hearing.wait(HANG_SECS)
     go_on.set()
@@ -69,7 +69,7 @@ def test_who_fails_hears_on_and_the_first_error_is_told(error: BaseException, ca
         seen.append(event)
         raise error
 
-    with heard(on_event) as hear:
+    with dispatching(on_event) as hear:
         for event in EVENTS:
             hear(event)
     assert seen == EVENTS
@@ -91,14 +91,14 @@ def test_who_hears_may_log_and_wait_for_another_thread_that_logs(monkeypatch: py
             other.join(HANG_SECS)
             assert not other.is_alive()
 
-    with heard(on_event) as hear:
+    with dispatching(on_event) as hear:
 
         def send(event: Event) -> None:
             told.append(event)
             hear(event)
 
         context = RoleContext(RoleId(Role.WORKER, 0), 1, lambda: None, send)
-        with told_logs(context):
+        with forwarded_logs(context):
             context.emit(EVENTS[0])
             while len(told) < 2:
                 context.check()

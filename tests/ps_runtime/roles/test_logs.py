@@ -12,8 +12,8 @@ import pytest
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles import event_codec as module
 from psflow.ps_runtime.roles.context import RoleContext
-from psflow.ps_runtime.roles.event_codec import told_logs
-from psflow.ps_runtime.roles.event_dispatch import not_told
+from psflow.ps_runtime.roles.event_codec import forwarded_logs
+from psflow.ps_runtime.roles.event_dispatch import without_events
 from psflow.ps_runtime.roles.events import Checkpoint, LogMessage
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from tests.limits import HANG_SECS
@@ -34,7 +34,7 @@ def make(told: list[Any]) -> Make:
 
 
 def test_what_a_role_logs_is_told_with_its_name(told: list[Any], make: Make) -> None:
-    with told_logs(make(1)):
+    with forwarded_logs(make(1)):
         logger.info("step %d", 3)
         logger.debug("not told")
         logging.getLogger("distributed.worker").warning("not told")
@@ -46,11 +46,11 @@ def test_what_a_role_logs_is_told_with_its_name(told: list[Any], make: Make) -> 
 
 
 def test_what_is_logged_of_an_event_is_not_told_again(told: list[Any], make: Make) -> None:
-    hear = not_told()(Attempt.log_event)
-    with told_logs(make(1)):
+    hear = without_events()(Attempt.log_event)
+    with forwarded_logs(make(1)):
         hear(LogMessage(30, "mine", "x", role="chief-0"))
         hear(Checkpoint(1, "c", role="chief-0"))
-        with not_told():
+        with without_events():
             hear(Checkpoint(2, "c", role="chief-0"))
             logger.warning("not told")
     assert told == []
@@ -60,8 +60,8 @@ def test_a_thread_that_hears_of_an_event_does_not_wait_for_one_that_has_a_record
     """The one has the lock of the context and would wait for that of the handler, the other way round to the other."""
     lock = module._process_logs.lock
     assert lock is not None
-    hearing = threading.Thread(target=not_told()(Attempt.log_event), args=[Checkpoint(1, "c")])
-    with told_logs(make(0)):
+    hearing = threading.Thread(target=without_events()(Attempt.log_event), args=[Checkpoint(1, "c")])
+    with forwarded_logs(make(0)):
         with lock:
             hearing.start()
             hearing.join(HANG_SECS)
@@ -78,7 +78,7 @@ def test_what_is_logged_while_an_event_is_sent_is_not_told(told: list[Any]) -> N
         logger.warning("not told")
 
     context = RoleContext(RoleId(Role.WORKER, 0), 1, lambda: None, send)
-    with told_logs(context):
+    with forwarded_logs(context):
         context.emit(Checkpoint(1, "c"))
     assert [type(event) for event in told] == [Checkpoint]
 
@@ -94,7 +94,7 @@ def test_a_job_without_a_flow_logs_its_events(caplog: pytest.LogCaptureFixture) 
 
 
 def test_traceback_is_told(told: list[Any], make: Make) -> None:
-    with told_logs(make(0)):
+    with forwarded_logs(make(0)):
         try:
             raise ValueError("no such thing")
         except ValueError:
@@ -105,10 +105,10 @@ def test_traceback_is_told(told: list[Any], make: Make) -> None:
 
 def test_two_roles_of_a_process(told: list[Any], make: Make) -> None:
     def second() -> None:
-        with told_logs(make(1)):
+        with forwarded_logs(make(1)):
             logger.info("of the second")
 
-    with told_logs(make(0)):
+    with forwarded_logs(make(0)):
         for target in (second, lambda: logger.info("of a helper")):
             thread = threading.Thread(target=target)
             thread.start()
@@ -136,7 +136,7 @@ def test_a_flood_is_cut_and_counted(told: list[Any], make: Make, monkeypatch: py
 
 
 def test_a_long_record_is_cut(told: list[Any], make: Make) -> None:
-    with told_logs(make(0)):
+    with forwarded_logs(make(0)):
         logger.info("x" * 100_000)
     assert len(told[0].message) == module.MAX_LOG_CHARS
 
@@ -145,7 +145,7 @@ def test_who_logs_does_not_fail_because_nobody_can_be_told(make: Make, monkeypat
     monkeypatch.setattr(logging, "raiseExceptions", False)
     context = make(0)
     context.send = lambda event: 1 / 0  # type: ignore[assignment,return-value]
-    with told_logs(context):
+    with forwarded_logs(context):
         logger.info("x")
 
 
@@ -153,13 +153,13 @@ def test_a_role_whose_last_record_cannot_be_told_leaves_nothing(make: Make, monk
     monkeypatch.setattr(module, "BURST", 0)
     context, root = make(0), logging.getLogger()
     context.send = lambda event: 1 / 0  # type: ignore[assignment,return-value]
-    with pytest.raises(ZeroDivisionError), told_logs(context):
+    with pytest.raises(ZeroDivisionError), forwarded_logs(context):
         logger.info("left out")
     assert module._process_logs not in root.handlers
     assert root.level == logging.WARNING
 
 
 def test_a_level_that_a_user_sets_meanwhile_stays(make: Make) -> None:
-    with told_logs(make(0)):
+    with forwarded_logs(make(0)):
         logging.getLogger().setLevel(logging.ERROR)
     assert logging.getLogger().level == logging.ERROR

@@ -38,10 +38,10 @@ def scene() -> Scene:
 def test_rates_are_of_the_time_since_the_last_report(scene: Scene) -> None:
     scene.now += 2
     scene.sample = RoleSample(100, 2000, 4000, 50, 25)
-    scene.role_metrics.tell()
+    scene.role_metrics.report_now()
     scene.now += 4
     scene.sample = RoleSample(300, 2000, 4400, 150, 325)
-    scene.role_metrics.tell()
+    scene.role_metrics.report_now()
     (first_step, first), (second_step, second) = scene.told
     assert (first_step, second_step) == (100, 300)
     rates = ("steps_per_sec", "staleness", "sent_bytes_per_sec", "received_bytes_per_sec")
@@ -59,7 +59,7 @@ def test_percentiles_are_of_the_pulls_and_pushes_since_the_last_report(scene: Sc
         if push_secs is not None:
             pushes.add(push_secs)
         scene.sample = RoleSample(0, pulls=pulls.counts, pushes=pushes.counts)
-        scene.role_metrics.tell()
+        scene.role_metrics.report_now()
     (_, first), (_, second) = scene.told
     assert first["push_p95_ms"] == second["pull_p95_ms"] == pytest.approx(1, rel=0.1)
     assert first["pull_p95_ms"] == pytest.approx(1000, rel=0.1)
@@ -71,7 +71,7 @@ def test_reports_become_rarer(scene: Scene) -> None:
     for _ in range(1000):
         scene.now += 0.25
         num_told = len(scene.told)
-        scene.role_metrics.tell_if_due()
+        scene.role_metrics.report_if_due()
         if len(scene.told) > num_told:
             times.append(scene.now - 50)
     assert times[:4] == [1, 3, 7, 15]
@@ -80,7 +80,7 @@ def test_reports_become_rarer(scene: Scene) -> None:
 
 def test_a_role_that_waits_has_a_rate_but_no_staleness(scene: Scene) -> None:
     scene.now += 1
-    scene.role_metrics.tell()
+    scene.role_metrics.report_now()
     [(_, values)] = scene.told
     assert values["steps_per_sec"] == 0
     assert "staleness" not in values
@@ -89,21 +89,21 @@ def test_a_role_that_waits_has_a_rate_but_no_staleness(scene: Scene) -> None:
 def test_nothing_is_told_before_there_are_values(scene: Scene) -> None:
     scene.sample = RoleSample(-1)
     scene.now += 1
-    scene.role_metrics.tell()
+    scene.role_metrics.report_now()
     assert scene.told == []
     scene.sample = RoleSample(1500, 0, 0, 1500)  # a restored shard has not made these updates
     scene.now += 1
-    scene.role_metrics.tell()
+    scene.role_metrics.report_now()
     assert "steps_per_sec" not in scene.told[0][1]
 
 
 def test_counts_of_a_new_connection_begin_again(scene: Scene) -> None:
     scene.sample = RoleSample(1, 1000, 1000, 1, 0)
     scene.now += 1
-    scene.role_metrics.tell()
+    scene.role_metrics.report_now()
     scene.sample = RoleSample(2, 10, 20, 2, 0)
     scene.now += 1
-    scene.role_metrics.tell()
+    scene.role_metrics.report_now()
     assert scene.told[1][1]["sent_bytes_per_sec"] == 10
 
 
@@ -113,7 +113,7 @@ def test_a_connection_that_is_away_is_no_fault(scene: Scene) -> None:
 
     scene.role_metrics._sample = closed
     scene.now += 1
-    scene.role_metrics.tell()
+    scene.role_metrics.report_now()
     assert scene.told == []
 
 
