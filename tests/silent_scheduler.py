@@ -13,7 +13,7 @@ from psflow.ps_runtime.cluster import scheduler_rpc
 
 __all__ = ["SILENT", "HangingFuture", "SilentScheduler", "be_impatient", "client_of"]
 
-SILENT = r"^the Dask scheduler at tls://h:1 did not answer within 0\.\d+ s: look"
+SILENT = r"^the Dask scheduler at tls://h:1 did not answer within 0\.\d+ s: check"
 
 
 class SilentScheduler:

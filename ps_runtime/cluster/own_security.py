@@ -15,7 +15,7 @@ ROLES = ("client", "scheduler", "worker")
 NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "psflow-cluster")])
 CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 CLOCK_SKEW = timedelta(days=1)
-LIFE = timedelta(days=3650)
+VALIDITY = timedelta(days=3650)
 """Longer than any job; the key is gone when the cluster ends."""
 
 
@@ -42,7 +42,7 @@ def new_pem() -> str:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + LIFE)
+        .not_valid_after(now + VALIDITY)
         .sign(key, hashes.SHA256())
     )
     key_bytes = key.private_bytes(

@@ -48,7 +48,7 @@ def take_up_end(model_dir: str) -> FinishedMarker | None:
     return None
 
 
-class Saver(Protocol):
+class SnapshotSaver(Protocol):
     """Makes the snapshots."""
 
     last_snapshot_at: float
@@ -63,7 +63,11 @@ class TimedSnapshots:
     """
 
     def __init__(
-        self, saver: Saver, secs: float | None, request: Callable[[], None], clock: Callable[[], float] = time.monotonic
+        self,
+        saver: SnapshotSaver,
+        secs: float | None,
+        request: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._saver = saver
         self._secs = secs

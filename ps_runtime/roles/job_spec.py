@@ -16,7 +16,7 @@ from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.variables import ModelSpec
 
-LIVES_PER_ATTEMPT = 1 << 16
+INCARNATIONS_PER_ATTEMPT = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class JobSpec:
     @property
     def first_incarnation(self) -> int:
         """Number of the first incarnation of each role in this attempt; each later one counts up from it."""
-        return max(self.attempt * LIVES_PER_ATTEMPT, self.last_incarnation_before + 1)
+        return max(self.attempt * INCARNATIONS_PER_ATTEMPT, self.last_incarnation_before + 1)
 
     @property
     def roles(self) -> tuple[RoleId, ...]:

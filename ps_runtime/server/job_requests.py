@@ -25,7 +25,7 @@ from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.shard import Shard
 
 MAX_REASON_CHARS = 500
-MAX_LIVES = 3
+MAX_INCARNATIONS = 3
 """Maximum number for one batch."""
 
 logger = logging.getLogger(__name__)
@@ -307,7 +307,7 @@ def _report_expired(expired: Expired) -> None:
     """Log that an incarnation is over because of its deadline, or raise the error of the job."""
     name, records = replica_name(expired.replica), expired.records
     what = f"records {records.start} to {records.stop - 1} of epoch {records.epoch}"
-    if expired.num_incarnations >= MAX_LIVES:
+    if expired.num_incarnations >= MAX_INCARNATIONS:
         subject = f"{name}, like {expired.num_incarnations - 1} incarnations of replicas before it,"
         remedy = "check how input_fn and model_fn handle these records, or raise step_deadline.max_secs"
         raise WaitTimeoutError(subject, f"push a gradient of {what}", expired.secs, remedy)

@@ -93,7 +93,7 @@ _LEAST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 0.01, 1.0
 """How long all waits are spent asleep after that: longer each time, and shorter again while it does not happen."""
 
 
-class Waiting:
+class SpinningSelector:
     """Waits with a selector; stays awake for a bounded time after a short wait, if the core is free."""
 
     def __init__(self, selector: selectors.BaseSelector, awake_secs: float) -> None:

@@ -20,7 +20,7 @@ from psflow.ps_runtime.scratch import boot_id
 from psflow.ps_runtime.transport.arena import Arena
 from psflow.ps_runtime.transport.listeners import (
     Address,
-    Waiting,
+    SpinningSelector,
     is_same_user,
     listen_on_tcp,
     listen_on_unix,
@@ -80,7 +80,7 @@ class SocketServer:
         self._transports_before: set[str] = set()
         self._num_accepted = self._num_messages = self._num_refused = self._bytes_in = self._bytes_out = 0
         self._selector = selectors.DefaultSelector()
-        self._waiting = Waiting(self._selector, awake_secs)
+        self._waiting = SpinningSelector(self._selector, awake_secs)
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)

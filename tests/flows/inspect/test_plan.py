@@ -342,7 +342,7 @@ def test_a_scheduler_without_tls_is_reported(caplog: pytest.LogCaptureFixture) -
     options: Any = {"n_workers": 0, "processes": False, "dashboard_address": "127.0.0.1:0"}
     with LocalCluster(protocol="tcp", **options) as plain, LocalCluster(security=security, **options) as closed:
         address = f"cluster.address={closed.scheduler_address}"
-        assert any("needs certificates, and" in fault for fault in plan(["t.yaml", address]).facts["faults"])
+        assert any("needs certificates, but" in fault for fault in plan(["t.yaml", address]).facts["faults"])
         with certificates_named(security):
             answer = plan(["t.yaml", address])
         assert (answer.facts["cluster"]["tls"], "open" in answer.facts) == (True, False)

@@ -121,7 +121,7 @@ def test_a_role_that_needs_a_host_gets_slots_of_that_host_alone(
 ) -> None:
     workers = {f"tls://{place}": worker() for place in ("h1:1", "h2:1", "h2:2", "h3:1")}
     monkeypatch.setattr(admission, "look", lambda client, check: (workers, {}))
-    monkeypatch.setattr(admission, "Turn", lambda client, name: nullcontext())
+    monkeypatch.setattr(admission, "ClusterLock", lambda client, name: nullcontext())
     with free_now(None, never_stop, host, has_lock=True) as slots:  # type: ignore[arg-type]
         assert slots == given
 
@@ -129,7 +129,7 @@ def test_a_role_that_needs_a_host_gets_slots_of_that_host_alone(
 def test_that_another_job_is_waited_for_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     answers, said = iter([False, False, False, True, True]), list[str]()
     lock = SimpleNamespace(take=lambda check: next(answers))
-    monkeypatch.setattr(admission, "Turn", lambda client, name: nullcontext(lock))
+    monkeypatch.setattr(admission, "ClusterLock", lambda client, name: nullcontext(lock))
     monkeypatch.setattr(admission, "POLL_SECS", 0.0)
     monkeypatch.setattr(admission, "SAY_SECS", 0.0)
     client: Any = SimpleNamespace(scheduler=SimpleNamespace(address="tls://s:1"))

@@ -111,8 +111,8 @@ def test_only_who_is_lost_without_a_word_was_killed(scheduler: Any) -> None:
     for role, slot in SLOTS.items():
         supervisor.start(role, supervisor.place(role, slot))
         supervisor.listen(role, 1)
-    lookout = RoleMonitor(scheduler, "topic", supervisor, threading.Condition(supervisor.lock), 30.0)
-    lookout.open()
+    monitor = RoleMonitor(scheduler, "topic", supervisor, threading.Condition(supervisor.lock), 30.0)
+    monitor.open()
     for slot in SLOTS.values():
         scheduler.kill(slot)
     assert supervisor.waiting() == []
@@ -120,7 +120,7 @@ def test_only_who_is_lost_without_a_word_was_killed(scheduler: Any) -> None:
     supervisor.fail(CHIEF, 1, ValueError("of model_fn"))
     for role in (WORKER, EVALUATOR, CHIEF, PS):
         scheduler.remove(SLOTS[role], expected=role == WORKER)
-    lookout.close()
+    monitor.close()
     assert scheduler.handlers == {}
     losses = {role: loss.error.error for role in SLOTS for loss in supervisor.losses(role) if not loss.is_rollback}
     assert losses == {

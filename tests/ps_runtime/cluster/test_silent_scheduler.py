@@ -54,7 +54,9 @@ def test_a_silent_scheduler_ends_the_search_by_its_name_and_the_owner_is_heard_m
     monkeypatch.setattr(scheduler_rpc, "SLICE_SECS", 0.001)
     monkeypatch.setattr(scheduler_rpc, "SILENCE_SECS", 0.05)
     checked: list[None] = []
-    with pytest.raises(WaitTimeoutError, match=r"^the Dask scheduler at tls://h:1 did not answer within 0\.05 s: look"):
+    with pytest.raises(
+        WaitTimeoutError, match=r"^the Dask scheduler at tls://h:1 did not answer within 0\.05 s: check"
+    ):
         restarting_of(loop, Scheduler()).place(lambda: checked.append(None), has_lock=has_lock)
     assert checked
 

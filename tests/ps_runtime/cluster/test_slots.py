@@ -23,7 +23,9 @@ def test_a_silent_scheduler_is_named(loop: asyncio.AbstractEventLoop, monkeypatc
     monkeypatch.setattr(scheduler_rpc, "SILENCE_SECS", 0.05)
     scheduler = SimpleNamespace(address="tls://h:1", ncores=wait_for_ever)
     client: Any = SimpleNamespace(scheduler=scheduler, loop=SimpleNamespace(asyncio_loop=loop))
-    with pytest.raises(WaitTimeoutError, match=r"^the Dask scheduler at tls://h:1 did not answer within 0\.05 s: look"):
+    with pytest.raises(
+        WaitTimeoutError, match=r"^the Dask scheduler at tls://h:1 did not answer within 0\.05 s: check"
+    ):
         Slots(client).count()
 
 

@@ -4,7 +4,7 @@ import socket
 import pytest
 
 from psflow.ps_runtime.transport import listeners
-from psflow.ps_runtime.transport.listeners import Waiting
+from psflow.ps_runtime.transport.listeners import SpinningSelector
 
 AWAKE_SECS = 0.5
 
@@ -56,7 +56,7 @@ def wait_shortly(waiting_, ends):
 
 
 def test_the_first_wait_is_spent_asleep_and_the_one_after_a_short_one_awake(selector, ends):
-    waits = Waiting(selector, AWAKE_SECS)
+    waits = SpinningSelector(selector, AWAKE_SECS)
     wait_shortly(waits, ends)
     assert (selector.num_sleeps, selector.num_looks) == (1, 0)
     selector.on_look = lambda: ends[1].send(b"x") if selector.num_looks == 10 else None
@@ -65,7 +65,7 @@ def test_the_first_wait_is_spent_asleep_and_the_one_after_a_short_one_awake(sele
 
 
 def test_a_wait_is_awake_only_for_so_long_and_ends_in_time(selector, ends):
-    waits = Waiting(selector, 0.02)
+    waits = SpinningSelector(selector, 0.02)
     wait_shortly(waits, ends)
     assert waits.select(0.1) == []
     assert selector.now == pytest.approx(0.02 + 0.1, abs=2 * selector.look_secs)
@@ -77,7 +77,7 @@ def test_a_wait_is_awake_only_for_so_long_and_ends_in_time(selector, ends):
 
 
 def test_without_time_to_be_awake_every_wait_is_spent_asleep(selector, ends):
-    waits = Waiting(selector, 0.0)
+    waits = SpinningSelector(selector, 0.0)
     wait_shortly(waits, ends)
     wait_shortly(waits, ends)
     assert (selector.num_sleeps, selector.num_looks) == (2, 0)
@@ -85,7 +85,7 @@ def test_without_time_to_be_awake_every_wait_is_spent_asleep(selector, ends):
 
 def test_where_somebody_else_uses_the_core_waits_are_spent_asleep_for_a_while(selector, ends):
     selector.look_secs = 0.003  # the core was away between two looks
-    waits = Waiting(selector, AWAKE_SECS)
+    waits = SpinningSelector(selector, AWAKE_SECS)
     wait_shortly(waits, ends)  # asleep
     for pause_secs in (0.01, 0.02, 0.04):
         num_looks = selector.num_looks
