@@ -1,10 +1,11 @@
-# make venv | fast | test | acceptance | ci | coverage | test-browser | seconds | chaos | mutate | demo | bench-peers | bench | clean. Needs Python >= 3.11 with venv, and network access for pip; PYTHON=... chooses one.
+# make venv | fast | test | acceptance | ci | coverage | test-browser | seconds | chaos | mutate | demo | docs | bench-peers | bench | clean. Needs Python >= 3.11 with venv, and network access for pip; PYTHON=... chooses one.
 
 PYTHON ?= $(or $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done),python3)
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
+DOCS_STAMP = $(VENV)/.docs-installed
 PEERS = .venv-peers
 PEERS_STAMP = $(PEERS)/.installed
 PEERS_PYTHON ?= python3.11
@@ -12,7 +13,7 @@ SEED ?= 1
 MINUTES ?= 5
 BENCHES ?= mlp dense embedding clicks input predict checkpoint startup memory recovery scaling
 
-.PHONY: venv fast test acceptance ci seconds coverage test-browser chaos mutate demo bench bench-peers clean
+.PHONY: venv fast test acceptance ci seconds coverage test-browser chaos mutate demo docs bench bench-peers clean
 
 venv: $(STAMP)
 
@@ -75,6 +76,15 @@ mutate: venv
 demo: venv
 	$(BIN)/python examples/demo.py
 
+# The site, in docs/_build/html; a warning is an error. The build needs no network once Sphinx is installed
+docs: $(DOCS_STAMP)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
+	@echo "built docs/_build/html/index.html"
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
 # All benchmarks, or those named, and their page: make bench BENCHES="mlp dense"
 bench: venv
 	for name in $(BENCHES); do $(BIN)/psflow bench $$name || exit 1; done
@@ -92,5 +102,5 @@ $(PEERS_STAMP):
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -9,6 +9,7 @@ import inspect
 import re
 import tomllib
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,10 @@ ESTIMATOR = ROOT / "docs" / "estimator.md"
 MIGRATED = ROOT / "docs" / "migrating.md"
 REPLAY = ROOT / "docs" / "howto" / "replay.md"
 RECORD_FILES = ROOT / "docs" / "howto" / "tables.md"
-PAGES = sorted([README, ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([README, ROOT / "CHANGELOG.md", *ROOT.glob("docs/[!_]*/*.md"), *ROOT.glob("docs/*.md")])
 PACKAGES = ("flows", "tasks", "ps_runtime", "benchmarks")
 
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```([\w{}]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 REFUSALS = ("Refusal", "refusal", "self._turn_away")
@@ -177,6 +178,34 @@ def test_every_link_leads_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_the_index_reaches_every_page() -> None:
+    reached, waiting = set(), [ROOT / "docs" / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached:
+            reached.add(page)
+            waiting.extend(_pages_below(page))
+    assert {page for page in PAGES if ROOT / "docs" in page.parents} == reached
+
+
+def test_the_reference_has_every_public_name() -> None:
+    pages = ROOT.glob("docs/reference/*.md")
+    listed = [name for page in pages for text in blocks(page, "{api}") for name in text.split()]
+    assert len(listed) == len(set(listed))
+    below = {name.partition(".")[0] for name in listed if "." in name}
+    assert {name for name in listed if "." not in name} | below == set(psflow.__all__) - {"estimator", "optimizers"}
+    face = {f"feature_column.{name}" for name in psflow.feature_column.__all__}
+    face |= {f"metrics.{name}" for name in psflow.metrics.__all__ if name[0].islower() or name == "Metric"}
+    face |= {f"export.{name}" for name in psflow.export.__all__}
+    assert {name for name in listed if name.startswith(("feature_column.", "metrics.", "export."))} == face
+    for name in listed:
+        attrgetter(name)(psflow)
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= 120
+
+
 def test_every_file_that_is_named_exists() -> None:
     for page, text in of_all_pages():
         if SOURCE_PATH.fullmatch(text):
@@ -292,6 +321,16 @@ def test_the_changelog_begins_with_the_version_of_the_project() -> None:
 def test_every_example_says_what_it_is() -> None:
     for path in (ROOT / "examples").glob("*.py"):
         assert f"examples/{path.name}" in (ast.get_docstring(ast.parse(path.read_text())) or ""), path.name
+
+
+def _pages_below(page: Path) -> Iterator[Path]:
+    """Yield the pages that the toctrees of `page` name, globs among them."""
+    for text in blocks(page, "{toctree}"):
+        for entry in text.splitlines():
+            if entry and not entry.startswith(":"):
+                found = sorted(page.parent.glob(f"{entry}.md"))
+                assert found, f"{page.name}: {entry}"
+                yield from found
 
 
 def _is_there(dotted: str) -> bool:

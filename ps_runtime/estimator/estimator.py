@@ -370,7 +370,7 @@ class Estimator:
 
         Returns
         -------
-        (*ids.shape, dim) array
+        ``(*ids.shape, dim)`` array
             Rows that no push has created have their initial values.
 
         Raises

@@ -106,7 +106,7 @@ def embedding_lookup(
 
     Returns
     -------
-    (*ids.shape, dim) array, or (*ids.shape[:-1], dim) array with a combiner
+    ``(*ids.shape, dim)`` array, or ``(*ids.shape[:-1], dim)`` array with a combiner
         In the dtype of the table; traced by autograd within `minimize`.
 
     Raises

@@ -108,7 +108,7 @@ class SparseGradient:
     ----------
     ids : array of integers, any shape
         Such as were looked up. An id may stand there several times: its gradients add up. -1 counts for nothing.
-    values : (*ids.shape, dim) or (*ids.shape[:-1], 1, dim) array
+    values : ``(*ids.shape, dim)`` or ``(*ids.shape[:-1], 1, dim)`` array
         Gradient of the loss with respect to what the lookup of each id gave; or one for all ids along the last axis,
         as where they were looked up with ``combiner="sum"``.
 
