@@ -29,6 +29,8 @@ from psflow.ps_runtime.specs.roles import Role
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+PROGRAM = ROOT / "docs" / "howto" / "python.md"
+TRAIN = ROOT / "docs" / "howto" / "train.md"
 PROTOCOL = ROOT / "docs" / "protocol.md"
 EMBEDDINGS = ROOT / "docs" / "embeddings.md"
 ESTIMATOR = ROOT / "docs" / "estimator.md"
@@ -70,7 +72,7 @@ def run(texts: list[str]) -> dict[str, Any]:
     """Run blocks one after the other, as one program."""
     names: dict[str, Any] = {"__name__": "__main__"}
     for text in texts:
-        exec(compile(text, "README.md", "exec"), names)
+        exec(compile(text, "page", "exec"), names)
     return names
 
 
@@ -88,8 +90,17 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_elsewhere")
-def test_the_models_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> None:
-    texts = [text for text in blocks(README, "python") if "client=" not in text]
+def test_the_model_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    [text] = blocks(README, "python")
+    names = run([text])
+    assert len(text.splitlines()) <= 15
+    assert "'global_step': 500" in capsys.readouterr().out
+    assert names["estimator"].get_variable_value("w") == pytest.approx(2, abs=0.05)
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_the_models_of_the_page_on_python_run(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [text for text in blocks(PROGRAM, "python") if "client=" not in text]
     names = run(texts)
     assert len(texts) == 2
     assert "'global_step': 200" in capsys.readouterr().out
@@ -130,29 +141,28 @@ def test_the_example_of_the_page_on_record_files_is_planned_as_it_says() -> None
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("_elsewhere")
-def test_the_cluster_of_the_readme_trains(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_cluster_of_the_page_on_python_trains(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     start_fork_server()  # a worker that imports everything by itself is shown by examples/digits_on_dask.py
     distributed.utils._forkserver_preload_set = True
     method = {"distributed.worker.multiprocessing-method": "forkserver"}
     with dask.config.set(method | {"temporary-directory": str(tmp_path)}):
-        run(blocks(README, "python"))
+        run(blocks(PROGRAM, "python"))
     ends = dict.fromkeys(("ps-0", "chief-0", "worker-0", "evaluator-0"), "finished")
     assert ast.literal_eval(capsys.readouterr().out.splitlines()[-1]) == ends
 
 
-def test_the_configurations_of_the_readme_are_read(tmp_path: Path) -> None:
-    texts = blocks(README, "yaml")
+def test_the_configuration_of_the_page_on_training_is_read(tmp_path: Path) -> None:
+    texts = blocks(TRAIN, "yaml")
     assert texts
     for text in texts:
         (tmp_path / "conf.yaml").write_text(text)
         parse_parameters(load([tmp_path / "conf.yaml"]).values, {})
 
 
-def test_the_commands_of_the_readme_are_understood() -> None:
-    lines = [
-        line.split() for text in blocks(README, "") for line in text.splitlines() if line.startswith("psflow train")
-    ]
-    drafted = re.findall(r"^psflow init (\w+)\.\w+ --label", "\n".join(blocks(README, "")), re.MULTILINE)
+def test_the_training_commands_are_understood() -> None:
+    texts = [*blocks(README, ""), *blocks(TRAIN, "")]
+    lines = [line.split() for text in texts for line in text.splitlines() if line.startswith("psflow train")]
+    drafted = re.findall(r"^psflow init (?:\w+/)?(\w+)\.\w+ --label", "\n".join(texts), re.MULTILINE)
     kept = [line for line in lines if line[2] not in {f"{name}.yaml" for name in drafted}]
     assert len(kept) > 2
     for _, _, file, *overrides in kept:
@@ -252,7 +262,7 @@ def test_what_estimator_is_said_to_lack_is_not_there() -> None:
 
 def test_every_name_of_the_face_is_there() -> None:
     face = importlib.import_module("psflow")
-    for text in blocks(README, "python"):
+    for text in [*blocks(README, "python"), *blocks(PROGRAM, "python")]:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and node.module == "psflow":
                 assert {alias.name for alias in node.names} <= set(face.__all__)
