@@ -53,11 +53,9 @@ class Api(SphinxDirective):
         names = list(self.content)
         lines = [".. autosummary::", "   :nosignatures:", "", *(f"   psflow.{name}" for name in names), ""]
         for name in names:
-            kind = attrgetter(name)(psflow)
-            if inspect.isclass(kind):
-                lines += [f".. autoclass:: psflow.{name}", "   :members:", ""]
-            else:
-                lines += [f".. auto{'function' if callable(kind) else 'data'}:: psflow.{name}", ""]
+            value = attrgetter(name)(psflow)
+            kind = "class" if inspect.isclass(value) else "function"
+            lines += [f".. auto{kind}:: psflow.{name}", *(["   :members:"] if kind == "class" else []), ""]
         return self.parse_text_to_nodes("\n".join(["```{eval-rst}", *lines, "```"]))
 
 
