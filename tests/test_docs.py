@@ -40,7 +40,7 @@ RECORD_FILES = ROOT / "docs" / "howto" / "tables.md"
 PAGES = sorted([README, ROOT / "CHANGELOG.md", *ROOT.glob("docs/[!_]*/*.md"), *ROOT.glob("docs/*.md")])
 PACKAGES = ("flows", "tasks", "ps_runtime", "benchmarks")
 
-FENCE = re.compile(r"^```([\w{}]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```([\w{}-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 REFUSALS = ("Refusal", "refusal", "self._turn_away")
