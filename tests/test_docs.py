@@ -93,7 +93,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_model_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
     [text] = blocks(README, "python")
     names = run([text])
-    assert len(text.splitlines()) <= 15
+    assert len([line for line in text.splitlines() if line]) <= 15
     assert "'global_step': 500" in capsys.readouterr().out
     assert names["estimator"].get_variable_value("w") == pytest.approx(2, abs=0.05)
 
