@@ -53,9 +53,10 @@ class Api(SphinxDirective):
         names = list(self.content)
         lines = [".. autosummary::", "   :nosignatures:", "", *(f"   psflow.{name}" for name in names), ""]
         for name in names:
-            value = attrgetter(name)(psflow)
-            kind = "class" if inspect.isclass(value) else "function"
-            lines += [f".. auto{kind}:: psflow.{name}", *(["   :members:"] if kind == "class" else []), ""]
+            if inspect.isclass(attrgetter(name)(psflow)):
+                lines += [f".. autoclass:: psflow.{name}", "   :members:", ""]
+            else:
+                lines += [f".. autofunction:: psflow.{name}", ""]
         return self.parse_text_to_nodes("\n".join(["```{eval-rst}", *lines, "```"]))
 
 
