@@ -1,1 +1,1 @@
-"""Estimators: a model_fn and what one does with it."""
+"""Estimators: train, evaluate, predict and export a model_fn."""

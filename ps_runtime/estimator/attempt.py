@@ -1,4 +1,4 @@
-"""One attempt at the job of a model_dir: claim it, plan it, hold it, let it go."""
+"""One attempt at the job of a model_dir: claims, plans, holds and releases it."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ from psflow.ps_runtime.specs.worker_context import check_task
 from psflow.ps_runtime.transport.connecting import transport_named
 
 ENDED_STEP = "ended_step"
-"""What job.json calls the step at which all roles of the last attempt came to their end."""
+"""Key in job.json of the step at which all roles of the last attempt ended."""
 COMPLETED_STEP = "completed_step"
-"""What it calls that step once MLflow has all of it."""
+"""Key of that step once MLflow has all of its results."""
 CODE_DIGEST = "code_digest"
-"""What it calls the digest of the user's code in the last attempt."""
+"""Key of the digest of the user's code in the last attempt."""
 FLOW_RUNS = "flow_runs"
-"""What it calls the Prefect flow runs of the attempts, oldest first: the page of each by its id."""
+"""Key of the Prefect flow runs of the attempts, oldest first: the page of each by its id."""
 
 logger = logging.getLogger(__name__)
 
 RENEW_SECS = 5.0
 JOIN_SECS = 5.0
-"""For a sign of life that is under way as the block ends; a store that hangs may take minutes to answer."""
+"""For a renewal of the lease that is under way as the block ends; a hanging store may take minutes to answer."""
 
 
 class Trainable(Protocol):
-    """What an attempt must know of an Estimator."""
+    """The interface of an Estimator that an attempt uses."""
 
     model_dir: str
     config: RunConfig
@@ -62,16 +62,16 @@ class Trainable(Protocol):
     weight_column: str | None
 
     def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
-        """Raise InputError if a whole data set has labels that the model cannot take."""
+        """Raise InputError if the labels of a whole data set do not fit the model."""
 
 
 class Attempt:
-    """Owns the job of an estimator's model_dir for the time of a ``with`` block.
+    """Owns the job of an estimator's model_dir for the duration of a ``with`` block.
 
     Raises
     ------
     UsageError
-        Whatever is wrong with model_fn, input or model_dir; nothing has been started or written then.
+        If model_fn, the input or the model_dir is wrong; nothing has been started or written then.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class Attempt:
         self._config, self._train_spec = apply_saver_hook(estimator.config, train_spec, estimator.model_dir)
         self._num_ps = num_ps
         self.num_workers = num_workers
-        """Beside the chief."""
+        """Number of workers beside the chief."""
         if num_workers:
             check_waiters(self._config, self._train_spec)
-        transport_named(transport)  # an unknown one is refused before anything is started
+        transport_named(transport)  # refuses an unknown one before anything starts
         self._transport = transport
         self._reads_again = reads_again
         self._fork = fork
@@ -131,7 +131,7 @@ class Attempt:
         self._loss: ModelDirError | LostDirectoryError | None = None
 
     def _plan_warm_start(self, settings: WarmStartSettings | None) -> WarmStart | None:
-        """Return where first values come from; None if model_dir has values already, or nobody asks for others."""
+        """Return the sources of initial values; None if model_dir has values already, or no warm start is requested."""
         if settings is None:
             return None
         latest = CheckpointStore(self.model_dir).latest()
@@ -139,7 +139,7 @@ class Attempt:
             return plan_warm_start(settings, self.plan.model, self.plan.trainable)
         begins = f"has a checkpoint of step {latest}" if self._fork is None else "is a fork, which has a checkpoint"
         unused = settings.ckpt_to_initialize_from
-        logger.info("%s %s: training goes on with it, and does not warm-start from %s", self.model_dir, begins, unused)
+        logger.info("%s %s: training continues there, and does not warm-start from %s", self.model_dir, begins, unused)
         return None
 
     def __enter__(self) -> Self:
@@ -149,7 +149,7 @@ class Attempt:
         except BaseException:
             self._release()
             raise
-        self._loss = None  # it may be entered again: a flow that failed is tried again
+        self._loss = None  # entered again when a failed flow is retried
         self._released = threading.Event()
         self._renewer = threading.Thread(target=self._renew, args=(self._released,), name="psflow-lease", daemon=True)
         self._renewer.start()
@@ -164,51 +164,51 @@ class Attempt:
             if kind is None:
                 self._collect_garbage()
             elif self._loss is None:
-                with contextlib.suppress(PsflowError, OSError):  # the next attempt does it, too
+                with contextlib.suppress(PsflowError, OSError):  # the next attempt does it again
                     CheckpointStore(self.model_dir).discard_uncommitted()
         finally:
             self._release()
 
     def check(self) -> None:
-        """Raise why the job is not this owner's any more, if so; StoppedError if the task of this thread is to end.
+        """Raise if the job no longer belongs to this owner; StoppedError if the task of this thread should end.
 
-        It is another's by now (ModelDirError), or its model_dir is gone (LostDirectoryError).
+        Another owner has it (ModelDirError), or its model_dir is gone (LostDirectoryError).
         """
         check_task()
         if self._loss is not None:
             raise self._loss
 
     def schema_to_predict(self) -> InputSchema | None:
-        """Return what the trained model will read to predict; None if that shows later."""
-        assert self.plan.model.schema is not None, "a plan has one"
+        """Return the input schema with which the trained model predicts; None if only later calls show it."""
+        assert self.plan.model.schema is not None, "every plan has one"
         return schema_to_predict(self._estimator.caller, self.plan.model.schema)
 
     def note_run(self, run_id: str) -> None:
-        """Remember the MLflow run, so that a resumed job goes on with it."""
+        """Record the MLflow run, so that a resumed job continues it."""
         self.record = self._file.update(run_id=run_id)
 
     def note_flow_runs(self, flow_runs: Mapping[str, str | None]) -> None:
-        """Remember the Prefect flow runs of the attempts, and their pages, so that a resumed job names them."""
+        """Record the Prefect flow runs of the attempts, and their pages, so that a resumed job names them."""
         self.record = self._file.update(flow_runs=dict(flow_runs))
 
     def note_ended(self, step: int) -> None:
-        """Remember that all roles came to their end at `step`."""
+        """Record that all roles ended at `step`."""
         self.record = self._file.update(ended_step=step)
 
     def end_reason(self) -> str | None:
-        """Return why the attempt that trained last has ended; None as long as no end is marked."""
+        """Return the reason for which the last attempt that trained has ended; None until an end is recorded."""
         finished = read_finished(self.model_dir)
         return None if finished is None else self._reason(self.record, finished)
 
     def note_completed(self) -> None:
-        """Remember that everything of the end that was noted is written down."""
+        """Record that the results of the recorded end are complete."""
         self.record = self._file.update(completed_step=self.record.facts[ENDED_STEP])
 
     def run_here(self, on_event: Callable[[Event], None], writer: ModelWriter | None = None) -> dict[str, Any]:
         """Run the job in this process; return the report of each role. Blocks.
 
-        It goes on from what the plan has done: the training input_fn is not called again, nor is model_fn only to see
-        what it builds.
+        It reuses the results of the plan: the training input_fn is not called again, nor is model_fn only to see what
+        it builds.
         """
         job = self.job(writer)
         called = self.plan.called.read_to_the_end()
@@ -216,12 +216,12 @@ class Attempt:
         return run_local(here, on_event, self.check, self.plan.built)
 
     def job(self, writer: ModelWriter | None = None) -> JobSpec:
-        """Return the description that every role gets, with a secret of its own."""
+        """Return the description that every role receives, with a fresh secret."""
         estimator, store = self._estimator, CheckpointStore(self.model_dir)
         latest = store.latest()
         facts = None if latest is None else store.manifest(latest).job
         owner = self.record.owner
-        assert owner is not None, "only its owner hands it out"
+        assert owner is not None, "only the owner passes it on"
         return JobSpec(
             job_id=self.record.job_id,
             token=secrets.token_hex(16),
@@ -250,7 +250,7 @@ class Attempt:
 
     @staticmethod
     def log_event(event: Event) -> None:
-        """Log what a role tells of: what one sees of a job without a flow."""
+        """Log an event of a role: the output of a job without a flow."""
         if isinstance(event, LogMessage):
             logger.log(event.level, "%s: %s: %s", event.role, event.logger, event.message)
         else:
@@ -275,7 +275,7 @@ class Attempt:
 
     @staticmethod
     def _reason(record: JobRecord, finished: FinishedMarker) -> str:
-        """Return why the training of a marker ended: an attempt that trained no step since leaves it as it was."""
+        """Return why the training of a marker ended: an attempt that trained no step does not change it."""
         trained_none = record.facts.get("finished_step") == finished.final_step
         return str(record.facts.get("finished_reason", finished.reason)) if trained_none else finished.reason
 
@@ -286,14 +286,14 @@ class Attempt:
         )
 
     def _release(self) -> None:
-        """Leave the job to whoever claims it next; what ended this attempt is more important than that."""
+        """Release the job for the next owner; a failure must not hide the error that ended this attempt."""
         try:
             self._file.release()
         except (PsflowError, OSError) as error:
-            logger.warning("cannot release %s, which stays claimed until this process ends: %s", self.model_dir, error)
+            logger.warning("cannot release %s, which stays owned until this process ends: %s", self.model_dir, error)
 
     def _collect_garbage(self) -> None:
-        """Remove the checkpoints that only waited for their evaluation."""
+        """Remove the checkpoints that were kept only until their evaluation."""
         config = self._config
         CheckpointStore(self.model_dir).collect_garbage(
             config.keep_checkpoint_max,
@@ -308,7 +308,7 @@ class Attempt:
             try:
                 self._file.renew()
             except (ModelDirError, LostDirectoryError) as error:
-                if self._released is released:  # else it was let go, and is held again
+                if self._released is released:  # else it was released, and is held again
                     self._loss = error
                 return
             except (PsflowError, OSError) as error:
@@ -318,15 +318,15 @@ class Attempt:
 
 
 def _check_no_cluster(config: RunConfig) -> None:
-    """Refuse to train without the cluster to which this process belongs: each of its processes would train alone."""
+    """Refuse to train outside the cluster to which this process belongs: each of its processes would train alone."""
     if (task := config.cluster) is not None:
         who = f"{task.task_type} {task.task_id} of a cluster whose chief is at {task.cluster.chief}"
         remedy = "call train_and_evaluate without a client in each process of it, or leave that cluster out"
-        raise UsageError((f"this process is {who}, but this call trains without that; {remedy}",))
+        raise UsageError((f"this process is {who}, but this call trains without the cluster; {remedy}",))
 
 
 def job_seed(model_dir: str, wanted: int | None) -> int:
-    """Return the seed of the job of `model_dir`: the `wanted` one, else that of its first attempt, else a fresh one."""
+    """Return the seed of the job of `model_dir`: the `wanted` one, else that of its first attempt, else a new one."""
     if wanted is not None:
         return wanted
     known = JobFile(model_dir).read()

@@ -1,4 +1,4 @@
-"""Variables and rows of tables, looked up in one checkpoint."""
+"""Looks up variables and rows of tables in one checkpoint."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from psflow.ps_runtime.specs.variables import TableSpec
 def checked_config(
     model_dir: str | os.PathLike[str] | None, config: RunConfig | None, params: Mapping[str, Any] | None
 ) -> RunConfig:
-    """Return the settings of an Estimator, its model_dir among them; None stands for none.
+    """Return the RunConfig of an Estimator, including its model_dir, if one is given.
 
     Raises
     ------
     UsageError
         If two different model_dirs are given, or an empty one, or none for a process of a cluster; an ArgumentTypeError
-        if an argument is of a wrong type.
+        if an argument has the wrong type.
     """
     if isinstance(model_dir, os.PathLike):
         model_dir = os.fspath(model_dir)
@@ -42,28 +42,26 @@ def checked_config(
         faults.add_type("params", "a mapping or None", params)
     faults.raise_any()
     config = RunConfig() if config is None else config
-    if model_dir is None and config.model_dir is None and config.cluster is not None:  # each would make one of its own
+    if model_dir is None and config.model_dir is None and config.cluster is not None:  # each process would make its own
         raise UsageError(
-            ("this process is one of a cluster, and no model_dir is given: give a directory that all processes see",)
+            ("this process belongs to a cluster, but no model_dir is given: give a directory that all processes see",)
         )
     if model_dir is None or model_dir == config.model_dir:
         return config
     if config.model_dir is not None:
-        raise UsageError(
-            (f"model_dir is {model_dir!r}, but that of config is {config.model_dir!r}; give only one of them",)
-        )
+        raise UsageError((f"model_dir is {model_dir!r}, but that of config is {config.model_dir!r}; give only one",))
     return config.replace(model_dir=model_dir)
 
 
 def check_params(caller: ModelCaller) -> None:
-    """Raise ModelFnError if there are hyper-parameters that model_fn does not take."""
+    """Raise ModelFnError if hyper-parameters are given but model_fn does not take them."""
     if caller.params and not caller.takes_params:
         names = ", ".join(map(str, caller.params))
         raise ModelFnError((f"{caller.name} does not take the argument 'params', but params are given: {names}",))
 
 
 def checked_steps(steps: int | None) -> int | None:
-    """Return a number of steps, or None; UsageError if it is not greater than 0, or no whole number."""
+    """Return a number of steps, or None; UsageError unless it is a whole number greater than 0."""
     faults = ArgumentFaults()
     number = faults.steps("steps", steps)
     faults.raise_any()
@@ -71,7 +69,7 @@ def checked_steps(steps: int | None) -> int | None:
 
 
 def checked_keys(predict_keys: Sequence[str] | None, yield_single_examples: bool) -> Sequence[str]:
-    """Return the names of predictions; none of them stands for all. ArgumentTypeError if one is another kind."""
+    """Return the names of predictions, where none means all; ArgumentTypeError if an argument has the wrong type."""
     faults = ArgumentFaults()
     keys = faults.items("predict_keys", predict_keys, str, "str")
     faults.flag("yield_single_examples", yield_single_examples)
@@ -80,7 +78,7 @@ def checked_keys(predict_keys: Sequence[str] | None, yield_single_examples: bool
 
 
 def check_name(given: Any) -> None:
-    """Raise ArgumentTypeError if the name of a variable or a table is no str."""
+    """Raise ArgumentTypeError if the name of a variable or a table is not a str."""
     faults = ArgumentFaults()
     if not isinstance(given, str):
         faults.add_type("name", "a str", given)
@@ -101,7 +99,7 @@ def checkpoint_at(model_dir: str, checkpoint_path: str | None) -> tuple[Checkpoi
     Raises
     ------
     NoCheckpointError
-        If `model_dir` has no checkpoint, or `checkpoint_path` is no directory of one. It need not be there.
+        If `model_dir` has no checkpoint, or `checkpoint_path` is not a path of one. The path need not exist.
     """
     store = CheckpointStore(model_dir)
     if checkpoint_path is None:
@@ -128,7 +126,7 @@ def variable_names(reader: CheckpointReader) -> list[str]:
 
 
 def variable_value(reader: CheckpointReader, name: str) -> NDArray[Any]:
-    """Return a variable, or a whole table; UsageError if there is no such variable, or it is a larger table."""
+    """Return a variable, or a whole table; UsageError if the variable does not exist, or the table is too large."""
     check_name(name)
     tables = {table.name: table for table in reader.manifest.model.tables}
     if name not in tables:
@@ -139,14 +137,14 @@ def variable_value(reader: CheckpointReader, name: str) -> NDArray[Any]:
         raise UsageError(
             (
                 f"table {name!r} has {spec.num_rows} rows of {spec.row_nbytes} bytes, too many to return at "
-                f"once; read those you need: estimator.get_table_rows({name!r}, ids)",
+                f"once; read the rows you need: estimator.get_table_rows({name!r}, ids)",
             )
         )
     return _rows(reader, spec, np.arange(spec.num_rows))
 
 
 def table_rows(reader: CheckpointReader, name: str, ids: Any) -> NDArray[Any]:
-    """Return rows of a table; UsageError if there is no such table, or ids are none of its rows."""
+    """Return rows of a table; UsageError if the table does not exist, or `ids` are not rows of it."""
     check_name(name)
     tables = {table.name: table for table in reader.manifest.model.tables}
     _check_name(name, tables, "table")

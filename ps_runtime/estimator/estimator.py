@@ -1,4 +1,4 @@
-"""The Estimator: a model_fn, where it lives, and what one does with it in one process."""
+"""The Estimator: trains, evaluates, predicts and exports a model_fn in one process."""
 
 from __future__ import annotations
 
@@ -59,24 +59,24 @@ class Estimator:
         ``model_fn(features, labels, mode, params, config, input_schema)``, any subset of these, returns an
         EstimatorSpec. `input_schema` is the InputSchema of the training input, in every mode.
     model_dir : str or path, optional
-        Where checkpoints are, a path or an fsspec URL; else that of `config`, else a temporary directory.
+        Directory of the checkpoints, a path or an fsspec URL; else that of `config`, else a temporary directory.
     config : RunConfig, optional
         Checkpoints, logging, seed and consistency; the defaults of RunConfig if left out.
     params : mapping, optional
         Hyper-parameters for model_fn; copied.
     warm_start_from : str or WarmStartSettings, optional
-        Where variables get their first values, if model_dir has no checkpoint: a model_dir or the directory of a
-        checkpoint, of which all trainable variables are taken, or settings that say which.
+        Source of the initial values of variables, if model_dir has no checkpoint: a model_dir or the directory of a
+        checkpoint, from which all trainable variables are taken, or settings that choose variables.
 
     Raises
     ------
     ModelFnError
-        If model_fn takes other arguments, or no `params` where some are given.
+        If model_fn takes unknown arguments, or no `params` although some are given.
     UsageError
-        If two different model_dirs are given; an ArgumentTypeError if an argument is of a wrong type.
+        If two different model_dirs are given; an ArgumentTypeError if an argument has the wrong type.
     """
 
-    weight_column: str | None = None  # the feature that a head takes as weights; other model_fns read theirs
+    weight_column: str | None = None  # the feature that a head takes as weights; other model_fns read their own
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Estimator:
         if directory is None:
             directory = tempfile.mkdtemp(prefix="psflow-model-")
             logger.warning("no model_dir given: checkpoints go to the temporary directory %s", directory)
-        self.model_dir = absolute(directory)  # roles may have another working directory
+        self.model_dir = absolute(directory)  # the working directory of a role may differ
         self.config = config.replace(model_dir=self.model_dir)
         self.params: dict[str, Any] = copy.deepcopy(dict(params or {}))
         self.model_fn = model_fn
@@ -100,7 +100,7 @@ class Estimator:
         self.warm_start_from = warm_start_settings(warm_start_from)
 
     def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
-        """Raise InputError if a whole data set has labels that the model cannot take. Any will do here."""
+        """Raise InputError if the labels of a whole data set do not fit the model; here any labels do."""
 
     def train(
         self,
@@ -113,7 +113,7 @@ class Estimator:
     ) -> Estimator:
         """Train in this process, from the latest checkpoint if there is one. Blocks.
 
-        The input is read from its start. Only after an interruption (an error, a signal, a lost process) it is read on
+        The input is read from its start. Only after an interruption (an error, a signal, a lost process) it continues
         where the latest checkpoint left it. `input_fn` is called once.
 
         Parameters
@@ -123,24 +123,24 @@ class Estimator:
         hooks : sequence of SessionRunHook, optional
             Run around each step, in this order.
         steps : int, optional
-            Train so many steps more; or
+            Train this many steps more.
         max_steps : int, optional
-            train until this global_step. Neither: until the input ends.
+            Train until this global_step. With neither: until the input ends.
         saving_listeners : sequence of CheckpointSaverListener, optional
             Called before and after each checkpoint.
         non_finite : {"error", "drop", "keep"}
-            What becomes of rows with a blank, NaN or infinite cell; see TrainSpec.
+            How to treat rows with a missing, NaN or infinite cell; see TrainSpec.
 
         Returns
         -------
         Estimator
-            This one.
+            Itself.
 
         Raises
         ------
         UsageError
-            If steps and max_steps are given, or one is not greater than 0; or whatever is wrong with model_fn, input or
-            model_dir. An ArgumentTypeError if an argument is of a wrong type.
+            If both steps and max_steps are given, or one is not greater than 0; or if model_fn, the input or the
+            model_dir is wrong. An ArgumentTypeError if an argument has the wrong type.
         """
         if steps is not None and max_steps is not None:
             raise UsageError(("give steps or max_steps, not both",))
@@ -170,29 +170,29 @@ class Estimator:
         input_fn : callable
             Returns a Dataset, or yields batches ``(features, labels)``.
         steps : int, optional
-            At most so many batches.
+            Maximum number of batches.
         hooks : sequence of SessionRunHook, optional
             Run around each batch, before the ``evaluation_hooks`` of model_fn.
         checkpoint_path : str, optional
-            Directory of a checkpoint; the latest if left out.
+            Directory of a checkpoint; default: the latest.
         name : str, optional
-            What the log calls this evaluation, beside others. The metrics keep their names.
+            Name of this evaluation in the log. The names of the metrics do not change.
         non_finite : {"error", "drop", "keep"}
-            What becomes of rows with a blank, NaN or infinite cell; see TrainSpec.
+            How to treat rows with a missing, NaN or infinite cell; see TrainSpec.
 
         Returns
         -------
         dict of str to float
-            The metrics of model_fn, ``loss`` and ``global_step``.
+            The metrics of model_fn, plus ``loss`` and ``global_step``.
 
         Raises
         ------
         CheckpointError
             If there is no checkpoint.
         InputError
-            If there is no batch, or the input does not have what the model was trained on.
+            If there is no batch, or the input lacks features that the model was trained on.
         UsageError
-            If steps is not greater than 0; an ArgumentTypeError if an argument is of a wrong type.
+            If steps is not greater than 0; an ArgumentTypeError if an argument has the wrong type.
         """
         steps = checked_steps(steps)
         check_texts(name=name, checkpoint_path=checkpoint_path)
@@ -214,52 +214,53 @@ class Estimator:
         yield_single_examples: bool = True,
         client: Client | None = None,
     ) -> Iterator[Any]:
-        """Yield the predictions for an input, in its order, from one checkpoint.
+        """Yield the predictions of one checkpoint for an input, in input order.
 
-        Without a `client` they are computed here. With one, the workers of its cluster compute them.
+        Without a `client` this process computes them, with one the workers of its Dask cluster.
 
         Parameters
         ----------
         input_fn : callable
             Returns a Dataset, or yields batches; labels are ignored.
         predict_keys : sequence of str, optional
-            Which predictions; all if left out, or empty.
+            The predictions to yield; default, or if empty: all.
         hooks : sequence of SessionRunHook, optional
-            Run around each batch, before the ``prediction_hooks`` of model_fn; neither goes with a `client`.
+            Run around each batch, before the ``prediction_hooks`` of model_fn; neither works with a `client`.
         checkpoint_path : str, optional
-            Directory of a checkpoint; the latest if left out.
+            Directory of a checkpoint; default: the latest.
         yield_single_examples : bool
-            Yield for each example, else for each batch.
+            Yield one result for each example; else one for each batch.
         client : distributed.Client, optional
-            Of a Dask cluster, whose workers can read the checkpoint, and files of records if the input is such.
+            Connected to a Dask cluster whose workers can read the checkpoint, and the tabular files of the input, if
+            any.
 
         Yields
         ------
         dict of str to array, or array
-            Each prediction by name, without the axis of the batch for an example; or one array, if model_fn predicts
-            one array.
+            Each prediction by name, without the batch axis for a single example; or one array, if model_fn predicts one
+            array.
 
         Raises
         ------
         NoCheckpointError
             If there is no checkpoint.
         ModelFnError
-            If there is not one row of each prediction for each example; with a client, also if model_fn fails on a
-            record, which it names.
+            If a prediction does not have one row for each example; with a client, also if model_fn fails on a record,
+            which the message names.
         UsageError
-            If a predict_key is unknown, or the input does not have what the model was trained on; or if there are hooks
-            and a client.
+            If a predict_key is unknown, the input lacks features that the model was trained on, or hooks are given with
+            a client.
         CheckpointError
             If a worker cannot read the checkpoint.
 
         Notes
         -----
-        Every row is predicted, those with a blank, NaN or infinite cell too.
+        Every row is predicted, including rows with a missing, NaN or infinite cell.
 
         With a client each row is predicted exactly once, in the same batches, and memory is bounded whatever the size
-        of the input: a few partitions for each slot are under way. What a worker was computing when it died is computed
-        again. To close the generator cancels what is under way. BLAS has one thread in a worker, as in every role: with
-        one thread here, too, predictions are the same bits.
+        of the input: a few partitions for each slot are under way. The work of a worker that dies is repeated. Closing
+        the generator cancels the partitions under way. BLAS has one thread in a worker, as in every role: with one
+        thread here, too, predictions are bitwise equal.
         """
         keys = checked_keys(predict_keys, yield_single_examples)
         check_texts(checkpoint_path=checkpoint_path)
@@ -288,32 +289,33 @@ class Estimator:
         Parameters
         ----------
         export_dir_base : str or path
-            A local folder; the export becomes ``<export_dir_base>/<version>``, with a larger number than any there.
+            A local folder; the export becomes ``<export_dir_base>/<version>``, with a larger number than any version
+            there.
         serving_input_receiver_fn : callable, optional
-            Makes what the model reads of what clients send; see `psflow.placeholder`. Default: clients send what the
-            training input had.
+            Builds the features of the model from client requests; see `psflow.placeholder`. Default: requests have the
+            features of the training input.
         assets_extra : mapping of str to path, optional
-            Files that the export carries as ``assets.extra/<name>``.
+            Files to include as ``assets.extra/<name>``.
         as_text : bool
-            False: an export has no other form.
+            Must be False: exports have no text form.
         checkpoint_path : str, optional
-            Directory of a checkpoint; the latest if left out.
+            Directory of a checkpoint; default: the latest.
         experimental_mode : ModeKeys
-            PREDICT: an export does nothing else.
+            Must be PREDICT: an export only predicts.
         writer : ModelWriter, optional
-            Writes the model. Default: an MLflow model, which holds the code of model_fn.
+            Writes the model. Default: an MLflow model, which includes the code of model_fn.
 
         Returns
         -------
         str
-            The path of the export, which appears whole or not at all.
+            The path of the export, which appears complete or not at all.
 
         Raises
         ------
         NoCheckpointError
             If there is no checkpoint.
         UsageError
-            If an argument cannot be, or if the model cannot be exported; an ArgumentTypeError if an argument is of a
+            If an argument is invalid, or if the model cannot be exported; an ArgumentTypeError if an argument has the
             wrong type.
         """
         check_arguments(export_dir_base, serving_input_receiver_fn, assets_extra, as_text, experimental_mode, writer)
@@ -329,12 +331,12 @@ class Estimator:
         as_text: bool = False,
         checkpoint_path: str | None = None,
     ) -> str:
-        """Do as `export_saved_model` with the function of mode ``infer``, the only mode that an export has."""
+        """Call `export_saved_model` with the function of mode ``infer``, the only mode that an export supports."""
         receiver_fn = receiver_fn_of(input_receiver_fn_map)
         return self.export_saved_model(export_dir_base, receiver_fn, assets_extra, as_text, checkpoint_path)
 
     def eval_dir(self, name: str | None = None) -> str:
-        """Return what stands for the evaluations of an EvalSpec, by its name, a str; `read_eval_metrics` reads them."""
+        """Return the path that names the evaluations of the EvalSpec `name`, for `read_eval_metrics`."""
         check_texts(name=name)
         return f"{self.model_dir.rstrip('/')}/{f'eval_{name}' if name else 'eval'}"
 
@@ -353,7 +355,7 @@ class Estimator:
         CheckpointError
             If there is no checkpoint.
         UsageError
-            If there is no such variable, or it is a larger table; see `get_table_rows`.
+            If the variable does not exist, or is a larger table; see `get_table_rows`.
         """
         with self._reader(None) as reader:
             return variable_value(reader, name)
@@ -364,9 +366,9 @@ class Estimator:
         Parameters
         ----------
         name : str
-            Of the table, as `embedding_lookup` has it.
+            Name of the table, as in `embedding_lookup`.
         ids : array of integers, any shape
-            Numbers of rows in ``[0, num_rows)``; an id may occur several times.
+            Row numbers in ``[0, num_rows)``; an id may occur several times.
 
         Returns
         -------
@@ -378,7 +380,7 @@ class Estimator:
         CheckpointError
             If there is no checkpoint.
         UsageError
-            If there is no such table, or ids are no integers in ``[0, num_rows)``.
+            If the table does not exist, or ids are not integers in ``[0, num_rows)``.
         """
         with self._reader(None) as reader:
             return table_rows(reader, name, ids)

@@ -1,4 +1,4 @@
-"""What the evaluations of a job say, predicates on one metric of them, and the hook that asks one: early stopping."""
+"""The metrics of a job's evaluations, predicates on one of them, and the early-stopping hook that asks a predicate."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ logger = logging.getLogger(__name__)
 
 
 def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
-    """Return the metrics of the evaluations so far, by global_step, in its order.
+    """Return the metrics of the evaluations so far, in order of global_step.
 
     Parameters
     ----------
     eval_dir : str
-        As ``estimator.eval_dir(name)`` says. There is no such directory: it names evaluations of
-        ``evaluations.jsonl`` in the model_dir.
+        As ``estimator.eval_dir(name)`` returns it. No such directory exists: the path names evaluations in
+        ``evaluations.jsonl`` of the model_dir.
 
     Raises
     ------
     UsageError
-        If `eval_dir` names no evaluation; an ArgumentTypeError if it is no str.
+        If `eval_dir` does not name an evaluation; an ArgumentTypeError if it is not a str.
     CheckpointError
         If a line of ``evaluations.jsonl`` is damaged.
     """
@@ -58,7 +58,7 @@ def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
 
 @dataclass(frozen=True)
 class MetricPredicate(ABC):
-    """Reads one metric of one evaluation; says in a sentence why training is to end, or nothing."""
+    """Reads one metric of one evaluation, and returns a sentence if training should end."""
 
     eval_dir: str
     metric_name: str
@@ -66,7 +66,7 @@ class MetricPredicate(ABC):
     is_higher: bool
 
     known_steps: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
-    """Of evaluations whose metrics were looked at, and -1 once there was a look."""
+    """Steps of the evaluations that were read; holds -1 after the first reading."""
 
     def __post_init__(self) -> None:
         _split(self.eval_dir)
@@ -77,7 +77,7 @@ class MetricPredicate(ABC):
         return _split(self.eval_dir)
 
     def __call__(self) -> str:
-        """Read the evaluations so far; return why training is to end, "" if it is not."""
+        """Read the evaluations so far; return why training should end, or ""."""
         found = read_eval_metrics(self.eval_dir)
         if not found:
             self._warn_of_others()
@@ -87,7 +87,7 @@ class MetricPredicate(ABC):
 
     @abstractmethod
     def reason(self, values: Mapping[int, float]) -> str:
-        """Say why training is to end, given the metric by global_step; "" if it is not."""
+        """Return why training should end, given the metric by global_step, or ""."""
 
     def is_better(self, value: float, than: float) -> bool:
         """Return whether `value` is beyond `than`; never for NaN."""
@@ -98,13 +98,13 @@ class MetricPredicate(ABC):
         if self.metric_name not in metrics:
             raise UsageError(
                 (
-                    f"early stopping looks at the metric {self.metric_name!r}, but {evaluation} has "
+                    f"early stopping reads the metric {self.metric_name!r}, but {evaluation} has "
                     f"{', '.join(sorted(metrics))}{did_you_mean(self.metric_name, metrics)}",
                 )
             )
 
     def _check_newest(self, found: Mapping[int, Mapping[str, float]]) -> None:
-        """Refuse a metric that a new evaluation lacks; those of an earlier training may have been made without it."""
+        """Refuse a new evaluation that lacks the metric; evaluations of an earlier training may lack it."""
         is_first, newest = not self.known_steps, max(found, default=None)
         is_new = newest is not None and newest not in self.known_steps
         self.known_steps.update(found, [-1])
@@ -115,13 +115,13 @@ class MetricPredicate(ABC):
         except UsageError as error:
             if not is_first:
                 raise
-            logger.warning("%s; it waits for an evaluation that has it", error)
+            logger.warning("%s; early stopping waits for an evaluation that has it", error)
 
     def _warn_of_others(self) -> None:
         others = sorted(EvaluationLog(_split(self.eval_dir)[0]).by_name())
         if others:
             logger.warning(
-                "early stopping waits for evaluations of %s, and there are only those of %s; pass "
+                "early stopping waits for evaluations of %s, but only those of %s exist; pass "
                 "eval_dir=estimator.eval_dir(name) with the name of an EvalSpec",
                 self.eval_dir,
                 ", ".join(repr(name) if name else "an EvalSpec without a name" for name in others),
@@ -131,40 +131,40 @@ class MetricPredicate(ABC):
 @final
 @dataclass(frozen=True)
 class Crosses(MetricPredicate):
-    """Whether some value is beyond a threshold."""
+    """Fires when a value is beyond a threshold."""
 
     threshold: float
 
     def reason(self, values: Mapping[int, float]) -> str:  # noqa: D102
-        word = "higher" if self.is_higher else "lower"
+        change = "higher" if self.is_higher else "lower"
         for step, value in values.items():
             if self.is_better(value, self.threshold):
-                return f"{self.metric_name} of step {step} is {value}, {word} than {self.threshold}"
+                return f"{self.metric_name} of step {step} is {value}, {change} than {self.threshold}"
         return ""
 
 
 @final
 @dataclass(frozen=True)
 class Stalls(MetricPredicate):
-    """Whether the best value is so many steps old."""
+    """Fires when the best value is too many steps old."""
 
     max_steps: int
 
     def reason(self, values: Mapping[int, float]) -> str:  # noqa: D102
-        word = "increase" if self.is_higher else "decrease"
+        change = "increase" if self.is_higher else "decrease"
         best, best_step = math.nan, -1
         for step, value in values.items():
             is_number = math.isnan(best) and not math.isnan(value)
             if best_step < 0 or is_number or self.is_better(value, best):
                 best, best_step = value, step
             if step - best_step >= self.max_steps:
-                return f"no {word} of {self.metric_name} for {step - best_step} steps since step {best_step}"
+                return f"no {change} of {self.metric_name} for {step - best_step} steps since step {best_step}"
         return ""
 
 
 @final
 class EarlyStoppingHook(SessionRunHook):
-    """Asks a predicate now and then, on the chief."""
+    """Asks a predicate at a given period, on the chief."""
 
     def __init__(self, should_stop_fn: Callable[[], Any], timer: SecondOrStepTimer) -> None:
         self.should_stop_fn = should_stop_fn
@@ -175,7 +175,7 @@ class EarlyStoppingHook(SessionRunHook):
 
     def after_create_session(self, session: Any, coord: Coordinator) -> None:  # noqa: D102
         if isinstance(session, BatchSession):
-            raise UsageError(("early stopping ends a training; leave its hook out of evaluations and predictions",))
+            raise UsageError(("early stopping works only in training; leave it out of evaluations and predictions",))
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:  # noqa: D102
         return SessionRunArgs("global_step")
@@ -202,16 +202,16 @@ def _split(eval_dir: str) -> tuple[str, str]:
 
 
 def apply_saver_hook(config: RunConfig, train_spec: TrainSpec, model_dir: str) -> tuple[RunConfig, TrainSpec]:
-    """Return both such that no CheckpointSaverHook is left among the hooks.
+    """Return both arguments with the settings of a CheckpointSaverHook moved from the hooks to the RunConfig.
 
     Raises
     ------
     UsageError
-        If there are several of them, one is to save elsewhere, or there are listeners and nothing is saved.
+        If there are several such hooks, one saves elsewhere, or there are listeners but nothing is saved.
     """
     savers = [hook for hook in train_spec.hooks if isinstance(hook, CheckpointSaverHook)]
     if len(savers) > 1:
-        raise UsageError((f"a training takes one CheckpointSaverHook, got {len(savers)}; leave one of them",))
+        raise UsageError((f"training takes one CheckpointSaverHook, got {len(savers)}; keep one of them",))
     for saver in savers:
         _check_place(saver, model_dir)
         config = config.replace(save_checkpoints_secs=saver.save_secs, save_checkpoints_steps=saver.save_steps)
@@ -224,7 +224,7 @@ def apply_saver_hook(config: RunConfig, train_spec: TrainSpec, model_dir: str) -
     if train_spec.saving_listeners and not config.saves_checkpoints:
         raise UsageError(
             (
-                "saving_listeners are called around checkpoints, and this training saves none; set "
+                "saving_listeners are called around checkpoints, but this training saves none; set "
                 "save_checkpoints_steps or save_checkpoints_secs of RunConfig",
             )
         )
@@ -237,25 +237,25 @@ def check_waiters(config: RunConfig, train_spec: TrainSpec) -> None:
     Raises
     ------
     UsageError
-        If the others would wait for the worker that waits for them.
+        If the other replicas would wait for the worker that waits for them.
     """
     waits = any(isinstance(hook, GlobalStepWaiterHook) for hook in train_spec.hooks)
     if waits and config.consistency.gradients_per_update(2) > 1:
         raise UsageError(
             (
-                f"a GlobalStepWaiterHook has workers begin later, and with {config.consistency.name} consistency the "
-                "others wait for them; leave it out",
+                f"a GlobalStepWaiterHook delays workers, but with {config.consistency.name} consistency the "
+                "other replicas wait for them; leave it out",
             )
         )
 
 
 def check_early_stopping(train_spec: TrainSpec, metrics: Mapping[str, frozenset[str]], model_dir: str) -> None:
-    """Warn where early stopping looks at an evaluation that this training does not make; another process may.
+    """Warn if early stopping reads an evaluation that this training does not make; another process may make it.
 
     Raises
     ------
     UsageError
-        If an evaluation does not measure the metric that early stopping looks at.
+        If an evaluation lacks the metric that early stopping reads.
     """
     for hook in train_spec.hooks:
         if not isinstance(hook, EarlyStoppingHook) or not isinstance(hook.should_stop_fn, MetricPredicate):
@@ -267,7 +267,7 @@ def check_early_stopping(train_spec: TrainSpec, metrics: Mapping[str, frozenset[
         if name in metrics:
             array, _, index = predicate.metric_name.rpartition("_")
             if index.isdecimal() and array in metrics[name]:
-                continue  # an element, if the metric is an array
+                continue  # may be an element of an array metric
             predicate.check_metric(metrics[name], f"the evaluation {name!r}" if name else "the evaluation")
             continue
         made = ", ".join(repr(name) if name else "an EvalSpec without a name" for name in sorted(metrics))

@@ -1,7 +1,7 @@
 """Hooks that use evaluations: early stopping, and evaluation while training runs.
 
-Nothing of it enters a checkpoint: a job that was ended so trains on when it is started again without the hook. The last
-step has its checkpoint, which is evaluated as any other.
+Hooks leave no trace in checkpoints: a job that a hook ended trains on when it is started again without the hook. The
+last step has a checkpoint, which is evaluated like any other.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ def make_early_stopping_hook(
     Parameters
     ----------
     estimator : Estimator
-        Whose training it is for.
+        The Estimator that is trained.
     should_stop_fn : callable
-        Called without arguments, on the chief alone, after its first step and then now and then. A sentence that it
-        returns becomes the reason in ``finished.json``.
+        Called without arguments, only on the chief, after its first step and then at the given period. If it returns a
+        sentence, that becomes the reason in ``finished.json``.
     run_every_secs : float, optional
-        Call it every so many seconds; or
+        Call it every so many seconds.
     run_every_steps : int, optional
-        every so many steps of global_step. Exactly one of them: ``run_every_secs=None`` goes with steps.
+        Call it every so many steps of global_step. Give exactly one period: ``run_every_secs=None`` goes with steps.
 
     Raises
     ------
     UsageError
-        If `estimator` is no Estimator, `should_stop_fn` cannot be called, or not exactly one period is given.
+        If `estimator` is not an Estimator, `should_stop_fn` is not callable, or not exactly one period is given.
     """
     faults: list[str] = []
     if not isinstance(estimator, Estimator):
@@ -80,22 +80,22 @@ def stop_if_higher_hook(
     Parameters
     ----------
     estimator : Estimator
-        Whose training it is for.
+        The Estimator that is trained.
     metric_name : str
         Such as ``accuracy`` or ``loss``.
     threshold : float
-        Equal to it is not higher. NaN never is.
+        A value equal to it is not higher. NaN never is.
     eval_dir : str, optional
-        Which evaluation, as ``estimator.eval_dir(name)`` says; that of the EvalSpec without a name if left out.
+        The evaluation, as ``estimator.eval_dir(name)`` returns it; default: that of the EvalSpec without a name.
     min_steps : int
-        Evaluations of an earlier global_step do not count.
+        Ignore evaluations of an earlier global_step.
     run_every_secs, run_every_steps
-        As of `make_early_stopping_hook`.
+        As in `make_early_stopping_hook`.
 
     Raises
     ------
     UsageError
-        As of `make_early_stopping_hook`; in training, if the evaluations have no such metric.
+        As in `make_early_stopping_hook`; during training, if the evaluations lack the metric.
     """
     metric = _metric(estimator, metric_name, eval_dir, min_steps, is_higher=True)
     _check_threshold(threshold)
@@ -129,14 +129,14 @@ def stop_if_no_increase_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> SessionRunHook:
-    """Return a hook that ends training once a metric has not become higher for so many steps.
+    """Return a hook that ends training once a metric has not increased for a number of steps.
 
     Parameters
     ----------
     max_steps_without_increase : int
         Between the global_step of the highest evaluation and that of a later one. NaN is lower than any number.
     estimator, metric_name, eval_dir, min_steps, run_every_secs, run_every_steps
-        As of `stop_if_higher_hook`.
+        As in `stop_if_higher_hook`.
     """
     metric = _metric(estimator, metric_name, eval_dir, min_steps, is_higher=True)
     _check_steps(max_steps_without_increase=max_steps_without_increase)
@@ -153,14 +153,14 @@ def stop_if_no_decrease_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> SessionRunHook:
-    """Return a hook that ends training once a metric has not become lower for so many steps.
+    """Return a hook that ends training once a metric has not decreased for a number of steps.
 
     Parameters
     ----------
     max_steps_without_decrease : int
         Between the global_step of the lowest evaluation and that of a later one. NaN is higher than any number.
     estimator, metric_name, eval_dir, min_steps, run_every_secs, run_every_steps
-        As of `stop_if_higher_hook`.
+        As in `stop_if_higher_hook`.
     """
     metric = _metric(estimator, metric_name, eval_dir, min_steps, is_higher=False)
     _check_steps(max_steps_without_decrease=max_steps_without_decrease)
@@ -184,7 +184,7 @@ def _metric(
 
 
 def _check_threshold(threshold: Any) -> None:
-    """Refuse what no metric can be higher or lower than: what is no number, and NaN."""
+    """Refuse a threshold that no metric can exceed: a value that is not a number, and NaN."""
     if not is_number(threshold) or math.isnan(threshold):
         faults = ArgumentFaults()
         faults.add_type("threshold", "a number", threshold)
@@ -199,29 +199,29 @@ def _check_steps(**given: Any) -> None:
 
 
 class InMemoryEvaluatorHook(SessionRunHook):
-    """Evaluate the variables of now at the start, every so many steps, and at the end. Training waits meanwhile.
+    """Evaluates the current variables at the start, every few steps, and at the end. Training waits meanwhile.
 
-    Reports the metrics as those of an evaluator, ``eval/loss`` or ``eval_<name>/loss``. For a training in one process.
+    Reports the metrics like an evaluator, as ``eval/loss`` or ``eval_<name>/loss``. Only for training in one process.
 
     Parameters
     ----------
     estimator : Estimator
-        Which is trained.
+        The Estimator that is trained.
     input_fn : callable
-        As of `Estimator.evaluate`.
+        As in `Estimator.evaluate`.
     steps : int or None
-        At most so many batches; None: to the end.
+        Maximum number of batches; None: to the end of the input.
     hooks : sequence of SessionRunHook, optional
         Run around each batch of an evaluation.
     name : str, optional
-        Tells several evaluations apart.
+        Distinguishes several evaluations.
     every_n_iter : int
-        Evaluate after each so many steps.
+        Evaluate each time after this many steps.
 
     Raises
     ------
     UsageError
-        If an argument is wrong; when training begins, on a cluster, with `pipeline_depth` 1, or of a model with tables.
+        If an argument is wrong; when training begins, if it runs on a cluster, with `pipeline_depth` 1, or has tables.
     """
 
     def __init__(
@@ -245,17 +245,17 @@ class InMemoryEvaluatorHook(SessionRunHook):
         """The metrics of each evaluation, by global_step."""
 
     def after_create_session(self, session: Any, coord: Coordinator) -> None:
-        """Evaluate the variables that training begins with."""
+        """Evaluate the initial variables."""
         if isinstance(session, BatchSession):
-            raise UsageError(("an InMemoryEvaluatorHook evaluates within training; leave it out of evaluations",))
+            raise UsageError(("an InMemoryEvaluatorHook works only in training; leave it out of evaluations",))
         faults = []
         if session.config.num_ps_replicas:
-            faults.append("an InMemoryEvaluatorHook evaluates in one process; on a cluster there is an evaluator")
+            faults.append("an InMemoryEvaluatorHook evaluates in one process; on a cluster use the evaluator")
         if not session.can_pull:
             faults.append("an InMemoryEvaluatorHook needs pipeline_depth 0, got 1")
         if session.model.tables:
             names = ", ".join(table.name for table in session.model.tables)
-            faults.append(f"an InMemoryEvaluatorHook evaluates models without tables, this one has {names}")
+            faults.append(f"an InMemoryEvaluatorHook evaluates only models without tables, this one has {names}")
         if faults:
             raise UsageError(tuple(faults))
         schema = session.model.schema
@@ -264,13 +264,13 @@ class InMemoryEvaluatorHook(SessionRunHook):
         self._evaluate(session)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Evaluate, if it is time to."""
+        """Evaluate, if the period has passed."""
         self._count += 1
         if self._timer.should_trigger_for_step(self._count):
             self._evaluate(run_context.session)
 
     def end(self, session: Any) -> None:
-        """Evaluate the variables that training has ended with."""
+        """Evaluate the final variables."""
         self._evaluate(session)
 
     def _evaluate(self, session: Any) -> None:

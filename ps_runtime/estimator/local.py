@@ -1,4 +1,4 @@
-"""A job in this process: one ps behind the in-process transport, the chief in this thread, the evaluator beside it."""
+"""Runs a job in this process: a ps on the in-process transport, the chief in this thread, the evaluator in another."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run_local(
 
     Notes
     -----
-    BLAS has one thread meanwhile, as in every role on a cluster: so the weights are the same bits there and here.
+    BLAS has one thread meanwhile, as in every role on a cluster, so that the weights are bitwise equal there and here.
     """
     with open_local(job, on_event, check, built) as local:
         train(local.chief.session)
@@ -47,7 +47,7 @@ def run_local(
 def open_local(
     job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], None], built: BuiltModel | None = None
 ) -> Iterator[LocalJob]:
-    """Open a whole job in this process, for somebody who makes its steps. The parameters are `run_local`'s. Blocks."""
+    """Open a whole job in this process, for a caller that makes its steps. Parameters as in `run_local`. Blocks."""
     mark = job_mark(job.model_dir, job.owner, "the training", check)
     parts = PsParts(job, 0, lambda event: server.post(event), fence=mark.confirm)
     server = InProcessServer(parts.handler)
@@ -64,7 +64,7 @@ def open_local(
         evaluator.check()
 
     with one_thread(), mark.explaining(), ExitStack() as stack:
-        for close in (server.close, parts.close, evaluator.stop):  # the last one first, and all whatever one raises
+        for close in (server.close, parts.close, evaluator.stop):  # in reverse order, and all of them if one raises
             stack.callback(close)
         if job.eval_specs:
             evaluator.start(lambda: run_evaluator(job, context(Role.EVALUATOR, evaluator.check_stop), [connect_to_ps]))
@@ -74,7 +74,7 @@ def open_local(
 
 @dataclass(frozen=True)
 class LocalJob:
-    """A job in this process that is open."""
+    """An open job in this process."""
 
     chief: Chief
     _evaluator: _EvaluatorThread
@@ -85,7 +85,7 @@ class LocalJob:
 
 
 class _EvaluatorThread:
-    """Runs an evaluator in a thread of its own and keeps what came of it."""
+    """Runs an evaluator in a thread of its own and keeps its outcome."""
 
     def __init__(self) -> None:
         self._report: dict[str, Any] | None = None
@@ -98,24 +98,24 @@ class _EvaluatorThread:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise what the evaluator failed with, if it did."""
+        """Raise the error of the evaluator, if it failed."""
         if self._error is not None:
             raise self._error
 
     def check_stop(self) -> None:
-        """Raise StoppedError in the evaluator's thread once it is to end."""
+        """Raise StoppedError in the evaluator's thread once the evaluator should end."""
         if self._is_stopped.is_set():
             raise StoppedError("evaluator-0", "training has failed")
 
     def reports(self) -> dict[str, dict[str, Any]]:
-        """Wait for the end; return the report, or raise what the evaluator failed with."""
+        """Wait for the end; return the report, or raise the error of the evaluator."""
         if self._thread is not None:
             self._thread.join()
         self.check()
         return {} if self._report is None else {"evaluator-0": self._report}
 
     def stop(self) -> None:
-        """End the evaluator after the batch, checkpoint or export under way, or leave it to its daemon thread."""
+        """End the evaluator after the current batch, checkpoint or export, or leave it to its daemon thread."""
         self._is_stopped.set()
         if self._thread is not None:
             self._thread.join(STOP_SECS)

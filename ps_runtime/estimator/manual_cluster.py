@@ -1,4 +1,4 @@
-"""A manually started cluster: a process for each role, and what each of them does."""
+"""Manual clusters: each process runs one role that TF_CONFIG or flags name."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from psflow.ps_runtime.specs.worker_context import check_task
 OF_TRAINING = ("max_steps", "non_finite", "each_worker_reads_all")
 OF_EVALUATION = ("name", "steps", "start_delay_secs", "throttle_secs", "non_finite")
 OF_PROCESS = ("model_dir", "cluster")
-"""Settings of a RunConfig that are compared as the cluster, or are those of one process."""
+"""Settings of a RunConfig that are compared with the cluster, or belong to one process."""
 
 
 def program_facts(
     params: Mapping[str, Any], config: RunConfig, train_spec: TrainSpec, eval_specs: Sequence[EvalSpec]
 ) -> dict[str, str]:
-    """Return the plain settings of a program as texts, by name; of an object that is none only its type.
+    """Return the plain settings of a program as strings, by name; of other objects only the type.
 
     The code is not compared: two processes cannot tell whether their functions do the same.
     """
@@ -55,7 +55,7 @@ def program_facts(
 
 
 def _text(value: Any) -> str:
-    """Return a text that is the same in two processes if the value is: addresses and the order of a set are not."""
+    """Return a string that is equal in two processes if the value is; addresses and the order of sets are not."""
     match value:
         case None | bool() | int() | float() | str():
             return repr(value)
@@ -68,13 +68,13 @@ def _text(value: Any) -> str:
 
 
 OF_CHIEF = (
-    "the model_fn, params, hooks and evaluations of the chief's process are those of the job; of this one only the "
-    "input_fn of the training is called, by a worker"
+    "the model_fn, params, hooks and evaluations of the chief's process are those of the job; of this process only the "
+    "training input_fn is called, by a worker"
 )
 SHARED = (
     "the input_fn, model_fn, params and hooks of the chief's process are those of the job, and those of this one are "
-    "not called. All replicas share that input: let the input_fn return all of the data. If it returns a part by the "
-    "index of its process, only the part of the chief is read; set each_worker_reads_all=True of TrainSpec then, and "
+    "not called. All replicas share that input, so the input_fn must return all data. If it returns a part by the "
+    "index of its process, only the part of the chief is read; then set each_worker_reads_all=True in TrainSpec: "
     "each worker calls its own input_fn"
 )
 
@@ -91,14 +91,14 @@ def run_manual_role(
     on_event: OnEvent | None,
     handoff: SessionHandoff | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Be one process of a job until all of it has ended; return the report of each role where this is the chief.
+    """Run one process of a job until the job has ended; return the report of each role on the chief.
 
     Raises
     ------
     UsageError
-        If this process is no role, or the cluster or the model_dir is none for a job; else as `lead` and `join` do.
-    ModelDirError
-        If the model_dir is that of a living job.
+        If this process has no role, or the cluster or the model_dir does not fit a job; or as the chief or worker
+        process raises.
+        If another running job owns the model_dir.
     RoleFailedError, StoppedError
         If the job failed: on the chief, and in other processes.
     """
@@ -144,18 +144,18 @@ def run_manual_role(
 
 
 def _meeting_secs(config: RunConfig) -> float:
-    """Return how long processes wait for each other; in two hours, the default, nobody would hear of a typo."""
+    """Return how long processes wait for each other: the default of two hours would hide a typo."""
     secs = config.session_creation_timeout_secs
     return JOIN_TIMEOUT_SECS if secs == SESSION_CREATION_TIMEOUT_SECS else secs
 
 
 def serve_manual_role(task: ClusterTask, model_dir: str, timeout_secs: float, check: Callable[[], None]) -> None:
-    """Be one process of a job without a program of its own, until the job has ended: a ps needs none. Blocks.
+    """Run one process of a job without a program of its own, which a ps does not need. Blocks until the job has ended.
 
     Raises
     ------
     UsageError, WaitTimeoutError, StoppedError
-        As those of `run_manual_role`.
+        As in `run_manual_role`.
     """
     role = _checked_role(task, model_dir)
     with sigterm_leaves(), dispatching(_log_own) as hear:
@@ -165,34 +165,34 @@ def serve_manual_role(task: ClusterTask, model_dir: str, timeout_secs: float, ch
 def _checked_role(task: ClusterTask, model_dir: str) -> RoleId:
     if task.role is None:
         raise UsageError(
-            (f"this process is a {task.task_type}, which is no role of a job; start each role of its cluster",)
+            (f"this process is a {task.task_type}, which is not a role of a job; start each role of its cluster",)
         )
     if not task.cluster.ps:
         raise UsageError(("the cluster has no ps; add one, or leave the cluster out to train in one process",))
     if not is_local(model_dir):
         raise UsageError(
-            (f"model_dir {model_dir}: these processes meet in a directory; choose one on a disk that all hosts share",)
+            (f"model_dir {model_dir}: the processes meet in a directory; choose one on a disk that all hosts share",)
         )
     check_local(model_dir)
     return task.role
 
 
 def _log_own(event: Event) -> None:
-    """Log what a role of this process tells; what it logs is in the log of this process anyway."""
+    """Log an event of a role in this process, except log messages, which are in the log of this process anyway."""
     if not isinstance(event, LogMessage):
         Attempt.log_event(event)
 
 
 def _log_for_all(has_joined: Callable[[RoleId], bool], event: Event) -> None:
-    """Log what no role can tell of itself, and warnings of a ps, which are of the roles that it serves.
+    """Log events that a role cannot log itself, and warnings of a ps about the roles that it serves.
 
-    The rest is in the log of the process that it came from.
+    The rest is in the log of the process that sent it.
     """
     match event:
         case RoleLost() if has_joined(RoleId.parse(event.role)):
             logger.warning("%s restarts in its process: %s", event.role, event.reason)
         case RoleLost():
-            logger.warning("%s is lost: %s; start its process again by the same command", event.role, event.reason)
+            logger.warning("%s is lost: %s; start its process again with the same command", event.role, event.reason)
         case LogMessage() if RoleId.parse(event.role).role is Role.PS and event.level >= logging.WARNING:
             logger.warning("%s: %s", event.role, event.message)
         case _:
@@ -200,14 +200,14 @@ def _log_for_all(has_joined: Callable[[RoleId], bool], event: Event) -> None:
 
 
 def _ignore(event: Event) -> None:
-    """Leave an event to whoever else takes it."""
+    """Ignore an event that another handler takes."""
 
 
 SOURCE = Source("Server", "job_name", "task_index")
 
 
 class Server:
-    """One process of a cluster, as programs with flags name it: an alternative to TF_CONFIG.
+    """One process of a cluster, named by flags of a program: an alternative to TF_CONFIG.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ class Server:
     Raises
     ------
     ConfigError
-        With every fault, by the name of its field; an ArgumentTypeError if the cluster is of another type.
+        With every fault, by the name of its field; an ArgumentTypeError if the cluster has another type.
 
     Examples
     --------
@@ -251,29 +251,29 @@ class Server:
         self.target: ClusterTask = told.task
 
     def join(self, model_dir: str | os.PathLike[str]) -> None:
-        """Be this role of the job that the chief leads, until that has ended. Blocks.
+        """Run this role of the chief's job until the job has ended. Blocks.
 
-        model_fn and input are those of the chief's process.
+        model_fn and the input are those of the chief's process.
 
         Parameters
         ----------
         model_dir : str or path
-            Of the job.
+            That of the job.
 
         Raises
         ------
         UsageError
             If this process is the chief or a client, or cannot listen at its address; or if the cluster has no ps. An
-            ArgumentTypeError if `model_dir` is no path.
+            ArgumentTypeError if `model_dir` is not a path.
         ConfigError
             If the chief has another cluster, or another model_dir.
         WaitTimeoutError
-            If there is no chief within 40 s, whatever ``session_creation_timeout_secs`` the chief has.
+            If no chief answers within 40 s, whatever ``session_creation_timeout_secs`` the chief has.
         StoppedError
-            If the job failed, or the chief is gone.
+            If the job failed, or the chief is lost.
         """
         if self.target.facts.is_chief:
-            what = "the chief leads the job and joins nobody; let it call train_and_evaluate, or have a session"
+            what = "the chief coordinates the job and does not join; call train_and_evaluate, or open a session"
             raise UsageError((f"Server.join: {what}",))
         directory = os.fspath(model_dir) if isinstance(model_dir, os.PathLike) else model_dir
         if not isinstance(directory, str):

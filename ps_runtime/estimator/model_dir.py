@@ -1,4 +1,4 @@
-"""What a model_dir must be before a job may begin in it."""
+"""Checks a model_dir before a job begins in it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from psflow.ps_runtime.specs.run_config import absolute, is_local
 from psflow.ps_runtime.specs.variables import ModelSpec
 
 MAX_DIFFERENCES, NUM_SHOWN = 8, 4
-"""As many differences are a change, and all are shown; more are another training."""
+"""Up to this many differences count as a change, and all are shown; more count as another training."""
 
 
 def check_local(model_dir: str) -> None:
@@ -37,7 +37,7 @@ def check_local(model_dir: str) -> None:
     Raises
     ------
     UsageError
-        If it is no local directory, nor can become one. The store of a URL is not asked.
+        If it is not a local directory and cannot become one. A URL is rejected without asking its store.
     """
     if not is_local(model_dir):
         raise UsageError(
@@ -52,17 +52,17 @@ def check_local(model_dir: str) -> None:
 
 
 def check_model_dir(model_dir: str, model: ModelSpec) -> None:
-    """Refuse a model_dir that holds another model, damage, or what is left of a job, or that cannot be written to.
+    """Refuse a model_dir that holds another model, damage, or the remains of a job, or that is not writable.
 
     Raises
     ------
     CheckpointError
         If a manifest or another JSON file in it is damaged, naming that file.
     ModelDirError
-        Saying each difference to the latest checkpoint, what of that is damaged, or each file that is left though no
-        checkpoint is.
+        With each difference to the latest checkpoint, what is damaged in it, or each file that remains without a
+        checkpoint.
     UsageError
-        If it is local and no directory, or one without rights.
+        If it is local and not a directory, or not writable.
     """
     if is_local(model_dir):
         check_local(model_dir)
@@ -87,7 +87,7 @@ def check_model_dir(model_dir: str, model: ModelSpec) -> None:
 
 
 def shortened(differences: Sequence[str]) -> list[str]:
-    """Return lines that say how a training differs from that of its model_dir: of many, as of another one, the first.
+    """Return the lines of differences to show: all of a change, the first ones of another training.
 
     Examples
     --------
@@ -100,33 +100,33 @@ def shortened(differences: Sequence[str]) -> list[str]:
 
 
 def lost_job(model_dir: str) -> str | None:
-    """Return, for people, that `model_dir` has checkpoints whose ``job.json`` is missing; None if it is not so."""
+    """Return a warning if `model_dir` has checkpoints but no ``job.json``; else None."""
     latest = CheckpointStore(model_dir).latest()
     if latest is None or JobFile(model_dir).read() is not None:
         return None
     return (
-        f"{model_dir} has checkpoints, the latest of step {latest}, but no job.json: a new job goes on from there, and "
-        "its MLflow run is a new one, without the training metrics of the steps before; to go on in the run of the "
+        f"{model_dir} has checkpoints, the latest of step {latest}, but no job.json: a new job continues from there; "
+        "its MLflow run is a new one, without the training metrics of earlier steps; to continue the run of the "
         "earlier job, put its job.json back"
     )
 
 
 def _check_writable(model_dir: str) -> None:
-    """Refuse a local directory that is not there and cannot be made, or in which nothing can be written.
+    """Refuse a local directory that does not exist and cannot be made, or that is not writable.
 
-    The file with which it is tried has no name where the system knows such files, and is gone at once elsewhere.
+    The probe file is anonymous where the system supports that, and is removed at once elsewhere.
     """
     there = _nearest(model_dir)
     try:
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        reason = f"{there} cannot be written to: {error.strerror}; correct its permissions, or choose another"
+        reason = f"{there} is not writable: {error.strerror}; correct its permissions, or choose another"
         raise UsageError((f"model_dir {model_dir}: {reason}",)) from None
 
 
 def _nearest(model_dir: str) -> str:
-    """Return the path of a local `model_dir`, or of the nearest one above it that exists."""
+    """Return the path of a local `model_dir`, or of its nearest ancestor that exists."""
     path = absolute(model_dir)
     while not os.path.lexists(path):
         path = os.path.dirname(path)
@@ -134,7 +134,7 @@ def _nearest(model_dir: str) -> str:
 
 
 def _check_records(model_dir: str) -> None:
-    """Raise CheckpointError if a JSON file of `model_dir` beside its checkpoints is damaged, naming it."""
+    """Raise CheckpointError naming a damaged JSON file of `model_dir` outside its checkpoints."""
     files = FileStore(model_dir)
     JobFile(model_dir).read()
     read_finished(model_dir)
@@ -165,7 +165,7 @@ def _check_whole(store: CheckpointStore, manifest: Manifest) -> None:
 
 
 def _check_empty(files: FileStore) -> None:
-    """Let no training begin where the results of another would be taken for its own."""
+    """Refuse a directory with results of another training, which would be taken for those of this one."""
     best = [f"export/{exporter}/best.json" for exporter in files.names("export")]
     results = [name for name in (EVALUATIONS, *best) if files.size(name) is not None]
     if results:
@@ -179,17 +179,17 @@ def _check_empty(files: FileStore) -> None:
 
 
 FORKED_FROM = "forked_from"
-"""What job.json calls it."""
+"""Its key in job.json."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """From where to where.
+    """The directories that a fork copies from and to.
 
     Raises
     ------
     ModelDirError
-        If the first has no checkpoint, or the second holds anything else.
+        If the parent has no checkpoint, or the other directory holds anything else.
     """
 
     parent_dir: str
@@ -216,7 +216,7 @@ class Fork:
         check_model_dir(self.parent_dir, model)
 
     def facts(self) -> dict[str, Any]:
-        """Return what job.json must say of the new job, if it is to begin now: nothing if it has begun."""
+        """Return the entries of a fork for job.json; none if the job exists already."""
         if self.is_begun and CheckpointStore(self.model_dir).latest() is not None:
             return {}
         parent = JobFile(self.parent_dir).read()
@@ -230,7 +230,7 @@ class Fork:
         }
 
     def copy(self, step: int) -> None:
-        """Copy the checkpoint of `step`, unless the new job has one already. Only its owner may call this."""
+        """Copy the checkpoint of `step`, unless the new job has one already. Only the job owner may call this."""
         target = CheckpointStore(self.model_dir)
         if target.latest() is None:
             copy_checkpoint(CheckpointStore(self.parent_dir), target, step, "fork")

@@ -1,4 +1,4 @@
-"""Training step by step, in a loop of the user's own."""
+"""Training step by step, in a loop of the user."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from psflow.ps_runtime.specs.worker_context import (
 
 
 class _Ended(StopIteration):
-    """Leaves the loop of a session that went back when there was no further step to make, and its ``with`` block."""
+    """Leaves the loop and the ``with`` block of a session that rolled back when no further step is left."""
 
 
 class MonitoredTrainingSession:
     """Trains an Estimator, one step of this process for each `run`.
 
-    To enter it restores the latest checkpoint, or initialises the variables, saves them, and tells the hooks. To leave
-    it ends training: hooks see `end`, unless something was raised, and the final checkpoint is committed. After an
-    exception the next session goes on from the latest checkpoint.
+    Entering it restores the latest checkpoint, or initialises the variables and saves them, and calls the hooks.
+    Leaving it ends training: hooks see `end`, unless an exception was raised, and the final checkpoint is committed.
+    After an exception the next session continues from the latest checkpoint.
 
     Where the RunConfig has a cluster, the chief and each worker have a session of their own, of one job, and each ps
-    calls `Server.join`. To enter waits for all of them. The session of the chief does what is said above; a worker that
-    leaves its own lets the others train on. To leave waits until the job has ended, in each of them.
+    calls `Server.join`. Entering waits for all of them. The session of the chief does what is said above; when a worker
+    leaves its own, the others continue to train. Leaving waits until the job has ended, in each of them.
 
     Parameters
     ----------
     estimator : Estimator
-        Its model, its configuration and its model_dir.
+        With its model, its configuration and its model_dir.
     input_fn : callable
         Returns a Dataset, or yields batches ``(features, labels)``.
     hooks : sequence of SessionRunHook, optional
@@ -59,28 +59,27 @@ class MonitoredTrainingSession:
     saving_listeners : sequence of CheckpointSaverListener, optional
         Called before and after each checkpoint.
     non_finite : {"error", "drop", "keep"}
-        What becomes of rows with a blank, NaN or infinite cell; see TrainSpec.
+        How to treat rows with a missing, NaN or infinite cell; see TrainSpec.
     each_worker_reads_all : bool
-        Whether the chief and each worker read the input_fn of their own process, until each has read all of it; see
-        TrainSpec.
+        Whether the chief and each worker read the whole input_fn of their own process; see TrainSpec.
     session_creator : ChiefSessionCreator or WorkerSessionCreator, optional
-        How the session begins, as `WorkerContext.session_creator` returns it. Default: as that of a chief.
+        How the session begins, as `WorkerContext.session_creator` returns it. Default: that of a chief.
 
     Raises
     ------
     UsageError
-        Whatever is wrong with model_fn, input or model_dir, or if this process is one of a cluster that makes no steps;
-        nothing has been started or written then. On a cluster some of it is raised as the session is entered.
+        If model_fn, the input or the model_dir is wrong, or if this process belongs to a cluster but makes no steps;
+        nothing has been started or written then. On a cluster some faults are raised on entering the session.
 
     Notes
     -----
     Not thread-safe. BLAS has one thread inside the ``with`` block.
 
     On a cluster, model_fn, params and hooks are those of the chief's process, and each replica has a copy of them. An
-    exception in the loop of one replica ends the job; Ctrl-C in that of a worker lets the others train on. What a loop
-    does between two steps holds back the next checkpoint. With a lost ps the session goes back to the last checkpoint
-    within `run`, and ``global_step`` with it. To enter and to leave, and `run`, raise what `train_and_evaluate` does:
-    RoleFailedError, StoppedError, WaitTimeoutError or ConfigError.
+    exception in the loop of one replica ends the job; after Ctrl-C in the loop of a worker the others continue to
+    train. What a loop does between two steps delays the next checkpoint. When a ps is lost, the session rolls back to
+    the last checkpoint within `run`, and ``global_step`` with it. Entering, leaving and `run` raise what
+    `train_and_evaluate` does: RoleFailedError, StoppedError, WaitTimeoutError or ConfigError.
 
     Examples
     --------
@@ -123,9 +122,9 @@ class MonitoredTrainingSession:
         self._was_left = False
 
     def __enter__(self) -> Self:
-        """Open the job, and tell the hooks. Blocks."""
+        """Open the job and call the hooks. Blocks."""
         if self._entered is not None:
-            raise UsageError(("this MonitoredTrainingSession is entered already; leave it first, or make another one",))
+            raise UsageError(("this MonitoredTrainingSession is already entered; leave it first, or make another one",))
         with ExitStack() as stack:
             stack.callback(self._close)
             self._next_session = stack.enter_context(self._open())
@@ -137,7 +136,7 @@ class MonitoredTrainingSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Tell the hooks of the end, and wait for the final checkpoint; after an exception do neither. Blocks."""
+        """Call `end` of the hooks and wait for the final checkpoint; after an exception do neither. Blocks."""
         self._was_left = True
         if isinstance(error, _Ended):
             self._stack.__exit__(None, None, None)
@@ -151,7 +150,7 @@ class MonitoredTrainingSession:
         return self._session.step_session.global_step
 
     def should_stop(self) -> bool:
-        """Whether there is no further step: `max_steps` or the input has ended, somebody has asked, or it was left."""
+        """Whether no further step follows: `max_steps` or the input has ended, a stop was requested, or it was left."""
         return (self._was_left and self._entered is None) or self._session.should_stop()
 
     def request_stop(self, reason: str = "its session was asked to stop") -> None:
@@ -159,10 +158,10 @@ class MonitoredTrainingSession:
         self._session.request_stop(reason)
 
     def run(self, fetches: Fetches = "loss") -> Any:
-        """Make one step; return what is fetched of it, in the structure of `fetches`. Blocks.
+        """Make one step; return its `fetches`, in their structure. Blocks.
 
-        On a cluster training may go back to the last checkpoint, as a ps was lost: the step is made from there. If the
-        others have ended training by then, StopIteration leaves the ``with`` block, which is no error.
+        On a cluster training may roll back to the last checkpoint when a ps was lost: the step is made from there. If
+        the other replicas have ended training by then, StopIteration leaves the ``with`` block without an error.
 
         Parameters
         ----------
@@ -172,9 +171,9 @@ class MonitoredTrainingSession:
         Raises
         ------
         UsageError
-            If a name is unknown, the session is not entered, or should stop.
+            If a name is unknown, the session is not entered, or it should stop.
         NanLossError, NanGradientError
-            If the step computed something that is not finite, unless a NanTensorHook asks to stop instead.
+            If the step computed a non-finite value, unless a NanTensorHook requests a stop instead.
         """
         while True:
             try:
@@ -182,10 +181,10 @@ class MonitoredTrainingSession:
             except BREAKS as error:
                 self._begin(error)
                 if self._session.should_stop():
-                    raise _Ended("the others have made all steps since the last checkpoint") from error
+                    raise _Ended("the other replicas have made all steps since the last checkpoint") from error
 
     def _begin(self, error: Exception | None) -> None:
-        """Enter a session: the first one, or the next one after what the last one broke of, until one has begun."""
+        """Enter the first session, or the next one after `error` broke the last one, until one has begun."""
         assert self._next_session is not None
         while True:
             self._entered = self._next_session(error)
@@ -207,7 +206,7 @@ class MonitoredTrainingSession:
 
 
 def _opening(estimator: Estimator, spec: TrainSpec) -> Callable[[], AbstractContextManager[NextSession]]:
-    """Return what opens the session of this process, once it is known that it may have one."""
+    """Return the function that opens the session of this process, after checking that it may have one."""
     task = estimator.config.cluster
     if task is None:
         return partial(_opened_here, Attempt(estimator, spec, None, reads_again=True))
@@ -251,14 +250,14 @@ def _check_creator(given: SessionCreator, estimator: Estimator, faults: Argument
         case ChiefSessionCreator():
             if given.checkpoint_dir is not None and absolute(given.checkpoint_dir) != absolute(estimator.model_dir):
                 faults.add(
-                    f"MonitoredTrainingSession: session_creator has checkpoint_dir {given.checkpoint_dir!r}, and the "
+                    f"MonitoredTrainingSession: session_creator has checkpoint_dir {given.checkpoint_dir!r}, but the "
                     f"Estimator has model_dir {estimator.model_dir!r}, where its checkpoints are; give both the same"
                 )
         case WorkerSessionCreator():
             if estimator.config.cluster is None:
                 faults.add(
-                    "MonitoredTrainingSession: session_creator is that of a worker, which trains with a chief, and the "
+                    "MonitoredTrainingSession: session_creator is that of a worker, which trains with a chief, but the "
                     "RunConfig has no cluster; make it within the worker_fn"
                 )
         case _:
-            faults.add_type("session_creator", "what session_creator() of a worker context returns, or None", given)
+            faults.add_type("session_creator", "the result of session_creator() of a worker context, or None", given)

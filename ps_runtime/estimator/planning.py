@@ -1,4 +1,4 @@
-"""What can be known of a job before anything starts: its model, its input, and whether they fit each other."""
+"""Plans a job before it starts: checks its model, its inputs, and whether they fit each other."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from psflow.ps_runtime.tables.bounds import size_faults
 
 MAX_SPLIT_BATCHES = 64
 SPLIT_WINDOWS = 4
-"""Windows of a split, where records are read by windows: two replicas read those at its ends."""
+"""Windows per split, where records are read by windows: two replicas read the windows at the ends of a split."""
 SPLITS_PER_REPLICA = 4
-"""Splits that each replica reads of an epoch, at least: more of them end an epoch more evenly."""
+"""Minimum number of splits that each replica reads per epoch: more splits end an epoch more evenly."""
 
 Batch = tuple[Any, Any]
 LabelCheck = Callable[[Any, str, InputSchema], None]
-"""Takes the labels of a whole data set, what to call it, and the schema of the training input; raises InputError."""
+"""Takes the labels of a data set, its name in messages, and the schema of the training input; raises InputError."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """What the first call of model_fn and a look at the input have shown."""
+    """Results of the first call of model_fn and of a look at the input."""
 
     model: ModelSpec
     trainable: frozenset[str]
@@ -56,22 +56,22 @@ class JobPlan:
     optimizers: tuple[Optimizer, ...]
     input: InputSpec
     datasets: Mapping[str, KnownInput]
-    """The inputs of which all is known then: ``train``, ``eval`` for the first EvalSpec, ``eval_<name>`` else."""
+    """The inputs that are completely known: ``train``, ``eval`` for the first EvalSpec, ``eval_<name>`` for others."""
     called: CalledInput
-    """The training input, for who reads it in this process."""
+    """The training input, for reading it in this process."""
     built: BuiltModel
-    """The first call of model_fn, for who trains in this process."""
+    """The first call of model_fn, for training in this process."""
     eval_metrics: Mapping[str, frozenset[str]]
-    """What each evaluation measures, by the name of its EvalSpec; "" for one without a name."""
+    """The metrics of each evaluation, by the name of its EvalSpec; "" for one without a name."""
     ignored: tuple[str, ...] = ()
-    """A sentence for each input that has what the model does not read."""
+    """A sentence for each input with features that the model does not read."""
     doubts: tuple[str, ...] = ()
-    """A sentence for each column of the training input that is most likely something else than it is read as."""
+    """A sentence for each column of the training input that is probably read as the wrong kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """What a look at the inputs of evaluations has shown."""
+    """Results of a look at the inputs of evaluations."""
 
     datasets: Mapping[str, KnownInput]
     """The inputs that are data sets, named as in `JobPlan`."""
@@ -89,15 +89,15 @@ def plan_job(
     kept: KeptInputs,
     weight_column: str | None = None,
 ) -> JobPlan:
-    """Open the inputs and call model_fn on a batch of each, in every mode in which the roles will.
+    """Open the inputs and call model_fn on a batch of each, in every mode that the roles use.
 
-    Where an exporter is to export, that is PREDICT too. The first batch of each input is read once. Tabular files are
-    scanned unless a scan of them is kept.
+    That includes PREDICT if there are exporters. The first batch of each input is read once. Tabular files are scanned
+    unless their scan is cached.
 
     Raises
     ------
     UsageError
-        Whatever is wrong with model_fn, the inputs or what the exporters compare, before anything has started.
+        If model_fn, the inputs or the comparisons of exporters are wrong, before anything has started.
     """
     training = _training_input(caller, train_spec, eval_specs, InputContext(num_replicas, 0), kept)
     first = training.first_batch()
@@ -141,14 +141,14 @@ def plan_evaluations(
 ) -> EvaluationPlan:
     """Open the inputs of evaluations of checkpoints that hold `model`, and call model_fn on a batch of each.
 
-    Where an EvalSpec has exporters, it is called to predict, too.
+    Where an EvalSpec has exporters, also call it to predict.
 
     Raises
     ------
     UsageError
-        Whatever is wrong with model_fn or the inputs, or if the checkpoints hold another model.
+        If model_fn or the inputs are wrong, or if the checkpoints hold another model.
     """
-    assert model.schema is not None, "a model that was trained has one"
+    assert model.schema is not None, "a trained model has one"
     caller = caller.reading(model.schema)
     inputs = _eval_inputs(caller, eval_specs, model.schema, kept)
     _check_labels(inputs.values(), check_labels, model.schema)
@@ -160,7 +160,7 @@ def plan_evaluations(
 def metric_names(
     caller: ModelCaller, eval_spec: EvalSpec, schema: InputSchema | None, kept: KeptInputs
 ) -> frozenset[str]:
-    """Return the names of the metrics that an evaluation will have, as a call of model_fn on a batch tells them.
+    """Return the names of an evaluation's metrics, found by calling model_fn on a batch.
 
     `schema` is that of the training input.
 
@@ -176,7 +176,7 @@ def metric_names(
 
 
 class _Input:
-    """What an input_fn returned, whom to blame, and what of it the model does not read."""
+    """The result of an input_fn, its name in messages, and its features that the model does not read."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class _Input:
             )
 
     def schema(self, first: Batch) -> InputSchema:
-        """Return what it looks like, of which `first` is the first batch."""
+        """Return the schema, given the first batch."""
         return self.opened.schema() if isinstance(self.opened, SplittableInput) else schema_of(*first)
 
     def first_batch(self) -> Batch:
@@ -236,7 +236,7 @@ def _training_input(
     context: InputContext,
     kept: KeptInputs,
 ) -> _Input:
-    """Open the training input; where it is its cells that are refused, raise InputError with those of all inputs."""
+    """Open the training input; if its cells are refused, raise InputError with the faults of all inputs."""
     try:
         return _Input(train_spec, ModeKeys.TRAIN, caller, "train", None, kept, context)
     except RefusedCellsError as error:
@@ -289,7 +289,7 @@ def _ignored(inputs: Mapping[str, _Input]) -> tuple[str, ...]:
 def _check_modes(
     caller: ModelCaller, spec: EvalSpec, batch: Batch, model: ModelSpec, where: str, seed: int
 ) -> BuiltModel:
-    """Call model_fn as an evaluation will, and as exporters will, without labels; return what the first call built."""
+    """Call model_fn as an evaluation does, and as exporters do, without labels; return what the first call built."""
     measuring = _first_call(caller, batch, ModeKeys.EVAL, seed)
     _same_model(caller, model, measuring, ModeKeys.EVAL, where)
     if not spec.all_exporters:
@@ -303,7 +303,7 @@ def _check_modes(
 
 
 def _check_predictions(caller: ModelCaller, predictions: Any, rows: int) -> None:
-    """Refuse predictions that have not one row for each row of the input: they cannot be written beside it."""
+    """Refuse predictions without one row for each row of the input: they cannot be written next to it."""
     named = predictions if isinstance(predictions, Mapping) else {"predictions": predictions}
     shapes = {name: list(np.shape(value)) for name, value in named.items()}
     faults = [
@@ -329,7 +329,7 @@ def _first_call(caller: ModelCaller, batch: Batch, mode: ModeKeys, seed: int) ->
 
 
 def _same_model(caller: ModelCaller, model: ModelSpec, evaluated: BuiltModel, mode: ModeKeys, where: str) -> None:
-    """Refuse what is asked for in `mode` and `model` does not have; `where` says what `model` is."""
+    """Refuse variables and tables that `mode` uses but `model` lacks; `where` names `model`."""
     shapes = {variable.name: variable.shape for variable in model.variables}
     faults = []
     for name, declared in evaluated.declared.items():
@@ -353,7 +353,7 @@ def _same_model(caller: ModelCaller, model: ModelSpec, evaluated: BuiltModel, mo
 
 
 def _check_exporters(caller: ModelCaller, built: BuiltModel, batch: Batch, eval_spec: EvalSpec) -> None:
-    """Compare the metrics of one batch with themselves, so that what cannot be compared is not found out at the end."""
+    """Compare the metrics of one batch with themselves, so that a failing comparison does not surface at the end."""
     exporters = [exporter for exporter in eval_spec.all_exporters if isinstance(exporter, BestExporter)]
     if not exporters:
         return

@@ -1,4 +1,4 @@
-"""One checkpoint of an Estimator as an export in a folder of the caller's."""
+"""Exports of one checkpoint of an Estimator to a folder that the caller names."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def save_model(
     if not files.is_local:
         raise UsageError((f"export_dir_base {export_dir_base}: exports are written to local paths only",))
     schema = reader.manifest.model.schema
-    assert schema is not None  # which the plan of its training has set
+    assert schema is not None  # set by the plan of the training
     values = read_values(reader)
     with user_code(caller.model_fn, ModelFnError, "in infer mode on a row of zeros"), np.errstate(all="ignore"):
         bundle = ExportBundle.of(
@@ -76,7 +76,7 @@ def save_model(
 def check_arguments(
     export_dir_base: Any, serving_input_receiver_fn: Any, assets_extra: Any, as_text: Any, mode: Any, writer: Any
 ) -> None:
-    """Raise UsageError if arguments of an export cannot be; an ArgumentTypeError if one is of a wrong type."""
+    """Raise UsageError if an argument of an export is invalid; an ArgumentTypeError if its type is wrong."""
     faults = ArgumentFaults("export_saved_model: ")
     if not isinstance(export_dir_base, str | os.PathLike):
         faults.add_type("export_dir_base", "a str or path", export_dir_base)
@@ -87,7 +87,7 @@ def check_arguments(
 
 
 def _check_mode(faults: ArgumentFaults, mode: Any) -> None:
-    """Add a mode that no export has to `faults`."""
+    """Add a fault if `mode` is not supported by exports."""
     if not isinstance(mode, str) or mode != ModeKeys.PREDICT:
         faults.add(
             f"mode {mode!r}: an export predicts, and cannot train or evaluate; export {ModeKeys.PREDICT!r} alone"
@@ -99,7 +99,7 @@ def receiver_fn_of(input_receiver_fn_map: Any) -> ServingInputReceiverFn:
 
     Raises
     ------
-    UsageError
+    If it is missing, or functions of other modes are given; an ArgumentTypeError if it has another type.
         If there is none, or there are those of other modes; an ArgumentTypeError if it is of another type.
     """
     faults = ArgumentFaults()

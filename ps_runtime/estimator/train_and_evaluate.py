@@ -1,4 +1,4 @@
-"""Training, evaluation and export as one call, in this process, on a Dask cluster, or in one process for each role."""
+"""Training, evaluation and export in one call: in this process, on a Dask cluster, or as one process of a cluster."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def train_and_evaluate(
     writer: ModelWriter | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Train, evaluate every checkpoint, and export what the exporters choose. Blocks until all roles have left.
+    """Train, evaluate every checkpoint, and export what the exporters choose. Blocks until all roles have ended.
 
-    Training and evaluation resume what is in the model_dir; the input is read on where the latest checkpoint left it.
+    Training and evaluation resume from the model_dir; the input continues where the latest checkpoint left it.
 
-    Where TF_CONFIG has a cluster, this process is one role of it: the same call in each of them is the job, and ends in
-    all of them once it is over.
+    Where TF_CONFIG has a cluster, this process runs one role of it. Every process makes the same call, which returns
+    once the job has ended.
 
     Parameters
     ----------
@@ -58,51 +58,52 @@ def train_and_evaluate(
     eval_spec : EvalSpec or sequence of them
         Every checkpoint is evaluated against each; the exporters of the first choose.
     client : distributed.Client, optional
-        Of the cluster to run on: a thread for each role. Without it, and without TF_CONFIG, everything runs in this
-        process.
+        Connected to the cluster to run on, with a thread for each role. Without it, and without TF_CONFIG, everything
+        runs in this process.
     num_ps : int
-        Parameter servers, at least 1; where TF_CONFIG has a cluster, it says how many.
+        Number of parameter servers, at least 1; a cluster of TF_CONFIG overrides it.
     num_workers : int
-        Workers beside the chief, likewise.
+        Number of workers beside the chief; a cluster of TF_CONFIG overrides it.
     transport : str
-        How replicas reach the ps: ``auto``, ``shm``, ``unix`` or ``tcp``.
+        How replicas connect to the ps: ``auto``, ``shm``, ``unix`` or ``tcp``.
     max_restarts : int
-        With `client`: how often within an hour a role restarts, after its Dask worker was lost or its code raised a
-        first exception of a kind; from 0.
+        With `client`: how often within an hour a role restarts after its Dask worker is lost or its code raises the
+        first exception of a kind; at least 0.
     min_workers : int, optional
-        With `client`: workers without which the job does not begin, nor goes on for longer than five minutes; at most
-        `num_workers`. Default: all to begin, none to go on.
+        With `client`: the job starts only with this many workers, and continues with fewer for at most five minutes; at
+        most `num_workers`. Default: all to start, none to continue.
     probe_timeout_secs : float
-        With `client`: how many seconds a ps, the chief or the evaluator may be silent before its Dask worker is ended,
-        so that it restarts; more than 0. One whose process computes is waited for.
+        With `client`: seconds without a sign of life after which the Dask worker of a ps, the chief or the evaluator is
+        ended and the role restarts; more than 0. A process that computes is waited for.
     writer : ModelWriter, optional
-        Writes what the exporters choose, as ``model_dir/export/<exporter>/<version>/``. Default: an MLflow model, which
-        holds the code of model_fn.
+        Writes the exports, as ``model_dir/export/<exporter>/<version>/``. Default: an MLflow model, which includes the
+        code of model_fn.
     on_event : callable, optional
-        Called with each event of a role, in the order of that role; see `Event` for the types. On a cluster a thread of
-        its own calls it, and nobody waits for it: what it raises is logged, the first time with its traceback, and the
-        job goes on; after the job it has 30 s for what is left. Without a cluster the roles call it, in other threads
-        than this one, and wait; what it raises ends the training. Where TF_CONFIG has a cluster, the chief hears of all
-        roles, and each other process of its own. Default: log it, there in the process of the role.
+        Called with each event of a role, in order within a role; see `Event` for the types. On a cluster a thread of
+        its own calls it, and the job does not wait for it: exceptions are logged, the first one with its traceback, and
+        the job continues; after the job it has 30 s for the remaining events. Without a cluster the roles call it, in
+        other threads than this one, and wait; an exception ends the training. Where TF_CONFIG has a cluster, the chief
+        gets the events of all roles, and each other process its own. Default: log them, there in the process of the
+        role.
 
     Returns
     -------
     dict of str to dict
-        The report of each role, by name; none in a process of a cluster of TF_CONFIG that is not the chief's.
+        The report of each role, by name; empty in a process of a cluster of TF_CONFIG other than the chief's.
 
     Raises
     ------
     UsageError
-        Whatever is wrong with model, input or model_dir, or if an MLflow model cannot hold model_fn or a
-        serving_input_receiver_fn; nothing was started then.
+        If the model, the input or the model_dir is wrong, or if an MLflow model cannot hold model_fn or a
+        serving_input_receiver_fn; nothing has been started then.
     RoleFailedError
         If a role on the cluster failed.
     ConfigError
-        If TF_CONFIG of the chief is another one, or a setting of its program.
+        If TF_CONFIG of the chief differs, or a setting of its program.
     WaitTimeoutError
-        If the chief does not answer, or another process does not join it.
+        If the chief does not answer, or another process does not connect to it.
     StoppedError
-        In a process of a cluster of TF_CONFIG, if the job failed, or the chief is gone.
+        In a process of a cluster of TF_CONFIG, if the job failed, or the chief is lost.
     """
     who = "train_and_evaluate"
     eval_specs = _checked_eval_specs(who, estimator, train_spec, eval_spec, writer, on_event, may_be_none=False)
@@ -133,32 +134,32 @@ def train_and_evaluate(
 def _check_sizes(client: Client | None, task: ClusterTask | None, num_ps: int, num_workers: int) -> None:
     sizes = f"{num_ps} ps and {num_workers} workers"
     if task is not None and client is not None:
-        raise UsageError(("this process is one of a cluster, and a client is given; leave one of them out",))
+        raise UsageError(("this process is one of a cluster, and a client is given; leave one of the two out",))
     if client is None and (num_ps, num_workers) != (1, 0):
         if task is not None:
             raise UsageError(
-                (f"this process is one of a cluster, and {sizes} are asked for; leave num_ps and num_workers out",)
+                (f"this process is one of a cluster, and {sizes} were requested; leave num_ps and num_workers out",)
             )
         raise UsageError((f"{sizes} need a cluster: pass client=distributed.Client(...)",))
 
 
 class TrainingExecutor:
-    """Runs the parts of a job of training, evaluation and export by name, for launchers.
+    """Runs the roles of a job of training, evaluation and export by name, for launchers.
 
     `train_and_evaluate` calls `run`. Each method blocks until the job has ended, and returns the report of each role by
-    its name; none in a process of a cluster of TF_CONFIG that is not the chief's.
+    its name; an empty dict in a process of a cluster of TF_CONFIG other than the chief's.
 
     Parameters
     ----------
     estimator : Estimator
-        The model, the model_dir, and by its RunConfig the role of this process.
+        The model, the model_dir, and in its RunConfig the role of this process.
     train_spec : TrainSpec
         Input, hooks and last global_step of the training.
     eval_spec : EvalSpec, sequence of them, or None
         Every checkpoint is evaluated against each; the exporters of the first choose. None: the job has no evaluator;
-        all processes must agree on that.
+        all processes must pass the same.
     transport, writer, on_event
-        As of `train_and_evaluate`.
+        As in `train_and_evaluate`.
 
     Raises
     ------
@@ -169,7 +170,7 @@ class TrainingExecutor:
     -----
     The methods raise what `train_and_evaluate` does; a UsageError if TF_CONFIG gives this process another role; a
     NoClusterError, which is a RuntimeError, if a role needs a cluster and there is none; and an ArgumentTypeError,
-    which is a TypeError, if a part evaluates and eval_spec is None. Not thread-safe. A second call resumes the job.
+    which is a TypeError, if a role evaluates and eval_spec is None. Not thread-safe. A second call resumes the job.
 
     Examples
     --------
@@ -200,7 +201,7 @@ class TrainingExecutor:
         self._make_attempt = partial(Attempt, estimator, train_spec, self._eval_specs, transport=transport)
 
     def run(self) -> Reports:
-        """Run the role that TF_CONFIG gives this process; without a cluster run all of them here."""
+        """Run the role that TF_CONFIG gives this process; without a cluster run all roles here."""
         task = self.estimator.config.cluster
         if task is None:
             return self.run_local()
@@ -221,29 +222,29 @@ class TrainingExecutor:
                 assert_never(task.task_type)
 
     def run_chief(self) -> Reports:
-        """Lead the job, train and save, where this process is the chief."""
+        """Coordinate the job, train and save; this process must be the chief."""
         return self._run_role(TaskType.CHIEF)
 
     def run_master(self) -> Reports:
-        """Lead the job, train, save and evaluate, where this process is the master."""
+        """Coordinate the job, train, save and evaluate; this process must be the master."""
         self._check_evaluates("run_master")
         return self._run_role(TaskType.MASTER)
 
     def run_worker(self) -> Reports:
-        """Train, where this process is a worker."""
+        """Train; this process must be a worker."""
         return self._run_role(TaskType.WORKER)
 
     def run_ps(self) -> Reports:
-        """Hold a part of the variables, where this process is a ps."""
+        """Hold a shard of the variables; this process must be a ps."""
         return self._run_role(TaskType.PS)
 
     def run_evaluator(self) -> Reports:
-        """Evaluate and export, where this process is the evaluator."""
+        """Evaluate and export; this process must be the evaluator."""
         self._check_evaluates("run_evaluator")
         return self._run_role(TaskType.EVALUATOR)
 
     def run_local(self) -> Reports:
-        """Train, evaluate and export in this process, which is none of a cluster."""
+        """Train, evaluate and export in this process, which must not belong to a cluster."""
         self._check_evaluates("run_local")
         with self._make_attempt() as attempt:
             return attempt.run_here(self._on_event_here, self._writer)
@@ -258,22 +259,22 @@ class TrainingExecutor:
         min_workers: int | None = None,
         probe_timeout_secs: float = PROBE_TIMEOUT_SECS,
     ) -> Reports:
-        """Run all roles on a Dask cluster, a thread for each, where this process is none of a cluster.
+        """Run all roles on a Dask cluster, a thread for each; this process must not belong to a cluster.
 
         Parameters
         ----------
         client : distributed.Client
-            Of the Dask cluster.
+            Connected to the Dask cluster.
         num_ps, num_workers : int
-            Parameter servers, at least 1, and workers beside the chief.
+            Number of parameter servers, at least 1, and of workers beside the chief.
         max_restarts : int
-            How often within an hour a role restarts, after its Dask worker was lost or its code raised a first
-            exception of a kind; from 0.
+            How often within an hour a role restarts after its Dask worker is lost or its code raises the first
+            exception of a kind; at least 0.
         min_workers : int, optional
-            Workers without which the job does not begin, nor goes on for longer than five minutes; at most
-            `num_workers`. Default: all to begin, none to go on.
+            The job starts only with this many workers, and continues with fewer for at most five minutes; at most
+            `num_workers`. Default: all to start, none to continue.
         probe_timeout_secs : float
-            How long a ps, the chief or the evaluator may be silent; more than 0.
+            How many seconds a ps, the chief or the evaluator may give no sign of life; more than 0.
         """
         _check_cluster(
             "run_on", client, num_ps, num_workers, max_restarts, min_workers, probe_timeout_secs, may_be_none=False
@@ -295,7 +296,7 @@ class TrainingExecutor:
             raise NoClusterError((f"{what}; set TF_CONFIG before the RunConfig is made, or call run_local",))
         if task.task_type is not kind:
             own = f"this process is {task.task_type} {task.task_id}"
-            raise UsageError((f"run_{kind}: {own}; call run, which runs that, or correct its type",))
+            raise UsageError((f"run_{kind}: {own}; call run, which runs that role, or correct its type",))
         make_attempt = partial(
             self._make_attempt, num_ps=len(task.cluster.ps), num_workers=len(task.cluster.workers), is_manual=True
         )
@@ -319,7 +320,7 @@ class TrainingExecutor:
 
 
 def _model_writer(estimator: Estimator, eval_specs: Sequence[EvalSpec]) -> ModelWriter | None:
-    """Return the writer that psflow is installed with, if there are exporters and it can write the model."""
+    """Return the default writer, if there are exporters and it can write the model."""
     exporters = [exporter for spec in eval_specs for exporter in spec.all_exporters]
     if not exporters:
         return None
@@ -332,12 +333,12 @@ def _model_writer(estimator: Estimator, eval_specs: Sequence[EvalSpec]) -> Model
 def _checked_eval_specs(
     who: str, estimator: Any, train_spec: Any, eval_spec: Any, writer: Any, on_event: Any, *, may_be_none: bool
 ) -> tuple[EvalSpec, ...]:
-    """Return the EvalSpecs, if the arguments are what `who` takes; `may_be_none` says whether eval_spec may be None.
+    """Return the EvalSpecs after checking the arguments of `who`.
 
     Raises
     ------
     UsageError
-        If one of them is not; an ArgumentTypeError if it is of another kind.
+        If one of them is wrong; an ArgumentTypeError if it has another type.
     """
     faults = ArgumentFaults(f"{who}: ")
     for name, given, kind in (("estimator", estimator, Estimator), ("train_spec", train_spec, TrainSpec)):
@@ -368,9 +369,7 @@ def _check_cluster(
     *,
     may_be_none: bool,
 ) -> None:
-    """Refuse what is no Dask cluster, or no number of roles, restarts or seconds.
-
-    `may_be_none` says whether there may be no client; `min_workers` may be None.
+    """Refuse a client that is not a Dask client, and invalid numbers of roles, restarts or seconds.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""From WarmStartSettings to first values: which variables are meant, and where in the checkpoint each one lies."""
+"""Resolves WarmStartSettings: the variables that are meant, and the location of each in the checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.columns.features import BucketIds, HashIds, IdentityIds, VocabularyIds
 from psflow.ps_runtime.errors import CheckpointError, UsageError, did_you_mean
 from psflow.ps_runtime.estimator.checkpoint_values import checkpoint_at
-from psflow.ps_runtime.estimator.warm_start_settings import VocabInfo, WarmStartSettings, places_of_words, read_places
+from psflow.ps_runtime.estimator.warm_start_settings import VocabInfo, WarmStartSettings, places_of_entries, read_places
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.model.warm_start import WarmSource, WarmStart
 from psflow.ps_runtime.specs.run_config import absolute
@@ -26,7 +26,7 @@ Ids = VocabularyIds | HashIds | IdentityIds | BucketIds
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChangedIds:
-    """A feature whose ids stand for other words than in the checkpoint."""
+    """A feature whose ids stand for other categories than in the checkpoint."""
 
     feature: str
     num_ids: int
@@ -34,7 +34,7 @@ class ChangedIds:
     places: NDArray[np.int64] | None
 
     def may_index(self, name: str) -> bool:
-        """Return whether a variable or table of this name may have a row for each id, as canned models name them."""
+        """Return whether `name` may have a row for each id, by the naming scheme of the canned models."""
         return any(f"/{part}/" in f"/{name}/" for part in (self.feature, f"{self.feature}_embedding"))
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class ChangedIds:
 def changed_ids(new: InputSchema | None, old: InputSchema | None) -> list[ChangedIds]:
     """Return the features of ids that both models have, but whose ids have other meanings.
 
-    The last id, that of unknown words and of blanks, stays what it is.
+    The last id, which stands for unknown strings and missing values, keeps its meaning.
     """
     mine, theirs = _ids(new), _ids(old)
     changed = []
@@ -52,7 +52,7 @@ def changed_ids(new: InputSchema | None, old: InputSchema | None) -> list[Change
         a, b = mine[name], theirs[name]
         if isinstance(a, VocabularyIds) and isinstance(b, VocabularyIds):
             if a.words != b.words:
-                places = np.append(places_of_words(a.words, b.words), b.num_ids - 1)
+                places = np.append(places_of_entries(a.words, b.words), b.num_ids - 1)
                 changed.append(ChangedIds(name, a.num_ids, b.num_ids, places))
         elif type(a) is not type(b):
             changed.append(ChangedIds(name, a.num_ids, b.num_ids, None))
@@ -60,9 +60,9 @@ def changed_ids(new: InputSchema | None, old: InputSchema | None) -> list[Change
 
 
 def changed_classes(new: InputSchema | None, old: InputSchema | None) -> int:
-    """Return how many classes the label has, if they are other words, or in another order, than in the checkpoint.
+    """Return the number of classes of the label, if their names or their order differ from those in the checkpoint.
 
-    0 if they are the same, or no words.
+    0 if they are equal, or are not strings.
     """
     labels = [s.preprocessing.label if s is not None and s.preprocessing is not None else None for s in (new, old)]
     mine, theirs = (None if label is None else label.classes for label in labels)
@@ -70,7 +70,7 @@ def changed_classes(new: InputSchema | None, old: InputSchema | None) -> int:
 
 
 def changed_features(new: InputSchema | None, old: InputSchema | None) -> list[str]:
-    """Say in sentences which features or columns the models read otherwise: their names, shapes and order."""
+    """Return sentences on the features or columns that the models read differently: names, shapes and order."""
     if new is None or old is None:
         return []
     mine, theirs = ({spec.name: spec.shape for spec in schema.features} for schema in (new, old))
@@ -87,7 +87,7 @@ def changed_features(new: InputSchema | None, old: InputSchema | None) -> list[s
 
 
 def changed_columns(new: InputSchema | None, old: InputSchema | None) -> dict[str, list[str]]:
-    """Return for each feature column that both models have, and that means something else, what differs."""
+    """Return the differences of each feature column that both models have but define differently."""
     if new is None or old is None:
         return {}
     there = {(spec.layer, spec.name): spec for spec in old.feature_columns}
@@ -110,14 +110,14 @@ IF_MEANT = "if that is meant, give vars_to_warm_start as a list of regular expre
 
 
 def plan_warm_start(settings: WarmStartSettings, model: ModelSpec, trainable: Collection[str]) -> WarmStart:
-    """Return where the first values of a model come from. Blocks; reads manifests and vocabularies, no values.
+    """Return the sources of the initial values of a model. Blocks; reads manifests and vocabularies, no values.
 
     Raises
     ------
     UsageError
-        If a variable is not in the checkpoint, or of another shape or dtype there; if a name or a regular expression
-        of the settings is none of the model's; if a vocabulary does not fit; or if ids, classes or features have other
-        meanings there and nothing says how. All of them in one message.
+        If a variable is missing from the checkpoint, or has another shape or dtype there; if a name or a regular
+        expression of the settings matches nothing in the model; if a vocabulary does not fit; or if ids, classes or
+        features have other meanings there and no setting maps them. All faults are in one message.
     CheckpointError
         If there is no checkpoint, or a part of it is missing.
     """
@@ -135,12 +135,12 @@ def plan_warm_start(settings: WarmStartSettings, model: ModelSpec, trainable: Co
 
 
 def warm_checkpoint(path: str) -> tuple[CheckpointStore, int]:
-    """Return store and step of a checkpoint: that of the directory `path`, or the latest if that is a model_dir.
+    """Return store and step of a checkpoint: that of the directory `path`, or the latest one of a model_dir.
 
     Raises
     ------
     CheckpointError
-        If there is none.
+        If there is no checkpoint.
     """
     is_checkpoint = re.search(r"/checkpoints/step_\d+/*$", path) is not None
     return checkpoint_at(absolute(path), path if is_checkpoint else None)
@@ -148,7 +148,7 @@ def warm_checkpoint(path: str) -> tuple[CheckpointStore, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A variable, or a table as the variable that it stands for."""
+    """A variable, or a table in the form of a variable."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -159,7 +159,7 @@ class _Part:
 
 
 class _Plan:
-    """Collects what is wrong with all variables, beside what is to become of them."""
+    """Plans the variables one by one, and collects all faults."""
 
     def __init__(self, settings: WarmStartSettings, model: ModelSpec, manifest: Manifest, where: str) -> None:
         self.faults: list[str] = []
@@ -171,10 +171,10 @@ class _Plan:
         self._old_parts = _parts(manifest.model)
         self._changed = changed_ids(model.schema, manifest.model.schema)
         self._settled: set[str] = set()
-        """Features whose changed ids are taken care of."""
+        """Features whose changed ids have a VocabInfo."""
 
     def chosen(self, trainable: Collection[str]) -> list[str]:
-        """Return the names of the variables and tables that are to be warm-started, in the order of the model."""
+        """Return the names of the variables and tables to warm-start, in model order."""
         settings = self._settings
         is_list = settings.patterns and not isinstance(settings.vars_to_warm_start, str)
         pool = [name for name, part in self._parts.items() if is_list or part.is_table or name in trainable]
@@ -188,7 +188,7 @@ class _Plan:
         return names
 
     def source(self, name: str) -> WarmSource | None:
-        """Return where the values of a variable or table come from; None, and a fault, if they cannot."""
+        """Return the source of a variable or table; None, and a fault, if there is none."""
         previous = self._settings.previous_names.get(name, name)
         old = self._old_parts.get(previous)
         if old is None:
@@ -208,7 +208,7 @@ class _Plan:
         return self._as_it_is(name, previous, old)
 
     def check_meanings(self, sources: Sequence[WarmSource]) -> None:
-        """Record ids, classes and features that mean something else, where all variables are taken by default."""
+        """Record ids, classes and features with other meanings, where all variables are taken by default."""
         if not self._settings.takes_all_trainable or self.faults:
             return
         told = {len(source.places) for source in sources if source.places is not None}
@@ -218,7 +218,7 @@ class _Plan:
         if num_classes and num_classes not in told:
             unsettled.append("the classes of the label")
         self.faults += [
-            f"{what} differs from that of {self._where}, and no variable is known to have a row or column for each: "
+            f"{what} differs from that of {self._where}, but no variable is known to have a row or column for each: "
             f"give a VocabInfo by var_name_to_vocab_info; {IF_MEANT}"
             for what in unsettled
         ]
@@ -230,21 +230,21 @@ class _Plan:
             for line in lines
         ]
         self.faults += [
-            f"{line}: weights would be those of something else ({self._where}); {IF_MEANT}"
+            f"{line}: weights would belong to something else ({self._where}); {IF_MEANT}"
             for line in changed_features(*schemas)
         ]
 
     def _matches(self, pattern: str, pool: Collection[str]) -> list[str]:
-        """Return the names that begin with a match; TensorFlow sees ``:0`` behind a name, and patterns may, too."""
+        """Return the names that begin with a match; as in TensorFlow, patterns may match a ``:0`` after a name."""
         try:
             compiled = re.compile(pattern)
         except re.error as error:
-            self.faults.append(f"vars_to_warm_start: {pattern!r} is no regular expression: {error}")
+            self.faults.append(f"vars_to_warm_start: {pattern!r} is not a regular expression: {error}")
             return []
         found = [name for name in pool if compiled.match(name) or compiled.match(f"{name}:0")]
         if not found:
             self.faults.append(
-                f"vars_to_warm_start: {pattern!r} matches no variable; there are {', '.join(sorted(pool)) or 'none'}"
+                f"vars_to_warm_start: {pattern!r} matches no variable of {', '.join(sorted(pool)) or 'none'}"
             )
         return found
 
@@ -256,7 +256,7 @@ class _Plan:
                 continue
             hint = did_you_mean(name, names) if name not in pool else "; vars_to_warm_start leaves it out"
             self.faults.append(
-                f"{argument} has {name!r}, which is no variable to warm-start{hint}; these are "
+                f"{argument} has {name!r}, which is not a variable to warm-start{hint}; those are "
                 f"{', '.join(sorted(names)) or 'none'}"
             )
 
@@ -307,7 +307,7 @@ class _Plan:
         if (_without(new.shape, axis), new.dtype) != (_without(old.shape, axis), old.dtype):
             yield (
                 f"variable {name!r} is {new}, but {previous!r} of {self._where} is {old}; a VocabInfo of axis {axis} "
-                "allows another length of that axis alone"
+                "allows another length only along that axis"
             )
         if new.is_table and info.backup_initializer is not None:
             yield (
@@ -326,8 +326,8 @@ class _Plan:
         if len(changed) > 1 or one.places is None:
             columns = " or ".join(repr(each.feature) for each in changed)
             self.faults.append(
-                f"variable {name!r} may have a row for each id of column {columns}, whose ids are others than in "
-                f"{self._where}; say which is which by var_name_to_vocab_info"
+                f"variable {name!r} may have a row for each id of column {columns}, whose ids differ from those in "
+                f"{self._where}; map them by var_name_to_vocab_info"
             )
             return None
         if (new.shape[1:], new.dtype) != (old.shape[1:], old.dtype):

@@ -1,4 +1,4 @@
-"""What a user says of first values that come from a checkpoint."""
+"""Settings of a warm start: which variables get initial values from a checkpoint."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ ALL_TRAINABLE = ".*"
 
 @dataclass(frozen=True)
 class VocabInfo:
-    """Which rows, or columns, of a variable belong to which words, now and in the checkpoint.
+    """Maps the rows, or columns, of a variable to those of the checkpoint by vocabulary entries.
 
-    A word that both vocabularies have keeps its row. Vocabularies are UTF-8 text files with a word in each line.
+    An entry that both vocabularies have keeps its row. Vocabularies are UTF-8 text files with one entry per line.
 
     Parameters
     ----------
     new_vocab : str
         Vocabulary of the model: path or URL.
     new_vocab_size : int
-        So many of its first words are used.
+        Number of its first entries to use.
     num_oov_buckets : int
-        Rows after those of the words, for all others.
+        Number of rows after those of the entries, for all other strings.
     old_vocab : str
         Vocabulary of the checkpoint: path or URL.
     old_vocab_size : int
-        So many of its first words were used; -1: all.
+        Number of its first entries that were used; -1: all.
     backup_initializer : callable ``(shape, dtype, rng) -> array``, optional
-        Gives the rows of words that the checkpoint does not have, and those of all others; zeros if left out.
+        Gives the rows of entries that the checkpoint lacks, and those of the OOV buckets; default: zeros.
     axis : int
-        0: words have rows; 1: columns.
+        0: entries have rows; 1: columns.
 
     Raises
     ------
     UsageError
-        If a number is outside its range, all of them in one message.
+        If a number is outside its range, with all faults in one message.
     """
 
     new_vocab: str
@@ -78,24 +78,24 @@ class VocabInfo:
 
 @dataclass(frozen=True)
 class WarmStartSettings:
-    """Which variables begin with values of a checkpoint.
+    """Chooses the variables that get initial values from a checkpoint.
 
     Parameters
     ----------
     ckpt_to_initialize_from : str
-        A model_dir, of which the latest checkpoint is taken, or the directory of a checkpoint; a path or URL.
+        A model_dir, for its latest checkpoint, or the directory of a checkpoint; a path or URL.
     vars_to_warm_start : str, sequence of str, or None
-        A regular expression: the trainable variables, and tables, whose names begin with a match of it; or several:
-        of all variables. None: those of `var_name_to_vocab_info` alone.
+        A regular expression chooses the trainable variables, and tables, whose names begin with a match; several choose
+        among all variables. None: only those of `var_name_to_vocab_info`.
     var_name_to_vocab_info : mapping of str to VocabInfo, optional
-        By the name of a variable, how its rows or columns are found.
+        By the name of a variable, the mapping of its rows or columns.
     var_name_to_prev_var_name : mapping of str to str, optional
-        By the name of a variable, that which it has in the checkpoint, if that is another.
+        By the name of a variable, its name in the checkpoint, if that differs.
 
     Raises
     ------
     UsageError
-        If there is no checkpoint to start from, or an argument is of another type.
+        If no checkpoint is named, or an argument has another type.
     """
 
     ckpt_to_initialize_from: str
@@ -109,12 +109,12 @@ class WarmStartSettings:
 
     @property
     def vocab_infos(self) -> Mapping[str, VocabInfo]:
-        """`var_name_to_vocab_info`; none if there is none."""
+        """`var_name_to_vocab_info`, or an empty mapping."""
         return self.var_name_to_vocab_info or {}
 
     @property
     def previous_names(self) -> Mapping[str, str]:
-        """`var_name_to_prev_var_name`; none if there is none."""
+        """`var_name_to_prev_var_name`, or an empty mapping."""
         return self.var_name_to_prev_var_name or {}
 
     @property
@@ -127,7 +127,7 @@ class WarmStartSettings:
 
     @property
     def takes_all_trainable(self) -> bool:
-        """Whether all trainable variables are asked for, as by default."""
+        """Whether all trainable variables are chosen, as by default."""
         return self.vars_to_warm_start == ALL_TRAINABLE
 
     def _faults(self) -> Iterator[str]:
@@ -150,7 +150,7 @@ class WarmStartSettings:
         ):
             given = getattr(self, name)
             if given is not None and not isinstance(given, Mapping):
-                yield f"WarmStartSettings.{name} should be a mapping by the names of variables, got {given!r}"
+                yield f"WarmStartSettings.{name} should be a mapping by variable names, got {given!r}"
             elif given:
                 for key, value in given.items():
                     if not isinstance(key, str) or not isinstance(value, kind):
@@ -158,7 +158,7 @@ class WarmStartSettings:
 
 
 def warm_start_settings(given: Any) -> WarmStartSettings | None:
-    """Return what `warm_start_from` of an Estimator means; None if it is None.
+    """Return the settings for `warm_start_from` of an Estimator; None if it is None.
 
     Raises
     ------
@@ -172,22 +172,22 @@ def warm_start_settings(given: Any) -> WarmStartSettings | None:
     return WarmStartSettings(os.fspath(given))
 
 
-def places_of_words(new: Sequence[str], old: Sequence[str]) -> NDArray[np.int64]:
-    """Return for each of the `new` words where it stands among the `old` ones, ``(len(new),)``; -1: nowhere."""
-    place_of = {word: place for place, word in enumerate(old)}
-    return np.fromiter((place_of.get(word, -1) for word in new), np.int64, len(new))
+def places_of_entries(new: Sequence[str], old: Sequence[str]) -> NDArray[np.int64]:
+    """Return the position of each `new` entry among the `old` ones, ``(len(new),)``; -1 for absent ones."""
+    place_of = {entry: place for place, entry in enumerate(old)}
+    return np.fromiter((place_of.get(entry, -1) for entry in new), np.int64, len(new))
 
 
 def read_places(info: VocabInfo) -> NDArray[np.int64]:
-    """Return for each id of the new vocabulary, those of unknown words last, the old one; -1 if it has none. Blocks.
+    """Return the old id of each new one, those of OOV buckets last; -1 if the old vocabulary lacks it. Blocks.
 
     Raises
     ------
     UsageError
         If a file cannot be read.
     InputError
-        If a vocabulary has fewer words than asked for, or the same word twice; says in which line.
+        If a vocabulary has fewer entries than its size, or an entry twice; names the line.
     """
     new = read_words(info.new_vocab, info.new_vocab_size)
     old = read_words(info.old_vocab, info.old_vocab_size)
-    return np.append(places_of_words(new, old), np.full(info.num_oov_buckets, -1, np.int64))
+    return np.append(places_of_entries(new, old), np.full(info.num_oov_buckets, -1, np.int64))

@@ -63,7 +63,7 @@ def test_a_training_whose_model_dir_is_moved_ends_and_goes_on_once_it_is_back(
 
     (run / "job.json").unlink()
     _, said = project.heard("train", conf, f"train.max_steps={step + 60}", "train.save_checkpoints_steps=1000")
-    assert f"the latest of step {step + 50}, but no job.json: a new job goes on from there" in said
+    assert f"the latest of step {step + 50}, but no job.json: a new job continues from there" in said
 
 
 @contextmanager

@@ -258,7 +258,7 @@ def one_address_for_two(some: Addresses) -> Processes:
     return processes(cluster | {"worker": cluster["ps"]})
 
 
-@case(r"this process is a client, which is no role of a job; start each role of its cluster")
+@case(r"this process is a client, which is not a role of a job; start each role of its cluster")
 def a_client_for_the_worker(some: Addresses) -> Processes:
     cluster = some.cluster()
     return processes(cluster, worker_0=text(cluster, "client"))

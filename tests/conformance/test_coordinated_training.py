@@ -54,9 +54,9 @@ def test_a_session_finds_its_directory_by_any_of_its_names(model_dir, tmp_path, 
 @pytest.mark.parametrize(
     ("creator", "words"),
     [
-        (ChiefSessionCreator("", {}, "/other"), "session_creator has checkpoint_dir '/other', and the Estimator has"),
-        (WorkerSessionCreator("", {}, 5), "session_creator is that of a worker, which trains with a chief, and the"),
-        (3, "session_creator should be what session_creator() of a worker context returns, or None, got int 3"),
+        (ChiefSessionCreator("", {}, "/other"), "session_creator has checkpoint_dir '/other', but the Estimator has"),
+        (WorkerSessionCreator("", {}, 5), "session_creator is that of a worker, which trains with a chief, but the"),
+        (3, "session_creator should be the result of session_creator() of a worker context, or None, got int 3"),
     ],
 )
 def test_a_session_that_would_not_begin_so_is_refused(creator, words, tmp_path, monkeypatch):
@@ -86,7 +86,7 @@ def test_a_run_config_has_the_cluster_of_the_coordinator(cluster, kind, index, r
 def test_within_a_cluster_nobody_trains_alone(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"model_dir": "memory://coordinator"}')
     options = {"cluster_spec": FULL, "task_type": "worker", "task_id": 1}
-    with pytest.raises(UsageError, match=r"^model_dir memory://coordinator: these processes meet in a directory"):
+    with pytest.raises(UsageError, match=r"^model_dir memory://coordinator: the processes meet in a directory"):
         context_of(look=lambda _: train_and_evaluate(Estimator(line), TrainSpec(rows), EvalSpec(rows)), **options)
     alone = r"^this process is worker 1 of a cluster whose chief is at c:1, but this call trains"
     with pytest.raises(UsageError, match=alone):

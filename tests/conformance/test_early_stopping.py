@@ -165,7 +165,7 @@ def test_looks_at_the_evaluation_that_eval_dir_names(estimator, name):
 def test_warns_where_only_other_evaluations_are(estimator, caplog):
     note(estimator, {10: 0.9}, "test")
     assert decides(psflow.stop_if_higher_hook(estimator, "m", 0.8)) == ""
-    assert "there are only those of 'test'; pass eval_dir=estimator.eval_dir(name)" in caplog.text
+    assert "but only those of 'test' exist; pass eval_dir=estimator.eval_dir(name)" in caplog.text
 
 
 def test_does_not_warn_before_the_first_evaluation(estimator, caplog):
@@ -176,7 +176,7 @@ def test_does_not_warn_before_the_first_evaluation(estimator, caplog):
 @pytest.mark.parametrize("make", ALL)
 def test_a_metric_that_is_not_measured_is_refused(estimator, make, caplog):
     hook = make(estimator, "acuracy", 1)
-    words = "early stopping looks at the metric 'acuracy', but the evaluation of step {} has accuracy, loss; did you"
+    words = "early stopping reads the metric 'acuracy', but the evaluation of step {} has accuracy, loss; did you"
     note(estimator, {10: 0.9}, metric="accuracy")
     assert decides(hook) == "", "it may be of a training before, whose model had no such metric"
     assert words.format(10) in caplog.text
@@ -332,7 +332,7 @@ def test_a_hook_that_cannot_work_is_refused(estimator, make, said):
 
 def test_a_hook_in_an_evaluation_is_refused(estimator):
     estimator.train(examples)
-    with pytest.raises(UsageError, match="early stopping ends a training"):
+    with pytest.raises(UsageError, match="early stopping works only in training"):
         estimator.evaluate(examples, hooks=[psflow.make_early_stopping_hook(estimator, bool)])
     with pytest.raises(UsageError, match="leave it out of evaluations"):
         estimator.evaluate(examples, hooks=[psflow.InMemoryEvaluatorHook(estimator, examples)])

@@ -338,7 +338,7 @@ def test_a_chief_alone_does_not_wait(estimator):
 def test_nobody_waits_for_a_worker_that_waits(estimator):
     estimator.config = estimator.config.replace(consistency=psflow.Sync())
     spec = psflow.TrainSpec(examples, None, [psflow.GlobalStepWaiterHook(1)])
-    with pytest.raises(UsageError, match="with sync consistency the others wait for them; leave it out"):
+    with pytest.raises(UsageError, match="with sync consistency the other replicas wait for them; leave it out"):
         Attempt(estimator, spec, None, num_workers=1)
 
 

@@ -177,7 +177,7 @@ def test_no_listeners_are_none(make, given):
 
 @pytest.mark.parametrize("config", [{"save_checkpoints_steps": None, "save_checkpoints_secs": None}])
 def test_listeners_without_checkpoints_are_refused(make, config):
-    said = "saving_listeners are called around checkpoints, and this training saves none; set save_checkpoints_steps or"
+    said = "saving_listeners are called around checkpoints, but this training saves none; set save_checkpoints_steps or"
     estimator = make(**config)
     with pytest.raises(UsageError, match=said):
         estimator.train(endless, max_steps=1, saving_listeners=[Listener()])
@@ -224,7 +224,7 @@ WRONG = [
     (lambda: [psflow.CheckpointSaverHook()], "give exactly one of save_secs and save_steps, got none"),
     (lambda: [psflow.CheckpointSaverHook("x", 1, 1)], r"got \['save_secs', 'save_steps'\]"),
     (lambda: [psflow.CheckpointSaverHook(save_steps=0)], "save_steps should be greater than 0, got 0"),
-    (lambda: [psflow.CheckpointSaverHook(save_steps=1)] * 2, "a training takes one CheckpointSaverHook, got 2"),
+    (lambda: [psflow.CheckpointSaverHook(save_steps=1)] * 2, "training takes one CheckpointSaverHook, got 2"),
     (
         lambda: [psflow.CheckpointSaverHook("elsewhere", save_steps=1)],
         "checkpoint_dir of CheckpointSaverHook is 'elsewhere', but checkpoints are in the model_dir, .*; leave it out",

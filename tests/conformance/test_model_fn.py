@@ -113,7 +113,7 @@ def test_two_model_dirs_are_refused_unless_they_are_one(tmp_path):
     config = RunConfig(model_dir=str(tmp_path))
     assert Estimator(all_five, tmp_path, config).model_dir == str(tmp_path)
     assert Estimator(all_five, config=config).model_dir == str(tmp_path)
-    with pytest.raises(ValueError, match=r"^model_dir is 'other', but that of config is '.*'; give only one of them"):
+    with pytest.raises(ValueError, match=r"^model_dir is 'other', but that of config is '.*'; give only one$"):
         Estimator(all_five, "other", config)
 
 

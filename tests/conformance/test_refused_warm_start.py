@@ -21,7 +21,7 @@ from tests.conformance.warm_checkpoints import OLD_WORDS, first_values, model_of
         (("d", [3]), r"vars_to_warm_start should be a regular expression, a list of them, or None; got \[3\]"),
         (("d", ["a", None]), "vars_to_warm_start should be a regular expression"),
         (("d", ".*", {"w": "words.txt"}), r"var_name_to_vocab_info\['w'\] should be a VocabInfo, got 'words.txt'"),
-        (("d", ".*", ["w"]), r"var_name_to_vocab_info should be a mapping by the names of variables, got \['w'\]"),
+        (("d", ".*", ["w"]), r"var_name_to_vocab_info should be a mapping by variable names, got \['w'\]"),
         (("d", ".*", None, {"w": 3}), r"var_name_to_prev_var_name\['w'\] should be a name, got 3"),
     ],
 )
@@ -65,18 +65,23 @@ def test_a_vocab_info_that_cannot_be_is_refused(changed, words):
         ),
         ({"rows": (8,)}, {}, r"variable 'rows' is float32\[8\], but 'rows' of .* is float32\[4, 2\]"),
         ({"bias": np.zeros(2)}, {}, r"variable 'bias' is float64\[2\], but 'bias' of .* is float32\[2\]"),
-        ({"bias": (2,)}, {"vars_to_warm_start": "rows"}, "'rows' matches no variable; there are bias"),
-        ({"bias": (2,)}, {"vars_to_warm_start": ["bias", "x"]}, "vars_to_warm_start: 'x' matches no variable; there a"),
-        ({"bias": (2,)}, {"vars_to_warm_start": "("}, r"vars_to_warm_start: '\(' is no regular expression: missing \)"),
+        ({"bias": (2,)}, {"vars_to_warm_start": "rows"}, "'rows' matches no variable of bias"),
+        ({"bias": (2,)}, {"vars_to_warm_start": ["bias", "x"]}, "vars_to_warm_start: 'x' matches no variable of bias"),
+        (
+            {"bias": (2,)},
+            {"vars_to_warm_start": "("},
+            r"vars_to_warm_start: '\(' is not a regular expression: missing \)",
+        ),
         (
             {"bias": (2,)},
             {"var_name_to_prev_var_name": {"bais": "rows"}},
-            "var_name_to_prev_var_name has 'bais', which is no variable to warm-start; did you mean 'bias'.* are bias",
+            "var_name_to_prev_var_name has 'bais', which is not a variable to warm-start; "
+            "did you mean 'bias'.* are bias",
         ),
         (
             {"bias": (2,), "rows": (4, 2)},
             {"vars_to_warm_start": "bias", "var_name_to_prev_var_name": {"rows": "bias"}},
-            "var_name_to_prev_var_name has 'rows', which is no .*; vars_to_warm_start leaves it out; these are bias",
+            "var_name_to_prev_var_name has 'rows', which is not .*; vars_to_warm_start leaves it out; those are bias",
         ),
         (
             {"bias": (2,)},

@@ -338,7 +338,7 @@ def test_a_session_that_was_left_makes_no_further_step(estimator):
 
 def test_a_session_is_entered_once_at_a_time(estimator):
     with MonitoredTrainingSession(estimator, endless) as session:
-        with pytest.raises(UsageError, match="is entered already; leave it first, or make another one"):
+        with pytest.raises(UsageError, match="is already entered; leave it first, or make another one"):
             session.__enter__()
         session.run()
 

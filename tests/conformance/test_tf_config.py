@@ -387,6 +387,8 @@ def no_model(features):
 def test_nothing_trains_alone_in_a_process_of_a_cluster(tmp_path):
     config = config_of(text_of(CLUSTER, "worker", 1), model_dir=tmp_path)
     estimator = Estimator(no_model, config=config)
-    with pytest.raises(UsageError, match=f"^{NOT_ALONE}, but this call trains without that; call train_and_evaluate"):
+    with pytest.raises(
+        UsageError, match=f"^{NOT_ALONE}, but this call trains without the cluster; call train_and_evaluate"
+    ):
         estimator.train(no_model, steps=1)
     assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,7 @@ from tests.conformance.programs import estimator_in, line, rows
 
 EVAL = EvalSpec(rows, None, start_delay_secs=0)
 KINDS = [kind for kind in TaskType if kind is not TaskType.CLIENT]
-REACHED = r"^model_dir memory://executor: these processes meet in a directory; "
+REACHED = r"^model_dir memory://executor: the processes meet in a directory; "
 """What the role that is asked for says, once it is found to be that of this process."""
 
 
@@ -37,13 +37,13 @@ def test_a_process_runs_its_own_role(kind):
 
 @pytest.mark.parametrize(("kind", "other"), [(kind, other) for kind in TaskType for other in KINDS if kind != other])
 def test_a_process_runs_no_other_role(kind, other):
-    words = f"run_{other}: this process is {kind} 0; call run, which runs that, or correct its type"
+    words = f"run_{other}: this process is {kind} 0; call run, which runs that role, or correct its type"
     with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
         getattr(executor_of(kind), f"run_{other}")()
 
 
 def test_a_client_runs_no_role():
-    with pytest.raises(ValueError, match=r"^this process is a client, which is no role of a job; start each role"):
+    with pytest.raises(ValueError, match=r"^this process is a client, which is not a role of a job; start each role"):
         executor_of(TaskType.CLIENT).run()
 
 

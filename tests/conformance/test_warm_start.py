@@ -317,7 +317,7 @@ def test_a_name_that_may_be_of_two_columns_is_refused(tmp_path):
     path = write(tmp_path / "parent", {"city/weights": ROWS}, schema=schema_of(OLD_CITIES, other[0]))
     model = model_of({"city/weights": (4, 2)}, schema=schema_of(SAME_SIZE, other[1]))
     with pytest.raises(
-        UsageError, match=r"may have a row for each id of column 'city' or 'weights', .* say which is whi"
+        UsageError, match=r"may have a row for each id of column 'city' or 'weights', .* map them by var_n"
     ):
         planned(WarmStartSettings(path), model)
 

@@ -81,7 +81,7 @@ def test_a_model_dir_with_a_checkpoint_is_gone_on_with(tmp_path, small_parent, c
     assert estimator.get_variable_value("w").tolist() == [-1, -1]
     [line] = [r.getMessage() for r in caplog.records if "warm-start" in r.getMessage()]
     assert line == (
-        f"{directory} has a checkpoint of step 1: training goes on with it, and does not warm-start from {small_parent}"
+        f"{directory} has a checkpoint of step 1: training continues there, and does not warm-start from {small_parent}"
     )
 
 
@@ -95,7 +95,7 @@ def test_a_warm_started_job_that_is_trained_on_is_not_started_again(tmp_path, sm
 
 def test_a_refused_warm_start_leaves_nothing_behind(tmp_path, small_parent):
     estimator = Estimator(small_model, str(tmp_path / "child"), warm_start_from=WarmStartSettings(small_parent, "v"))
-    with pytest.raises(UsageError, match="'v' matches no variable; there are items, w"):
+    with pytest.raises(UsageError, match="'v' matches no variable of items, w"):
         estimator.train(records, steps=1)
     assert not (tmp_path / "child").exists()
 
@@ -108,7 +108,7 @@ def test_a_fork_begins_with_the_checkpoint_of_its_parent(tmp_path, small_parent,
     fork = Fork(begun.model_dir, child.model_dir)
     assert Attempt(child, TrainSpec(records, 2), None, fork=fork).warm_start is None
     assert (
-        f"is a fork, which has a checkpoint: training goes on with it, and does not warm-start from {small_parent}"
+        f"is a fork, which has a checkpoint: training continues there, and does not warm-start from {small_parent}"
         in (caplog.text)
     )
 

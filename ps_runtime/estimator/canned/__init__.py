@@ -1,1 +1,1 @@
-"""Estimators that bring their own model_fn."""
+"""Canned Estimators, which bring their own model_fn."""

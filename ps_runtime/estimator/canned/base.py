@@ -1,4 +1,4 @@
-"""What Estimators that bring their own model_fn have in common."""
+"""The base class and argument checks of canned Estimators, which bring their own model_fn."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from psflow.ps_runtime.specs.schema import InputSchema
 if TYPE_CHECKING:
     NamesOrColumns = FeatureColumn | Iterable[str] | Iterable[FeatureColumn]
 else:
-    NamesOrColumns = Sequence[str]  # what a configuration may have
+    NamesOrColumns = Sequence[str]  # a configuration has only names
 
 
 def classifier_faults(n_classes: Any, weight_column: Any, label_vocabulary: Any, loss_reduction: Any) -> list[str]:
-    """Say what is wrong with what a classifier is asked for."""
+    """Return the faults of the arguments of a classifier."""
     return [*class_faults(n_classes, label_vocabulary, at_least=2), *loss_faults(weight_column, loss_reduction)]
 
 
 def regressor_faults(label_dimension: Any, weight_column: Any, loss_reduction: Any) -> list[str]:
-    """Say what is wrong with what a regressor is asked for."""
+    """Return the faults of the arguments of a regressor."""
     return [
         *count_faults("label_dimension", label_dimension, at_least=1),
         *loss_faults(weight_column, loss_reduction),
@@ -42,28 +42,28 @@ def regressor_faults(label_dimension: Any, weight_column: Any, loss_reduction: A
 
 
 def head_faults(head: Any) -> list[str]:
-    """Say what is wrong with a head."""
+    """Return the faults of a head."""
     if isinstance(head, Head):
         return []
     return [f"head is {head!r}, expected a Head such as MultiLabelHead(n_classes=3)"]
 
 
 def units_faults(hidden_units: Any, name: str = "hidden_units") -> list[str]:
-    """Say what is wrong with the units of hidden layers: a list of integers >= 1, which may be empty."""
+    """Return the faults of the units of hidden layers: a list of integers >= 1, which may be empty."""
     if isinstance(hidden_units, Sequence | np.ndarray) and all(is_count(n, at_least=1) for n in hidden_units):
         return []
     return [f"{name} is {hidden_units!r}, expected a list of integers >= 1"]
 
 
 def optimizer_faults(optimizer: Any, example: str, name: str = "optimizer") -> list[str]:
-    """Say what is wrong with an optimizer; `example` shows how one is made."""
+    """Return the faults of an optimizer; `example` shows how to create one."""
     if isinstance(optimizer, Optimizer):
         return []
     return [f"{name} is {optimizer!r}, expected an Optimizer such as {example}"]
 
 
 def hidden_faults(activation_fn: Any, dropout: Any, prefix: str = "") -> list[str]:
-    """Say what is wrong with the activation function and the dropout of hidden layers."""
+    """Return the faults of the activation function and the dropout of hidden layers."""
     faults = activation_faults(activation_fn, f"{prefix}activation_fn")
     if dropout is not None and not (is_number(dropout) and 0 <= dropout < 1):
         faults.append(f"{prefix}dropout is {dropout!r}, expected a number from 0 to below 1, or None")
@@ -71,14 +71,14 @@ def hidden_faults(activation_fn: Any, dropout: Any, prefix: str = "") -> list[st
 
 
 def combiner_faults(name: str, combiner: Any) -> list[str]:
-    """Say what is wrong with the way in which weights of several ids become one."""
+    """Return the faults of the combiner of the weights of several ids."""
     return [] if combiner in COMBINERS else [f"{name} is {combiner!r}, expected {', '.join(COMBINERS)}"]
 
 
 def parts_faults(linear_names: Any, dnn_names: Any) -> list[str]:
-    """Say what is wrong with the features of the parts of a wide and deep model.
+    """Return the faults of the features of the parts of a wide and deep model.
 
-    There are names or columns for both parts, or for none.
+    Names or columns are given for both parts, or for neither.
     """
     if has_columns(linear_names) or has_columns(dnn_names):
         return [
@@ -94,8 +94,8 @@ def parts_faults(linear_names: Any, dnn_names: Any) -> list[str]:
     if (linear_names is None) != (dnn_names is None):
         missing, alone = ("linear", "DNN") if linear_names is None else ("dnn", "Linear")
         faults.append(
-            f"{missing}_feature_columns is missing: name the features of both parts, or of none, where each reads all; "
-            f"of one part alone there are {alone}Classifier and {alone}Regressor"
+            f"{missing}_feature_columns is missing: name the features of both parts, or of neither (each reads all); "
+            f"for one part alone use {alone}Classifier or {alone}Regressor"
         )
     return faults
 
@@ -112,33 +112,33 @@ def _are_names(names: Any) -> bool:
 
 NumClasses = Annotated[
     int | None,
-    Key("Number of classes; labels are 0 to n_classes - 1; null: as many as the label has words, else 2.", ge=2),
+    Key("Number of classes; labels are 0 to n_classes - 1; null: as many as the label has class names, else 2.", ge=2),
 ]
 WeightColumn = Annotated[
     str | None,
-    Key("Feature of arrays that is the weights of the examples; of tabular files it is the weight of the input."),
+    Key("Feature that holds the weights of the examples; only for arrays, tabular files set the weight of the input."),
 ]
 LabelVocabulary = Annotated[
     Sequence[str] | None,
-    Key("Words of the classes, where labels of arrays are words; of tabular files they are the classes of the label."),
+    Key("Class names, where labels of arrays are strings; tabular files set the classes of the label."),
 ]
-HiddenActivation = Annotated[ActivationFn, Key("What follows the sums of a hidden layer; null: nothing, as linear.")]
+HiddenActivation = Annotated[ActivationFn, Key("Activation function of the hidden layers; null: none, as linear.")]
 Dropout = Annotated[
     float | None,
-    Key("Share of the outputs of hidden layers that are 0 in training; null: none is.", ge=0, lt=1),
+    Key("Share of the outputs of hidden layers that are set to 0 in training; null: no dropout.", ge=0, lt=1),
 ]
-LossReduction = Annotated[Reduction, Key("How the losses of a batch become one number.")]
+LossReduction = Annotated[Reduction, Key("Reduction of the losses of a batch to one number.")]
 
 
 class CannedEstimator(Estimator):
-    """An Estimator whose head says what it takes as labels and weights.
+    """An Estimator whose head checks labels and weights.
 
     Parameters
     ----------
     model_fn : callable
         Has ``head`` among its params.
     head : HeadSpec
-        What the model is to predict.
+        Defines labels, loss, predictions and metrics.
     params : mapping
         The other hyper-parameters.
     model_dir, config, warm_start_from
@@ -158,6 +158,6 @@ class CannedEstimator(Estimator):
         self.weight_column = head.weight_column
 
     def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
-        """Raise InputError if a whole data set has labels that the head does not take."""
+        """Raise InputError if the labels of a whole data set do not fit the head."""
         head: HeadSpec = self.params["head"]
         head.reading(input_schema).check_labels(labels, where)

@@ -1,4 +1,4 @@
-"""Estimators of models that do not look at features."""
+"""Estimators of baseline models, which ignore the features."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ DEFAULT_OPTIMIZER = Ftrl(learning_rate=0.3)
 
 
 class BaselineClassifier(CannedEstimator):
-    """One bias for each class, or one for two of them: the shares of the classes, whatever the features are.
+    """One bias for each class, or one for two classes: predicts the class frequencies, whatever the features are.
 
     Parameters
     ----------
     n_classes : int, optional
         See `DNNClassifier`.
     optimizer : Optimizer
-        Trains the bias; Ftrl with learning rate 0.3 by default.
+        Trains the bias; by default Ftrl with learning rate 0.3.
     model_dir : str, optional
         See `Estimator`.
     config : RunConfig, optional
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
-        Where the first values come from; see `Estimator`.
+        Source of the initial values; see `Estimator`.
     weight_column : str, optional
-        The feature that is the weights of the examples; of tabular files the ``weight`` of the input says it.
+        The feature that holds the weights of the examples; only for arrays. Tabular files set the input's ``weight``.
     label_vocabulary : sequence of str, optional
-        The words of the classes, where the labels of arrays are words; tabular files have the classes of the label.
+        The class names, where the labels of arrays are strings; tabular files set the classes of the label.
     loss_reduction : Reduction
-        How the losses of a batch become one number.
+        Reduction of the losses of a batch to one number.
 
     Raises
     ------
@@ -58,14 +58,14 @@ class BaselineClassifier(CannedEstimator):
 
     Notes
     -----
-    It has one variable, ``baseline/bias``, ``(n_classes,)``, or ``(1,)`` of two classes. Of the features it reads how
-    many examples there are, and the weights of the records. Predictions and metrics are those of `DNNClassifier`.
+    The only variable is ``baseline/bias``, ``(n_classes,)``, or ``(1,)`` for two classes. The model reads only the
+    number of examples and the weights of the records. Predictions and metrics are those of `DNNClassifier`.
     """
 
     def __init__(
         self,
         n_classes: NumClasses = None,
-        optimizer: Annotated[Optimizer, Key("How the ps applies gradients.")] = DEFAULT_OPTIMIZER,
+        optimizer: Annotated[Optimizer, Key("Applies the gradients on the ps.")] = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
@@ -89,7 +89,7 @@ class BaselineEstimator(CannedEstimator):
     Parameters
     ----------
     head : Head
-        What the logits stand for, such as `MultiLabelHead`.
+        Interprets the logits, such as `MultiLabelHead`.
     optimizer : Optimizer
         See `BaselineClassifier`.
     model_dir : str, optional
@@ -97,7 +97,7 @@ class BaselineEstimator(CannedEstimator):
     config : RunConfig, optional
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
-        Where the first values come from; see `Estimator`.
+        Source of the initial values; see `Estimator`.
 
     Raises
     ------
@@ -125,24 +125,24 @@ class BaselineEstimator(CannedEstimator):
 
 
 class BaselineRegressor(CannedEstimator):
-    """One number for each dimension of a label: the mean of the labels, whatever the features are.
+    """One number for each dimension of a label: predicts the mean of the labels, whatever the features are.
 
     Parameters
     ----------
     label_dimension : int
         See `DNNRegressor`.
     optimizer : Optimizer
-        Trains the bias; Ftrl with learning rate 0.3 by default.
+        Trains the bias; by default Ftrl with learning rate 0.3.
     model_dir : str, optional
         See `Estimator`.
     config : RunConfig, optional
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
-        Where the first values come from; see `Estimator`.
+        Source of the initial values; see `Estimator`.
     weight_column : str, optional
-        The feature that is the weights of the examples; of tabular files the ``weight`` of the input says it.
+        The feature that holds the weights of the examples; only for arrays. Tabular files set the input's ``weight``.
     loss_reduction : Reduction
-        How the losses of a batch become one number.
+        Reduction of the losses of a batch to one number.
 
     Raises
     ------
@@ -151,14 +151,14 @@ class BaselineRegressor(CannedEstimator):
 
     Notes
     -----
-    It has one variable, ``baseline/bias``, ``(label_dimension,)``. Of the features it reads how many examples there
-    are, and the weights of the records. Predictions and metrics are those of `DNNRegressor`.
+    The only variable is ``baseline/bias``, ``(label_dimension,)``. The model reads only the number of examples and the
+    weights of the records. Predictions and metrics are those of `DNNRegressor`.
     """
 
     def __init__(
         self,
-        label_dimension: Annotated[int, Key("Numbers of a label.", ge=1)] = 1,
-        optimizer: Annotated[Optimizer, Key("How the ps applies gradients.")] = DEFAULT_OPTIMIZER,
+        label_dimension: Annotated[int, Key("Size of a label.", ge=1)] = 1,
+        optimizer: Annotated[Optimizer, Key("Applies the gradients on the ps.")] = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,

@@ -38,38 +38,38 @@ DEFAULT_OPTIMIZER = Adagrad(learning_rate=0.05)
 
 
 class DNNClassifier(CannedEstimator):
-    """Dense layers with an activation function between them, and softmax, or of two classes the logistic function.
+    """Dense layers with an activation function between them; softmax, or for two classes the logistic function.
 
     Parameters
     ----------
     hidden_units : sequence of int
-        Units of each hidden layer, from the input on; none for a linear model.
+        Units of each hidden layer, starting at the input; empty for a linear model.
     feature_columns : column or iterable of column, optional
-        What it reads of the features, made by the functions of `psflow.feature_column`; columns of ids are wrapped in
-        an embedding or an indicator. By default it reads the features themselves.
+        The columns to read, made by the functions of `psflow.feature_column`; categorical columns are wrapped in an
+        embedding or an indicator. By default the model reads the features themselves.
     n_classes : int, optional
         Number of classes, at least 2; labels are integers in [0, n_classes), of shape ``(batch,)`` or ``(batch, 1)``.
-        By default as many as the words that the labels are, or 2 where labels are numbers.
+        By default the number of class names where the labels are strings, or 2 where they are numbers.
     optimizer : Optimizer
-        Trains all layers; Adagrad with learning rate 0.05 by default.
+        Trains all layers; by default Adagrad with learning rate 0.05.
     model_dir : str, optional
         See `Estimator`.
     config : RunConfig, optional
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
-        Where the first values come from; see `Estimator`.
+        Source of the initial values; see `Estimator`.
     weight_column : str, optional
-        The feature that is the weights of the examples; of tabular files the ``weight`` of the input says it.
+        The feature that holds the weights of the examples; only for arrays. Tabular files set the input's ``weight``.
     label_vocabulary : sequence of str, optional
-        The words of the classes, where the labels of arrays are words; tabular files have the classes of the label.
+        The class names, where the labels of arrays are strings; tabular files set the classes of the label.
     loss_reduction : Reduction
-        How the losses of a batch become one number.
+        Reduction of the losses of a batch to one number.
     activation_fn : str, callable or None
-        What follows the sums of each hidden layer: ``relu``, ``relu6``, ``leaky_relu``, ``elu``, ``selu``,
-        ``softplus``, ``softsign``, ``sigmoid``, ``tanh`` or ``linear``, which is None, too; or a function of numpy, or
-        one written with ``autograd.numpy``, of arrays ``(batch, units)``.
+        Activation function of each hidden layer: ``relu``, ``relu6``, ``leaky_relu``, ``elu``, ``selu``, ``softplus``,
+        ``softsign``, ``sigmoid``, ``tanh`` or ``linear``, which equals None; or a function of arrays ``(batch, units)``
+        written with numpy or ``autograd.numpy``.
     dropout : float, optional
-        The share of the outputs of each hidden layer that are 0 in training; the others are divided by
+        The share of the outputs of each hidden layer that are set to 0 in training; the others are divided by
         ``1 - dropout``. Drawn from the seed of the job, for each replica and step.
 
     Raises
@@ -79,15 +79,15 @@ class DNNClassifier(CannedEstimator):
 
     Notes
     -----
-    Features are an array ``(batch, k)``, or a mapping of such arrays, put side by side in the sorted order of their
-    names. Of a feature that the training input declares as ids, ``(batch,)``, stands there a column for each id, 1 in
-    the rows that have it and else 0; it may have up to 1,000 ids. With an embedding it is the learned vector of each
-    row's id that stands there; up to 1,000 vectors are a variable, more of them a sparse table.
+    Features are an array ``(batch, k)``, or a mapping of such arrays, concatenated in the sorted order of their names.
+    A feature that the training input declares as ids, ``(batch,)``, is one-hot encoded: a column for each id; it may
+    have up to 1,000 ids. With an embedding, the learned vector of each row's id takes their place; up to 1,000 vectors
+    are a variable, more are a sparse table.
 
-    Weights of the records, where the training input has some, are no feature: they multiply the losses of the examples,
-    whose sum is divided by the number of examples, and metrics are weighted.
+    Weights of the training records are not a feature: they multiply the losses of the examples, whose sum is divided by
+    the number of examples, and metrics are weighted.
 
-    Predictions, metrics and signatures of exports are those of `BinaryClassHead` or, of more classes, `MultiClassHead`.
+    Predictions, metrics and export signatures are those of `BinaryClassHead` for two classes, else `MultiClassHead`.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class DNNClassifier(CannedEstimator):
         ],
         feature_columns: DenseColumn | Iterable[DenseColumn] | None = None,
         n_classes: NumClasses = None,
-        optimizer: Annotated[Optimizer, Key("How the ps applies gradients.")] = DEFAULT_OPTIMIZER,
+        optimizer: Annotated[Optimizer, Key("Applies the gradients on the ps.")] = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
@@ -129,12 +129,12 @@ class DNNClassifier(CannedEstimator):
 
 
 class DNNEstimator(CannedEstimator):
-    """Dense layers with an activation function between them, and the logits of a head at the end.
+    """Dense layers with an activation function between them, followed by the logits of a head.
 
     Parameters
     ----------
     head : Head
-        What the logits stand for, such as `MultiLabelHead`.
+        Interprets the logits, such as `MultiLabelHead`.
     hidden_units : sequence of int
         See `DNNClassifier`.
     feature_columns : column or iterable of column, optional
@@ -146,7 +146,7 @@ class DNNEstimator(CannedEstimator):
     config : RunConfig, optional
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
-        Where the first values come from; see `Estimator`.
+        Source of the initial values; see `Estimator`.
     activation_fn, dropout
         See `DNNClassifier`.
 
@@ -199,31 +199,31 @@ class DNNRegressor(CannedEstimator):
     Parameters
     ----------
     hidden_units : sequence of int
-        Units of each hidden layer, from the input on; none for a linear model.
+        Units of each hidden layer, starting at the input; empty for a linear model.
     feature_columns : column or iterable of column, optional
-        What it reads of the features, made by the functions of `psflow.feature_column`; columns of ids are wrapped in
-        an embedding or an indicator. By default it reads the features themselves.
+        The columns to read, made by the functions of `psflow.feature_column`; categorical columns are wrapped in an
+        embedding or an indicator. By default the model reads the features themselves.
     label_dimension : int
-        Numbers of a label, at least 1; labels are numbers of shape ``(batch, label_dimension)``, or ``(batch,)`` where
-        it is 1.
+        Size of a label, at least 1; labels are numbers of shape ``(batch, label_dimension)``, or ``(batch,)`` for size
+        1.
     optimizer : Optimizer
-        Trains all layers; Adagrad with learning rate 0.05 by default.
+        Trains all layers; by default Adagrad with learning rate 0.05.
     model_dir : str, optional
         See `Estimator`.
     config : RunConfig, optional
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
-        Where the first values come from; see `Estimator`.
+        Source of the initial values; see `Estimator`.
     weight_column : str, optional
-        The feature that is the weights of the examples; of tabular files the ``weight`` of the input says it.
+        The feature that holds the weights of the examples; only for arrays. Tabular files set the input's ``weight``.
     loss_reduction : Reduction
-        How the losses of a batch become one number.
+        Reduction of the losses of a batch to one number.
     activation_fn : str, callable or None
-        What follows the sums of each hidden layer: ``relu``, ``relu6``, ``leaky_relu``, ``elu``, ``selu``,
-        ``softplus``, ``softsign``, ``sigmoid``, ``tanh`` or ``linear``, which is None, too; or a function of numpy, or
-        one written with ``autograd.numpy``, of arrays ``(batch, units)``.
+        Activation function of each hidden layer: ``relu``, ``relu6``, ``leaky_relu``, ``elu``, ``selu``, ``softplus``,
+        ``softsign``, ``sigmoid``, ``tanh`` or ``linear``, which equals None; or a function of arrays ``(batch, units)``
+        written with numpy or ``autograd.numpy``.
     dropout : float, optional
-        The share of the outputs of each hidden layer that are 0 in training; the others are divided by
+        The share of the outputs of each hidden layer that are set to 0 in training; the others are divided by
         ``1 - dropout``. Drawn from the seed of the job, for each replica and step.
 
     Raises
@@ -237,7 +237,7 @@ class DNNRegressor(CannedEstimator):
     label_dimension)``. Metrics are ``average_loss``, ``label/mean`` and ``prediction/mean``. The loss is the mean over
     examples and dimensions.
 
-    Where ``normalize: standard`` is said of the label of tabular files, the loss is that of normalized labels.
+    Where the label of tabular files has ``normalize: standard``, the loss is that of normalized labels.
     """
 
     def __init__(
@@ -246,8 +246,8 @@ class DNNRegressor(CannedEstimator):
             Sequence[Annotated[int, Key("Units.", ge=1)]], Key("Units of each hidden layer, the first layer first.")
         ],
         feature_columns: DenseColumn | Iterable[DenseColumn] | None = None,
-        label_dimension: Annotated[int, Key("Numbers of a label.", ge=1)] = 1,
-        optimizer: Annotated[Optimizer, Key("How the ps applies gradients.")] = DEFAULT_OPTIMIZER,
+        label_dimension: Annotated[int, Key("Size of a label.", ge=1)] = 1,
+        optimizer: Annotated[Optimizer, Key("Applies the gradients on the ps.")] = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,

@@ -41,19 +41,19 @@ DEFAULT_DNN_OPTIMIZER = Adagrad(learning_rate=0.001)
 
 
 class DNNLinearCombinedClassifier(CannedEstimator):
-    """A linear model and a deep network whose outputs are added up, and softmax; of two classes the logistic function.
+    """A linear model and a deep network whose outputs are added; softmax, or for two classes the logistic function.
 
     Parameters
     ----------
     dnn_hidden_units : sequence of int
-        Units of each hidden layer of the deep part, from the input on.
+        Units of each hidden layer of the deep part, starting at the input.
     linear_feature_columns, dnn_feature_columns : sequence of column or of str, optional
-        What a part reads: columns, as `LinearClassifier` and `DNNClassifier` have them, or names of features; both or
+        The columns of a part, as for `LinearClassifier` and `DNNClassifier`, or names of features; for both parts or
         neither. By default each part reads all features.
     linear_optimizer : Optimizer, optional
         Trains the linear part; by default Ftrl with learning rate ``min(0.005, 1 / sqrt(number of its columns))``.
     dnn_optimizer : Optimizer
-        Trains the deep part; Adagrad with learning rate 0.001 by default.
+        Trains the deep part; by default Adagrad with learning rate 0.001.
     n_classes : int, optional
         See `DNNClassifier`.
     model_dir : str, optional
@@ -61,13 +61,13 @@ class DNNLinearCombinedClassifier(CannedEstimator):
     config : RunConfig, optional
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
-        Where the first values come from; see `Estimator`.
+        Source of the initial values; see `Estimator`.
     weight_column : str, optional
-        The feature that is the weights of the examples; of tabular files the ``weight`` of the input says it.
+        The feature that holds the weights of the examples; only for arrays. Tabular files set the input's ``weight``.
     label_vocabulary : sequence of str, optional
-        The words of the classes, where the labels of arrays are words; tabular files have the classes of the label.
+        The class names, where the labels of arrays are strings; tabular files set the classes of the label.
     loss_reduction : Reduction
-        How the losses of a batch become one number.
+        Reduction of the losses of a batch to one number.
     linear_sparse_combiner : {"sum", "mean", "sqrtn"}
         See `LinearClassifier`.
     dnn_activation_fn, dnn_dropout
@@ -81,8 +81,8 @@ class DNNLinearCombinedClassifier(CannedEstimator):
     Notes
     -----
     The linear part is that of `LinearClassifier`, the deep part that of `DNNClassifier`: their variables have the same
-    names. A feature of many ids belongs to the linear part, and to the deep one if it has an embedding. Weights of the
-    records, predictions and metrics are those of `DNNClassifier`.
+    names. A feature of many ids belongs to the linear part, and also to the deep part if it has an embedding. Weights
+    of the records, predictions and metrics are those of `DNNClassifier`.
     """
 
     def __init__(
@@ -141,12 +141,12 @@ class DNNLinearCombinedClassifier(CannedEstimator):
 
 
 class DNNLinearCombinedEstimator(CannedEstimator):
-    """A linear model and a deep network whose outputs are added up: the logits of a head.
+    """A linear model and a deep network whose outputs are added to give the logits of a head.
 
     Parameters
     ----------
     head : Head
-        What the logits stand for, such as `MultiLabelHead`.
+        Interprets the logits, such as `MultiLabelHead`.
     dnn_hidden_units, linear_feature_columns, linear_optimizer, dnn_feature_columns, dnn_optimizer
         See `DNNLinearCombinedClassifier`.
     model_dir : str, optional
@@ -154,7 +154,7 @@ class DNNLinearCombinedEstimator(CannedEstimator):
     config : RunConfig, optional
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
-        Where the first values come from; see `Estimator`.
+        Source of the initial values; see `Estimator`.
     linear_sparse_combiner : {"sum", "mean", "sqrtn"}
         See `LinearClassifier`.
     dnn_activation_fn, dnn_dropout
@@ -213,19 +213,19 @@ class DNNLinearCombinedEstimator(CannedEstimator):
 
 
 class DNNLinearCombinedRegressor(CannedEstimator):
-    """A linear model and a deep network whose outputs are added up, trained to predict numbers.
+    """A linear model and a deep network whose outputs are added, trained to predict numbers.
 
     Parameters
     ----------
     dnn_hidden_units : sequence of int
-        Units of each hidden layer of the deep part, from the input on.
+        Units of each hidden layer of the deep part, starting at the input.
     linear_feature_columns, dnn_feature_columns : sequence of column or of str, optional
-        What a part reads: columns, as `LinearClassifier` and `DNNClassifier` have them, or names of features; both or
+        The columns of a part, as for `LinearClassifier` and `DNNClassifier`, or names of features; for both parts or
         neither. By default each part reads all features.
     linear_optimizer : Optimizer, optional
         Trains the linear part; by default Ftrl with learning rate ``min(0.005, 1 / sqrt(number of its columns))``.
     dnn_optimizer : Optimizer
-        Trains the deep part; Adagrad with learning rate 0.001 by default.
+        Trains the deep part; by default Adagrad with learning rate 0.001.
     label_dimension : int
         See `DNNRegressor`.
     model_dir : str, optional
@@ -233,11 +233,11 @@ class DNNLinearCombinedRegressor(CannedEstimator):
     config : RunConfig, optional
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
-        Where the first values come from; see `Estimator`.
+        Source of the initial values; see `Estimator`.
     weight_column : str, optional
-        The feature that is the weights of the examples; of tabular files the ``weight`` of the input says it.
+        The feature that holds the weights of the examples; only for arrays. Tabular files set the input's ``weight``.
     loss_reduction : Reduction
-        How the losses of a batch become one number.
+        Reduction of the losses of a batch to one number.
     linear_sparse_combiner : {"sum", "mean", "sqrtn"}
         See `LinearClassifier`.
     dnn_activation_fn, dnn_dropout
@@ -251,8 +251,8 @@ class DNNLinearCombinedRegressor(CannedEstimator):
     Notes
     -----
     The linear part is that of `LinearRegressor`, the deep part that of `DNNRegressor`: their variables have the same
-    names. A feature of many ids belongs to the linear part, and to the deep one if it has an embedding. Weights of the
-    records, predictions and metrics are those of `DNNRegressor`.
+    names. A feature of many ids belongs to the linear part, and also to the deep part if it has an embedding. Weights
+    of the records, predictions and metrics are those of `DNNRegressor`.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class DNNLinearCombinedRegressor(CannedEstimator):
             NamesOrColumns | None, Key("Names of the features that the deep part reads; null: all.")
         ] = None,
         dnn_optimizer: Annotated[Optimizer, Key("Trains the deep part.")] = DEFAULT_DNN_OPTIMIZER,
-        label_dimension: Annotated[int, Key("Numbers of a label.", ge=1)] = 1,
+        label_dimension: Annotated[int, Key("Size of a label.", ge=1)] = 1,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,

@@ -32,16 +32,16 @@ from psflow.ps_runtime.specs.run_config import RunConfig
 
 
 class LinearClassifier(CannedEstimator):
-    """A weighted sum of the features for each class, and softmax; of two classes one sum, and its logistic function.
+    """A weighted sum of the features for each class, and softmax; for two classes one sum and the logistic function.
 
     Parameters
     ----------
     feature_columns : column or iterable of column, optional
-        What it reads of the features, made by the functions of `psflow.feature_column`; none of them an embedding. By
-        default it reads the features themselves.
+        The columns to read, made by the functions of `psflow.feature_column`, except embeddings. By default the model
+        reads the features themselves.
     n_classes : int, optional
         Number of classes, at least 2; labels are integers in [0, n_classes), of shape ``(batch,)`` or ``(batch, 1)``.
-        By default as many as the words that the labels are, or 2 where labels are numbers.
+        By default the number of class names where the labels are strings, or 2 where they are numbers.
     optimizer : Optimizer, optional
         Trains all weights; by default Ftrl with learning rate ``min(0.2, 1 / sqrt(number of columns))``.
     model_dir : str, optional
@@ -49,15 +49,15 @@ class LinearClassifier(CannedEstimator):
     config : RunConfig, optional
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
-        Where the first values come from; see `Estimator`.
+        Source of the initial values; see `Estimator`.
     weight_column : str, optional
-        The feature that is the weights of the examples; of tabular files the ``weight`` of the input says it.
+        The feature that holds the weights of the examples; only for arrays. Tabular files set the input's ``weight``.
     label_vocabulary : sequence of str, optional
-        The words of the classes, where the labels of arrays are words; tabular files have the classes of the label.
+        The class names, where the labels of arrays are strings; tabular files set the classes of the label.
     loss_reduction : Reduction
-        How the losses of a batch become one number.
+        Reduction of the losses of a batch to one number.
     sparse_combiner : {"sum", "mean", "sqrtn"}
-        How the weights of several ids of a column are joined in an example.
+        How to combine the weights of several ids of a column in an example.
 
     Raises
     ------
@@ -67,12 +67,12 @@ class LinearClassifier(CannedEstimator):
     Notes
     -----
     Features are an array ``(batch, k)``, or a mapping of such arrays. The weights of one are the variable
-    ``linear/linear_model/<name>/weights``, ``(k, n_classes)``, or ``(k, 1)`` of two classes. A feature that the
+    ``linear/linear_model/<name>/weights``, ``(k, n_classes)``, or ``(k, 1)`` for two classes. A feature that the
     training input declares as ids, ``(batch,)``, has a weight for each id and class: up to 1,000 ids are such a
-    variable, ``(num_ids, n_classes)``, more of them a sparse table. Embeddings are for deep networks alone. All weights
-    begin at 0.
+    variable, ``(num_ids, n_classes)``, more are a sparse table. Only deep networks read embeddings. All weights start
+    at 0.
 
-    A column, for the learning rate, is a column of a table that arrives as a matrix, or any other feature.
+    The number of columns counts each column of a table that arrives as a matrix, and any other feature once.
 
     Weights of the records, predictions and metrics are those of `DNNClassifier`.
     """
@@ -83,7 +83,7 @@ class LinearClassifier(CannedEstimator):
         n_classes: NumClasses = None,
         optimizer: Annotated[
             Optimizer | None,
-            Key("How the ps applies gradients; null: Ftrl, learning rate min(0.2, 1 / sqrt(number of columns))."),
+            Key("Applies the gradients on the ps; null: Ftrl, learning rate min(0.2, 1 / sqrt(number of columns))."),
         ] = None,
         model_dir: str | None = None,
         config: RunConfig | None = None,
@@ -113,7 +113,7 @@ class LinearEstimator(CannedEstimator):
     Parameters
     ----------
     head : Head
-        What the logits stand for, such as `MultiLabelHead`.
+        Interprets the logits, such as `MultiLabelHead`.
     feature_columns : column or iterable of column, optional
         See `LinearClassifier`.
     optimizer : Optimizer, optional
@@ -123,7 +123,7 @@ class LinearEstimator(CannedEstimator):
     config : RunConfig, optional
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
-        Where the first values come from; see `Estimator`.
+        Source of the initial values; see `Estimator`.
     sparse_combiner : {"sum", "mean", "sqrtn"}
         See `LinearClassifier`.
 
@@ -166,11 +166,11 @@ class LinearRegressor(CannedEstimator):
     Parameters
     ----------
     feature_columns : column or iterable of column, optional
-        What it reads of the features, made by the functions of `psflow.feature_column`; none of them an embedding. By
-        default it reads the features themselves.
+        The columns to read, made by the functions of `psflow.feature_column`, except embeddings. By default the model
+        reads the features themselves.
     label_dimension : int
-        Numbers of a label, at least 1; labels are numbers of shape ``(batch, label_dimension)``, or ``(batch,)`` where
-        it is 1.
+        Size of a label, at least 1; labels are numbers of shape ``(batch, label_dimension)``, or ``(batch,)`` for size
+        1.
     optimizer : Optimizer, optional
         Trains all weights; by default Ftrl with learning rate ``min(0.2, 1 / sqrt(number of columns))``.
     model_dir : str, optional
@@ -178,13 +178,13 @@ class LinearRegressor(CannedEstimator):
     config : RunConfig, optional
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
-        Where the first values come from; see `Estimator`.
+        Source of the initial values; see `Estimator`.
     weight_column : str, optional
-        The feature that is the weights of the examples; of tabular files the ``weight`` of the input says it.
+        The feature that holds the weights of the examples; only for arrays. Tabular files set the input's ``weight``.
     loss_reduction : Reduction
-        How the losses of a batch become one number.
+        Reduction of the losses of a batch to one number.
     sparse_combiner : {"sum", "mean", "sqrtn"}
-        How the weights of several ids of a column are joined in an example.
+        How to combine the weights of several ids of a column in an example.
 
     Raises
     ------
@@ -193,17 +193,17 @@ class LinearRegressor(CannedEstimator):
 
     Notes
     -----
-    Features, weights and the default optimizer are those of `LinearClassifier`, with numbers of a label in place of
-    classes. Predictions, metrics and loss are those of `DNNRegressor`.
+    Features, weights and the default optimizer are those of `LinearClassifier`, with the dimensions of a label in place
+    of classes. Predictions, metrics and loss are those of `DNNRegressor`.
     """
 
     def __init__(
         self,
         feature_columns: LinearColumn | Iterable[LinearColumn] | None = None,
-        label_dimension: Annotated[int, Key("Numbers of a label.", ge=1)] = 1,
+        label_dimension: Annotated[int, Key("Size of a label.", ge=1)] = 1,
         optimizer: Annotated[
             Optimizer | None,
-            Key("How the ps applies gradients; null: Ftrl, learning rate min(0.2, 1 / sqrt(number of columns))."),
+            Key("Applies the gradients on the ps; null: Ftrl, learning rate min(0.2, 1 / sqrt(number of columns))."),
         ] = None,
         model_dir: str | None = None,
         config: RunConfig | None = None,

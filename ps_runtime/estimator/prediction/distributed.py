@@ -1,4 +1,4 @@
-"""Predictions by the workers of a Dask cluster, in the order of the input."""
+"""Predictions by the workers of a Dask cluster, in input order."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def distributed_predictions(
     manifest: Manifest,
     keys: Sequence[str],
 ) -> Generator[tuple[Predictions, int], None, None]:
-    """Yield the chosen predictions for each batch of an input and its rows, in order, as workers have computed them.
+    """Yield the chosen predictions and the number of rows of each batch of an input, in order, computed by workers.
 
-    Workers read files of records themselves; any other input is read here, and its batches are dealt out.
+    Workers read tabular files themselves; any other input is read here, and its batches are sent to them.
 
     Raises
     ------
     Exception
-        As `ordered_results` and `predict_partition`, once the predictions before it are yielded.
+        As in `ordered_results` and `predict_partition`, after the predictions before it were yielded.
 
     Notes
     -----
-    To close the iterator cancels what is under way.
+    Closing the iterator cancels the tasks under way.
     """
     job = PredictionJob(
         model_fn=caller.model_fn,

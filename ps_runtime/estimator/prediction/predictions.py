@@ -1,4 +1,4 @@
-"""The predictions of a checkpoint for each batch of an input, computed in this process or by a Dask cluster."""
+"""Predictions of a checkpoint for each batch of an input, computed in this process or by a Dask cluster."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.cluster.ordered_results import Client
 
 Predictions = NDArray[Any] | dict[str, NDArray[Any]]
-"""Of a batch: one array, or arrays by name."""
+"""The predictions of a batch: one array, or arrays by name."""
 
 
 def choose(predictions: Any, keys: Sequence[str]) -> Predictions:
-    """Return the predictions of a batch with the names `keys`; all of them if there are no keys.
+    """Return the predictions of a batch with the names `keys`, or all of them without keys.
 
     Raises
     ------
     UsageError
-        As `check_keys`.
+        As in `check_keys`.
     """
     check_keys(predictions, keys)
     if not isinstance(predictions, Mapping):
@@ -65,7 +65,7 @@ def examples_of(predictions: Predictions, num_rows: int, model: str) -> Iterator
     Raises
     ------
     ModelFnError
-        If there are no predictions, or one of them has not one row for each example.
+        If there are no predictions, or one of them does not have one row for each example.
     """
     named = predictions if isinstance(predictions, dict) else {"predictions": predictions}
     if not named or any(value.shape[:1] != (num_rows,) for value in named.values()):
@@ -86,18 +86,18 @@ logger = logging.getLogger(__name__)
 
 
 def schema_to_predict(caller: ModelCaller, schema: InputSchema) -> InputSchema | None:
-    """Return what a model that was trained on `schema` will read to predict; None if that shows later."""
+    """Return the input schema with which a model trained on `schema` predicts; None if only later calls show it."""
     try:
         return ModeReads(caller.reading(schema), (ModeKeys.PREDICT,))(
             zeros_of(schema.whole.features), None, schema.for_prediction(), "the predict input"
         )
     except InputError as error:  # of a feature that the training input does not have
-        logger.debug("the input of the prediction is not looked at: %s", error)
+        logger.debug("the schema of the prediction input is not known yet: %s", error)
         return None
 
 
 def check_keys_early(caller: ModelCaller, schema: InputSchema, keys: Sequence[str]) -> None:
-    """Refuse unknown keys of predictions before a cluster predicts, if model_fn takes a row of zeros.
+    """Refuse unknown prediction keys before a cluster predicts, if model_fn accepts a row of zeros.
 
     Raises
     ------
@@ -110,8 +110,8 @@ def check_keys_early(caller: ModelCaller, schema: InputSchema, keys: Sequence[st
         with np.errstate(all="ignore"):
             zeros = zeros_of(schema.whole.features)
             predictions = caller.reading(schema).build(zeros, None, ModeKeys.PREDICT, seed=0).spec.predictions
-    except Exception as error:  # zeros may be nothing that a model takes; then workers judge the keys
-        logger.debug("predict_keys are judged by workers, as model_fn takes no row of zeros: %r", error)
+    except Exception as error:  # the model may reject zeros; then workers check the keys
+        logger.debug("workers check predict_keys, as model_fn rejects a row of zeros: %r", error)
         return
     check_keys(predictions, keys)
 
@@ -130,7 +130,7 @@ def predicted_batches(
         if hooks:
             raise UsageError(
                 (
-                    "hooks run in one process, around all batches, and a cluster predicts batches side by side: leave "
+                    "hooks run in one process, around all batches, but a cluster predicts batches in parallel: leave "
                     "out hooks, or client",
                 )
             )
@@ -159,7 +159,7 @@ def opened_input(
     values: ModelValues | None,
     non_finite: NonFinite = "keep",
 ) -> SplittableInput | Iterator[Batch]:
-    """Return what an input_fn reads in EVAL or PREDICT, as a model that was trained on `schema` reads it."""
+    """Open the input of an input_fn for EVAL or PREDICT, as a model that was trained on `schema` reads it."""
     evaluates = mode == ModeKeys.EVAL
     enforcement = Enforcement(
         schema,

@@ -1,4 +1,4 @@
-"""What a Dask worker does for `Estimator.predict`: predict one partition, batch by batch."""
+"""The Dask task of `Estimator.predict`: predicts one partition, batch by batch."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
 
 PARTITION_BYTES = 4 * 1024**2
-"""Of the features of batches that travel together; a batch that is larger travels alone."""
+"""Limit for the features of batches that travel together; a larger batch travels alone."""
 PARTITION_BATCHES = 32
-"""At most: a reader that is slow, or a model, is not waited for too long."""
+"""Upper limit, so that a slow reader or model does not delay the results for too long."""
 MIN_PARTITIONS = 32
-"""Of files that are large enough: they are predicted side by side though all of them fit into memory."""
+"""For files that are large enough: they are predicted in parallel though all of them fit into memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DealtBatches:
-    """The features of some batches in a row, of which the first record is number `first_record` of the input."""
+    """The features of consecutive batches; `first_record` is the number of their first record in the input."""
 
     first_record: int
     num_records: int
@@ -51,8 +51,8 @@ class DealtBatches:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordRange:
-    """Records ``[start, stop)`` of files that the worker reads: whole batches, but for the last one."""
+class FilePartition:
+    """The records ``[start, stop)`` of files that the worker reads: whole batches, except the last one."""
 
     start: int
     stop: int
@@ -61,20 +61,20 @@ class RecordRange:
         return _records(self.start, self.stop - self.start)
 
 
-Partition = DealtBatches | RecordRange
+Partition = DealtBatches | FilePartition
 
 
 def partitions_of(opened: SplittableInput | Iterator[Batch]) -> Iterator[Partition]:
-    """Yield the partitions of one epoch of an input, in the order of its records: each record is in one of them."""
+    """Yield the partitions of one epoch of an input, in record order; each record is in exactly one partition."""
     return _ranges(opened) if isinstance(opened, RecordDataset) else _dealt(batches_of(opened))
 
 
-def _ranges(records: RecordDataset) -> Iterator[RecordRange]:
-    """Cut at about the windows that are read at once, or finer if there are few of them, but never within a batch."""
+def _ranges(records: RecordDataset) -> Iterator[FilePartition]:
+    """Split at about the windows that are read at once, or finer if there are few of them, but never within a batch."""
     wanted = min(records.window_records, -(-records.num_records // MIN_PARTITIONS))
     size = -(-wanted // records.batch_size) * records.batch_size
     for start in range(0, records.num_records, size):
-        yield RecordRange(start, min(start + size, records.num_records))
+        yield FilePartition(start, min(start + size, records.num_records))
 
 
 def _dealt(batches: Iterator[Batch]) -> Iterator[DealtBatches]:
@@ -85,7 +85,7 @@ def _dealt(batches: Iterator[Batch]) -> Iterator[DealtBatches]:
         if held and (len(held) == PARTITION_BATCHES or num_bytes + nbytes > PARTITION_BYTES):
             yield DealtBatches(first_record, num_records, tuple(held))
             first_record, num_records, num_bytes, held = first_record + num_records, 0, 0, []
-        held.append(map_columns(np.array, features))  # a generator may fill its arrays again
+        held.append(map_columns(np.array, features))  # a generator may reuse its arrays
         num_records += num_rows(features)
         num_bytes += nbytes
     if held:
@@ -95,7 +95,7 @@ def _dealt(batches: Iterator[Batch]) -> Iterator[DealtBatches]:
 
 
 class _Read:
-    """Gives batches until there are no more, or reading one fails: those before it are predicted first."""
+    """Yields batches until the end, or until reading one fails: the batches before it are predicted first."""
 
     def __init__(self, batches: Iterator[Batch]) -> None:
         self.failure: Exception | None = None
@@ -114,12 +114,12 @@ def _records(first: int, number: int) -> str:
 
 
 NOT_OF_A_RECORD = (MemoryError, ImportError, ModelFnError)
-"""What no record is at fault for."""
+"""Errors that no record causes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionJob:
-    """What all partitions of a prediction have in common."""
+    """The values that all partitions of a prediction share."""
 
     model_fn: Callable[..., EstimatorSpec]
     params: Mapping[str, Any]
@@ -135,18 +135,18 @@ class PredictionJob:
 
 @final
 class SharedJob:
-    """A job as the partitions in one process share it, with what is opened for it: both go when Dask drops it."""
+    """A job shared by the partitions in one process, with the readers opened for it; Dask drops both together."""
 
     def __init__(self, job: PredictionJob) -> None:
         self._shipped = Shipped(job, "the prediction")
 
     def __getstate__(self) -> dict[str, Shipped[PredictionJob]]:
-        """Return what travels."""
+        """Return the state that travels."""
         return {"_shipped": self._shipped}
 
     @functools.cached_property
     def opened(self) -> OpenedJob:
-        """The job in this process, opened once; CheckpointError if it cannot read the checkpoint."""
+        """The job in this process, opened once; CheckpointError if the checkpoint is not readable here."""
         job = self._shipped.opened
         caller = ModelCaller(job.model_fn, job.params, job.config, job.schema)
         records = None if job.records is None else RecordDataset(*job.records)
@@ -154,16 +154,16 @@ class SharedJob:
 
 
 def predict_partition(shared: SharedJob, partition: Partition) -> list[tuple[Predictions, int]]:
-    """Return the predictions for each batch of a partition, and its rows. The body of a Dask task; it may be repeated.
+    """Return the predictions and the number of rows of each batch of a partition. The body of a Dask task; repeatable.
 
     Raises
     ------
     CheckpointError
         If this process cannot read the checkpoint.
     ModelFnError
-        If model_fn fails on a record, which it names, or brings hooks.
+        If model_fn fails on a record, which the message names, or returns hooks.
     StoppedError
-        If nobody wants the partition any more.
+        If the partition was cancelled.
     """
     leave_quickly()
     liveness = Liveness.of_this_task(str(partition))
@@ -182,7 +182,7 @@ Place = Callable[[int, int], str]
 
 @dataclass(frozen=True, slots=True)
 class OpenedJob:
-    """A job in this process, with what it has read for it."""
+    """A job opened in this process."""
 
     job: PredictionJob
     caller: ModelCaller
@@ -190,14 +190,14 @@ class OpenedJob:
     records: RecordDataset | None
 
     def batches(self, partition: Partition) -> Iterator[tuple[Columns, Place]]:
-        """Yield the features of each batch, and what names its rows."""
+        """Yield the features of each batch, and a function that names its rows."""
         match partition:
             case DealtBatches():
                 first = partition.first_record
                 for features in partition.features:
                     yield features, functools.partial(_place, None, first)
                     first += num_rows(features)
-            case RecordRange():
+            case FilePartition():
                 assert self.records is not None, "ranges are of files"
                 for start in range(partition.start, partition.stop, self.records.batch_size):
                     stop = min(start + self.records.batch_size, partition.stop)
@@ -206,7 +206,7 @@ class OpenedJob:
                 assert_never(partition)
 
     def predict(self, features: Columns, place: Place) -> Predictions:
-        """Return the predictions for a batch; ModelFnError names the record that model_fn fails on."""
+        """Return the predictions for a batch; ModelFnError names the record on which model_fn fails."""
         try:
             spec = self._call(features)
         except NOT_OF_A_RECORD:
@@ -234,23 +234,23 @@ def _values(job: PredictionJob) -> ModelValues:
         reader = CheckpointReader(store, job.step)
         if reader.manifest.saved_at == job.saved_at:
             return read_values(reader)
-        reason = "there is another checkpoint of that step"
+        reason = "it sees another checkpoint of that step"
     except (CheckpointError, OSError) as error:
         reason = error.reason if isinstance(error, CheckpointError) else str(error)
     raise CheckpointError(
         store.path(job.step),
-        f"{this_worker()} cannot read it, though the process that predicts, on {job.host}, can ({reason}); have the "
-        "model_dir where every Dask worker sees it under the same path, on a shared disk or in an object store",
+        f"{this_worker()} cannot read it, but the process that predicts, on {job.host}, can ({reason}); put the "
+        "model_dir where every Dask worker sees it under the same path: on a shared disk or in an object store",
     )
 
 
 def _failing_rows(call: Callable[[Columns], object], features: Columns) -> tuple[int, int]:
-    """Return the bounds of the first rows that fail, found by halving: of one row, if it fails alone."""
+    """Return the bounds of the first rows that fail, found by bisection: one row, if it fails alone."""
 
     def fails(start: int, stop: int) -> bool:
         try:
             call(map_columns(lambda array: array[start:stop], features))
-        except Exception:  # it is the one that is looked for
+        except Exception:  # the error to locate
             return True
         return False
 
@@ -267,5 +267,5 @@ def _failing_rows(call: Callable[[Columns], object], features: Columns) -> tuple
 
 
 def _place(records: RecordDataset | None, first: int, start: int, stop: int) -> str:
-    partition = RecordRange(first + start, first + stop)
+    partition = FilePartition(first + start, first + stop)
     return str(partition) if records is None or stop - start > 1 else records.place(0, partition.start)

@@ -133,7 +133,7 @@ def test_a_job_that_is_there_is_resumed_or_done() -> None:
     assert done.lines[-1] == "ready; there is nothing left to train"
     assert plan(["t.yaml", "train.max_steps=9"]).facts["model_dir"]["state"] == "resumes from step 2"
     Path("runs/t/job.json").unlink()
-    assert "of step 2, but no job.json: a new job goes on from there" in plan(["t.yaml"]).facts["lost_job"]
+    assert "of step 2, but no job.json: a new job continues from there" in plan(["t.yaml"]).facts["lost_job"]
     assert "runs/t has checkpoints, but no config.yaml" in plan(["t.yaml"]).facts["lost_config"]
 
 

@@ -28,7 +28,7 @@ def no_model(features: Any) -> EstimatorSpec:
 @pytest.mark.parametrize(
     ("is_there", "words"),
     [
-        (False, "worker-1 is lost: it is gone; start its process again by the same command"),
+        (False, "worker-1 is lost: it is gone; start its process again with the same command"),
         (True, "worker-1 restarts in its process: it is gone"),
     ],
 )
@@ -70,7 +70,7 @@ def test_a_model_dir_of_another_user_is_refused_in_words(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("protocol", ["s3", "gs", "memory"])
 def test_processes_meet_in_a_directory(protocol: str) -> None:
     task = ClusterTask(ClusterAddresses("a:1", ps=("c:1",)), TaskType.PS, 0)
-    words = rf"^model_dir {protocol}://bucket/model: these processes meet in a directory; choose one on a disk that all"
+    words = rf"^model_dir {protocol}://bucket/model: the processes meet in a directory; choose one on a disk that all"
     with pytest.raises(UsageError, match=words):
         serve_manual_role(task, f"{protocol}://bucket/model", 0.0, never_stop)
     with pytest.raises(UsageError, match=words):

@@ -258,8 +258,8 @@ def test_a_worker_that_does_not_see_the_model_dir_says_so(client: Client) -> Non
     model = Estimator(network, "memory://distributed-prediction", RunConfig(tf_random_seed=1))
     model.train(records, steps=1)
     said = (
-        r"^checkpoint memory://\S*/step_00000001: the Dask worker tls://\S+ on \S+ cannot read it, though the process "
-        r"that predicts, on \S+, can \(.+\); have the model_dir where every Dask worker sees it"
+        r"^checkpoint memory://\S*/step_00000001: the Dask worker tls://\S+ on \S+ cannot read it, but the process "
+        r"that predicts, on \S+, can \(.+\); put the model_dir where every Dask worker sees it"
     )
     with pytest.raises(CheckpointError, match=said):
         next(model.predict(records, client=client))
@@ -270,7 +270,7 @@ def test_a_worker_that_sees_another_checkpoint_of_that_step_says_so(client: Clie
     [*_, step] = store.steps()
     earlier, caller = replace(store.manifest(step), saved_at=1.0), estimator(model_dir).caller
     found = distributed_predictions(client, caller, iter([({"x": X[:4]}, None)]), store, earlier, ())
-    with pytest.raises(CheckpointError, match=r", can \(there is another checkpoint of that step\); have the model_d"):
+    with pytest.raises(CheckpointError, match=r", can \(it sees another checkpoint of that step\); put the model_d"):
         next(found)
 
 

@@ -56,7 +56,7 @@ def test_changes_no_bit_of_training(make):
 @pytest.mark.parametrize(
     ("config", "tables", "can_pull", "said"),
     [
-        (SimpleNamespace(num_ps_replicas=1), (), True, "evaluates in one process; on a cluster there is an evaluator"),
+        (SimpleNamespace(num_ps_replicas=1), (), True, "evaluates in one process; on a cluster use the evaluator"),
         (SimpleNamespace(num_ps_replicas=0), (), False, "needs pipeline_depth 0, got 1"),
         (SimpleNamespace(num_ps_replicas=0), (SimpleNamespace(name="items"),), True, "without tables, this one has it"),
     ],

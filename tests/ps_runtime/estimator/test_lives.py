@@ -45,7 +45,7 @@ def test_training_goes_on_where_job_json_is_lost_and_says_so(
     make().train(shuffled, max_steps=15)
     [said] = [text for text in caplog.messages if "job.json" in text]
     assert said.startswith(
-        f"{old} has checkpoints, the latest of step 10, but no job.json: a new job goes on from there"
+        f"{old} has checkpoints, the latest of step 10, but no job.json: a new job continues from there"
     )
     assert CheckpointStore(old).latest() == 15
     assert last_incarnation(old) == before + 1

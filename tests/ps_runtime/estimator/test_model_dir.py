@@ -89,7 +89,7 @@ def test_a_file_is_no_model_dir(tmp_path, below):
 
 
 def test_where_nothing_can_be_written_no_training_begins():
-    words = r"^model_dir /proc/m/n: /proc cannot be written to: .*; correct its permissions, or choose another$"
+    words = r"^model_dir /proc/m/n: /proc is not writable: .*; correct its permissions, or choose another$"
     with pytest.raises(UsageError, match=words):
         train(Estimator(regression, "/proc/m/n"))
 

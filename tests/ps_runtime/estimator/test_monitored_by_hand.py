@@ -275,7 +275,7 @@ def test_an_interrupted_loop_of_a_worker_lets_the_others_train_on_also_if_the_ch
     assert isinstance(worker.exception(HANG_SECS), KeyboardInterrupt)
     assert ps.result(HANG_SECS) is None
     [lost] = [text for text in caplog.messages if text.startswith("worker-0 is lost")]
-    assert re.fullmatch(r"worker-0 is lost: its Dask worker \S+ was lost; start its process again by .*", lost)
+    assert re.fullmatch(r"worker-0 is lost: its Dask worker \S+ was lost; start its process again with .*", lost)
     assert read_finished(processes.model_dir) is not None
 
 

@@ -13,7 +13,7 @@ import pytest
 from psflow import Csv, Dataset
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.estimator.prediction import task
-from psflow.ps_runtime.estimator.prediction.task import DealtBatches, RecordRange, partitions_of
+from psflow.ps_runtime.estimator.prediction.task import DealtBatches, FilePartition, partitions_of
 
 
 def rows(number: int) -> Any:
@@ -63,7 +63,7 @@ def test_files_are_cut_into_ranges_of_whole_batches(tmp_path: Path, batch_size: 
     (tmp_path / "a.csv").write_text("\n".join(["x,y", *(f"{i},{i}" for i in range(1000))]))
     opened = open_input(lambda: Csv(str(tmp_path / "a.csv"), label="y").read().batch(batch_size))
     partitions = list(partitions_of(opened))
-    assert all(isinstance(partition, RecordRange) for partition in partitions)
+    assert all(isinstance(partition, FilePartition) for partition in partitions)
     assert (partitions[0].start, partitions[-1].stop) == (0, 1000)
     assert all(one.stop == other.start for one, other in pairwise(partitions))
     assert {partition.stop - partition.start for partition in partitions[:-1]} <= {size}

@@ -62,8 +62,8 @@ def test_what_is_no_place_is_refused(given: Any, kind: type[PsflowError], words:
 
 
 ALONE = [
-    (HOSTS, "worker", 0, "Server.join: the chief leads the job and joins nobody; let it call train_and_evaluate, or"),
-    (HOSTS, "client", 0, "this process is a client, which is no role of a job; start each role of its cluster"),
+    (HOSTS, "worker", 0, "Server.join: the chief coordinates the job and does not join; call train_and_evaluate, or"),
+    (HOSTS, "client", 0, "this process is a client, which is not a role of a job; start each role of its cluster"),
     ({"worker": ["b:1", "c:1"]}, "worker", 1, "the cluster has no ps; add one, or leave the cluster out to train"),
 ]
 

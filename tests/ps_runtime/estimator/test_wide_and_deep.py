@@ -97,8 +97,8 @@ def test_all_faults_come_at_once() -> None:
     assert caught.value.faults == (
         "DNNLinearCombinedRegressor: dnn_hidden_units is [0], expected a list of integers >= 1",
         "DNNLinearCombinedRegressor: linear_feature_columns is 'word', expected a list of names of features, each once",
-        "DNNLinearCombinedRegressor: dnn_feature_columns is missing: name the features of both parts, or of none, "
-        "where each reads all; of one part alone there are LinearClassifier and LinearRegressor",
+        "DNNLinearCombinedRegressor: dnn_feature_columns is missing: name the features of both parts, or of neither "
+        "(each reads all); for one part alone use LinearClassifier or LinearRegressor",
         "DNNLinearCombinedRegressor: dnn_optimizer is None, expected an Optimizer such as Adagrad(learning_rate=0.001)",
         "DNNLinearCombinedRegressor: label_dimension is 0, expected an integer >= 1",
         "DNNLinearCombinedRegressor: linear_optimizer is 'Ftrl', expected an Optimizer such as "

@@ -198,7 +198,7 @@ REFUSED = [
     (
         ClusterTask(CLUSTER, TaskType.CLIENT, 0),
         {},
-        "this process is a client, which is no role of a job; start each role of its cluster",
+        "this process is a client, which is not a role of a job; start each role of its cluster",
     ),
     (
         ClusterTask(ClusterAddresses("a:1"), TaskType.CHIEF, 0),
@@ -208,12 +208,12 @@ REFUSED = [
     (
         ClusterTask(CLUSTER, TaskType.CHIEF, 0),
         {"num_workers": 1},
-        "this process is one of a cluster, and 1 ps and 1 workers are asked for; leave num_ps and num_workers out",
+        "this process is one of a cluster, and 1 ps and 1 workers were requested; leave num_ps and num_workers out",
     ),
     (
         ClusterTask(CLUSTER, TaskType.CHIEF, 0),
         {"client": object.__new__(Client)},
-        "this process is one of a cluster, and a client is given; leave one of them out",
+        "this process is one of a cluster, and a client is given; leave one of the two out",
     ),
 ]
 
@@ -230,9 +230,9 @@ def test_what_is_refused_before_anything_starts(
 def test_roles_need_a_directory_that_all_see() -> None:
     config = RunConfig(cluster=ClusterTask(CLUSTER, TaskType.PS, 0))
     with pytest.raises(
-        UsageError, match=r"^this process is one of a cluster, and no model_dir is given: give a directory that"
+        UsageError, match=r"^this process belongs to a cluster, but no model_dir is given: give a directory that"
     ):
         Estimator(line, config=config)
     remote = Estimator(line, "memory://by-hand", config)
-    with pytest.raises(UsageError, match=r"^model_dir memory://by-hand: these processes meet in a directory; choose"):
+    with pytest.raises(UsageError, match=r"^model_dir memory://by-hand: the processes meet in a directory; choose"):
         train_and_evaluate(remote, TrainSpec(records, 8), EVAL)
