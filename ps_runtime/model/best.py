@@ -1,4 +1,4 @@
-"""What better means, which results can be the best at all, and the record of the best."""
+"""Compares evaluation results, and records the best one."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ARGUMENTS = ("best_eval_result", "current_eval_result")
 
 @dataclass(frozen=True, slots=True)
 class Better:
-    """Compares one metric; NaN and infinity are worse than any number, and equals are not better. See `better`."""
+    """Compares one metric; NaN and infinity are worse than any number; equal values are not better. See `better`."""
 
     metric: str
     mode: Literal["min", "max"]
     key: str = "compare_fn"
-    """Who has named the metric, for the fault."""
+    """The setting that names the metric, for errors."""
 
     def __call__(self, best_eval_result: Mapping[str, float], current_eval_result: Mapping[str, float]) -> bool:
         """Return whether the current result is strictly better than the best one."""
@@ -43,16 +43,16 @@ class Better:
 
     def _value(self, metrics: Mapping[str, float]) -> float:
         if not isinstance(metrics, Mapping):
-            raise ArgumentTypeError((f"{self.key}: expected the metrics of an evaluation, by name, got {metrics!r}",))
+            raise ArgumentTypeError((f"{self.key}: expected the metrics of an evaluation by name, got {metrics!r}",))
         self.check(metrics)
         value = metrics[self.metric]
         if not is_number(value):
-            expected = "one number, as an evaluation writes it down"
+            expected = "one number, as in an evaluation"
             raise ArgumentTypeError((f"{self.key}: metric {self.metric!r} is {value!r}, expected {expected}",))
         return float(value)
 
     def check(self, metrics: Collection[str]) -> None:
-        """Raise UsageError if an evaluation with `metrics` has none to compare."""
+        """Raise UsageError if `metrics` lacks the compared metric."""
         if self.metric not in metrics:
             known = sorted({*metrics} - {"global_step"})
             near = did_you_mean(self.metric, known)
@@ -71,12 +71,12 @@ def better(metric: str, mode: Literal["min", "max"], key: str = "compare_fn") ->
     mode : {"min", "max"}
         Whether a smaller or a larger value is better.
     key : str
-        Who has named the metric: with it begins the fault if an evaluation does not have it.
+        The setting that names the metric: prefix of the error if an evaluation lacks it.
 
     Raises
     ------
     UsageError
-        If `mode` is neither, or a name is empty; an ArgumentTypeError if an argument is no str.
+        If `mode` is neither, or a name is empty; an ArgumentTypeError if an argument is not a str.
 
     Examples
     --------
@@ -107,12 +107,12 @@ def check_compare_fn(compare_fn: CompareFn) -> None:
 
 
 def not_finite(compare_fn: CompareFn, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics that decide and are NaN or infinite: a result that has one is never the best.
+    """Return the compared metrics that are NaN or infinite: a result with one is never the best.
 
     Raises
     ------
     UsageError
-        If it is a `Better` of a metric that is not there; whatever another one raises.
+        If the metric of a `Better` is missing; else the errors of `compare_fn`.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def not_finite(compare_fn: CompareFn, metrics: Mapping[str, float]) -> dict[str,
 
 
 def missing(compare_fn: CompareFn, best: Mapping[str, float], current: Mapping[str, float]) -> list[str]:
-    """Return the metrics that decide, and that an older result lacks: it was made before the model had them.
+    """Return the compared metrics that an older result lacks because the model did not have them yet.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def missing(compare_fn: CompareFn, best: Mapping[str, float], current: Mapping[s
 
 
 def _looked_at(compare_fn: CompareFn, metrics: Mapping[str, float]) -> set[str]:
-    """Return the metrics that are looked at where a result is compared with itself."""
+    """Return the metrics that are read when a result is compared with itself."""
     best, current = _Seen(metrics), _Seen(metrics)
     _compared(compare_fn, best, current)
     return best.names | current.names
@@ -150,7 +150,7 @@ def _compared(compare_fn: CompareFn, best: Mapping[str, float], current: Mapping
 
 
 class _Seen(UserDict[str, float]):
-    """Metrics that know which of them were looked at: each method of a UserDict reads them through `__getitem__`."""
+    """Metrics that record which of them are read: each method of a UserDict reads them through `__getitem__`."""
 
     def __init__(self, metrics: Mapping[str, float]) -> None:
         super().__init__(metrics)
@@ -162,12 +162,12 @@ class _Seen(UserDict[str, float]):
 
 
 def is_better(compare_fn: CompareFn, best: Mapping[str, float] | None, current: Mapping[str, float]) -> bool:
-    """Return whether `current` becomes the best one.
+    """Return whether `current` is the new best result.
 
     Notes
     -----
-    This is the one place that compares results: for exporters, for the alias ``best``, for a choice out of the record.
-    A best one that lacks a metric which decides is none: it was made before the model had that metric.
+    All comparisons of results call this function: exporters, the alias ``best``, and choices from the record. A best
+    result that lacks a compared metric does not count: it was made before the model had that metric.
     """
     if not_finite(compare_fn, current):
         return False
@@ -177,7 +177,7 @@ def is_better(compare_fn: CompareFn, best: Mapping[str, float] | None, current: 
 
 
 def best_of(results: Sequence[Mapping[str, float]], compare_fn: CompareFn) -> int | None:
-    """Return the index of the result that BestExporter would hold for the best, had it seen `results` in this order.
+    """Return the index of the best result for a BestExporter that sees `results` in this order.
 
     Examples
     --------
@@ -194,7 +194,7 @@ def best_of(results: Sequence[Mapping[str, float]], compare_fn: CompareFn) -> in
 
 @dataclass(frozen=True, slots=True)
 class _BestFacts:
-    """What ``best.json`` holds."""
+    """The contents of ``best.json``."""
 
     step: int
     metrics: Mapping[str, Any]
@@ -204,7 +204,7 @@ class _BestFacts:
 
 @dataclass(frozen=True, slots=True)
 class BestRecord:
-    """The best export of a BestExporter, as ``best.json`` beside it says."""
+    """The best export of a BestExporter, stored as ``best.json`` next to it."""
 
     step: int
     metrics: Mapping[str, float]
@@ -235,4 +235,4 @@ class BestRecord:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
-            raise CheckpointError(file, f"damaged: {error}; remove it to choose a best export anew") from error
+            raise CheckpointError(file, f"damaged: {error}; remove it to choose a best export again") from error

@@ -1,4 +1,4 @@
-"""Rows of sparse tables by their ids, as a model_fn looks them up."""
+"""Looks up rows of sparse tables by their ids in a model_fn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def take(rows: NDArray[Any], found: Occurrences) -> NDArray[Any]:
 
 
 def weighted_sum(rows: NDArray[Any], weights: NDArray[Any] | None, found: Occurrences, num_sums: int) -> NDArray[Any]:
-    """Return ``(num_sums, dim)``: of as many neighbours the weighted sum of their rows.
+    """Return ``(num_sums, dim)``: weighted sums of the rows of equally many consecutive ids.
 
     `weights` are ``(num_sums, size // num_sums)``, or None for 1 each.
     """
@@ -32,7 +32,7 @@ def weighted_sum(rows: NDArray[Any], weights: NDArray[Any] | None, found: Occurr
 
 
 def gather(rows: Any, found: Occurrences) -> Any:
-    """Do as `take` does."""
+    """Differentiable `take`."""
     if plain(rows) is rows:
         return take(rows, found)
     from psflow.ps_runtime.model.calls import autodiff  # imports autograd
@@ -41,7 +41,7 @@ def gather(rows: Any, found: Occurrences) -> Any:
 
 
 def pool(rows: Any, weights: Any, found: Occurrences, num_sums: int) -> Any:
-    """Do as `weighted_sum` does."""
+    """Differentiable `weighted_sum`."""
     if plain(rows) is rows and plain(weights) is weights:
         return weighted_sum(rows, weights, found, num_sums)
     from psflow.ps_runtime.model.calls import autodiff
@@ -73,36 +73,36 @@ def embedding_lookup(
 ) -> Any:
     """Look ids up in a sparse table of the model; the first call in a mode creates the table.
 
-    Only the rows that a batch looks up travel. A row comes into being with the first gradient for it; until then, and
-    without ever being stored, it has its initial values.
+    Only the rows that a batch looks up travel. The first gradient for a row creates it; until then it has its initial
+    values, without being stored.
 
     Parameters
     ----------
     name : str
-        Unique in the model, among the variables too. Several lookups in one table share its rows.
+        Unique in the model, including the variables. Several lookups in one table share its rows.
     ids : array of integers, any shape
-        In ``[0, num_rows)``; with a combiner also -1, which stands for no id.
+        In ``[0, num_rows)``; with a combiner also -1, which marks an absent id.
     num_rows : int
-        At least 1; costs nothing by itself.
+        At least 1; independent of memory use.
     dim : int
         Length of a row, at least 1.
     combiner : {"sum", "mean", "sqrtn"}, optional
-        Join the rows over the last axis of `ids`: their weighted sum, divided by the sum of the weights (mean) or by
+        Combine the rows over the last axis of `ids`: their weighted sum, divided by the sum of the weights (mean) or by
         the square root of the sum of their squares (sqrtn). Zeros where all ids are absent, or the divisor is zero.
     weights : array of numbers, of the shape of `ids`, optional
-        For the combiner; 1 each if left out. May be computed from variables.
+        Weights for the combiner; default: 1 each. They may be computed from variables.
     initializer : {"uniform", "normal", "constant", "zeros"}
-        First values: even in [-scale, scale), normal with standard deviation `scale`, `scale` itself, or 0. They depend
-        on the job's seed, `name`, id and column alone.
+        Initial values: uniform in [-scale, scale), normal with standard deviation `scale`, `scale` itself, or 0. They
+        depend only on the job's seed, `name`, id and column.
     scale : float
-        Size of the first values: see `initializer`; not used by ``"zeros"``.
+        Size of the initial values: see `initializer`; ignored by ``"zeros"``.
     dtype : dtype
         A float dtype.
     admit_after : int
-        A row is created when that many pushes have touched it; until then it stays at its initial values.
+        A row is created once this many pushes have touched it; until then it keeps its initial values.
     expire_after_steps : int, optional
-        A row that no push has touched for so many steps returns to its initial values when a checkpoint is made; never
-        if left out.
+        A row that no push has touched for this many steps is reset to its initial values when a checkpoint is made;
+        default: never.
 
     Returns
     -------
@@ -112,10 +112,9 @@ def embedding_lookup(
     Raises
     ------
     ModelFnError
-        Outside a model_fn; for a new table, or other facts of a known one, after the first call; for what no table can
-        be.
+        Outside a model_fn; for a new table, or other facts of a known one, after the first call; for invalid facts.
     InputError
-        If ids are no integers, or out of range; the error names the first one.
+        If ids are not integers, or out of range; the error names the first one.
 
     References
     ----------
@@ -131,7 +130,7 @@ def embedding_lookup(
     facts = (name, num_rows, dim, initializer, scale, np.dtype(dtype), admit_after, expire_after_steps)
     try:
         asked, faults = _asked(*facts)
-    except TypeError:  # one of them cannot be a key
+    except TypeError:  # not hashable
         asked, faults = _asked.__wrapped__(*facts)
     array = integer_ids(name, ids)
     faults += _combiner_faults(name, combiner, array, weights)
@@ -149,7 +148,7 @@ def embedding_lookup(
 
 
 def _combined(spec: TableSpec, rows: Any, lookup: Lookup, combiner: Combiner, given: Any) -> Any:
-    """Return ``(n, dim)``, where the ids are ``(n, k)``."""
+    """Return ``(n, dim)`` for ids ``(n, k)``."""
     *shape, num_joined = lookup.ids.shape
     num_sums = math.prod(shape)
     weights = None if given is None else _weights(spec, lookup, given).reshape((num_sums, num_joined))
@@ -168,12 +167,12 @@ def _combined(spec: TableSpec, rows: Any, lookup: Lookup, combiner: Combiner, gi
 
 
 def _weights(spec: TableSpec, lookup: Lookup, given: Any) -> Any:
-    """Return weights in the table's dtype, 0 for ids that are absent; traced if those given are."""
+    """Return weights in the table's dtype, 0 for absent ids; traced if the given weights are."""
     weights = (np.asarray(given) if plain(given) is given else given).astype(spec.dtype)
     return weights if lookup.present is None else weights * lookup.present.reshape(lookup.ids.shape)
 
 
-@lru_cache(maxsize=4096, typed=True)  # every call of a model_fn asks for the same ones
+@lru_cache(maxsize=4096, typed=True)  # every call of a model_fn requests the same tables
 def _asked(
     name: str,
     num_rows: int,
@@ -184,7 +183,7 @@ def _asked(
     admit_after: int,
     expire_after_steps: int | None,
 ) -> tuple[TableSpec, tuple[str, ...]]:
-    """Return the table that is asked for, and why none can be like that."""
+    """Return the requested table, and the faults of its facts."""
     counts = {"num_rows": num_rows, "dim": dim, "admit_after": admit_after, "expire_after_steps": expire_after_steps}
     plain_counts: dict[str, Any] = {what: int(n) if isinstance(n, np.integer) else n for what, n in counts.items()}
     scale_name = _SCALE_OF.get(initializer) if isinstance(initializer, str) else None
@@ -193,7 +192,7 @@ def _asked(
         dtype=dtype.name,
         optimizer=None,
         initializer={"name": initializer} | ({scale_name: scale} if scale_name else {}),
-        seed=0,  # the scope knows it
+        seed=0,  # set by the scope
         **plain_counts,
     )
     faults = [f"a table needs a name, got {name!r}"] if not isinstance(name, str) or not name else []
@@ -204,14 +203,14 @@ def _asked(
     if dtype.kind != "f":
         faults.append(f"the dtype of table {name!r} is {spec.dtype}, expected a float dtype")
     elif dtype.itemsize > 8:
-        faults.append(f"the dtype of table {name!r} is {spec.dtype}, which no checkpoint holds; 64 bits are the most")
+        faults.append(f"the dtype of table {name!r} is {spec.dtype}, which no checkpoint can hold; use 64 bits or less")
     faults += [f"table {name!r}: {fault}" for fault in initializer_faults(spec.initializer)]
     return spec, tuple(faults)
 
 
 def _combiner_faults(name: str, combiner: str | None, ids: NDArray[Any], weights: Any) -> tuple[str, ...]:
     if combiner is None:
-        has_weights = f"the lookup in table {name!r} has weights but no combiner; give combiner='sum', say"
+        has_weights = f"the lookup in table {name!r} has weights but no combiner; give one, such as combiner='sum'"
         return () if weights is None else (has_weights,)
     faults = []
     if combiner not in COMBINERS:

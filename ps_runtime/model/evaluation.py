@@ -1,4 +1,4 @@
-"""One evaluation: metrics of a model over an input."""
+"""Evaluates and predicts: metrics and predictions of a model over an input."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.model.training import EvalSpec
 
 EXAMPLE_ROWS = 3
-"""Rows of the input that an export shows as its example."""
+"""Number of input rows in the example of an export."""
 
 Batch = tuple[Any, Any]
 
 
 def batches_of(opened: SplittableInput | Iterator[Batch]) -> Iterator[Batch]:
-    """Return the batches of one epoch, in the order of the records."""
+    """Return the batches of one epoch, in record order."""
     if not isinstance(opened, SplittableInput):
         return opened
     starts = range(0, opened.num_records, opened.batch_size)
@@ -48,12 +48,12 @@ def batches_of(opened: SplittableInput | Iterator[Batch]) -> Iterator[Batch]:
 
 
 def read_values(reader: CheckpointReader) -> ModelValues:
-    """Return the values of the whole model of a checkpoint. Blocks.
+    """Return the values of the whole model in a checkpoint. Blocks.
 
     Raises
     ------
     CheckpointError
-        If bytes of it are missing or have changed.
+        If bytes of the checkpoint are missing or have changed.
     """
     model = reader.manifest.model
     return ModelValues(
@@ -70,16 +70,16 @@ def evaluate(
     steps: int | None,
     hooks: Sequence[SessionRunHook] = (),
 ) -> dict[str, Any]:
-    """Return the metrics of a model over an input, ``loss`` (mean over batches) and ``global_step`` among them.
+    """Return the metrics of a model over an input, including ``loss`` (mean over batches) and ``global_step``.
 
-    Each is a float, or an array if the metric has several numbers.
+    A metric with several numbers is an array, others are floats.
 
     Raises
     ------
     InputError
         If there is no batch.
     ModelFnError
-        If model_fn measures other things on a later batch than on the first.
+        If model_fn returns other metrics for a later batch than for the first.
     """
     merged: dict[str, Metric] = {}
     session = BatchSession(values, global_step)
@@ -108,12 +108,12 @@ def evaluate(
 
 
 def as_numbers(results: Mapping[str, Any]) -> dict[str, float]:
-    """Return metrics as numbers alone: those of an array ``m`` are called ``m_0``, ``m_1``, ...
+    """Return metrics as single numbers: the elements of an array ``m`` are named ``m_0``, ``m_1``, ...
 
     Raises
     ------
     ModelFnError
-        If two have the same name then.
+        If two metrics then have the same name.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def predict_batch(caller: ModelCaller, features: Any, values: ModelValues, globa
 
 
 def check_servable(spec: EstimatorSpec, name: str) -> None:
-    """Refuse a model that an export cannot serve, because only a session prepares it.
+    """Refuse a model that an export cannot serve because it needs a session to prepare it.
 
     Raises
     ------
@@ -148,8 +148,8 @@ def check_servable(spec: EstimatorSpec, name: str) -> None:
     if spec.scaffold is not None and spec.scaffold.local_init_fn is not None:
         raise ModelFnError(
             (
-                f"{name} has a Scaffold with local_init_fn in {ModeKeys.PREDICT} mode, which no export calls; prepare "
-                "in model_fn what predictions need, or leave the exporters out",
+                f"{name} has a Scaffold with local_init_fn in {ModeKeys.PREDICT} mode, which exports skip; prepare "
+                "the predictions in model_fn, or leave the exporters out",
             )
         )
 
@@ -161,10 +161,10 @@ def predict_batches(
     global_step: int,
     hooks: Sequence[SessionRunHook] = (),
 ) -> Iterator[tuple[Any, int]]:
-    """Yield the predictions of model_fn for each batch of an input, arrays by name or one array, and its rows.
+    """Yield predictions, which are arrays by name or one array, and number of rows for each batch of an input.
 
-    `hooks` run around each batch, and after them the ``prediction_hooks`` of the first EstimatorSpec. One that asks to
-    stop ends the prediction after its batch. ``end`` is not called if the predictions are not read to their end.
+    `hooks` run around each batch, and after them the ``prediction_hooks`` of the first EstimatorSpec. A hook that
+    requests a stop ends the prediction after the batch. ``end`` is not called if the iteration stops early.
     """
     session = BatchSession(values, global_step)
     calls = BatchHooks(hooks, session)
@@ -186,9 +186,9 @@ def _predictions(spec: EstimatorSpec) -> dict[str, NDArray[Any]]:
 
 
 def input_digest(opened: SplittableInput | Iterator[Batch], steps: int | None) -> str:
-    """Return 32 hexadecimal digits that differ for other examples, batches or numbers of them; "" for a stream.
+    """Return 32 hexadecimal digits that depend on the examples and their batches; "" for a stream.
 
-    Reads all data. It is "" for batches that are computed as they are read, too.
+    Reads all data. Also "" for batches that are computed while they are read.
     """
     if not isinstance(opened, KnownInput):
         return ""
@@ -197,14 +197,14 @@ def input_digest(opened: SplittableInput | Iterator[Batch], steps: int | None) -
 
 
 def first_rows(features: Any) -> Any:
-    """Return a few rows of a batch of features: what an export shows as its example."""
+    """Return a few rows of a batch of features, as the example of an export."""
     if isinstance(features, Mapping):
         return {name: first_rows(value) for name, value in features.items()}
     return np.asarray(features)[:EXAMPLE_ROWS]
 
 
 class OpenedEvaluation:
-    """An EvalSpec whose data set, if its input is one, is opened once, however many models are evaluated on it."""
+    """An EvalSpec whose data set, if its input is one, is opened once for all evaluated models."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class OpenedEvaluation:
         self.spec = spec
         self.name = spec.name or ""
         self.digest = ""
-        """`input_digest` of the input, once it was opened."""
+        """`input_digest` of the input, once it is open."""
         self.example: Any = None
         """A few rows of the features, once a batch was read."""
         self._first_cell = ""
@@ -228,12 +228,12 @@ class OpenedEvaluation:
         self._dataset: SplittableInput | None = None
 
     def measure(self, values: ModelValues, global_step: int) -> dict[str, float]:
-        """Return the metrics of a model, as `evaluate` does, by the names of `as_numbers`. Blocks."""
+        """Return the metrics of a model, as `evaluate` does, with the names of `as_numbers`. Blocks."""
         batches, steps = self._batches(values), self.spec.steps
         return as_numbers(evaluate(self._caller, batches, values, global_step, steps, self.spec.hooks))
 
     def first_non_finite_cell(self) -> str:
-        """Return column and row of a first blank, NaN or infinite cell; "" if there is none, or none was read yet."""
+        """Return column and row of a missing, NaN or infinite cell; "" if there is none, or no batch was read yet."""
         opened = self._open(None)
         return opened.non_finite.first if isinstance(opened, KnownInput) else self._first_cell
 

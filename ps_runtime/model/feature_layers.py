@@ -1,4 +1,4 @@
-"""Layers of feature columns, for a model_fn of the user."""
+"""Layers of feature columns, for user-written model_fns."""
 
 from __future__ import annotations
 
@@ -42,30 +42,30 @@ from psflow.ps_runtime.numeric import numpy_of, plain
 def input_layer(
     features: Any, feature_columns: DenseColumn | Iterable[DenseColumn], *, name: str = "input_layer"
 ) -> Any:
-    """Put columns of numbers side by side, in the sorted order of their names.
+    """Concatenate numeric columns, in the sorted order of their names.
 
     Parameters
     ----------
     features : mapping of str to array
-        Raw features, as model_fn gets them.
+        Raw features, as passed to model_fn.
     feature_columns : column or iterable of column
-        Numbers, buckets, indicators and embeddings.
+        Numeric, bucketized, indicator and embedding columns.
     name : str
-        What the names of variables begin with: another one for each layer of a model_fn.
+        Prefix of the names of variables; must differ for each layer of a model_fn.
 
     Returns
     -------
     (batch, width) float32 array
-        Within `minimize` autograd follows the vectors of embeddings, ``<name>/<column>/embedding_weights``.
+        Within `minimize` autograd traces the embedding vectors, ``<name>/<column>/embedding_weights``.
 
     Raises
     ------
     UsageError
-        If a column is none of numbers.
+        If a column is not numeric.
     InputError
-        If a feature is not there, or not what its column expects.
+        If a feature is missing, or does not fit its column.
     ModelFnError
-        If this call of model_fn has a layer of the name already.
+        If this call of model_fn already has a layer with this name.
 
     Examples
     --------
@@ -93,35 +93,35 @@ def linear_model(
     *,
     name: str = "linear_model",
 ) -> Any:
-    """Add up the weighted columns and a bias.
+    """Add the weighted columns and a bias.
 
     Parameters
     ----------
     features : mapping of str to array
-        Raw features, as model_fn gets them.
+        Raw features, as passed to model_fn.
     feature_columns : column or iterable of column
-        Columns of ids, numbers and indicators.
+        Categorical, numeric and indicator columns.
     units : int
-        How many sums there are, each with weights of its own.
+        Number of sums, each with its own weights.
     sparse_combiner : {"sum", "mean", "sqrtn"}
-        How the weights of several ids of an example become one.
+        How to combine the weights of several ids of an example.
     name : str
-        What the names of variables begin with: another one for each layer of a model_fn.
+        Prefix of the names of variables; must differ for each layer of a model_fn.
 
     Returns
     -------
     (batch, units) array
-        Within `minimize` autograd follows the weights, ``<name>/<column>/weights``, and ``<name>/bias_weights``.
-        All begin at 0.
+        Within `minimize` autograd traces the weights, ``<name>/<column>/weights``, and ``<name>/bias_weights``. All
+        start at 0.
 
     Raises
     ------
     UsageError
-        If a column is an embedding, or there is no such combiner.
+        If a column is an embedding, or the combiner does not exist.
     InputError
-        If a feature is not there, or not what its column expects.
+        If a feature is missing, or does not fit its column.
     ModelFnError
-        If this call of model_fn has a layer of the name already.
+        If this call of model_fn already has a layer with this name.
     """
     columns = as_list(feature_columns)
     faults = (
@@ -150,33 +150,33 @@ def sequence_input_layer(
     *,
     name: str = "sequence_input_layer",
 ) -> tuple[Any, NDArray[np.int64]]:
-    """Put columns of sequences side by side, in the sorted order of their names.
+    """Concatenate sequence columns, in the sorted order of their names.
 
     Parameters
     ----------
     features : mapping of str to array
-        Raw features, as model_fn gets them: each ``(batch, length)`` or ``(batch, length, n)``.
+        Raw features, as passed to model_fn: each ``(batch, length)`` or ``(batch, length, n)``.
     feature_columns : column or iterable of column
-        Made by `sequence_numeric_column`, or indicators and embeddings of ids of sequences.
+        Made by `sequence_numeric_column`, or indicators and embeddings of sequences of categories.
     name : str
-        What the names of variables begin with: another one for each layer of a model_fn.
+        Prefix of the names of variables; must differ for each layer of a model_fn.
 
     Returns
     -------
     inputs : (batch, length, width) float32 array
-        `length` is that of the arrays. Within `minimize` autograd follows the vectors of embeddings,
+        `length` is that of the arrays. Within `minimize` autograd traces the embedding vectors,
         ``<name>/<column>/embedding_weights``. A step without a value is 0, or the default of its column.
     sequence_length : (batch,) int64 array
-        Steps of each sequence, up to the last that has a value.
+        Number of steps of each sequence, up to the last one with a value.
 
     Raises
     ------
     UsageError
-        If a column is none of sequences.
+        If a column is not a sequence column.
     InputError
-        If a feature is not there, or not what its column expects; if the sequences of an example differ in length.
+        If a feature is missing, or does not fit its column; if the sequences of an example differ in length.
     ModelFnError
-        If this call of model_fn has a layer of the name already.
+        If this call of model_fn already has a layer with this name.
 
     References
     ----------
@@ -199,7 +199,7 @@ def sequence_input_layer(
     lengths = common_lengths({column: found.lengths for column, found in steps.items()})
     if len(widths := {found.present.shape[1]: column for column, found in steps.items()}) > 1:
         shown = " and ".join(f"{column!r} has {length}" for length, column in widths.items())
-        raise InputError((f"the arrays of sequences have axes of another length, {shown}; fill them up alike",))
+        raise InputError((f"the arrays of sequences differ in length, {shown}; pad them to one length",))
     blocks = []
     for column in in_order:
         if isinstance(column, SequenceNumericColumn):

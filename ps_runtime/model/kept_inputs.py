@@ -1,4 +1,4 @@
-"""The scans of the inputs of a job, in its model_dir: the flow writes them, roles and later attempts read them."""
+"""Cached scans of the inputs of a job, in its model_dir: the flow writes them, roles and later attempts read them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ class KeptInputs:
 
     Notes
     -----
-    Nothing is read before an input turns out to be tabular files. A file is whole or absent.
+    Files are read only when an input turns out to be tabular files. A file is complete or absent.
     """
 
     def __init__(self, model_dir: str) -> None:
         self._files = FileStore(model_dir)
 
     def earlier(self, name: str) -> EarlierScan:
-        """Return the scan of an input that an earlier attempt may have left."""
+        """Return the scan of an input by an earlier attempt, if any."""
         return EarlierScan(lambda: self._read(name), self._shown(name))
 
     def of_flow(self, name: str) -> FlowScan:
-        """Return the scan of an input that the flow has written for its roles."""
+        """Return the scan of an input that the flow wrote for its roles."""
         return FlowScan(lambda: self._read(name), self._shown(name))
 
     def write(self, inputs: Mapping[str, SplittableInput]) -> None:
-        """Keep the scans of some inputs, and of no others."""
+        """Keep the scans of these inputs, and of no others."""
         kept = {_file(name): opened.scanned for name, opened in inputs.items() if isinstance(opened, RecordDataset)}
         for name in self._files.names(FOLDER):
             if f"{FOLDER}/{name}" not in kept:

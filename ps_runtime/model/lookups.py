@@ -1,4 +1,4 @@
-"""The ids of lookups: each of them once, and where it stands."""
+"""Deduplicates the ids of lookups, and sums the gradients of repeated ids."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from psflow.ps_runtime.tables.bounds import check_ids
 from psflow.ps_runtime.tables.dedupe import Occurrences, find_occurrences
 
 ABSENT = -1
-"""Stands for no id."""
+"""Marks an absent id."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lookup:
-    """The ids of one array, their repetitions found; made by `of`."""
+    """The ids of one array with their repetitions; made by `of`."""
 
     ids: NDArray[Any]
     found: Occurrences
@@ -35,11 +35,11 @@ class Lookup:
         Raises
         ------
         InputError
-            If an id is neither one of the table nor -1.
+            If an id is neither in the table nor -1.
         """
-        flat = ids.astype(np.int64).reshape(-1)  # a copy: it tells whether `ids` were written to
+        flat = ids.astype(np.int64).reshape(-1)  # a copy, which detects writes to `ids`
         present = None
-        # as unsigned numbers negative ids are the largest, so one pass shows whether all are rows
+        # as unsigned numbers negative ids are the largest, so one pass checks both bounds
         if ids.size and int(flat.view(np.uint64).max()) >= spec.num_rows:
             _check(spec, ids)
             present = flat != ABSENT
@@ -51,15 +51,15 @@ class Lookup:
         return self.found.unique
 
     def is_of(self, ids: NDArray[Any]) -> bool:
-        """Return whether this was made of that very array, and none of its ids has changed."""
+        """Return whether this was made from that very array, and its ids are unchanged."""
         return ids is self.ids and bool((ids.reshape(-1) == self._flat).all())
 
 
 class Lookups:
-    """The lookups of one batch: the repetitions among the ids of one array are searched once.
+    """The lookups of one batch: the repetitions in an array of ids are searched once.
 
-    Who pulls rows before a call of model_fn makes one of these for the batch and hands it on to the call, which then
-    finds the very `Lookup` again. Not thread-safe.
+    A caller that pulls rows before a call of model_fn creates one for the batch and passes it to the call, which then
+    finds the same `Lookup` again. Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -71,19 +71,19 @@ class Lookups:
         Raises
         ------
         InputError
-            If they are no integers, or an id is neither in ``[0, num_rows)`` nor -1.
+            If they are not integers, or an id is neither in ``[0, num_rows)`` nor -1.
         """
         array = integer_ids(spec.name, ids)
         known = self._known.get(id(array))  # `known` holds its array, so that no other can have this id
         if known is None or not known.is_of(array):
             known = self._known[id(array)] = Lookup.of(spec, array)
         elif len(known.unique) and known.unique[-1] >= spec.num_rows:
-            _check(spec, array)  # they were those of a larger table
+            _check(spec, array)  # they were checked for another table, which may be larger
         return known
 
 
 def integer_ids(table: str, ids: Any) -> NDArray[Any]:
-    """Return `ids` as an array, itself if it is one; InputError, with the name of the `table`, if of no integers."""
+    """Return `ids` as an array, unchanged if it is one; InputError, naming the `table`, if they are not integers."""
     array = np.asarray(ids)
     if array.dtype.kind not in "iu":
         raise InputError(
@@ -102,19 +102,19 @@ def _check(spec: TableSpec, ids: NDArray[Any]) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseGradient:
-    """The gradient of a table, computed manually: for `Optimizer.apply_gradients`.
+    """The gradient of a table, computed manually for `Optimizer.apply_gradients`.
 
     Parameters
     ----------
     ids : array of integers, any shape
-        Such as were looked up. An id may stand there several times: its gradients add up. -1 counts for nothing.
+        The ids that were looked up. An id may occur several times: its gradients are added. -1 is ignored.
     values : ``(*ids.shape, dim)`` or ``(*ids.shape[:-1], 1, dim)`` array
-        Gradient of the loss with respect to what the lookup of each id gave; or one for all ids along the last axis,
-        as where they were looked up with ``combiner="sum"``.
+        Gradient of the loss with respect to the looked-up row of each id; or one row for all ids along the last axis,
+        as for lookups with ``combiner="sum"``.
 
     Notes
     -----
-    ``a + b`` is the gradient of a table in which two arrays of ids were looked up.
+    ``a + b`` is the gradient of a table with two lookups.
 
     Examples
     --------
@@ -150,7 +150,7 @@ class RowGradient:
 
     @classmethod
     def sum(cls, spec: TableSpec, parts: Sequence[tuple[NDArray[np.int64], NDArray[Any]]]) -> RowGradient:
-        """Return the sum of gradients, each of unique ids and a row of values for each of them."""
+        """Return the sum of gradients, each a pair of unique ids and a row of values for each of them."""
         ids, values = parts[0]
         if len(parts) > 1:
             found = find_occurrences(np.concatenate([ids for ids, _ in parts]))
@@ -159,14 +159,14 @@ class RowGradient:
 
 
 def row_gradient(spec: TableSpec, given: Any, lookups: Lookups) -> RowGradient:
-    """Return what a model_fn gave as gradient of a table with the values of each id summed.
+    """Return the gradient that a model_fn returned for a table, with the values of each id summed.
 
     Raises
     ------
     ModelFnError
-        If it is no SparseGradient, or its values do not fit its ids.
+        If it is not a SparseGradient, or its values do not fit its ids.
     InputError
-        If its ids cannot be.
+        If its ids are invalid.
     """
     if not isinstance(given, SparseGradient):
         raise ModelFnError(
@@ -182,7 +182,7 @@ def row_gradient(spec: TableSpec, given: Any, lookups: Lookups) -> RowGradient:
                 f"expected {spec.dtype}{list(expected)}: a row for each of its ids",
             )
         )
-    if ids.ndim and values.strides[-2] == 0:  # as `numpy.broadcast_to` repeats them
+    if ids.ndim and values.strides[-2] == 0:  # repeated by `numpy.broadcast_to`
         values = values[..., :1, :]
     found = lookups.of(spec, ids).found
     rows = values.reshape(-1, spec.dim).astype(spec.dtype, copy=False)

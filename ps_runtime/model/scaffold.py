@@ -1,4 +1,4 @@
-"""What a model_fn says of the start of a session, and of the checkpoints that are kept."""
+"""Scaffold and Saver: the start of a session, and the checkpoints to keep."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 OF_A_GRAPH = {
     "init_op": "give init_fn(scaffold, session), which may call session.load(name, value)",
-    "init_feed_dict": "let init_fn have its values from a closure",
-    "ready_op": "give ready_fn(session), which returns None once this replica may train, else why not",
+    "init_feed_dict": "let init_fn read its values from a closure",
+    "ready_op": "give ready_fn(session), which returns None once this replica may train, else the reason",
     "ready_for_local_init_op": "local_init_fn is called once the variables have their values",
     "local_init_op": "give local_init_fn(session)",
-    "local_init_feed_dict": "let local_init_fn have its values from a closure",
-    "summary_op": "what psflow.summary takes is written every save_summary_steps of RunConfig",
-    "copy_from_scaffold": "make a Scaffold with the functions of the other one",
+    "local_init_feed_dict": "let local_init_fn read its values from a closure",
+    "summary_op": "psflow.summary is written every save_summary_steps of RunConfig",
+    "copy_from_scaffold": "create a Scaffold with the functions of the other one",
 }
 OF_A_GRAPH_SAVER = (
     "var_list",
@@ -41,21 +41,22 @@ OF_A_GRAPH_SAVER = (
 
 @final
 class Saver:
-    """Which checkpoints are kept, in place of what RunConfig says of it.
+    """The checkpoints to keep, instead of the settings in RunConfig.
 
     Parameters
     ----------
     max_to_keep : int or None
-        How many checkpoints stay; None or 0: all.
+        Number of checkpoints to keep; None or 0: all.
     keep_checkpoint_every_n_hours : float
-        One checkpoint of each such span stays for good.
+        One checkpoint per period of this length is kept forever.
     of_a_graph : object
-        Other arguments of a Saver of TensorFlow; each is refused unless it is None.
+        Other arguments of TensorFlow's Saver; must be None.
 
     Raises
     ------
     UsageError
-        All faults in one message; an ArgumentTypeError if one of them is a wrong type.
+        If an argument is invalid, with all faults in one message; an ArgumentTypeError if an argument has the wrong
+        type.
     """
 
     def __init__(
@@ -81,32 +82,34 @@ class Saver:
 
 @final
 class Scaffold:
-    """How a session begins. That of the first call of model_fn in a mode counts.
+    """The start of a session. The Scaffold of the first call of model_fn in a mode is used.
 
     Parameters
     ----------
     init_fn : callable ``(scaffold, session)``, optional
-        Called once, by the chief, after the variables have their first values, those of a warm start among them, and
-        only where there is no checkpoint to restore. `session` is an `InitialSession`, whose ``load`` replaces values.
+        Called once, by the chief, after the variables have their initial values, including those of a warm start, and
+        only if there is no checkpoint to restore. `session` is an `InitialSession`, whose ``load`` replaces values.
     local_init_fn : callable ``(session)``, optional
         Called in each replica, evaluation and prediction before its first step or batch, after the first call of
-        model_fn. `session` is that of hooks.
+        model_fn. `session` is the session of hooks.
     ready_fn : callable ``(session)``, optional
-        Returns None once training may begin in this replica, else a sentence that says why not. It is called again
-        and again, up to ``session_creation_timeout_secs`` of RunConfig. An evaluation or a prediction asks once.
+        Returns None once training may begin in this replica, else a sentence with the reason. It is called repeatedly,
+        for up to ``session_creation_timeout_secs`` of RunConfig. An evaluation or a prediction calls it once.
     saver : Saver, optional
-        Which checkpoints are kept, in place of what RunConfig says of it.
+        The checkpoints to keep, instead of the settings in RunConfig.
     of_a_graph : object
-        Other arguments of a Scaffold of TensorFlow; each is refused unless it is None.
+        Other arguments of TensorFlow's Scaffold; must be None.
 
     Raises
     ------
     UsageError
-        All faults in one message; an ArgumentTypeError if one of them is a wrong type.
+        If an argument is invalid, with all faults in one message; an ArgumentTypeError if an argument has the wrong
+        type.
 
     Notes
     -----
-    A replica that is not ready holds its first batch. The others train on, but no checkpoint is made meanwhile.
+    A replica that is not ready holds its first batch. The others continue to train, but no checkpoint is made
+    meanwhile.
     """
 
     def __init__(
@@ -132,11 +135,11 @@ class Scaffold:
 
 
 def _refused(kind: str, instead: Mapping[str, str], given: Mapping[str, Any], known: Sequence[str]) -> ArgumentFaults:
-    """Return the faults of arguments that only a graph has, and of those that nobody knows."""
+    """Return the faults of arguments that only a graph has, and of unknown ones."""
     faults = ArgumentFaults(f"{kind}.")
     for name, value in given.items():
         if name not in instead:
             faults.add_type(name, f"an argument of {kind}: {', '.join(known)}{did_you_mean(name, known)}", value)
         elif value is not None:
-            faults.add(f"{kind} takes no {name}: there is no graph; {instead[name]}")
+            faults.add(f"{kind} does not take {name}: there is no graph; {instead[name]}")
     return faults

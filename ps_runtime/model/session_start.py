@@ -1,4 +1,4 @@
-"""Starts a session: first values, and whether a replica is ready, as the Scaffold of its model_fn says."""
+"""Starts a session: initial values, and readiness of a replica, as the Scaffold of its model_fn defines them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from psflow.ps_runtime.model.scaffold import Scaffold
 from psflow.ps_runtime.numeric import first_non_finite
 
 PAUSE_SECS = 0.25
-"""Between two calls of `ready_fn`."""
+"""Seconds between two calls of `ready_fn`."""
 
 
 @final
 class InitialSession:
-    """The first values of a job, as `init_fn` sees them: it may replace those of variables."""
+    """The initial values of a job, for `init_fn`: it may replace those of variables."""
 
     global_step = 0
 
@@ -36,42 +36,41 @@ class InitialSession:
         return pick(fetches, {**known, "global_step": self.global_step}, self._table_names)
 
     def load(self, name: str, value: ArrayLike) -> None:
-        """Have a variable begin with `value`.
+        """Set the initial value of a variable.
 
         Raises
         ------
         ModelFnError
-            If there is no such variable, or `value` has another shape, a dtype that does not fit, or a number that is
-            not finite.
+            If there is no such variable, or `value` has another shape, an unsuitable dtype, or a non-finite number.
         """
         known = self._values.get(name)
         if known is None:
-            is_table = " is a table, whose rows begin as its initializer says"
-            reason = is_table if name in self._table_names else f" is no variable{did_you_mean(name, self._values)}"
+            is_table = " is a table, whose rows start with the values of its initializer"
+            reason = is_table if name in self._table_names else f" is not a variable{did_you_mean(name, self._values)}"
             raise ModelFnError((f"init_fn: {name!r}{reason}",))
         given = np.asarray(value)
         if given.shape != known.shape or not np.can_cast(given.dtype, known.dtype, "same_kind"):
             expected, got = (f"{array.dtype}{list(array.shape)}" for array in (known, given))
             raise ModelFnError((f"init_fn: variable {name!r} is {expected}, got {got}",))
-        with np.errstate(over="ignore"):  # what is too large is infinite, and refused
+        with np.errstate(over="ignore"):  # values that are too large become infinite, and are refused
             loaded = given.astype(known.dtype, order="C")
         if loaded.dtype.kind == "f" and (found := first_non_finite(loaded)) is not None:
             raise ModelFnError((f"init_fn: variable {name!r} got {found[1]}, expected finite numbers",))
         if loaded.dtype.kind in "iu" and (loaded != given).any():
             wrong = given[loaded != given].flat[0]
-            raise ModelFnError((f"init_fn: variable {name!r} got {wrong}, which is no {loaded.dtype}",))
+            raise ModelFnError((f"init_fn: variable {name!r} got {wrong}, which {loaded.dtype} cannot hold",))
         self._values[name] = loaded
 
 
 def first_values(
     scaffold: Scaffold | None, values: Mapping[str, NDArray[Any]], table_names: Sequence[str]
 ) -> Mapping[str, NDArray[Any]]:
-    """Return what the variables of a new job begin with: `values`, and what `init_fn` loads in their place.
+    """Return the initial values of the variables of a new job: `values`, or those that `init_fn` loads instead.
 
     Raises
     ------
     ModelFnError
-        If `init_fn` raises, or loads what does not fit.
+        If `init_fn` raises, or loads unsuitable values.
     """
     if scaffold is None or scaffold.init_fn is None:
         return values
@@ -82,19 +81,19 @@ def first_values(
 
 
 def check_ready(scaffold: Scaffold | None, session: Any) -> bool:
-    """Prepare an evaluation or a prediction; return whether there was something to prepare.
+    """Prepare an evaluation or a prediction; return whether there was anything to prepare.
 
     Raises
     ------
     UsageError
-        If `ready_fn` says that it is not ready; a ModelFnError if one of the functions raises.
+        If `ready_fn` reports that the model is not ready; a ModelFnError if one of the functions raises.
     """
     if scaffold is None:
         return False
     _prepare(scaffold, session)
     reason = _why_not_ready(scaffold, session)
     if reason is not None:
-        raise UsageError((f"the model is not ready, as ready_fn of its Scaffold says: {reason}",))
+        raise UsageError((f"the model is not ready; ready_fn of its Scaffold reports: {reason}",))
     return scaffold.local_init_fn is not None
 
 
@@ -111,7 +110,7 @@ def await_ready(
     Raises
     ------
     WaitTimeoutError
-        If it does not become ready in time; it says what `ready_fn` said last.
+        If it does not become ready in time; the message quotes the last answer of `ready_fn`.
     ModelFnError
         If one of the functions raises.
     """
@@ -137,6 +136,6 @@ def _why_not_ready(scaffold: Scaffold, session: Any) -> str | None:
     with user_code(scaffold.ready_fn, ModelFnError, "as ready_fn of a Scaffold"):
         reason = scaffold.ready_fn(session)
     if reason is not None and (not isinstance(reason, str) or not reason):
-        said = "None once the session is ready, else a sentence that says why not"
+        said = "None once the session is ready, else a sentence with the reason"
         raise ModelFnTypeError((f"ready_fn of a Scaffold should return {said}; got {reason!r}",))
     return reason

@@ -1,4 +1,4 @@
-"""What a model_fn returns."""
+"""The EstimatorSpec: the result of a model_fn."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 RESERVED_METRICS = ("loss", "global_step")
-LOSS_ALONE = "a number (a function of psflow.losses returns the loss and its gradient: give the first of them)"
+LOSS_ALONE = "a number (a function of psflow.losses returns the loss and its gradient: pass the loss)"
 HOOKS = ("training_hooks", "training_chief_hooks", "evaluation_hooks", "prediction_hooks")
 
 
 class ModeKeys(StrEnum):
-    """Why model_fn is called."""
+    """The purpose of a call of model_fn."""
 
     TRAIN = "train"
     EVAL = "eval"
@@ -30,33 +30,34 @@ class ModeKeys(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EstimatorSpec:
-    """The answer of a model_fn to one batch.
+    """The result of a model_fn for one batch.
 
     Parameters
     ----------
     mode : ModeKeys
-        The mode that model_fn was called with.
+        The mode of the call.
     predictions : mapping of str to array of shape (batch, ...), or such an array
-        Needed in PREDICT.
+        Required in PREDICT.
     loss : scalar, or array of one number
-        Mean loss of the batch. Needed in TRAIN and EVAL.
+        Mean loss of the batch. Required in TRAIN and EVAL.
     train_op : TrainOp or sequence of TrainOp
-        From `Optimizer.apply_gradients` or `Optimizer.minimize`. Needed in TRAIN.
+        From `Optimizer.apply_gradients` or `Optimizer.minimize`. Required in TRAIN.
     eval_metric_ops : mapping of str to Metric, or None
-        Metrics of this batch; an evaluation merges those of all batches. ``loss`` and ``global_step`` are reserved.
+        Metrics of this batch; an evaluation merges the metrics of all batches. ``loss`` and ``global_step`` are
+        reserved.
     export_outputs : mapping of str to ExportOutput, or None
-        What an export answers with, by the names of its signatures; see `psflow.export`. Looked at in PREDICT. Of
-        several one is ``serving_default``; a single one is that, too. None: it answers with the predictions.
+        The outputs of an export, by the names of its signatures; see `psflow.export`. Read in PREDICT. With several,
+        one is ``serving_default``; a single one is the default, too. None: the predictions.
     training_hooks, training_chief_hooks, evaluation_hooks, prediction_hooks : sequence of SessionRunHook, or None
         Taken from the first call in their mode.
     scaffold : Scaffold, optional
-        How a session begins, and which checkpoints are kept; taken from the first call in its mode.
+        Defines the start of a session, and the checkpoints to keep; taken from the first call in its mode.
 
     Raises
     ------
     ModelFnError
-        If something that the mode needs is missing, all faults in one message; a ModelFnTypeError if one of them is a
-        wrong type.
+        If something that the mode requires is missing, with all faults in one message; a ModelFnTypeError if an
+        argument has the wrong type.
     """
 
     mode: ModeKeys
@@ -101,7 +102,7 @@ class EstimatorSpec:
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
-        """The metrics by name; none if there are none."""
+        """The metrics by name, or an empty mapping."""
         return {} if self.eval_metric_ops is None else self.eval_metric_ops
 
     def _check_presence(self, faults: ArgumentFaults) -> None:

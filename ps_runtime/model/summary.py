@@ -1,7 +1,7 @@
 """Summaries, as ``summary.scalar("accuracy", value)`` inside a model_fn.
 
 The chief reports them every `RunConfig.save_summary_steps`. Scalars become metrics of the MLflow run. A histogram, an
-image or a text becomes a file among its artifacts, ``summaries/<name>``, which always is that of the last report.
+image or a text becomes a file among its artifacts, ``summaries/<name>``, which the next report overwrites.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MAX_BUCKETS = 1000
 
 
 def histogram(name: str, values: Any, buckets: int = 30) -> None:
-    """Record how the numbers of an array are distributed. They are copied in each step.
+    """Record the distribution of the numbers of an array. They are copied in each step.
 
     Parameters
     ----------
     name : str
-        Of the file, without ``.json``; slashes make folders.
+        Name of the file, without ``.json``; slashes make folders.
     values : array of numbers
         Any shape.
     buckets : int
@@ -37,7 +37,7 @@ def histogram(name: str, values: Any, buckets: int = 30) -> None:
     Raises
     ------
     ModelFnError
-        Outside a model_fn; if an argument is not as said.
+        Outside a model_fn; if an argument is invalid.
     """
     array = np.array(plain(values))
     faults = []
@@ -54,18 +54,18 @@ def image(name: str, tensor: Any, max_outputs: int = 3) -> None:
     Parameters
     ----------
     name : str
-        Of the files, ``<name>-0.png``, ``<name>-1.png``, ...; slashes make folders.
+        Names of the files, ``<name>-0.png``, ``<name>-1.png``, ...; slashes make folders.
     tensor : (batch, height, width, channels) array
         1 channel is grey, 3 are RGB, 4 are RGBA; height * (width * channels + 1) of at most 48,000. uint8 is shown
-        as it is; other numbers are scaled, for each image, such that the largest is 255, and 0 is mid-grey if some are
+        unchanged; other numbers are scaled, for each image, such that the largest is 255, and 0 is mid-grey if some are
         below 0.
     max_outputs : int
-        At most so many images of a batch, at least 1.
+        Maximum number of images of a batch, at least 1.
 
     Raises
     ------
     ModelFnError
-        Outside a model_fn; if an argument is not as said.
+        Outside a model_fn; if an argument is invalid.
     """
     array = np.asarray(plain(tensor))
     faults = []
@@ -90,19 +90,19 @@ def image(name: str, tensor: Any, max_outputs: int = 3) -> None:
 
 
 def text(name: str, text: str | Sequence[str]) -> None:
-    """Record a text, which is shown as Markdown.
+    """Record a Markdown text.
 
     Parameters
     ----------
     name : str
-        Of the file, without ``.md``; slashes make folders.
+        Name of the file, without ``.md``; slashes make folders.
     text : str or sequence of str
         A text, or its lines, of at most 48,000 bytes.
 
     Raises
     ------
     ModelFnError
-        Outside a model_fn; if an argument is not as said.
+        Outside a model_fn; if an argument is invalid.
     """
     lines = [text] if isinstance(text, str) else list(text)
     faults = []

@@ -1,4 +1,4 @@
-"""Summaries that are no numbers, as small files: a histogram, an image, a text."""
+"""Summaries other than numbers, as small files: histograms, images and texts."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_BYTES = 48_000
-"""Of the pixels of an image, or of a text: what an event of a role carries."""
+"""Limit for the pixels of an image, or a text, in bytes: an event of a role must hold them."""
 NAME = re.compile(r"\w[\w.+-]*(/\w[\w.+-]*)*")
-"""Names of summaries that are files: relative paths, without ``..``."""
+"""Names of summaries that become files: relative paths, without ``..``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many values are in each of some intervals of equal width."""
+    """Counts of values in intervals of equal width."""
 
     values: NDArray[Any]
     buckets: int
     suffix = ".json"
 
     def content(self, step: int) -> bytes:
-        """Return it as JSON: ``counts`` between ``edges``, and what the finite values are like."""
+        """Return the histogram as JSON: ``counts`` between ``edges``, and statistics of the finite values."""
         values = self.values.reshape(-1)
         finite = values[np.isfinite(values)].astype(np.float64)
         counts, edges = np.histogram(finite, self.buckets)
@@ -46,7 +46,7 @@ class Image:
     suffix = ".png"
 
     def content(self, step: int) -> bytes:
-        """Return it as PNG (RFC 2083), each row unfiltered."""
+        """Return the image as PNG (RFC 2083), each row unfiltered."""
         height, width, channels = self.pixels.shape
         color = {1: 0, 3: 2, 4: 6}[channels]
         rows = b"".join(b"\0" + row.tobytes() for row in self.pixels)
@@ -63,13 +63,13 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text, which is shown as Markdown."""
+    """A text in Markdown."""
 
     text: str
     suffix = ".md"
 
     def content(self, step: int) -> bytes:
-        """Return it below a line with the step."""
+        """Return the text below a line with the step."""
         return f"<!-- step {step} -->\n{self.text}\n".encode()
 
 
@@ -77,10 +77,10 @@ FileSummary = Histogram | Image | Text
 
 
 def as_pixels(image: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return an image of any numbers as uint8: 0 becomes black, or mid-grey where numbers are below 0.
+    """Return an image as uint8: 0 becomes black, or mid-grey where there are numbers below 0.
 
-    uint8 stays as it is. Else the largest number becomes 255; with numbers below 0, either the lowest becomes 0, or the
-    largest 255. NaN and infinity count as 0.
+    uint8 stays unchanged. Else the largest number becomes 255; with numbers below 0, either the lowest becomes 0, or
+    the largest 255. NaN and infinity count as 0.
     """
     if image.dtype == np.uint8:
         return image.copy()

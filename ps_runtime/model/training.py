@@ -1,4 +1,4 @@
-"""What to train and what to evaluate."""
+"""TrainSpec and EvalSpec: the settings of a training and of its evaluations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 @dataclass(frozen=True)
 class TrainSpec:
-    """What to train on, and how far.
+    """The input of a training, and its end.
 
     Parameters
     ----------
@@ -28,18 +28,19 @@ class TrainSpec:
     saving_listeners : sequence of CheckpointSaverListener, or None
         Run on the chief.
     non_finite : {"error", "drop", "keep"}
-        What becomes of rows with a blank, NaN or infinite cell, in features or labels: they are refused, left out, or
-        given to model_fn.
+        How to treat rows with a missing, NaN or infinite cell in features or labels: refuse them, drop them, or pass
+        them to model_fn.
     each_worker_reads_all : bool
-        False: all replicas share the input, so that each example is used once an epoch. True: the chief and each worker
-        read the whole input for themselves, so that an epoch of W replicas is W times the data, and training without
-        `max_steps` ends when each has read all of it. A shuffled data set has an order of its own for each replica; a
-        generator runs in each of them, and may differ by its ``input_context``.
+        False: all replicas share the input, so that each example is used once per epoch. True: the chief and each
+        worker read the whole input themselves, so that an epoch of W replicas is W times the data, and training without
+        `max_steps` ends when each has read all of it. A shuffled data set has another order in each replica; a
+        generator runs in each of them, and may depend on its ``input_context``.
 
     Raises
     ------
     UsageError
-        All faults in one message; an ArgumentTypeError if one of them is a wrong type.
+        If an argument is invalid, with all faults in one message; an ArgumentTypeError if an argument has the wrong
+        type.
     """
 
     input_fn: Callable[..., Any]
@@ -67,29 +68,30 @@ class TrainSpec:
 
 @dataclass(frozen=True)
 class EvalSpec:
-    """What to evaluate on, how often, and what to export.
+    """The input of evaluations, their period, and the exporters.
 
     Parameters
     ----------
     input_fn : callable
-        As `TrainSpec.input_fn`; read once for each evaluation.
+        As in `TrainSpec.input_fn`; read once for each evaluation.
     steps : int or None
-        Batches of an evaluation; None: to the end of the input.
+        Number of batches of an evaluation; None: to the end of the input.
     name : str or None
-        Tells several evaluations apart.
+        Distinguishes several evaluations.
     hooks : sequence of SessionRunHook, or None
         Run around each batch of each evaluation.
     exporters : Exporter, sequence of them, or None
         Called after every evaluation; unique names.
     start_delay_secs, throttle_secs : float
-        Wait so long before the first evaluation, and between the starts of two. The final checkpoint does not wait.
+        Seconds before the first evaluation, and between the starts of two. The final checkpoint does not wait.
     non_finite : {"error", "drop", "keep"}
-        As of a TrainSpec.
+        As in TrainSpec.
 
     Raises
     ------
     UsageError
-        All faults in one message; an ArgumentTypeError if one of them is a wrong type.
+        If an argument is invalid, with all faults in one message; an ArgumentTypeError if an argument has the wrong
+        type.
     """
 
     input_fn: Callable[..., Any]
@@ -113,7 +115,7 @@ class EvalSpec:
         given = (self.exporters,) if isinstance(self.exporters, Exporter) else self.exporters
         exporters = faults.items("exporters", given, Exporter, "Exporter")
         names = [exporter.name for exporter in exporters if isinstance(exporter, Exporter)]
-        faults.add(*(f"two exporters are called {n!r}" for n in sorted({n for n in names if names.count(n) > 1})))
+        faults.add(*(f"two exporters are named {n!r}" for n in sorted({n for n in names if names.count(n) > 1})))
         faults.raise_any()
         object.__setattr__(self, "steps", steps)
         object.__setattr__(self, "hooks", hooks)
@@ -131,7 +133,7 @@ EvalSpecs = EvalSpec | Sequence[EvalSpec] | None
 
 
 def all_eval_specs(given: EvalSpecs) -> tuple[EvalSpec, ...]:
-    """Return one or several EvalSpecs as a tuple; the first is the one whose exporters choose.
+    """Return one or several EvalSpecs as a tuple; the exporters of the first one choose.
 
     Raises
     ------
@@ -141,7 +143,7 @@ def all_eval_specs(given: EvalSpecs) -> tuple[EvalSpec, ...]:
     specs = (given,) if isinstance(given, EvalSpec) else tuple(given or ())
     names = [spec.name or "" for spec in specs]
     faults = [
-        f"two EvalSpecs {f'are called {name!r}' if name else 'have no name'}; names tell their results apart"
+        f"two EvalSpecs {f'are named {name!r}' if name else 'have no name'}; names tell their results apart"
         for name in sorted({name for name in names if names.count(name) > 1})
     ]
     faults += [
@@ -155,12 +157,12 @@ def all_eval_specs(given: EvalSpecs) -> tuple[EvalSpec, ...]:
 
 
 def input_names(eval_specs: Sequence[EvalSpec]) -> list[str]:
-    """Return what their inputs are called beside ``train``: ``eval`` for the first, ``eval_<name>`` for the others."""
+    """Return the names of their inputs: ``eval`` for the first, ``eval_<name>`` for the others."""
     return ["eval", *(f"eval_{spec.name or ''}" for spec in eval_specs[1:])][: len(eval_specs)]
 
 
 def best_steps(eval_specs: Sequence[EvalSpec], model_dir: str) -> set[int]:
-    """Return the steps that BestExporters hold for the best: their checkpoints stay, to be evaluated and exported."""
+    """Return the best steps of BestExporters: their checkpoints stay, to be evaluated and exported."""
     exporters = [exporter for spec in eval_specs for exporter in spec.all_exporters]
     records = [exporter.best(model_dir) for exporter in exporters if isinstance(exporter, BestExporter)]
     return {record.step for record in records if record is not None}

@@ -1,4 +1,4 @@
-"""First values of a model out of a checkpoint of another one: of each variable and table, which rows go where."""
+"""Reads initial values of a model from a checkpoint of another one, mapping the rows of variables and tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from psflow.ps_runtime.initializers import Initializer, variable_rng
 
 @dataclass(frozen=True, eq=False)
 class WarmSource:
-    """Where the values of one variable or table come from."""
+    """The source of the values of one variable or table."""
 
     name: str
     previous: str
@@ -27,7 +27,7 @@ class WarmSource:
 
 @dataclass(frozen=True, eq=False)
 class WarmStart:
-    """The first values of a job: those of a checkpoint, of variables and tables that fit."""
+    """The initial values of a job: variables and tables of a checkpoint."""
 
     model_dir: str
     step: int
@@ -35,14 +35,14 @@ class WarmStart:
 
 
 class _Rows(NamedTuple):
-    """Some rows of a variable or table of a checkpoint, by their places in it."""
+    """Some rows of a variable or table of a checkpoint, with their positions."""
 
     places: NDArray[np.int64]
     values: NDArray[Any]
 
 
 def warm_value(reader: CheckpointReader, source: WarmSource, initial: NDArray[Any], seed: int) -> NDArray[Any]:
-    """Return the first value of a variable. Blocks.
+    """Return the initial value of a variable. Blocks.
 
     Raises
     ------
@@ -78,9 +78,9 @@ def warm_value(reader: CheckpointReader, source: WarmSource, initial: NDArray[An
 def warm_rows(
     reader: CheckpointReader, source: WarmSource, num_rows: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-    """Yield ids of a table of `num_rows`, and their first weights; each block overwrites the one before. Blocks.
+    """Yield ids of a table of `num_rows`, and their initial weights; each block overwrites the previous one. Blocks.
 
-    Rows that are not yielded begin with the initial values of the table.
+    Rows that are not yielded start with the initial values of the table.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def _put(value: NDArray[Any], source: WarmSource, rows: _Rows) -> None:
 def _targets(
     source: WarmSource, places: NDArray[np.int64], num_rows: int
 ) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """Return the rows of the model, ascending, that are among some of the checkpoint's, and where they are among these.
+    """Return the rows of the model, ascending, that are among some rows of the checkpoint, and their positions there.
 
     `places` are ascending.
     """
@@ -112,7 +112,7 @@ def _targets(
 
 
 def _rows(reader: CheckpointReader, name: str) -> Iterator[_Rows]:
-    """Yield the rows of a variable at once, or those that exist of a table, some at a time."""
+    """Yield the rows of a variable at once, or the existing rows of a table in blocks."""
     tables = {table.name: table for table in reader.manifest.model.tables}
     if name in tables:
         for block in reader.table_rows(tables[name], ()):

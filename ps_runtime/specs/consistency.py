@@ -173,7 +173,7 @@ class StepDeadline:
     Raises
     ------
     UsageError
-        All faults in one message; an ArgumentTypeError if one of them is a wrong type.
+        If an argument is invalid, with all faults in one message; an ArgumentTypeError if its type is wrong.
 
     Notes
     -----

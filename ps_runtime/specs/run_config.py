@@ -81,8 +81,8 @@ class RunConfig:
     Raises
     ------
     UsageError
-        All faults in one message; an ArgumentTypeError if one of them is a wrong type, a ConfigError if TF_CONFIG is
-        wrong.
+        If an argument is invalid, with all faults in one message; an ArgumentTypeError if its type is wrong, a
+        ConfigError if TF_CONFIG is wrong.
     """
 
     model_dir: str | None = None

@@ -123,7 +123,7 @@ def test_a_word_that_is_no_class_is_refused_before_training(tmp_path: Path) -> N
 
 
 def test_words_without_a_vocabulary_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"expected integer labels, got <U3 .* give their words as label_vocabulary"):
+    with pytest.raises(InputError, match=r"expected integer labels, got <U3 .* give their names as label_vocabulary"):
         trained(LinearClassifier, tmp_path, rows(WORDS[BINARY]))
 
 

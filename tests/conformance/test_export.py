@@ -307,7 +307,7 @@ X = np.ones(2)
         (export.ServingInputReceiver, (X, {1: X}), "a name of receiver_tensors should be a str, got int 1"),
         (export.ServingInputReceiver, ({"x": [1]}, X), "features['x'] should be an array, got list [1]"),
         (export.ServingInputReceiver, (X, {"x": "a"}), "receiver_tensors['x'] should be an array, got str 'a'"),
-        (export.ServingInputReceiver, (X, X, {"a": X}), "receiver_tensors_alternatives: what a function computes"),
+        (export.ServingInputReceiver, (X, X, {"a": X}), "receiver_tensors_alternatives: clients cannot send"),
         (export.TensorServingInputReceiver, (None, X), "features should be an array, got None"),
         (export.TensorServingInputReceiver, ({"x": X}, X), "features should be an array, got dict"),
         (
@@ -315,7 +315,7 @@ X = np.ones(2)
             (X, None),
             "receiver_tensors should be a mapping of str to array, got None",
         ),
-        (export.TensorServingInputReceiver, (X, X, {}), "receiver_tensors_alternatives: what a function computes"),
+        (export.TensorServingInputReceiver, (X, X, {}), "receiver_tensors_alternatives: clients cannot send"),
     ],
 )
 def test_what_no_receiver_is(kind, arguments, fault):
@@ -447,7 +447,7 @@ def test_assets_have_a_place_each(make, tmp_path, other):
     path.write_text("a")
     estimator = make(line).train(rows, max_steps=1)
     assets = {"words.txt": path, other: path}
-    with pytest.raises(ValueError, match="would stand in one place: give each a name of its own") as caught:
+    with pytest.raises(ValueError, match="have the same path: give each a name of its own") as caught:
         estimator.export_saved_model(tmp_path / "exports", assets_extra=assets)
     assert len(caught.value.faults) == 1
 

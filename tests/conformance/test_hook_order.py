@@ -343,7 +343,7 @@ def test_nobody_waits_for_a_worker_that_waits(estimator):
 
 
 def test_a_waiter_where_it_has_no_effect_is_refused(trained):
-    with pytest.raises(UsageError, match="has an effect among the hooks of a TrainSpec alone; move it there"):
+    with pytest.raises(UsageError, match=r"works only in TrainSpec\.hooks; move it there"):
         trained.evaluate(examples, hooks=[psflow.GlobalStepWaiterHook(1)])
 
 

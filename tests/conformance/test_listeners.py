@@ -248,7 +248,7 @@ def test_a_hook_where_it_has_no_effect_is_refused(tmp_path, place):
         return psflow.EstimatorSpec(mode, spec.predictions, spec.loss, spec.train_op, **hooks)
 
     estimator = psflow.Estimator(with_hooks, str(tmp_path / "model"), psflow.RunConfig(tf_random_seed=1))
-    said = "has an effect among the hooks of Estimator.train or of a TrainSpec alone; move it there"
+    said = "works only in the hooks of Estimator.train or of a TrainSpec; move it there"
     if place == "evaluation_hooks":
         estimator.train(endless, max_steps=1)
         with pytest.raises(UsageError, match=said):

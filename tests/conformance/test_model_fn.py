@@ -79,7 +79,7 @@ def test_a_model_fn_takes_any_of_the_five_arguments(model_fn, tmp_path):
         ({}, ModelFnTypeError, "model_fn should be callable, got dict"),
         (lambda labels: 0, ModelFnError, "must take the argument 'features'"),
         (lambda: 0, ModelFnError, "must take the argument 'features'"),
-        (lambda features, foo: 0, ModelFnError, "takes the unknown argument 'foo'; known are features, labels, mode"),
+        (lambda features, foo: 0, ModelFnError, "takes the unknown argument 'foo'; expected some of features, labels"),
         (lambda features, label: 0, ModelFnError, "takes the unknown argument 'label'; .*did you mean 'labels'"),
     ],
 )
@@ -189,7 +189,7 @@ def test_a_value_as_initializer_is_the_first_value(value):
 
 @pytest.mark.parametrize("shape", [(), [], 2, (2,), [2, 3]])
 def test_a_value_has_a_shape_already(shape):
-    said = f"'v' is a value, which has a shape already: leave out shape {shape!r}, or give initializers.constant(value)"
+    said = f"'v' is a value, which sets the shape: leave out shape {shape!r}, or give initializers.constant(value)"
     with pytest.raises(ValueError, match=re.escape(said)):
         made(shape=shape, initializer=0.5)
 
@@ -206,7 +206,7 @@ def test_a_constant_fills_a_shape():
         ({"shape": "2"}, "the shape of variable 'v' is '2', expected a tuple of integers >= 0"),
         ({"initializer": 1}, "the dtype of variable 'v' is int64, expected a float dtype, or trainable=False"),
         ({"initializer": "zeros"}, "the dtype of variable 'v' is <U5, expected a float dtype"),
-        ({"initializer": float("nan")}, "the initializer of variable 'v' gave nan, expected finite numbers"),
+        ({"initializer": float("nan")}, "the initializer of variable 'v' returned nan, expected finite numbers"),
     ],
 )
 def test_what_no_variable_is(asked, fault):
@@ -216,7 +216,7 @@ def test_what_no_variable_is(asked, fault):
 
 
 def test_no_variable_is_called_global_step():
-    with BuildScope(0, 7), pytest.raises(ModelFnError, match="'global_step' is the name of the steps that psflow"):
+    with BuildScope(0, 7), pytest.raises(ModelFnError, match="'global_step' is reserved for the step count of psflow"):
         get_variable("global_step")
 
 

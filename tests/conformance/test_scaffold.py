@@ -136,9 +136,9 @@ def test_init_fn_comes_after_a_warm_start(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "fault"),
     [
-        ("v", 1, "init_fn: 'v' is no variable"),
-        ("wb", 1, "init_fn: 'wb' is no variable; did you mean 'w'?"),
-        ("items", 1, "init_fn: 'items' is a table, whose rows begin as its initializer says"),
+        ("v", 1, "init_fn: 'v' is not a variable"),
+        ("wb", 1, "init_fn: 'wb' is not a variable; did you mean 'w'?"),
+        ("items", 1, "init_fn: 'items' is a table, whose rows start with the values of its initializer"),
         ("w", [1.0], "init_fn: variable 'w' is float32[], got float64[1]"),
         ("w", "x", "init_fn: variable 'w' is float32[], got <U1[]"),
         ("w", 1j, "init_fn: variable 'w' is float32[], got complex128[]"),
@@ -236,7 +236,7 @@ def test_an_evaluation_or_prediction_asks_once_whether_it_is_ready(make, mode):
 
     estimator = make(with_scaffold(line, mode, ready_fn=ready))
     estimator.train(rows, steps=1)
-    with pytest.raises(UsageError, match="the model is not ready, as ready_fn of its Scaffold says: the table is miss"):
+    with pytest.raises(UsageError, match="the model is not ready; ready_fn of its Scaffold reports: the table is"):
         estimator.evaluate(rows) if mode == ModeKeys.EVAL else list(estimator.predict(rows))
     assert asked == [1]
 
@@ -311,7 +311,7 @@ def test_a_replica_that_waits_can_be_stopped():
 
 @pytest.mark.parametrize("answer", [True, False, "", [], 0, ["w"]])
 def test_an_answer_that_is_no_sentence_is_an_error_of_type(answer):
-    with pytest.raises(ModelFnTypeError, match=re.escape(f"else a sentence that says why not; got {answer!r}")):
+    with pytest.raises(ModelFnTypeError, match=re.escape(f"else a sentence with the reason; got {answer!r}")):
         wait(lambda session: answer, 60, Times())
 
 
@@ -339,7 +339,7 @@ class NoWriter:
 def test_no_export_serves_what_only_a_session_prepares(make):
     estimator = make(with_scaffold(line, ModeKeys.PREDICT, local_init_fn=print))
     specs = TrainSpec(rows, max_steps=1), EvalSpec(rows, exporters=BestExporter(), throttle_secs=0, start_delay_secs=0)
-    with pytest.raises(ModelFnError, match="has a Scaffold with local_init_fn in infer mode, which no export calls"):
+    with pytest.raises(ModelFnError, match="has a Scaffold with local_init_fn in infer mode, which exports skip"):
         train_and_evaluate(estimator, *specs, writer=NoWriter())
     assert estimator.latest_checkpoint() is None
 
@@ -348,7 +348,7 @@ def test_planning_prepares_nothing(make):
     calls = []
     estimator = make(with_scaffold(line, ModeKeys.EVAL, local_init_fn=calls.append, ready_fn=lambda session: "never"))
     eval_spec = EvalSpec(rows, exporters=BestExporter(), throttle_secs=0, start_delay_secs=0)
-    with pytest.raises(UsageError, match="ready_fn of its Scaffold says: never"):
+    with pytest.raises(UsageError, match="ready_fn of its Scaffold reports: never"):
         train_and_evaluate(estimator, TrainSpec(rows, max_steps=1), eval_spec, writer=NoWriter())
     assert estimator.latest_checkpoint() is not None  # so it was the evaluator that asked
     assert len(calls) == 1
@@ -385,8 +385,11 @@ def test_a_saver_says_which_checkpoints_are_kept(make, saver, in_config, steps):
     [
         ({"max_to_keep": -1}, "Saver.max_to_keep should be 0 or more, got -1"),
         ({"keep_checkpoint_every_n_hours": 0}, "Saver.keep_checkpoint_every_n_hours should be greater than 0, got 0"),
-        ({"var_list": ["w"]}, "Saver takes no var_list: there is no graph; a checkpoint of psflow holds all variables"),
-        ({"sharded": True}, "Saver takes no sharded"),
+        (
+            {"var_list": ["w"]},
+            "Saver does not take var_list: there is no graph; a checkpoint of psflow holds all variables",
+        ),
+        ({"sharded": True}, "Saver does not take sharded"),
     ],
 )
 def test_what_a_saver_does_not_take_is_an_error_of_value(arguments, fault):
@@ -413,19 +416,19 @@ def test_a_wrong_type_of_a_saver_is_an_error_of_type(arguments, fault):
 
 GRAPH_ONLY = {
     "init_op": "give init_fn(scaffold, session)",
-    "init_feed_dict": "let init_fn have its values from a closure",
+    "init_feed_dict": "let init_fn read its values from a closure",
     "ready_op": "give ready_fn(session)",
     "ready_for_local_init_op": "local_init_fn is called once the variables have their values",
     "local_init_op": "give local_init_fn(session)",
-    "local_init_feed_dict": "let local_init_fn have its values from a closure",
-    "summary_op": "what psflow.summary takes is written every save_summary_steps",
-    "copy_from_scaffold": "make a Scaffold with the functions of the other one",
+    "local_init_feed_dict": "let local_init_fn read its values from a closure",
+    "summary_op": "psflow.summary is written every save_summary_steps",
+    "copy_from_scaffold": "create a Scaffold with the functions of the other one",
 }
 
 
 @pytest.mark.parametrize("name", GRAPH_ONLY)
 def test_what_only_a_graph_has_is_refused_with_what_to_write_instead(name):
-    fault = f"Scaffold takes no {name}: there is no graph; {GRAPH_ONLY[name]}"
+    fault = f"Scaffold does not take {name}: there is no graph; {GRAPH_ONLY[name]}"
     with pytest.raises(UsageError, match=re.escape(fault)) as caught:
         Scaffold(**{name: object()})
     assert not isinstance(caught.value, TypeError)

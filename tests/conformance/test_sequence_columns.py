@@ -157,7 +157,7 @@ WRONG_FEATURES: list[tuple[Any, dict[str, Any], str]] = [
     (
         [TIMES, fc.indicator_column(HASHED)],
         {"time": np.float32([[1, 2]]), "word": np.array([["a", "b", ""]])},
-        "'time' has 2 and 'word_indicator' has 3; fill them up alike",
+        "'time' has 2 and 'word_indicator' has 3; pad them to one length",
     ),
     (
         [TIMES, fc.indicator_column(HASHED)],

@@ -67,8 +67,8 @@ WRONG_PERIODS = [
     (lambda: psflow.LoggingTensorHook("loss", 1, 1), r"got \['every_n_iter', 'every_n_secs'\]"),
     (lambda: psflow.LoggingTensorHook("loss", 0, at_end=True), "every_n_iter should be greater than 0, got 0"),
     (lambda: psflow.LoggingTensorHook("loss", every_n_secs=-1), "every_n_secs should be greater than 0, got -1"),
-    (lambda: psflow.StopAtStepHook(), "takes num_steps or last_step, one of them; got num_steps=None, last_step=None"),
-    (lambda: psflow.StopAtStepHook(1, 2), "one of them; got num_steps=1, last_step=2"),
+    (lambda: psflow.StopAtStepHook(), "takes either num_steps or last_step; got num_steps=None, last_step=None"),
+    (lambda: psflow.StopAtStepHook(1, 2), "num_steps or last_step; got num_steps=1, last_step=2"),
     (lambda: psflow.NanTensorHook(False), "takes the loss first, got False: write fail_on_nan_loss=False"),
     (lambda: psflow.NanTensorHook("loss", "no"), "fail_on_nan_loss must be True or False, got 'no'"),
 ]

@@ -232,7 +232,7 @@ def test_secs_are_numbers(field, secs, shown):
 
 
 def test_the_names_of_exporters_are_unique():
-    with pytest.raises(ValueError, match=r"^two exporters are called 'a'$"):
+    with pytest.raises(ValueError, match=r"^two exporters are named 'a'$"):
         EvalSpec(rows, exporters=[FinalExporter("a"), LatestExporter("b"), BestExporter("a")])
 
 
@@ -401,7 +401,7 @@ def test_an_evaluation_is_named_by_a_text(name, make):
     ("names", "fault"),
     [
         ((None, None), "two EvalSpecs have no name; names tell their results apart"),
-        (("a", "b", "a"), "two EvalSpecs are called 'a'; names tell their results apart"),
+        (("a", "b", "a"), "two EvalSpecs are named 'a'; names tell their results apart"),
     ],
 )
 def test_several_evaluations_have_names_of_their_own(names, fault, make):

@@ -54,7 +54,7 @@ class BaselineClassifier(CannedEstimator):
     Raises
     ------
     UsageError
-        All faults in one message.
+        If an argument is invalid, with all faults in one message.
 
     Notes
     -----
@@ -102,7 +102,7 @@ class BaselineEstimator(CannedEstimator):
     Raises
     ------
     UsageError
-        All faults in one message.
+        If an argument is invalid, with all faults in one message.
 
     Notes
     -----
@@ -147,7 +147,7 @@ class BaselineRegressor(CannedEstimator):
     Raises
     ------
     UsageError
-        All faults in one message.
+        If an argument is invalid, with all faults in one message.
 
     Notes
     -----

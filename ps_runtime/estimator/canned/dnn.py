@@ -75,7 +75,7 @@ class DNNClassifier(CannedEstimator):
     Raises
     ------
     UsageError
-        All faults in one message.
+        If an argument is invalid, with all faults in one message.
 
     Notes
     -----
@@ -153,7 +153,7 @@ class DNNEstimator(CannedEstimator):
     Raises
     ------
     UsageError
-        All faults in one message.
+        If an argument is invalid, with all faults in one message.
 
     Notes
     -----
@@ -229,7 +229,7 @@ class DNNRegressor(CannedEstimator):
     Raises
     ------
     UsageError
-        All faults in one message.
+        If an argument is invalid, with all faults in one message.
 
     Notes
     -----

@@ -76,7 +76,7 @@ class DNNLinearCombinedClassifier(CannedEstimator):
     Raises
     ------
     UsageError
-        All faults in one message.
+        If an argument is invalid, with all faults in one message.
 
     Notes
     -----
@@ -163,7 +163,7 @@ class DNNLinearCombinedEstimator(CannedEstimator):
     Raises
     ------
     UsageError
-        All faults in one message.
+        If an argument is invalid, with all faults in one message.
 
     Notes
     -----
@@ -246,7 +246,7 @@ class DNNLinearCombinedRegressor(CannedEstimator):
     Raises
     ------
     UsageError
-        All faults in one message.
+        If an argument is invalid, with all faults in one message.
 
     Notes
     -----

@@ -62,7 +62,7 @@ class LinearClassifier(CannedEstimator):
     Raises
     ------
     UsageError
-        All faults in one message.
+        If an argument is invalid, with all faults in one message.
 
     Notes
     -----
@@ -130,7 +130,7 @@ class LinearEstimator(CannedEstimator):
     Raises
     ------
     UsageError
-        All faults in one message.
+        If an argument is invalid, with all faults in one message.
 
     Notes
     -----
@@ -189,7 +189,7 @@ class LinearRegressor(CannedEstimator):
     Raises
     ------
     UsageError
-        All faults in one message.
+        If an argument is invalid, with all faults in one message.
 
     Notes
     -----

@@ -1,1 +1,1 @@
-"""A call of a model_fn: its variables, its features, its gradients."""
+"""Calls of a model_fn: its variables, its features, its gradients."""

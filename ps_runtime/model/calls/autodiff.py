@@ -1,6 +1,6 @@
-"""`gather` and `pool` as autograd follows them; their derivatives are sums by a sparse matrix.
+"""Differentiable `gather` and `pool` for autograd; their derivatives are sums by a sparse matrix.
 
-autograd's own derivative of an indexing goes through the indices one by one.
+autograd's own derivative of indexing loops over the indices one by one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from psflow.ps_runtime.tables.dedupe import Occurrences
 
 
 class Trace:
-    """Follows values through a computation; made by `opened`.
+    """Traces values through a computation; made by `opened`.
 
-    Unlike ``autograd.grad`` it takes further values while the computation goes on, such as rows that are looked up.
+    Unlike ``autograd.grad`` it accepts further values during the computation, such as rows that are looked up.
     """
 
     def __init__(self, number: int) -> None:
@@ -35,7 +35,7 @@ class Trace:
     @classmethod
     @contextmanager
     def opened(cls) -> Iterator[Trace]:
-        """Give a trace for the time of a computation; ModelFnError if a function in it has no gradient."""
+        """Yield a trace for the duration of a computation; ModelFnError if a function in it has no gradient."""
         _guard_traced_arrays()
         with trace_stack.new_trace() as number:
             try:
@@ -46,15 +46,15 @@ class Trace:
                 raise _without_gradient(error) from error
 
     def follow(self, key: Hashable, value: Any) -> Any:
-        """Return `value` such that autograd follows it; `key` is its name in `gradients`."""
+        """Return `value` traced by autograd; `key` names it in `gradients`."""
         node = VJPNode.new_root()
         self._keys[node] = key
         return new_box(value, self._number, node)
 
     def gradients(self, end: Any) -> dict[Hashable, Any]:
-        """Return the gradient of the scalar `end` with respect to each value that it was computed from, by key.
+        """Return the gradient of the scalar `end` with respect to each value that it depends on, by key.
 
-        Values that it was not computed from have no gradient, not one of zeros.
+        Other values have no entry, rather than zeros.
         """
         if not isbox(end) or end._trace != self._number:
             return {}
@@ -70,7 +70,7 @@ class Trace:
 
 
 def left_the_trace(what: str) -> ModelFnError:
-    """Return the error for a computation that autograd could not follow."""
+    """Return the error for a computation that autograd could not trace."""
     return ModelFnError(
         (
             f"{what}: a value that autograd traces went through plain numpy; with minimize(loss), compute the loss "
@@ -82,14 +82,14 @@ def left_the_trace(what: str) -> ModelFnError:
 def _without_gradient(error: NotImplementedError) -> ModelFnError:
     return ModelFnError(
         (
-            f"a function has no gradient ({error}); call defvjp in model_fn, or install the module that does: what "
-            "your own modules do when they are imported, they do in the caller's process alone",
+            f"a function has no gradient ({error}); call defvjp in model_fn, or install the module that does: "
+            "your own modules are imported only in the caller's process",
         )
     )
 
 
 def _guard_traced_arrays() -> None:
-    """Make plain numpy refuse traced values at once; left alone it crawls through them element by element."""
+    """Make plain numpy refuse traced values at once; otherwise it loops over them element by element."""
 
     def refuse(what: str) -> Any:
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -117,12 +117,12 @@ def _guard_traced_arrays() -> None:
 
 
 def _of_rows(gradient: NDArray[Any], weights: NDArray[Any] | None, found: Occurrences) -> NDArray[Any]:
-    """Return ``(num_unique, dim)``: to each row its weights times the gradients of the sums that it is in."""
+    """Return ``(num_unique, dim)``: for each row the weighted gradients of the sums that contain it."""
     return found.sum(gradient, None if weights is None else weights.reshape(-1))
 
 
 def _of_weights(gradient: NDArray[Any], rows: NDArray[Any], weights: NDArray[Any], found: Occurrences) -> NDArray[Any]:
-    """Return ``(num_sums, k)``: how much each weight moves the sum that it is in."""
+    """Return ``(num_sums, k)``: the derivative of each sum by each of its weights."""
     if not len(rows):
         return np.zeros(weights.shape, gradient.dtype)
     each = take(rows, found).reshape(*weights.shape, rows.shape[1])

@@ -1,4 +1,4 @@
-"""Calling a model_fn: its arguments, its first call, its answer."""
+"""Calls a model_fn: checks its arguments, builds the model in its first call, and checks its EstimatorSpec."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ ARGUMENTS = ("features", "labels", "mode", "params", "config", "input_schema")
 
 @dataclass(frozen=True, slots=True)
 class BuiltModel:
-    """What the first call of a model_fn in a mode has fixed."""
+    """Results of the first call of a model_fn in a mode."""
 
     spec: EstimatorSpec
     model: ModelSpec
     declared: Mapping[str, Declared]
     initial_values: Mapping[str, NDArray[Any]]
-    """Of the variables; those of a table follow from its spec."""
+    """Initial values of the variables; those of a table follow from its spec."""
     table_features: Mapping[str, tuple[KeyPath, ...]]
-    """Where among the features the ids are, for each table whose ids all are features just as they came."""
+    """Positions of the ids in the features, for each table whose ids all are unchanged features."""
     feature_columns: tuple[ColumnSpec, ...]
-    """What its layers read of raw features, where they are made of feature columns."""
+    """The feature columns that its layers read."""
     reads: frozenset[str] | None
-    """The features that it has asked for by name; None: all of them."""
+    """The features that it requested by name; None: all of them."""
     seed: int
-    """Of the job."""
+    """The seed of the job."""
 
 
 class ModelCaller:
-    """A model_fn with its `params`, its `config` and what it reads.
+    """A model_fn with its `params`, its `config` and its input schema.
 
     Raises
     ------
     ModelFnError
-        If model_fn takes other arguments.
+        If model_fn takes unknown arguments.
     """
 
     def __init__(
@@ -67,26 +67,26 @@ class ModelCaller:
         accepted = _accepted_arguments(model_fn, self.name)
         self._bound = {name: value for name, value in given.items() if name in accepted}
         self.takes_labels = "labels" in accepted
-        """Whether model_fn has the argument; else labels have no effect."""
+        """Whether model_fn takes labels; else labels have no effect."""
         self.takes_params = "params" in accepted
         self.left_out: set[str] = set()
-        """Features of an input that a first call did not read, so that later ones may not have them."""
+        """Features of an input that a first call did not read, so that later calls may not have them."""
         self._columns: dict[str, list[ColumnSpec]] = {}
-        """Of each layer that was not compared yet with what the model was trained on."""
+        """Layers whose columns were not yet compared with those of the training."""
         for spec in () if input_schema is None else input_schema.feature_columns:
             self._columns.setdefault(spec.layer, []).append(spec)
         self._takes_mode = "mode" in accepted
         self._lacks_schema = "input_schema" in accepted and input_schema is None
 
     def reading(self, input_schema: InputSchema | None) -> Self:
-        """Return a caller of the same model_fn that hands on this schema of the training input."""
+        """Return a caller of the same model_fn that passes this schema of the training input."""
         return type(self)(self.model_fn, self.params, self.config, input_schema)
 
     def __call__(self, features: Any, labels: Any, mode: ModeKeys, scope: ModelScope) -> EstimatorSpec:
         """Call model_fn on one batch inside `scope`."""
         if self._lacks_schema:
             raise ModelFnError(
-                (f"{self.name} asks for input_schema, but the schema of its training input is not known here",)
+                (f"{self.name} takes input_schema, but the schema of its training input is not known here",)
             )
         arguments = dict(self._bound)
         if self.takes_labels:
@@ -111,7 +111,7 @@ class ModelCaller:
         return spec
 
     def _check_features(self, features: Any, arguments: Mapping[str, Any], mode: ModeKeys, error: KeyError) -> None:
-        """Raise InputError if what is missing is a feature; a call that records what it reads tells, if need be."""
+        """Raise InputError if the missing key is a feature; repeat the call with watched features if needed."""
         watched = features
         if type(features) is dict:
             watched = WatchedFeatures(features)
@@ -129,7 +129,7 @@ class ModelCaller:
             raise InputError((fault,)) from error
 
     def _check_columns(self, scope: ModelScope) -> None:
-        """Refuse feature columns that mean something else than those that the model was trained on, once a layer."""
+        """Refuse feature columns that differ from those of the training, once per layer."""
         layers = [layer for layer in scope.columns if layer in self._columns]
         lines = [line for layer in layers for line in column_differences(self._columns[layer], scope.columns[layer]())]
         if lines:
@@ -157,7 +157,7 @@ class ModelCaller:
         return BuiltModel(spec, model, scope.declared, scope.values, scope.table_features, columns, reads, seed)
 
     def apply(self, features: Any, labels: Any, mode: ModeKeys, values: ModelValues, global_step: int) -> EstimatorSpec:
-        """Call model_fn on values that are given, as evaluation and prediction do."""
+        """Call model_fn on given values, as evaluation and prediction do."""
         declared = {n: Declared(v.shape, v.dtype.name, True) for n, v in values.variables.items()}
         views = {n: read_only(v) for n, v in values.variables.items()}
         tables = {n: table.spec for n, table in values.tables.items()}
@@ -178,7 +178,7 @@ def _other_step(name: str, given: int, expected: int) -> ModelFnError:
 
 
 def check_loss(loss: Any, name: str) -> None:
-    """Refuse a loss that is no scalar number."""
+    """Refuse a loss that is not a scalar number."""
     if type(loss) is float:
         return
     value = np.asarray(loss)
@@ -193,10 +193,10 @@ def _accepted_arguments(model_fn: Callable[..., Any], name: str) -> frozenset[st
         raise ModelFnTypeError((f"model_fn should be callable, got {type(model_fn).__name__}",))
     try:
         parameters = inspect.signature(model_fn).parameters
-    except ValueError:  # of what is written in C
-        raise ModelFnTypeError((f"model_fn should be a function of Python, got {model_fn!r}",)) from None
+    except ValueError:  # of functions written in C
+        raise ModelFnTypeError((f"model_fn should be a Python function, got {model_fn!r}",)) from None
     faults = [
-        f"{name} takes the unknown argument {p!r}; known are {', '.join(ARGUMENTS)}{did_you_mean(p, ARGUMENTS)}"
+        f"{name} takes the unknown argument {p!r}; expected some of {', '.join(ARGUMENTS)}{did_you_mean(p, ARGUMENTS)}"
         for p, parameter in parameters.items()
         if p not in ARGUMENTS and parameter.default is parameter.empty and parameter.kind not in _ANY_NUMBER
     ]

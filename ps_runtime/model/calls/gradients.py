@@ -1,4 +1,4 @@
-"""One training call of a model_fn: its loss and the gradient of each variable and table, manually or by autograd."""
+"""Training calls of a model_fn: the loss and the gradient of each variable and table, manual or by autograd."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 
 def gradient_buffer(name: str) -> NDArray[Any]:
-    """Return an array to make the gradient of a variable in, so that it need not be copied before it is pushed.
+    """Return an array for computing the gradient of a variable in it, which avoids a copy before the push.
 
     Parameters
     ----------
     name : str
-        Of a trainable variable, after `get_variable` was called for it.
+        Name of a trainable variable, after `get_variable` was called for it.
 
     Returns
     -------
     array of the variable's shape and dtype
-        Its content is undefined. Fill all of it and give it to `apply_gradients`. Valid during this call of model_fn.
+        Uninitialised. Fill it completely and pass it to `apply_gradients`. Valid during this call of model_fn.
 
     Raises
     ------
     ModelFnError
-        Outside a model_fn; for a name that is no trainable variable of the model; for the same name a second time.
+        Outside a model_fn; for a name that is not a trainable variable of the model; for the same name a second time.
 
     Notes
     -----
-    With one ps, and without sparse tables, it is the memory that is sent, or that the ps itself reads. Elsewhere it is
-    ordinary memory, and the gradient is copied as any other.
+    With one ps, and without sparse tables, it is the memory that is sent, or that the ps itself reads. Otherwise it is
+    ordinary memory, and the gradient is copied like any other.
 
     Examples
     --------
@@ -62,20 +62,20 @@ Gradients = dict[str, NDArray[Any] | RowGradient]
 
 
 class StepResult(NamedTuple):
-    """What one training call gave, all plain numbers and arrays."""
+    """Results of one training call, as plain numbers and arrays."""
 
     spec: EstimatorSpec
     loss: float
     gradients: Mapping[str, NDArray[Any] | RowGradient]
-    """An array for a variable, a RowGradient for a table; nothing for what is to be left alone."""
+    """An array for a variable, a RowGradient for a table; no entry where nothing changes."""
     learning_rates: tuple[float, ...]
     summaries: Mapping[str, Any]
     file_summaries: Mapping[str, FileSummary]
-    """Histograms, images and texts, by the name of their files."""
+    """Histograms, images and texts, by file name."""
 
 
 class GradientFn:
-    """Calls model_fn in TRAIN mode on variables and rows that are given."""
+    """Calls model_fn in TRAIN mode on given variables and rows."""
 
     def __init__(self, caller: ModelCaller, built: BuiltModel) -> None:
         self._caller = caller
@@ -103,7 +103,7 @@ class GradientFn:
         Raises
         ------
         ModelFnError
-            If the call differs from the first one, or leaves the traced path (``float(loss)``, plain numpy).
+            If the call differs from the first one, or breaks the trace (``float(loss)``, plain numpy).
         """
         scope = CallScope(
             global_step,
@@ -147,7 +147,7 @@ class GradientFn:
         return ops
 
     def _checked(self, index: int, op: TrainOp, scope: CallScope) -> Gradients:
-        """Return the gradients that were given to an optimizer."""
+        """Return the gradients that were given to an optimizer, after checking them."""
         given = op.gradients or {}
         self._check_names(index, given)
         gradients: Gradients = {}
@@ -172,7 +172,7 @@ class GradientFn:
             raise ModelFnError(tuple(faults))
 
     def _differentiate(self, features: Any, labels: Any, scope: CallScope) -> tuple[EstimatorSpec, Gradients]:
-        from psflow.ps_runtime.model.calls.autodiff import Trace, left_the_trace  # autograd costs an import of its own
+        from psflow.ps_runtime.model.calls.autodiff import Trace, left_the_trace  # autograd is slow to import
 
         gradients: Gradients = {}
         with Trace.opened() as trace:
@@ -196,7 +196,7 @@ class GradientFn:
 
 
 class _FollowedRows:
-    """Gives rows such that autograd follows them. One table may be looked up in several times."""
+    """Provides rows traced by autograd. One table may be looked up several times."""
 
     def __init__(self, trace: Trace, source: RowSource | None) -> None:
         self._trace = trace
@@ -211,7 +211,7 @@ class _FollowedRows:
         return self._given[key][2]
 
     def gradients(self, found: Mapping[Any, Any], wanted: Collection[str]) -> dict[str, RowGradient]:
-        """Return the gradient of each of the `wanted` tables, from those of all its lookups."""
+        """Return the gradient of each of the `wanted` tables, summed over its lookups."""
         parts: dict[str, list[tuple[NDArray[np.int64], NDArray[Any]]]] = {}
         for key, (spec, ids, _) in self._given.items():
             if key in found and spec.name in wanted and len(ids):

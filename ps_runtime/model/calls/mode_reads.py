@@ -1,4 +1,4 @@
-"""What of an input a model reads in a mode, as a call of its model_fn on a batch tells."""
+"""Finds the features that a model reads in a mode, by calling its model_fn on a batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModeReads:
-    """Finds out which features a model reads: those of training, fewer, or others."""
+    """Finds the features that a model reads in several modes: those of training, fewer, or others."""
 
     caller: ModelCaller
     modes: Sequence[ModeKeys]
@@ -30,20 +30,20 @@ class ModeReads:
 
     @classmethod
     def of(cls, caller: ModelCaller, spec: EvalSpec, values: ModelValues | None = None) -> Self:
-        """Return what finds out which features an evaluation reads, with what exports of it read.
+        """Return the finder for an evaluation and its exports.
 
-        The input is the same, and its digest, whether there are exporters or not: a replay has none.
+        The schema, and so the input digest, does not depend on exporters: a replay has none.
         """
         needed, optional = (ModeKeys.EVAL,), (ModeKeys.PREDICT,)
         return cls(caller, needed + optional, values) if spec.all_exporters else cls(caller, needed, values, optional)
 
     def __call__(self, features: Columns, labels: Columns | None, schema: InputSchema, where: str) -> InputSchema:
-        """Return what the model reads of an input.
+        """Return the schema of the features that the model reads of an input.
 
         Raises
         ------
         InputError
-            Names each feature that is missing, and the line that reads it.
+            With each missing feature, and the line that reads it.
         """
         if not isinstance(features, dict) or not features:
             return schema
@@ -69,7 +69,7 @@ class ModeReads:
         where: str,
         faults: dict[str, str],
     ) -> set[str]:
-        """Return the features that are read in a mode; add a sentence for each that is missing to `faults`."""
+        """Return the features that are read in a mode; add a sentence for each missing one to `faults`."""
         names = frozenset(schema.names)
         trained = {name: array for name, array in features.items() if name in names}
         others = {name: array for name, array in features.items() if name not in trained}
@@ -78,11 +78,11 @@ class ModeReads:
             watched = WatchedFeatures(_copied(trained), _copied(others))
             try:
                 self._call(watched, None if labels is None else map_columns(np.copy, labels), mode)
-            except Exception as error:  # the evaluation or prediction itself will raise it
+            except Exception as error:  # the evaluation or prediction itself raises it
                 name = error.__cause__.args[0] if isinstance(error.__cause__, KeyError) else None
                 if name in watched.missing:
                     faults[name] = watched.fault(name, self.caller.name, mode, where, list(features))
-                    if name in stand_ins:  # go on, as others may be missing, too
+                    if name in stand_ins:  # continue, as others may be missing, too
                         others[name] = stand_ins.pop(name)
                         continue
                 return {*names, *watched.read}
@@ -99,9 +99,9 @@ class ModeReads:
 def read_in_any_mode(
     caller: ModelCaller, features: Columns, labels: Columns | None, schema: InputSchema, where: str
 ) -> InputSchema:
-    """Return what a model reads of its training input, whose `schema` this is, in any of its modes.
+    """Return the schema of the features that a model reads of its training input in any of its modes.
 
-    A mode that model_fn does not take reads nothing; if training itself fails, all is read.
+    A mode that model_fn rejects reads nothing; if training itself fails, all features count as read.
     """
     names: set[str] = set()
     for mode in ModeKeys:
@@ -109,7 +109,7 @@ def read_in_any_mode(
         try:
             with np.errstate(all="ignore"):
                 reads = caller.reading(schema).build(batch, None if mode == ModeKeys.PREDICT else labels, mode, 0).reads
-        except Exception:  # the call for the batch itself will raise it
+        except Exception:  # the call for the batch itself raises it
             if mode == ModeKeys.TRAIN:
                 return schema
             continue
@@ -120,7 +120,7 @@ def read_in_any_mode(
 
 
 def _copied(features: Mapping[str, Any]) -> dict[str, Any]:
-    """Return features that model_fn may change in place: the batch itself is still to be measured."""
+    """Return copies that model_fn may change in place: the batch itself is measured later."""
     return {name: np.copy(array) for name, array in features.items()}
 
 

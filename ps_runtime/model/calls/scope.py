@@ -1,4 +1,4 @@
-"""What surrounds one call of a model_fn: where its variables come from, and what it sums up."""
+"""The scope of one call of a model_fn: provides its variables and tables, and collects its summaries."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from psflow.ps_runtime.specs.variables import TableSpec
 from psflow.ps_runtime.tables.initial_rows import initial_rows
 
 GLOBAL_STEP = "global_step"
-"""What the count of updates is called among the variables of a checkpoint."""
+"""Name of the count of updates among the variables of a checkpoint."""
 KeyPath = tuple[str, ...]
-"""Where an array is among nested features; empty if it is all of them."""
+"""Position of an array in nested features; empty for the features themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A variable as `get_variable` was asked for it."""
+    """A variable as requested from `get_variable`."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -49,17 +49,17 @@ class ModelScope(ABC):
 
     global_step: int
     seed: int | None = field(default=None, kw_only=True)
-    """Of the job, in a training call."""
+    """The seed of the job, in a training call."""
     lookups: Lookups = field(default_factory=Lookups, kw_only=True)
     summaries: dict[str, Any] = field(default_factory=dict, init=False)
     file_summaries: dict[str, FileSummary] = field(default_factory=dict, init=False)
     columns: dict[str, Callable[[], tuple[ColumnSpec, ...]]] = field(default_factory=dict, init=False)
-    """What the feature columns of each layer mean, by its name."""
+    """The feature columns of each layer, by its name."""
     _buffered: set[str] = field(default_factory=set, init=False, repr=False)
     _tokens: list[Token[ModelScope]] = field(default_factory=list, init=False, repr=False)
 
     def __enter__(self) -> Self:
-        """Become the scope that `get_variable` and its like speak to, until the end of the block."""
+        """Become the current scope of `get_variable` and similar functions, until the end of the block."""
         self._tokens.append(_current.set(self))
         return self
 
@@ -71,7 +71,7 @@ class ModelScope(ABC):
         """Return the value of a variable."""
 
     def gradient_buffer(self, name: str) -> NDArray[Any]:
-        """Return memory in which the gradient of a variable can be made; it is given once in a call."""
+        """Return memory for computing the gradient of a variable; only once per call."""
         if name in self._buffered:
             raise ModelFnError((f"gradient_buffer({name!r}) was called twice in one call of model_fn; keep the first",))
         self._buffered.add(name)
@@ -83,7 +83,7 @@ class ModelScope(ABC):
 
     @abstractmethod
     def table(self, asked: TableSpec, ids: Any) -> TableSpec:
-        """Return the table that is `asked` for by name, its seed known, to look `ids` up in."""
+        """Return the requested table with its seed, to look `ids` up in it."""
 
     @abstractmethod
     def rows(self, spec: TableSpec, ids: NDArray[np.int64]) -> Any:
@@ -92,7 +92,7 @@ class ModelScope(ABC):
 
 @dataclass
 class BuildScope(ModelScope):
-    """The first call: variables and tables come into being, seeded by their names, and are written down in order."""
+    """The first call: creates variables and tables, seeded by their names, and records them in order."""
 
     seed: int
     features: Any = None
@@ -100,7 +100,7 @@ class BuildScope(ModelScope):
     declared: dict[str, Declared] = field(default_factory=dict, init=False)
     tables: dict[str, TableSpec] = field(default_factory=dict, init=False)
     _looked_up: dict[str, list[KeyPath | None]] = field(default_factory=dict, init=False)
-    """For each table, where among the features each array is that was looked up in it; None: nowhere."""
+    """For each table, the positions in the features of the arrays that were looked up in it; None: not a feature."""
 
     def variable(self, name: str, declared: Declared, initializer: Initializer) -> Any:
         """Create the variable, or return it if this call has created it before."""
@@ -108,19 +108,19 @@ class BuildScope(ModelScope):
             raise _is_table(name)
         if name in self.declared:
             known = self.declared[name]
-            if declared not in (known, replace(known, num_slices=None)):  # who asks again may leave its slices out
+            if declared not in (known, replace(known, num_slices=None)):  # a repeated request may leave its slices out
                 raise _differs(name, declared, known)
             return self.values[name]
         value = np.asarray(initializer(declared.shape, np.dtype(declared.dtype), variable_rng(self.seed, name)))
         if (value.shape, value.dtype.name) != (declared.shape, declared.dtype):
             raise ModelFnError(
                 (
-                    f"the initializer of variable {name!r} gave {value.dtype.name}{list(value.shape)}, "
+                    f"the initializer of variable {name!r} returned {value.dtype.name}{list(value.shape)}, "
                     f"expected {declared.dtype}{list(declared.shape)}",
                 )
             )
         if value.dtype.kind == "f" and (found := first_non_finite(np.ascontiguousarray(value))) is not None:
-            raise ModelFnError((f"the initializer of variable {name!r} gave {found[1]}, expected finite numbers",))
+            raise ModelFnError((f"the initializer of variable {name!r} returned {found[1]}, expected finite numbers",))
         self.declared[name] = declared
         self.values[name] = read_only(value)
         return self.values[name]
@@ -143,7 +143,7 @@ class BuildScope(ModelScope):
 
     @property
     def table_features(self) -> dict[str, tuple[KeyPath, ...]]:
-        """Where among the features the ids are, for each table whose ids all are features just as they came."""
+        """Positions of the ids in the features, for each table whose ids all are unchanged features."""
         return {
             name: tuple(dict.fromkeys(path for path in paths if path is not None))
             for name, paths in self._looked_up.items()
@@ -157,25 +157,25 @@ class BuildScope(ModelScope):
 
 @dataclass
 class CallScope(ModelScope):
-    """A later call: variables are views of what was pulled, or values that autograd traces; rows come from a source."""
+    """A later call: variables are views of pulled values, or values traced by autograd; rows come from a source."""
 
     values: Mapping[str, Any]
     declared: Mapping[str, Declared]
     tables: Mapping[str, TableSpec] = field(default_factory=dict)
     row_source: RowSource | None = None
-    """Needed where there are tables."""
+    """Required if there are tables."""
     buffers: Callable[[], Mapping[str, NDArray[Any]]] | None = None
-    """Gives memory for the gradients of some variables."""
+    """Provides memory for the gradients of some variables."""
 
     def variable(self, name: str, declared: Declared, initializer: Initializer) -> Any:
-        """Return what was given; refuse what the first call did not ask for."""
+        """Return the given value; refuse a variable that the first call did not request."""
         known = self.declared.get(name)
         if known is None:
             if name in self.tables:
                 raise _is_table(name)
             raise ModelFnError(
                 (
-                    f"model_fn asked for the new variable {name!r}; the first call in a mode fixes the variables"
+                    f"model_fn requested the new variable {name!r}; the first call in a mode fixes the variables"
                     f"{did_you_mean(name, self.declared)}",
                 )
             )
@@ -184,19 +184,19 @@ class CallScope(ModelScope):
         return self.values[name]
 
     def _buffer(self, name: str) -> NDArray[Any]:
-        """Return what was given for it, or new memory."""
+        """Return the given memory, or new memory."""
         buffer = None if self.buffers is None else self.buffers().get(name)
         return _new_buffer(name, self.declared) if buffer is None else buffer
 
     def table(self, asked: TableSpec, ids: Any) -> TableSpec:
-        """Return what the first call has fixed; refuse what it did not ask for."""
+        """Return the table of the first call; refuse another one."""
         known = self.tables.get(asked.name)
         if known is None:
             if asked.name in self.declared:
                 raise _is_variable(asked.name)
             raise ModelFnError(
                 (
-                    f"model_fn looked something up in the new table {asked.name!r}; the first call in a mode fixes the "
+                    f"model_fn looked ids up in the new table {asked.name!r}; the first call in a mode fixes the "
                     f"tables{did_you_mean(asked.name, self.tables)}",
                 )
             )
@@ -219,12 +219,12 @@ def _new_buffer(name: str, declared: Mapping[str, Declared]) -> NDArray[Any]:
 
 
 def _differs(name: str, asked: Declared, known: Declared) -> ModelFnError:
-    return ModelFnError((f"model_fn asked for variable {name!r} as {asked}, but it is {known}",))
+    return ModelFnError((f"model_fn requested variable {name!r} as {asked}, but it is {known}",))
 
 
 def _check_same(known: TableSpec, asked: TableSpec) -> None:
     if differences := known.differences(asked):
-        raise ModelFnError((f"model_fn asked for table {asked.name!r} with {'; '.join(differences)}",))
+        raise ModelFnError((f"model_fn requested table {asked.name!r} with {'; '.join(differences)}",))
 
 
 def _is_table(name: str) -> ModelFnError:
@@ -247,7 +247,7 @@ _current: ContextVar[ModelScope] = ContextVar("psflow_model_scope")
 
 
 def current_scope(caller: str) -> ModelScope:
-    """Return the scope of the call that we are in; ModelFnError, with the name of `caller`, if we are in none."""
+    """Return the scope of the current call; a ModelFnError that names `caller` outside of a call."""
     try:
         return _current.get()
     except LookupError:
@@ -255,7 +255,7 @@ def current_scope(caller: str) -> ModelScope:
 
 
 def read_columns(layer: str, specs: Callable[[], tuple[ColumnSpec, ...]]) -> None:
-    """Tell the call that we are in, if any, of the feature columns of a layer; ModelFnError for a name given twice."""
+    """Record the feature columns of a layer in the current call, if any; ModelFnError for a name given twice."""
     columns = {} if (scope := _current.get(None)) is None else scope.columns
     if layer in columns:
         raise ModelFnError((f"feature columns: two layers {layer!r} in one call of model_fn; give one another name=",))
@@ -276,30 +276,30 @@ def get_variable(
     Parameters
     ----------
     name : str
-        Unique in the model; the initial value is seeded by it.
+        Unique in the model; also seeds the initial value.
     shape : int or sequence of int, optional
-        A number is the length of a vector. Left out: ``()``, a scalar; or that of `initializer`, if that is a value.
+        An int is the length of a vector. Default: ``()``, a scalar; or the shape of `initializer`, if that is a value.
     dtype : dtype, optional
-        A float dtype for trainable variables. Left out: float32; or that of `initializer`, if that is an array.
+        A float dtype for trainable variables. Default: float32; or the dtype of `initializer`, if that is an array.
     initializer : callable ``(shape, dtype, rng) -> array``, number or array, optional
-        Called once in the life of a job, for the first value; `rng` is seeded by the job's seed and `name`. Or the
-        first value itself, which decides the shape. Left out: `glorot_uniform`.
+        Called once in the lifetime of a job, for the initial value; `rng` is seeded by the job's seed and `name`. Or
+        the initial value itself, which sets the shape. Default: `glorot_uniform`.
     trainable : bool, optional
-        Whether an optimizer may change it; it may if left out.
+        Whether an optimizer may change it; default: True.
     partitioner : callable ``(shape, dtype) -> slices of each axis``, optional
-        Says into how many slices of rows several ps share the variable, such as `fixed_size_partitioner`. Its value
-        and its gradient stay whole. Left out: large variables are split by their bytes.
+        Returns the number of slices of rows in which several ps share the variable, such as `fixed_size_partitioner`.
+        Its value and its gradient stay whole. Default: large variables are split by their bytes.
 
     Returns
     -------
     array of `shape`
-        A view, not to be written to: variables change through the optimizer alone. Valid during this call.
+        A read-only view: only the optimizer changes variables. Valid during this call.
 
     Raises
     ------
     ModelFnError
-        Outside a model_fn; for a new name, or another shape or dtype, after the first call; for a name, shape or dtype
-        that no variable can have; for a shape beside a value; for slices along another axis than 0.
+        Outside a model_fn; for a new name, or another shape or dtype, after the first call; for an invalid name, shape
+        or dtype; for a shape given with a value; for slices along another axis than 0.
     """
     if initializer is None:
         initializer = glorot_uniform
@@ -308,7 +308,7 @@ def get_variable(
     asked = (name, _as_shape(shape), np.dtype(np.float32 if dtype is None else dtype), trainable is None or trainable)
     try:
         declared = _declared(*asked)
-    except TypeError:  # a part of it cannot be a key
+    except TypeError:  # not hashable
         declared = _declared.__wrapped__(*asked)
     if partitioner is not None:
         slices = num_slices(name, declared.shape, np.dtype(declared.dtype), partitioner)
@@ -319,10 +319,10 @@ def get_variable(
 def _first_value(
     name: str, shape: Any, dtype: DTypeLike | None, value: ArrayLike
 ) -> tuple[tuple[int, ...], np.dtype[Any], Initializer]:
-    """Return shape and dtype of a variable that begins with `value`, and an initializer that gives it."""
+    """Return shape and dtype of a variable with the initial value `value`, and an initializer for it."""
     if shape is not None:
         fault = (
-            f"the initializer of variable {name!r} is a value, which has a shape already: leave out shape "
+            f"the initializer of variable {name!r} is a value, which sets the shape: leave out shape "
             f"{shape!r}, or give initializers.constant(value), which fills it"
         )
         raise ModelFnError((fault,))
@@ -333,7 +333,7 @@ def _first_value(
 
 
 def _as_shape(shape: Any) -> Any:
-    """Return a tuple for what stands for one; anything else as it is, to be refused."""
+    """Return the tuple for a valid shape; anything else unchanged, to be refused later."""
     if shape is None:
         return ()
     if isinstance(shape, int | np.integer):
@@ -341,13 +341,13 @@ def _as_shape(shape: Any) -> Any:
     return tuple(shape) if isinstance(shape, list) else shape
 
 
-@lru_cache(maxsize=4096)  # every call of a model_fn asks for the same ones
+@lru_cache(maxsize=4096)  # every call of a model_fn requests the same variables
 def _declared(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], trainable: bool) -> Declared:
     faults = []
     if not isinstance(name, str) or not name:
         faults.append(f"a variable needs a name, got {name!r}")
     elif name == GLOBAL_STEP:
-        faults.append(f"{name!r} is the name of the steps that psflow counts: call get_or_create_global_step()")
+        faults.append(f"{name!r} is reserved for the step count of psflow: call get_or_create_global_step()")
     if not isinstance(shape, tuple) or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
         faults.append(f"the shape of variable {name!r} is {shape!r}, expected a tuple of integers >= 0")
     kind = dtype.kind
@@ -355,14 +355,14 @@ def _declared(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], trainable
         wanted = "a float dtype, or trainable=False" if trainable else "a float, integer or bool dtype"
         faults.append(f"the dtype of variable {name!r} is {dtype}, expected {wanted}")
     elif dtype.itemsize > 8:
-        faults.append(f"the dtype of variable {name!r} is {dtype}, which no checkpoint holds; 64 bits are the most")
+        faults.append(f"the dtype of variable {name!r} is {dtype}, which no checkpoint can hold; use 64 bits or less")
     if faults:
         raise ModelFnError(tuple(faults))
     return Declared(tuple(int(n) for n in shape), dtype.name, trainable)
 
 
 def get_or_create_global_step() -> int:
-    """Return the global_step that the variables of this call belong to, as far as this role knows."""
+    """Return the global_step of the variables in this call, as far as this role knows."""
     return current_scope("get_or_create_global_step").global_step
 
 
@@ -372,7 +372,7 @@ def scalar_summary(name: str, value: Any) -> None:
     Raises
     ------
     ModelFnError
-        Outside a model_fn; if `value` is no single number.
+        Outside a model_fn; if `value` is not a single number.
     """
     if type(value) is not float and (shape := np.shape(plain(value))):
         raise ModelFnError((f"summary.scalar({name!r}) takes a single number, got shape {list(shape)}; take its mean",))

@@ -1,4 +1,4 @@
-"""Features of a batch that record what a model_fn reads of them."""
+"""Values of a model, and features that record which of them a model_fn reads."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 
 class RowSource(Protocol):
-    """Gives rows of tables during a call of model_fn."""
+    """Provides rows of tables during a call of model_fn."""
 
     def rows(self, spec: TableSpec, ids: NDArray[np.int64]) -> Any:
-        """Return the rows of ``(num_ids,)`` unique `ids`, maybe none, as ``(num_ids, dim)``; they are only read."""
+        """Return the rows of ``(num_ids,)`` unique `ids`, possibly none, as ``(num_ids, dim)``, for reading only."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelValues:
-    """A model at one global_step, a `RowSource` for its tables."""
+    """A model at one global_step; the `RowSource` for its tables."""
 
     variables: Mapping[str, NDArray[Any]]
     tables: Mapping[str, Table] = field(default_factory=dict)
 
     @classmethod
     def initial(cls, model: ModelSpec, variables: Mapping[str, NDArray[Any]]) -> ModelValues:
-        """Return the values that a model has before the first push."""
-        from psflow.ps_runtime.tables.table import Table  # only models with tables need what it needs
+        """Return the values of a model before the first push."""
+        from psflow.ps_runtime.tables.table import Table  # imported only for models with tables
 
         return cls(variables, {table.name: Table(table, None) for table in model.tables})
 
@@ -62,16 +62,16 @@ WALKS = (
     "__iter__", "__len__", "__reversed__", "keys", "values", "items", "popitem", "copy", "__eq__", "__ne__", "__or__",
     "__ror__",
 )  # fmt: skip
-"""The methods of a dict that look at all that it has."""
+"""The methods of a dict that read all entries."""
 
 
 class WatchedFeatures(dict[str, Any]):
-    """Features by name that record which were asked for, which are missing, and whether all were looked at.
+    """Features by name that record the requested ones, the missing ones, and whether all were read.
 
-    To ask with ``in`` reads nothing.
+    Testing with ``in`` reads nothing.
     """
 
-    __hash__ = None  # as of a dict
+    __hash__ = None  # as in dict
 
     def __init__(self, features: Mapping[str, Any], beside: Mapping[str, Any] = NONE) -> None:
         super().__init__(features)
@@ -79,17 +79,17 @@ class WatchedFeatures(dict[str, Any]):
         self._given = frozenset(features) | frozenset(beside)
         self._asked: set[str] = set()
         self.is_walked = False
-        """Whether all were looked at."""
+        """Whether all features were read."""
         self.missing: dict[str, str] = {}
-        """Who asked for those that are not there, as ``file:line``."""
+        """The line that requested a missing feature, as ``file:line``."""
 
     @property
     def read(self) -> frozenset[str]:
-        """Those that were asked for by name, and are there."""
+        """The existing features that were requested by name."""
         return self._given & self._asked
 
     def fault(self, name: str, model_fn: str, mode: str, where: str, names: Sequence[str]) -> str:
-        """Say that a feature is missing in the input `where`, which has those of `names`, and who reads it."""
+        """Return the error message for a missing feature of the input `where`, which has the features `names`."""
         near = did_you_mean(name, names) or listed_names("feature", names)
         return f"{where} has no feature {name!r}, which {model_fn} reads in {mode} mode at {self.missing[name]}{near}"
 
@@ -114,17 +114,17 @@ class WatchedFeatures(dict[str, Any]):
         return dict, (dict(self),)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a feature, or `default` if it is not there."""
+        """Return a feature, or `default` if it is missing."""
         return self[name] if name in self else default  # noqa: SIM401  (this is get)
 
     def setdefault(self, name: str, default: Any = None) -> Any:
-        """Return a feature, which is `default` from now on if it was not there."""
+        """Return a feature, which is set to `default` if it was missing."""
         if name not in self:
             self[name] = default
         return self[name]
 
     def pop(self, name: str, *default: Any) -> Any:
-        """Return a feature and remove it; or the default, if it was not there."""
+        """Return a feature and remove it; or the default, if it was missing."""
         if default and name not in self:
             return default[0]
         feature = self[name]
@@ -132,7 +132,7 @@ class WatchedFeatures(dict[str, Any]):
         return feature
 
     def clear(self) -> None:
-        """Remove all, which reads none."""
+        """Remove all features without reading them."""
         super().clear()
         self._beside.clear()
 
@@ -153,7 +153,7 @@ for _name in WALKS:
 
 
 def _reader() -> str:
-    """Return the line that reads a feature, outside of this file."""
+    """Return the line outside of this file that reads a feature."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename == __file__ and frame.f_back is not None:
         frame = frame.f_back
@@ -161,9 +161,9 @@ def _reader() -> str:
 
 
 def observed(features: Any, call: Callable[[Any], T]) -> tuple[T, frozenset[str] | None]:
-    """Return what `call` answers to features, and the names of those that it has read; None: all of them.
+    """Return the result of `call(features)`, and the names of the features that it read; None: all of them.
 
-    A library that knows plain dicts alone, as JAX does, is called again with one: it walks through all that it has.
+    A library that accepts only plain dicts, as JAX does, is called again with one, and reads all features.
     """
     if type(features) is not dict:
         return call(features), None

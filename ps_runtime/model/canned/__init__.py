@@ -1,1 +1,1 @@
-"""Estimators that bring their own model_fn."""
+"""The model_fns and heads of canned Estimators."""

@@ -1,4 +1,4 @@
-"""What heads accept as arguments: each check returns its faults, and all of them make one error."""
+"""Checks the arguments of heads: each check returns its faults, and all faults make one error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from psflow.ps_runtime.losses import Reduction
 
 
 def check(model: str, faults: Iterable[str]) -> None:
-    """Raise UsageError with all `faults` of the arguments of `model`, if there are some."""
+    """Raise UsageError with all `faults` of the arguments of `model`, if there are any."""
     if told := tuple(f"{model}: {fault}" for fault in faults):
         raise UsageError(told)
 
@@ -24,14 +24,14 @@ def is_count(value: Any, *, at_least: int) -> bool:
 
 
 def count_faults(name: str, value: Any, at_least: int) -> list[str]:
-    """Say what is wrong with an integer that has a lower bound."""
+    """Return the faults of an integer with a lower bound."""
     if is_count(value, at_least=at_least):
         return []
     return [f"{name} is {value!r}, expected an integer >= {at_least}"]
 
 
 def loss_faults(weight_column: Any, loss_reduction: Any) -> list[str]:
-    """Say what is wrong with the weights of examples, and with how their losses become one number."""
+    """Return the faults of the weights of examples, and of the reduction of losses."""
     faults = []
     if weight_column is not None and not (isinstance(weight_column, str) and weight_column):
         faults.append(f"weight_column is {weight_column!r}, expected the name of a feature, or None")
@@ -43,35 +43,35 @@ def loss_faults(weight_column: Any, loss_reduction: Any) -> list[str]:
 
 
 def name_faults(name: Any) -> list[str]:
-    """Say what is wrong with the name of a head."""
+    """Return the faults of the name of a head."""
     if name is None or (isinstance(name, str) and name):
         return []
     return [f"name is {name!r}, expected a text, or None"]
 
 
 def class_faults(n_classes: Any, label_vocabulary: Any, at_least: int) -> list[str]:
-    """Say what is wrong with a number of classes, None if it is left open, and with their words."""
+    """Return the faults of a number of classes, None if it is left open, and of their names."""
     faults = [] if n_classes is None else count_faults("n_classes", n_classes, at_least)
     if label_vocabulary is None:
         return faults
     if isinstance(label_vocabulary, str) or not isinstance(label_vocabulary, Sequence):
-        return [*faults, f"label_vocabulary is {label_vocabulary!r}, expected a list of the words of the classes"]
-    if strange := [word for word in label_vocabulary if not (isinstance(word, str) and word)]:
-        return [*faults, f"label_vocabulary has {strange[0]!r}, expected words"]
-    faults += [f"label_vocabulary has {word!r} twice" for word, times in Counter(label_vocabulary).items() if times > 1]
+        return [*faults, f"label_vocabulary is {label_vocabulary!r}, expected a list of the class names"]
+    if strange := [name for name in label_vocabulary if not (isinstance(name, str) and name)]:
+        return [*faults, f"label_vocabulary has {strange[0]!r}, expected class names"]
+    faults += [f"label_vocabulary has {name!r} twice" for name, times in Counter(label_vocabulary).items() if times > 1]
     if not faults and len(label_vocabulary) != n_classes and n_classes is not None:
-        faults.append(f"label_vocabulary has {len(label_vocabulary)} words, expected {n_classes}, one for each class")
+        faults.append(f"label_vocabulary has {len(label_vocabulary)} names, expected {n_classes}, one for each class")
     if n_classes is None and len(label_vocabulary) < at_least:
-        faults.append(f"label_vocabulary has {len(label_vocabulary)} words, expected {at_least} or more")
+        faults.append(f"label_vocabulary has {len(label_vocabulary)} names, expected {at_least} or more")
     return faults
 
 
 def threshold_faults(thresholds: Any) -> list[str]:
-    """Say what is wrong with the thresholds of metrics: numbers between 0 and 1, each once."""
+    """Return the faults of the thresholds of metrics: numbers between 0 and 1, each once."""
     if isinstance(thresholds, str) or not isinstance(thresholds, Sequence):
         return [f"thresholds is {thresholds!r}, expected a list of numbers between 0 and 1"]
     faults = [
-        f"thresholds has {value!r}, expected numbers between 0 and 1, without these"
+        f"thresholds has {value!r}, expected numbers between 0 and 1, exclusive"
         for value in thresholds
         if isinstance(value, bool) or not isinstance(value, int | float | np.floating) or not 0 < value < 1
     ]
@@ -79,18 +79,18 @@ def threshold_faults(thresholds: Any) -> list[str]:
 
 
 def metric_class_faults(classes: Any, n_classes: Any, label_vocabulary: Any) -> list[str]:
-    """Say what is wrong with the classes that have metrics of their own: ids, or words where there are words."""
+    """Return the faults of the classes with metrics of their own, given by id or by name."""
     name = "classes_for_class_based_metrics"
     if isinstance(classes, str) or not isinstance(classes, Sequence):
-        return [f"{name} is {classes!r}, expected a list of class ids or words"]
+        return [f"{name} is {classes!r}, expected a list of class ids or names"]
     if not is_count(n_classes, at_least=1):
-        return []  # which is a fault itself
-    words = label_vocabulary or ()
+        return []  # reported by another check
+    names = label_vocabulary or ()
     ids = range(int(n_classes))
     faults = [
-        f"{name} has {each!r}, expected an integer in [0, {n_classes}), or a word of label_vocabulary"
+        f"{name} has {each!r}, expected an integer in [0, {n_classes}), or a name of label_vocabulary"
         for each in classes
-        if not (each in words if isinstance(each, str) else is_count(each, at_least=0) and each in ids)
+        if not (each in names if isinstance(each, str) else is_count(each, at_least=0) and each in ids)
     ]
     return faults or _twice(name, [str(each) for each in classes])
 

@@ -1,4 +1,4 @@
-"""What canned models have in common: a head judges the logits of a network, whatever has computed them."""
+"""Heads of canned models: interpret the logits of a network."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Predictions = Mapping[str, NDArray[Any]]
 
 
 class Head(ABC):
-    """What the logits of a network stand for: loss, predictions, metrics; and what it accepts as labels.
+    """Interprets the logits of a network: loss, predictions, metrics; checks labels.
 
     Attributes
     ----------
     weight_column : str or None
-        The feature that is the weights of the examples; None: all weigh alike.
+        The feature that holds the weights of the examples; None: equal weights.
     loss_reduction : Reduction
-        How the losses of a batch become one number.
+        Reduction of the losses of a batch to one number.
     name : str or None
-        Follows the names of the metrics, after a ``/``.
+        Suffix of the metric names, after a ``/``.
     """
 
     __slots__ = ()
@@ -45,21 +45,21 @@ class Head(ABC):
     @property
     @abstractmethod
     def logits_dimension(self) -> int:
-        """How many logits each example needs."""
+        """Number of logits of each example."""
 
     @property
     @abstractmethod
     def losses_each(self) -> int:
-        """How many losses each example has, which the divisor of SUM_OVER_BATCH_SIZE counts."""
+        """Number of losses of each example, which the divisor of SUM_OVER_BATCH_SIZE counts."""
 
     @abstractmethod
     def reading(self, schema: InputSchema) -> Self:
-        """Return the head with what a training input tells of its labels and weights.
+        """Return the head with the facts of a training input on its labels and weights.
 
         Raises
         ------
         InputError
-            If the input tells something else.
+            If the facts of the input contradict the head.
         """
 
     @abstractmethod
@@ -69,26 +69,26 @@ class Head(ABC):
         Parameters
         ----------
         labels : array of as many rows as there are examples
-            Of a whole data set.
+            The labels of a whole data set.
         where : str
-            What to call it, such as ``the train input``.
+            Its name in messages, such as ``the train input``.
 
         Raises
         ------
         InputError
-            Says what is wrong with them, and in which row.
+            With the fault and its row.
         """
 
     @abstractmethod
     def mean_loss(self, labels: Any, logits: FloatArray, weights: FloatArray | None = None) -> tuple[float, FloatArray]:
         """Return the mean loss of a batch and its gradient with respect to `logits`, ``(batch, logits_dimension)``.
 
-        `weights`, ``(batch,)``, multiply the losses of the examples; the divisor of the mean is the number of losses.
+        `weights`, ``(batch,)``, multiply the losses of the examples; the mean is divided by the number of losses.
 
         Raises
         ------
         InputError
-            If the labels are not what `check_labels` accepts, or there is not one for each example.
+            If `check_labels` rejects the labels, or there is not one for each example.
         """
 
     @abstractmethod
@@ -103,7 +103,7 @@ class Head(ABC):
 
     @abstractmethod
     def outputs(self, predictions: Predictions) -> dict[str, ExportOutput]:
-        """Return what an export answers with beside the predictions, by the names of the signatures."""
+        """Return further outputs of an export, by the names of their signatures."""
 
     def loss(self, labels: Any, logits: FloatArray, weights: FloatArray | None = None) -> tuple[float, FloatArray]:
         """Return the loss of a batch and its gradient with respect to `logits`, both after `loss_reduction`.
@@ -111,9 +111,9 @@ class Head(ABC):
         Raises
         ------
         InputError
-            As `mean_loss` does.
+            As in `mean_loss`.
         ModelFnError
-            If the logits are of another shape.
+            If the logits have another shape.
         """
         self._check_logits(logits)
         return self._reduced(*self.mean_loss(labels, logits, weights), weights)
@@ -121,7 +121,7 @@ class Head(ABC):
     def metrics(
         self, labels: Any, predictions: Predictions, mean_loss: float, weights: FloatArray | None = None
     ) -> dict[str, Metric]:
-        """Return the metrics of a batch by name, weighted by `weights`; `mean_loss` is that of the batch."""
+        """Return the metrics of a batch by name, weighted by `weights`; `mean_loss` is the mean loss of the batch."""
         ending = "" if self.name is None else f"/{self.name}"
         return {
             f"{key}{ending}": metric for key, metric in self.measured(labels, predictions, mean_loss, weights).items()
@@ -135,29 +135,29 @@ class Head(ABC):
         labels: Any = None,
         train_op_fn: Callable[[FloatArray], TrainOp | Sequence[TrainOp]] | None = None,
     ) -> EstimatorSpec:
-        """Return what a model_fn with this head answers.
+        """Return the EstimatorSpec of a model_fn with this head.
 
-        Predictions are computed in EVAL and PREDICT, where somebody reads them.
+        Predictions are computed in EVAL and PREDICT only.
 
         Parameters
         ----------
         features : array or mapping of str to array
-            Of the batch, with the weights if there is a `weight_column`; these are not read in PREDICT.
+            Features of the batch, with the weights if there is a `weight_column`; PREDICT does not read them.
         mode : ModeKeys
-            That of the call.
+            The mode of the call.
         logits : (batch, logits_dimension) floats
-            Of the network.
+            The outputs of the network.
         labels : array, or None in PREDICT
-            Of the batch.
+            Labels of the batch.
         train_op_fn : callable
             Returns the train_op, given the gradient of the loss with respect to `logits`; called in TRAIN.
 
         Raises
         ------
         InputError
-            If labels or weights are not what the head takes.
+            If the head rejects labels or weights.
         ModelFnError
-            If the logits are of another shape.
+            If the logits have another shape.
         """
         self._check_logits(logits)
         if mode == ModeKeys.PREDICT:
@@ -195,18 +195,18 @@ class Head(ABC):
 
 
 class HeadSpec(Protocol):
-    """What a canned model is asked to predict: a head, or what becomes one once the training input is known."""
+    """The task of a canned model: a head, or a template of a head that the training input completes."""
 
     @property
     def weight_column(self) -> str | None:
-        """The feature that is the weights of the examples, as somebody has set it."""
+        """The feature that holds the weights of the examples, as the user has set it."""
 
     def reading(self, schema: InputSchema) -> Head:
         """Return the head for a training input; see `Head.reading`."""
 
 
 def weight_of_input(weight_column: str | None, schema: InputSchema) -> str | None:
-    """Return the feature that is the weights of a training input; InputError if it is not the one that is set."""
+    """Return the feature that holds the weights of a training input; InputError if it differs from `weight_column`."""
     if weight_column not in (None, schema.weight):
         weight = "none" if schema.weight is None else repr(schema.weight)
         raise InputError((f"weight_column is {weight_column!r}, but the weights of the training input are {weight}",))
@@ -214,7 +214,7 @@ def weight_of_input(weight_column: str | None, schema: InputSchema) -> str | Non
 
 
 def weighted_mean_loss(mean_loss: float, num_losses: int, weights: FloatArray | None) -> Mean:
-    """Return the metric that is the mean of the losses of all examples, by their weights."""
+    """Return the weighted mean of the losses of all examples as a metric."""
     if weights is None:
         return Mean(mean_loss * num_losses, float(num_losses))
     losses_each = num_losses / len(weights) if len(weights) else 0.0

@@ -1,4 +1,4 @@
-"""Heads of classifiers of two or more classes: loss, predictions and metrics of logits."""
+"""Heads of classifiers with two or more classes: loss, predictions and metrics of logits."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from psflow.ps_runtime.model.canned.class_labels import (
     all_class_predictions,
     area_metrics,
     class_ids_of,
+    names_of_classes,
     threshold_metrics,
     vocabulary_of,
-    words_of_classes,
 )
 from psflow.ps_runtime.model.export.outputs import ClassificationOutput, ExportOutput, RegressionOutput
 from psflow.ps_runtime.specs.schema import InputSchema
@@ -35,27 +35,27 @@ from psflow.ps_runtime.specs.schema import InputSchema
 
 @dataclass(frozen=True, slots=True)
 class BinaryClassHead(Head):
-    """One logit, whose logistic function is the probability of class 1 of two.
+    """One logit for two classes; its logistic function is the probability of class 1.
 
     Parameters
     ----------
     weight_column : str, optional
-        The feature that is the weights of the examples.
+        The feature that holds the weights of the examples.
     thresholds : sequence of float
-        Numbers between 0 and 1: of each there are accuracy, precision and recall of the classes that follow if class 1
-        is predicted where its probability is larger.
+        Numbers between 0 and 1. Each adds accuracy, precision and recall of predicting class 1 where its probability is
+        larger.
     label_vocabulary : sequence of str, optional
-        The words of the classes; labels are words then, or class ids all the same. Without it labels are 0 and 1, of
-        shape ``(batch,)`` or ``(batch, 1)``.
+        The class names; labels are then names or class ids. Without it labels are 0 and 1, of shape ``(batch,)`` or
+        ``(batch, 1)``.
     loss_reduction : Reduction or str
-        How the losses of a batch become one number.
+        Reduction of the losses of a batch to one number.
     name : str, optional
-        Follows the names of the metrics.
+        Suffix of the metric names.
 
     Raises
     ------
     UsageError
-        All faults in one message.
+        If an argument is invalid, with all faults in one message.
     """
 
     weight_column: str | None = None
@@ -77,7 +77,7 @@ class BinaryClassHead(Head):
 
     @property
     def logits_dimension(self) -> int:
-        """One, of class 1."""
+        """One, for class 1."""
         return 1
 
     @property
@@ -86,7 +86,7 @@ class BinaryClassHead(Head):
         return 1
 
     def reading(self, schema: InputSchema) -> Self:
-        """Return the head with the words and weights of a training input; see `Head.reading`."""
+        """Return the head with the class names and weights of a training input; see `Head.reading`."""
         return replace(
             self,
             weight_column=weight_of_input(self.weight_column, schema),
@@ -109,25 +109,25 @@ class BinaryClassHead(Head):
         -------
         dict of str to array
             ``logits`` and ``logistic``, the probability of class 1, ``(batch, 1)``; ``probabilities``, ``(batch, 2)``;
-            ``class_ids``, int64, and ``classes``, their words, ``(batch, 1)``; ``all_class_ids``, int32, and
+            ``class_ids``, int64, and ``classes``, their names, ``(batch, 1)``; ``all_class_ids``, int32, and
             ``all_classes``, ``(batch, 2)``.
         """
         positive = logistic(logits)
         class_ids = (logits > 0).astype(np.int64)
-        words = words_of_classes(2, self.label_vocabulary)
+        names = names_of_classes(2, self.label_vocabulary)
         return {
             "logits": logits,
             "logistic": positive,
             "probabilities": np.concatenate([logistic(-logits), positive], axis=1),
             "class_ids": class_ids,
-            "classes": words[class_ids],
-            **all_class_predictions(len(logits), words),
+            "classes": names[class_ids],
+            **all_class_predictions(len(logits), names),
         }
 
     def measured(
         self, labels: Any, predictions: Predictions, mean_loss: float, weights: FloatArray | None
     ) -> dict[str, metrics.Metric]:
-        """Return the metrics of a batch, those of each threshold among them; see `Head.measured`."""
+        """Return the metrics of a batch, including those of each threshold; see `Head.measured`."""
         positive, guesses = predictions["logistic"][:, 0], predictions["class_ids"][:, 0]
         class_ids = self._class_ids(labels, len(guesses))
         return {
@@ -157,26 +157,26 @@ class BinaryClassHead(Head):
 
 @dataclass(frozen=True, slots=True)
 class MultiClassHead(Head):
-    """Softmax over one logit for each of three classes or more.
+    """Softmax over one logit for each of three or more classes.
 
     Parameters
     ----------
     n_classes : int
-        Number of classes, at least 3; two classes are for `BinaryClassHead`.
+        Number of classes, at least 3; for two classes use `BinaryClassHead`.
     weight_column : str, optional
-        The feature that is the weights of the examples.
+        The feature that holds the weights of the examples.
     label_vocabulary : sequence of str, optional
-        The words of the classes; labels are words then, or class ids all the same. Without it labels are integers in
-        [0, n_classes), of shape ``(batch,)`` or ``(batch, 1)``.
+        The class names; labels are then names or class ids. Without it labels are integers in [0, n_classes), of shape
+        ``(batch,)`` or ``(batch, 1)``.
     loss_reduction : Reduction or str
-        How the losses of a batch become one number.
+        Reduction of the losses of a batch to one number.
     name : str, optional
-        Follows the names of the metrics.
+        Suffix of the metric names.
 
     Raises
     ------
     UsageError
-        All faults in one message.
+        If an argument is invalid, with all faults in one message.
     """
 
     n_classes: int
@@ -206,7 +206,7 @@ class MultiClassHead(Head):
         return 1
 
     def reading(self, schema: InputSchema) -> Self:
-        """Return the head with the words and weights of a training input; see `Head.reading`."""
+        """Return the head with the class names and weights of a training input; see `Head.reading`."""
         return replace(
             self,
             weight_column=weight_of_input(self.weight_column, schema),
@@ -231,16 +231,16 @@ class MultiClassHead(Head):
         -------
         dict of str to array
             ``logits`` and ``probabilities``, ``(batch, n_classes)``; ``class_ids``, int64, and ``classes``, their
-            words, ``(batch, 1)``; ``all_class_ids``, int32, and ``all_classes``, ``(batch, n_classes)``.
+            names, ``(batch, 1)``; ``all_class_ids``, int32, and ``all_classes``, ``(batch, n_classes)``.
         """
         class_ids = logits.argmax(axis=1)[:, np.newaxis]
-        words = words_of_classes(self.n_classes, self.label_vocabulary)
+        names = names_of_classes(self.n_classes, self.label_vocabulary)
         return {
             "logits": logits,
             "probabilities": softmax(logits),
             "class_ids": class_ids,
-            "classes": words[class_ids],
-            **all_class_predictions(len(logits), words),
+            "classes": names[class_ids],
+            **all_class_predictions(len(logits), names),
         }
 
     def measured(
@@ -261,7 +261,7 @@ class MultiClassHead(Head):
 
 @dataclass(frozen=True, slots=True)
 class ClassifierSpec:
-    """The classes of a classifier, as far as somebody has set them."""
+    """The classes of a classifier, as far as the user has set them."""
 
     n_classes: int | None = None
     weight_column: str | None = None
@@ -274,18 +274,18 @@ class ClassifierSpec:
             object.__setattr__(self, "label_vocabulary", tuple(self.label_vocabulary))
 
     def reading(self, schema: InputSchema) -> BinaryClassHead | MultiClassHead:
-        """Return the head for a training input: of two classes that of one logit.
+        """Return the head for a training input: with one logit for two classes.
 
         Raises
         ------
         InputError
-            If the label of tabular files has other classes than somebody has set.
+            If the label of tabular files has other classes than the user has set.
         """
-        words = vocabulary_of(self.n_classes, self.label_vocabulary, schema)
-        n_classes = (2 if words is None else len(words)) if self.n_classes is None else self.n_classes
+        names = vocabulary_of(self.n_classes, self.label_vocabulary, schema)
+        n_classes = (2 if names is None else len(names)) if self.n_classes is None else self.n_classes
         head = (
-            BinaryClassHead(self.weight_column, (), words, self.loss_reduction)
+            BinaryClassHead(self.weight_column, (), names, self.loss_reduction)
             if n_classes == 2
-            else MultiClassHead(n_classes, self.weight_column, words, self.loss_reduction)
+            else MultiClassHead(n_classes, self.weight_column, names, self.loss_reduction)
         )
         return head.reading(schema)

@@ -1,7 +1,7 @@
-"""The feature columns of a batch, as linear models and deep networks read them.
+"""Reads the feature columns of a batch for linear models and deep networks.
 
-Few ids have a variable of rows, all of which travels with each step. Many have a sparse table (`Ids.is_table`): then
-only the rows of a batch travel, and they live as long as the schema says.
+Few ids have a variable of rows, which travels whole with each step. Many have a sparse table (`Ids.is_table`): then
+only the rows of a batch travel, and their lifetime is set by the schema.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from psflow.ps_runtime.specs.input import ColumnSpec
 
 HOW_IT_IS_LEARNED = frozenset({"initializer", "combiner", "trainable"})
 MAX_SHOWN = 200
-"""Characters of a value; of longer ones there is a digest."""
+"""Length limit of a value; longer ones are represented by a digest."""
 
 
 def column_specs(layer: str, columns: Iterable[FeatureColumn]) -> tuple[ColumnSpec, ...]:
-    """Return what the columns of a layer mean, in the sorted order of their names.
+    """Return the descriptions of the columns of a layer, in the sorted order of their names.
 
-    Of a normalizer_fn it says that there is one: two functions cannot be compared.
+    A normalizer_fn is recorded only as present: functions cannot be compared.
     """
     return tuple(
         ColumnSpec(layer, column.name, tuple(sorted(_facts(column, ""))))
@@ -85,7 +85,7 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class IdRows:
-    """The rows of the ids of one feature, or of several that share them."""
+    """The rows of the ids of one feature, or of several features that share them."""
 
     name: str
     num_ids: int
@@ -96,7 +96,7 @@ class IdRows:
     lifetime: RowLifetime = UNLIMITED
 
     def look_up(self, ids: Ids) -> Any:
-        """Return the row of each example's id, or the sum of its rows by their factors."""
+        """Return the row of each example's id, or the weighted sum of its rows."""
         if ids.factors is None and self.max_norm is None:
             return self._rows(ids.values)
         values, factors = _with_axis(ids)
@@ -105,11 +105,11 @@ class IdRows:
         places = np.full(values.shape, int(present.sum()))
         places[present] = np.arange(len(rows))
         np_ = numpy_of(rows)
-        padded = np_.concatenate([rows, np.zeros((1, self.dim), np.float32)])  # what is absent is the last row
+        padded = np_.concatenate([rows, np.zeros((1, self.dim), np.float32)])  # absent ids take the last row
         return np_.sum(padded[places] * factors[:, :, np.newaxis], axis=1)
 
     def gradient(self, parts: Sequence[tuple[Ids, FloatArray]]) -> FloatArray | SparseGradient:
-        """Return the gradient of the variable or table: that of an id is the sum over where it was looked up."""
+        """Return the gradient of the variable or table: that of an id is summed over its lookups."""
         each = [self._of_each_id(ids, gradient) for ids, gradient in parts]
         if self.num_ids > MAX_DENSE_IDS:
             summed = [SparseGradient(ids, gradients) for ids, gradients in each]
@@ -124,7 +124,7 @@ class IdRows:
         return dense
 
     def _of_each_id(self, ids: Ids, gradient: FloatArray) -> tuple[NDArray[np.integer[Any]], FloatArray]:
-        """Return the ids that are there, and the gradient of the row of each."""
+        """Return the ids that are present, and the gradient of the row of each."""
         if ids.factors is None and self.max_norm is None:
             return ids.values, gradient
         values, factors = _with_axis(ids)
@@ -135,7 +135,7 @@ class IdRows:
             return values[present], of_rows
         rows = self._rows(values[present])
         norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
-        # d(m r / |r|) takes from the gradient what points along r
+        # d(m r / |r|) removes the part of the gradient along r
         along = rows * ((rows * of_rows).sum(axis=1, keepdims=True) / np.maximum(norms * norms, self.max_norm**2))
         is_long = norms > self.max_norm
         return values[present], np.where(
@@ -143,7 +143,7 @@ class IdRows:
         )
 
     def _rows(self, ids: NDArray[np.integer[Any]]) -> Any:
-        """Return a row for each id, as it is stored."""
+        """Return the stored row of each id."""
         if self.num_ids <= MAX_DENSE_IDS:
             shape = (self.num_ids, self.dim)
             return get_variable(self.name, shape, initializer=self.initializer, trainable=self.trainable)[ids]
@@ -174,7 +174,7 @@ class IdRows:
         np_ = numpy_of(rows)
         squares = np_.sum(rows * rows, axis=1, keepdims=True)
         is_long = plain(squares) > self.max_norm**2
-        # the root of what is replaced has no gradient that could be infinite
+        # the root of a replaced value has no infinite gradient
         return rows * np_.where(is_long, self.max_norm / np_.sqrt(np_.where(is_long, squares, 1.0)), 1.0)
 
 
@@ -186,7 +186,7 @@ def _with_axis(ids: Ids) -> tuple[NDArray[np.integer[Any]], NDArray[np.float32]]
 
 
 class Embedded(NamedTuple):
-    """Ids whose vectors a deep network reads."""
+    """Ids whose embedding vectors a deep network reads."""
 
     rows: IdRows
     ids: Ids
@@ -195,14 +195,14 @@ class Embedded(NamedTuple):
 def linear_inputs(
     transformation: Transformation, columns: Sequence[LinearColumn], combiner: Combiner, layer: str
 ) -> dict[str, FloatArray | Ids]:
-    """Return what a linear model reads, by the names of the columns, sorted.
+    """Return the inputs of a linear model, by column name, sorted.
 
     Raises
     ------
     InputError
-        If a feature is not there, or not what its column expects.
+        If a feature is missing, or does not fit its column.
     ModelFnError
-        If this call of model_fn has a layer of the name already.
+        If this call of model_fn already has a layer with this name.
     """
     read_columns(layer, lambda: column_specs(layer, columns))
     found: dict[str, FloatArray | Ids] = {}
@@ -227,14 +227,14 @@ def linear_inputs(
 def deep_inputs(
     transformation: Transformation, columns: Sequence[DenseColumn], layer: str
 ) -> dict[str, FloatArray | Embedded]:
-    """Return what a deep network reads, by the names of the columns, sorted.
+    """Return the inputs of a deep network, by column name, sorted.
 
     Raises
     ------
     InputError
-        If a feature is not there, or not what its column expects.
+        If a feature is missing, or does not fit its column.
     ModelFnError
-        If this call of model_fn has a layer of the name already.
+        If this call of model_fn already has a layer with this name.
     """
     read_columns(layer, lambda: column_specs(layer, columns))
     in_order = sorted(columns, key=lambda column: column.name)
@@ -242,7 +242,7 @@ def deep_inputs(
 
 
 def deep_input(transformation: Transformation, column: DenseColumn, layer: str) -> FloatArray | Embedded:
-    """Return one column as a deep network reads it; see `deep_inputs`."""
+    """Return one column as input of a deep network; see `deep_inputs`."""
     match column:
         case NumericColumn() | BucketizedColumn() | IndicatorColumn():
             return transformation.numbers(column)
@@ -255,7 +255,7 @@ def deep_input(transformation: Transformation, column: DenseColumn, layer: str) 
 
 
 def vectors_name(layer: str, collection: str) -> str:
-    """Return the name of the variable or table of vectors."""
+    """Return the name of the variable or table of embedding vectors."""
     return f"{layer}/{collection}/embedding_weights"
 
 
@@ -268,7 +268,7 @@ def _vectors(column: EmbeddingColumn | SharedEmbeddingColumn, layer: str) -> IdR
 
 
 def _joined(found: IdValues, column: CategoricalColumn, combiner: Combiner) -> Ids:
-    """Return ids with the factors by which a combiner joins their rows."""
+    """Return ids with the factors by which a combiner adds their rows."""
     counts = found.present & (found.ids >= 0)
     if found.weights is None and found.ids.shape[1] == 1 and counts.all():
         return Ids(found.ids[:, 0], column.num_buckets, 0)

@@ -1,4 +1,4 @@
-"""Deep neural networks: dense layers with an activation function between them, their derivatives written manually."""
+"""Deep neural networks: dense layers with an activation function between them, with hand-written derivatives."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from psflow.ps_runtime.specs.schema import InputSchema
 
 
 def step_random(name: str, config: Any) -> np.random.Generator:
-    """Return the random generator of one thing that a training call draws.
+    """Return the random generator for one purpose of a training call.
 
-    It depends on the job's seed, `name`, the replica and the global_step of the call alone: a job that resumes draws
-    what it would have drawn, and replicas draw different things.
+    It depends only on the job's seed, `name`, the replica and the global_step of the call: a resumed job draws the same
+    numbers, and replicas draw different ones.
 
     Raises
     ------
@@ -44,14 +44,14 @@ def step_random(name: str, config: Any) -> np.random.Generator:
         Outside a model_fn.
     """
     scope = current_scope("random numbers")
-    assert scope.seed is not None, "a training call has one"
+    assert scope.seed is not None, "training calls have a seed"
     replica = None if config is None else config.global_id_in_cluster
     return variable_rng(scope.seed, f"{name}:{replica or 0}:{scope.global_step}")
 
 
 @dataclass(frozen=True)
 class HiddenUnits:
-    """What becomes of the sums of each hidden layer."""
+    """The activation function and the dropout of hidden layers."""
 
     activation_fn: ActivationFn = "relu"
     dropout: float = 0.0
@@ -59,11 +59,11 @@ class HiddenUnits:
 
     @classmethod
     def of(cls, activation_fn: ActivationFn, dropout: float | None, mode: ModeKeys, config: Any) -> HiddenUnits:
-        """Return those of a call of model_fn: nothing is dropped but in training."""
+        """Return those of a call of model_fn: dropout applies only in training."""
         return cls(activation_fn, (dropout or 0.0) if mode == ModeKeys.TRAIN else 0.0, config)
 
     def __call__(self, layer: str, sums: FloatArray) -> tuple[FloatArray, Backward]:
-        """Return the outputs of a layer, and how a gradient goes back through them; see `activated`."""
+        """Return the outputs of a layer, and the backward function of their gradient; see `activated`."""
         outputs, backward = activated(self.activation_fn, sums)
         if not self.dropout:
             return outputs, backward
@@ -80,7 +80,7 @@ def _scaled(backward: Backward, factors: NDArray[Any]) -> Callable[[FloatArray],
 
 
 INPUT_LAYER = "dnn/input_layer"
-"""What the names of vectors begin with."""
+"""Prefix of the names of embedding vectors."""
 
 
 class Layer(NamedTuple):
@@ -92,19 +92,19 @@ class Layer(NamedTuple):
 
 
 class ForwardPass(NamedTuple):
-    """What a network has computed."""
+    """The inputs and outputs of the layers of a network."""
 
     activations: list[FloatArray]
     backward: list[Backward]
 
     @property
     def outputs(self) -> FloatArray:
-        """Of the last layer."""
+        """Outputs of the last layer."""
         return self.activations[-1]
 
 
 def forward(inputs: FloatArray, layers: Sequence[Layer], hidden: HiddenUnits) -> ForwardPass:
-    """Return what each layer reads, and last the outputs of the network."""
+    """Return the inputs of each layer, and last the outputs of the network."""
     passed = ForwardPass([inputs], [])
     for layer in layers[:-1]:
         outputs, through = hidden(layer.name, dense(passed.outputs, layer.kernel, layer.bias))
@@ -133,9 +133,9 @@ def backward(
 def dnn_model(
     features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], config: Any, input_schema: InputSchema
 ) -> EstimatorSpec:
-    """Be the model_fn of deep networks.
+    """Build deep networks; a model_fn.
 
-    `params` has its ``head``, ``hidden_units``, ``activation_fn``, ``dropout`` and, to train, ``optimizer``.
+    `params` has the ``head``, ``hidden_units``, ``activation_fn``, ``dropout`` and, for training, the ``optimizer``.
     """
     head: HeadSpec = params["head"]
     hidden = HiddenUnits.of(params["activation_fn"], params["dropout"], mode, config)
@@ -144,7 +144,7 @@ def dnn_model(
 
 @dataclass(frozen=True, slots=True)
 class DeepPart:
-    """What a deep network makes of the features of a batch."""
+    """The forward pass of a deep network for a batch."""
 
     inputs: _Inputs
     layers: Sequence[Layer]
@@ -158,14 +158,14 @@ class DeepPart:
         hidden: HiddenUnits,
         num_outputs: int,
     ) -> Self:
-        """Compute the outputs with the variables of this moment."""
+        """Compute the outputs with the current variables."""
         read = _side_by_side(inputs)
         layers = _layers(read.matrix.shape[1], hidden_units, num_outputs)
         return cls(read, layers, forward(read.matrix, layers, hidden))
 
     @property
     def outputs(self) -> FloatArray:
-        """Of the last layer, ``(batch, num_outputs)``."""
+        """Outputs of the last layer, ``(batch, num_outputs)``."""
         return self.passed.outputs
 
     def gradients(self, gradient: FloatArray) -> dict[str, FloatArray | SparseGradient]:
@@ -208,14 +208,14 @@ def _dnn(
 
 
 class _Inputs(NamedTuple):
-    """What the first layer reads, and for the vectors that are columns of it the ids and which columns these are."""
+    """The inputs of the first layer, with the ids and the columns of its embedding vectors."""
 
     matrix: FloatArray
     embedded: Mapping[IdRows, Sequence[tuple[Ids, slice]]]
 
 
 def _side_by_side(inputs: Mapping[str, FloatArray | Ids | Embedded]) -> _Inputs:
-    """Put numbers, vectors of ids and one-hot ids side by side."""
+    """Concatenate numbers, embedding vectors and one-hot ids."""
     blocks: list[FloatArray] = []
     embedded: dict[IdRows, list[tuple[Ids, slice]]] = {}
     width = 0

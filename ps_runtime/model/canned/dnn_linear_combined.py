@@ -1,4 +1,4 @@
-"""Wide and deep: the outputs of a linear model and of a deep network added up, each part with its own optimizer."""
+"""Wide and deep models: the sum of a linear model and a deep network, each part with its own optimizer."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.schema import InputSchema
 
 LARGEST_RATE = 0.005
-"""Of the linear part, by default: smaller than that of a linear model alone, as in TensorFlow 2.15."""
+"""Upper limit for the linear part, by default: smaller than that of a linear model alone, as in TensorFlow 2.15."""
 
 
 def dnn_linear_combined_model(
     features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], config: Any, input_schema: InputSchema
 ) -> EstimatorSpec:
-    """Be the model_fn of wide and deep models; `params` has its ``head`` and the hyper-parameters of both parts."""
+    """Build wide and deep models; a model_fn. `params` has the ``head`` and the hyper-parameters of both parts."""
     head: HeadSpec = params["head"]
     hidden = HiddenUnits.of(params["dnn_activation_fn"], params["dnn_dropout"], mode, config)
     return _combined(head.reading(input_schema), hidden, features, labels, mode, params, input_schema)
@@ -46,7 +46,7 @@ def _combined(
     deep_read: Mapping[str, FloatArray | Ids | Embedded]
     if has_columns(linear_columns):
         check_no_lifetimes(schema)
-        transformation = Transformation(features)  # of the columns of both parts
+        transformation = Transformation(features)  # shared by the columns of both parts
         linear_read = linear_inputs(transformation, linear_columns, params["linear_sparse_combiner"], LINEAR_LAYER)
         deep_read = deep_inputs(transformation, dnn_columns, INPUT_LAYER)
     else:
@@ -70,7 +70,7 @@ def _combined(
 
 
 def _asked(features: Any, names: Sequence[str] | None, schema: InputSchema) -> Any:
-    """Return the features that `names` ask for, with the weights of their ids; all, if not all of them are there."""
+    """Return the features of `names`, with the weights of their ids; all features, if some are missing."""
     if names is None or not isinstance(features, Mapping) or any(name not in features for name in names):
         return features
     weights = [spec.weights for spec in schema.features if spec.weights and spec.name in names]
@@ -80,17 +80,17 @@ def _asked(features: Any, names: Sequence[str] | None, schema: InputSchema) -> A
 def _chosen(
     inputs: Mapping[str, FloatArray | Ids], names: Sequence[str] | None, key: str
 ) -> Mapping[str, FloatArray | Ids]:
-    """Return the features that a part reads, in the sorted order of their names: all, if none is named."""
+    """Return the features that a part reads, sorted by name: all, if none is named."""
     if names is None:
         return inputs
     if unknown := [name for name in names if name not in inputs]:
         raise InputError(
-            tuple(f"{key} names {name!r}, which is no feature: {_features_are(inputs, name)}" for name in unknown)
+            tuple(f"{key} names {name!r}, which is not a feature: {_features_are(inputs, name)}" for name in unknown)
         )
     return {name: inputs[name] for name in sorted(names)}
 
 
 def _features_are(inputs: Mapping[str, object], wanted: str) -> str:
     if list(inputs) == [""]:
-        return "the features are one array, which has no name; leave the names out, and both parts read it"
+        return "the features are one array, which has no name; leave the names out, so that both parts read it"
     return f"the features are {', '.join(map(repr, inputs))}{did_you_mean(wanted, inputs)}"

@@ -1,4 +1,4 @@
-"""The features of a batch as canned models read them: numbers and ids, told apart by the schema."""
+"""Reads the features of a batch for canned models: numbers and ids, distinguished by the schema."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from psflow.ps_runtime.losses import FloatArray
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
 MAX_DENSE_IDS = 1000
-"""Of one feature: so many may have a column each in a matrix, or a row each in a variable."""
+"""Limit for the ids of one feature with a matrix column each, or a row each in a variable."""
 
 
 class Ids(NamedTuple):
-    """A feature that is ids."""
+    """A feature that holds ids."""
 
     values: NDArray[np.integer[Any]]
     num_ids: int
@@ -29,24 +29,24 @@ class Ids(NamedTuple):
 
     @property
     def is_table(self) -> bool:
-        """Whether their rows are a sparse table, and no variable."""
+        """Whether the rows are a sparse table rather than a variable."""
         return self.num_ids > MAX_DENSE_IDS
 
 
 def read_features(features: Any, schema: InputSchema, combiner: Combiner | None = None) -> dict[str, FloatArray | Ids]:
-    """Return the features of a batch by name, in the sorted order of the names; weights of the records are none.
+    """Return the features of a batch by name, sorted by name, without the weights of the records.
 
     Raises
     ------
     InputError
-        If an array is not of numbers, has another shape, or the arrays of a mapping differ in length; or if there is
-        none.
+        If an array is not numeric, has another shape, or the arrays of a mapping differ in length; or if there is no
+        feature.
 
     Examples
     --------
-    >>> schema = InputSchema((ArraySpec("age", "int64", ()), ArraySpec("word", "int64", (), num_ids=3)))
-    >>> found = read_features({"word": np.array([2]), "age": np.array([41])}, schema)
-    >>> found["age"], found["word"].values, found["word"].num_ids
+    >>> schema = InputSchema((ArraySpec("age", "int64", ()), ArraySpec("city", "int64", (), num_ids=3)))
+    >>> found = read_features({"city": np.array([2]), "age": np.array([41])}, schema)
+    >>> found["age"], found["city"].values, found["city"].num_ids
     (array([[41.]], dtype=float32), array([2]), 3)
     """
     named = features if isinstance(features, Mapping) else {"": features}
@@ -65,23 +65,23 @@ def read_features(features: Any, schema: InputSchema, combiner: Combiner | None 
             found[name] = _ids(array, spec) if spec.num_ids else _numbers(array, name)
         lengths[name] = len(array)
     if len(set(lengths.values())) > 1:
-        raise InputError((f"expected features of one length, got {lengths} rows",))
+        raise InputError((f"expected features of equal length, got {lengths} rows",))
     return found
 
 
 def read_weights(features: Any, weight_column: str | None) -> NDArray[np.float32] | None:
-    """Return the weights of the examples of a batch, ``(batch,)``; None where no feature is the weights.
+    """Return the weights of the examples of a batch, ``(batch,)``; None without a weight column.
 
     Raises
     ------
     InputError
-        If they are not among the features, or not one finite number of 0 or more for each example.
+        If the weights are missing, or not one finite number of 0 or more for each example.
     """
     if weight_column is None:
         return None
     if not isinstance(features, Mapping) or weight_column not in features:
         raise InputError(
-            (f"expected the weights of the records, {weight_column!r}, as in training; the input does not have them",)
+            (f"expected the weights of the records, {weight_column!r}, as in training; the input lacks them",)
         )
     given = np.asarray(features[weight_column])
     if given.dtype.kind not in "fiub" or given.shape not in ((len(given),), (len(given), 1)):
@@ -98,17 +98,17 @@ def read_weights(features: Any, weight_column: str | None) -> NDArray[np.float32
 
 
 def check_lifetimes(schema: InputSchema, *parts: Mapping[str, FloatArray | Ids]) -> None:
-    """Refuse a lifetime of rows where there are none: it would have no effect.
+    """Refuse a row lifetime of a feature without a table, where it would have no effect.
 
     Raises
     ------
     InputError
-        Names each feature that has a lifetime and no table.
+        With each feature that has a lifetime but no table.
     """
     tables = {name for part in parts for name, ids in part.items() if isinstance(ids, Ids) and ids.is_table}
     faults = [
-        f"feature {spec.name!r} has {spec.lifetime}, but no sparse table in this model: of {spec.num_ids} ids, "
-        f"where only more than {MAX_DENSE_IDS} are a table, and only of a feature that the model reads; leave it out"
+        f"feature {spec.name!r} has {spec.lifetime}, but no sparse table in this model: it has {spec.num_ids} ids, "
+        f"only more than {MAX_DENSE_IDS} are a table, and only if the model reads the feature; leave it out"
         for spec in schema.features
         if spec.lifetime.is_limited and spec.name not in tables
     ]
@@ -117,12 +117,12 @@ def check_lifetimes(schema: InputSchema, *parts: Mapping[str, FloatArray | Ids])
 
 
 def check_no_lifetimes(schema: InputSchema) -> None:
-    """Refuse a lifetime of rows beside feature columns: it would have no effect.
+    """Refuse a row lifetime used with feature columns, where it would have no effect.
 
     Raises
     ------
     InputError
-        Names each feature that has a lifetime.
+        With each feature that has a lifetime.
     """
     faults = [
         f"feature {spec.name!r} has {spec.lifetime}, but feature columns have no lifetimes; leave it out, or read "
@@ -135,7 +135,7 @@ def check_no_lifetimes(schema: InputSchema) -> None:
 
 
 def one_hot(ids: Ids, name: str) -> NDArray[np.float32]:
-    """Return a column for each id, 1 in the rows that have it, else 0; of several ids the sum of their factors.
+    """Return a column for each id, 1 in the rows that have it, else 0; for several ids the sum of their factors.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def one_hot(ids: Ids, name: str) -> NDArray[np.float32]:
 
     Examples
     --------
-    >>> one_hot(Ids(np.array([2, 0]), num_ids=3, embedding=0), "word")
+    >>> one_hot(Ids(np.array([2, 0]), num_ids=3, embedding=0), "city")
     array([[0., 0., 1.],
            [1., 0., 0.]], dtype=float32)
     """
@@ -152,8 +152,8 @@ def one_hot(ids: Ids, name: str) -> NDArray[np.float32]:
         raise InputError(
             (
                 f"feature {name!r} has {ids.num_ids} ids: a deep network takes at most {MAX_DENSE_IDS} without an "
-                f"embedding; give it one, as embedding: 16 of its column or cross or as Dataset(..., "
-                f"embedding={{{name!r}: 16}}), or leave it to a linear model",
+                f"embedding; give it one, by embedding: 16 of its column or cross or by Dataset(..., "
+                f"embedding={{{name!r}: 16}}), or use a linear model",
             )
         )
     columns = np.zeros((len(ids.values), ids.num_ids), np.float32)
@@ -174,7 +174,7 @@ def _ids(array: NDArray[Any], spec: ArraySpec) -> Ids:
 def joining_factors(
     ids: NDArray[np.int64], weights: NDArray[np.float32] | None, combiner: Combiner
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the ids that count, -1 for others, and the factors by which a combiner joins their rows.
+    """Return the ids to count, -1 for others, and the factors by which a combiner adds their rows.
 
     Examples
     --------
@@ -183,7 +183,7 @@ def joining_factors(
     """
     counts = ids >= 0
     factors = counts.astype(np.float32) if weights is None else np.where(counts, weights, np.float32(0))
-    if combiner != "sum":  # a divisor is no sum of both signs
+    if combiner != "sum":  # a divisor must not sum both signs
         counts &= factors > 0
         factors = np.where(counts, factors, np.float32(0))
     match combiner:

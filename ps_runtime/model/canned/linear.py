@@ -1,4 +1,4 @@
-"""Linear models: a weighted sum of numbers, plus a weight of each id, their derivatives written manually."""
+"""Linear models: a weighted sum of numbers plus a weight for each id, with hand-written derivatives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BASELINE_BIAS = "baseline/bias"
 def baseline_model(
     features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
 ) -> EstimatorSpec:
-    """Be the model_fn of models that do not look at features; `params` has its ``head`` and ``optimizer``."""
+    """Build models that ignore the features; a model_fn. `params` has the ``head`` and the ``optimizer``."""
     asked: HeadSpec = params["head"]
     head = asked.reading(input_schema)
     check_lifetimes(input_schema)
@@ -49,7 +49,7 @@ def _num_rows(features: Any) -> int:
         return len(features)
     for array in features.values():
         return len(array)
-    raise InputError(("expected at least one feature, got an empty mapping: it tells how many examples there are",))
+    raise InputError(("expected at least one feature, got an empty mapping: a feature sets the number of examples",))
 
 
 LINEAR_LAYER = "linear/linear_model"
@@ -60,7 +60,7 @@ LARGEST_RATE = 0.2
 def linear_model(
     features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
 ) -> EstimatorSpec:
-    """Be the model_fn of linear models; `params` has its ``head`` and, to train, ``optimizer``."""
+    """Build linear models; a model_fn. `params` has the ``head`` and, for training, the ``optimizer``."""
     head: HeadSpec = params["head"]
     return _linear(head.reading(input_schema), features, labels, mode, params, input_schema)
 
@@ -77,7 +77,7 @@ def default_optimizer(columns: int, largest_rate: float = LARGEST_RATE) -> Ftrl:
 
 
 def num_columns(schema: InputSchema, names: Collection[str]) -> int:
-    """Return how many columns some features are: each is one, but a table that arrives as a matrix is all of its.
+    """Return the number of columns of some features: one each, but all of a table that arrives as a matrix.
 
     Examples
     --------
@@ -95,14 +95,14 @@ def num_columns(schema: InputSchema, names: Collection[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LinearPart:
-    """What a linear model makes of the features of a batch."""
+    """The outputs of a linear model for a batch."""
 
     inputs: Mapping[str, FloatArray | Ids]
     outputs: FloatArray
 
     @classmethod
     def of(cls, inputs: Mapping[str, FloatArray | Ids], num_outputs: int) -> Self:
-        """Compute the outputs with the variables of this moment."""
+        """Compute the outputs with the current variables."""
         bias: FloatArray = get_variable(BIAS, (num_outputs,), initializer=zeros)
         return cls(inputs, sum((_weighted(name, values, num_outputs) for name, values in inputs.items()), bias))
 
@@ -140,7 +140,7 @@ def _linear(
 
 
 def _weighted(feature: str, values: FloatArray | Ids, num_outputs: int) -> FloatArray:
-    """Return what one feature adds to the outputs, ``(batch, num_outputs)``."""
+    """Return the contribution of one feature to the outputs, ``(batch, num_outputs)``."""
     name = _weights_name(feature)
     if isinstance(values, Ids):
         weights_of_ids: FloatArray = _rows(name, values, num_outputs).look_up(values)

@@ -1,4 +1,4 @@
-"""What a model of any number of classes at once does with logits: loss, predictions, metrics."""
+"""The head of multi-label classifiers: loss, predictions and metrics for any number of classes per example."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from psflow.ps_runtime.model.canned.base import Head, Predictions, weight_of_inp
 from psflow.ps_runtime.model.canned.class_labels import (
     all_class_predictions,
     area_metrics,
-    ids_of_words,
+    ids_of_names,
+    names_of_classes,
     threshold_metrics,
-    words_of_classes,
 )
 from psflow.ps_runtime.model.export.outputs import ClassificationOutput, ExportOutput
 from psflow.ps_runtime.specs.schema import InputSchema
@@ -35,35 +35,35 @@ from psflow.ps_runtime.specs.schema import InputSchema
 
 @dataclass(frozen=True, slots=True)
 class MultiLabelHead(Head):
-    """One logit for each class, of which an example has any number: its logistic function is the probability of that.
+    """One logit for each class; its logistic function is the probability that an example has the class.
 
     Parameters
     ----------
     n_classes : int
         Number of classes, at least 2.
     weight_column : str, optional
-        The feature that is the weights of the examples.
+        The feature that holds the weights of the examples.
     thresholds : sequence of float
-        Numbers between 0 and 1: of each there are accuracy, precision and recall, over all classes, if those classes
-        are predicted whose probability is larger.
+        Numbers between 0 and 1. Each adds accuracy, precision and recall, over all classes, of predicting the classes
+        whose probability is larger.
     label_vocabulary : sequence of str, optional
-        The words of the classes. Labels may be words then: ``(batch, k)`` texts, those of an example in any order, and
-        empty texts where it has fewer than k.
+        The class names. Labels may then be names: ``(batch, k)`` strings, in any order, padded with empty strings where
+        an example has fewer than k.
     loss_reduction : Reduction or str
-        How the losses of a batch, each the mean over the classes of an example, become one number.
+        Reduction of the losses of a batch, each the mean over the classes of an example, to one number.
     classes_for_class_based_metrics : sequence of int or str
-        The classes with metrics of their own, by id or by word.
+        The classes with metrics of their own, by id or by name.
     name : str, optional
-        Follows the names of the metrics.
+        Suffix of the metric names.
 
     Raises
     ------
     UsageError
-        All faults in one message.
+        If an argument is invalid, with all faults in one message.
 
     Notes
     -----
-    Labels are ``(batch, n_classes)``, 1 for the classes that an example has and else 0.
+    Labels are ``(batch, n_classes)``: 1 for the classes of an example, else 0.
     """
 
     n_classes: int
@@ -104,7 +104,7 @@ class MultiLabelHead(Head):
         """Return the head with the weights of a training input; see `Head.reading`."""
         if schema.classes is not None:
             raise InputError(
-                (f"the label {schema.label!r} is one class for each record, MultiLabelHead needs labels of any number",)
+                (f"the label {schema.label!r} is one class per record, MultiLabelHead needs labels of all classes",)
             )
         return replace(self, weight_column=weight_of_input(self.weight_column, schema))
 
@@ -122,10 +122,10 @@ class MultiLabelHead(Head):
         Returns
         -------
         dict of str to array
-            ``logits``, ``probabilities`` and ``classes``, the words of all classes, ``(batch, n_classes)``.
+            ``logits``, ``probabilities`` and ``classes``, the names of all classes, ``(batch, n_classes)``.
         """
-        words = words_of_classes(self.n_classes, self.label_vocabulary)
-        classes = all_class_predictions(len(logits), words)["all_classes"]
+        names = names_of_classes(self.n_classes, self.label_vocabulary)
+        classes = all_class_predictions(len(logits), names)["all_classes"]
         return {"logits": logits, "probabilities": logistic(logits), "classes": classes}
 
     def measured(
@@ -152,7 +152,7 @@ class MultiLabelHead(Head):
         return {"classification": ClassificationOutput(predictions["probabilities"], predictions["classes"])}
 
     def _class(self, each: int | str) -> tuple[int, str]:
-        """Return the id of a class, and how the names of its metrics end."""
+        """Return the id of a class, and the suffix of its metric names."""
         if self.label_vocabulary is None:
             return int(each), f"class{each}"
         class_id = self.label_vocabulary.index(each) if isinstance(each, str) else int(each)
@@ -161,10 +161,10 @@ class MultiLabelHead(Head):
     def _events(self, labels: Any, rows: int, where: str = "the batch") -> NDArray[Any]:
         """Return labels as ``(rows, n_classes)`` numbers 0 and 1."""
         if labels is None:
-            raise InputError((f"a classifier needs labels, {where} has none; let input_fn return (features, labels)",))
+            raise InputError((f"a classifier needs labels, {where} has none; return (features, labels) from input_fn",))
         given = decoded(np.asarray(labels), f"the labels of {where}")
         if given.dtype.kind == "U" and self.label_vocabulary is not None and given.ndim == 2 and len(given) == rows:
-            return self._events_of_words(given, self.label_vocabulary, where)
+            return self._events_of_names(given, self.label_vocabulary, where)
         shape = (rows, self.n_classes)
         if given.shape != shape:
             expected = f"labels of shape {shape} for the {rows} examples of {where}"
@@ -179,12 +179,12 @@ class MultiLabelHead(Head):
             raise LabelError(row, where, f"has {given[row, place]} for class {place}, expected 0 or 1")
         return given
 
-    def _events_of_words(self, words: NDArray[np.str_], vocabulary: Sequence[str], where: str) -> NDArray[np.int64]:
-        rows, places = np.nonzero(words != "")
+    def _events_of_names(self, names: NDArray[np.str_], vocabulary: Sequence[str], where: str) -> NDArray[np.int64]:
+        rows, places = np.nonzero(names != "")
         try:
-            ids = ids_of_words(words[rows, places], vocabulary, where)
+            ids = ids_of_names(names[rows, places], vocabulary, where)
         except LabelError as error:
             raise LabelError(int(rows[error.row]), where, error.reason) from None
-        events = np.zeros((len(words), self.n_classes), np.int64)
+        events = np.zeros((len(names), self.n_classes), np.int64)
         events[rows, ids] = 1
         return events

@@ -1,4 +1,4 @@
-"""What a regressor does with the outputs of a network: loss, predictions, metrics; and what it accepts as labels."""
+"""The head of regressors: loss, predictions and metrics of the outputs of a network."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from psflow.ps_runtime.specs.schema import InputSchema
 class RegressionHead(Head):
     """The logits are the predictions; the losses are their squared errors.
 
-    With a normalizer the logits are predictions of labels less their mean, by their deviation, and so the loss is that
-    of these; predictions and metrics are those of the labels themselves.
+    With a normalizer the logits predict normalized labels, ``(label - mean) / deviation``, and the loss is that of
+    these; predictions and metrics are those of the labels themselves.
 
     Parameters
     ----------
     label_dimension : int
-        Numbers of a label, at least 1; labels are ``(batch, label_dimension)``, or ``(batch,)`` where it is 1.
+        Size of a label, at least 1; labels are ``(batch, label_dimension)``, or ``(batch,)`` for size 1.
     weight_column : str, optional
-        The feature that is the weights of the examples.
+        The feature that holds the weights of the examples.
     loss_reduction : Reduction or str
-        How the losses of a batch, one for each number of a label, become one number.
+        Reduction of the losses of a batch, one for each number of a label, to one number.
     name : str, optional
-        Follows the names of the metrics.
+        Suffix of the metric names.
     mean, deviation : float
-        Of the labels, where tabular files normalize them.
+        Those of the labels, where tabular files normalize them.
 
     Raises
     ------
     UsageError
-        All faults in one message.
+        If an argument is invalid, with all faults in one message.
     """
 
     label_dimension: int = 1
@@ -115,14 +115,12 @@ class RegressionHead(Head):
     def _targets(self, labels: Any, rows: int, where: str = "the batch") -> NDArray[Any]:
         """Return `labels` as ``(rows, label_dimension)`` numbers."""
         if labels is None:
-            raise InputError((f"a regressor needs labels, {where} has none; let input_fn return (features, labels)",))
+            raise InputError((f"a regressor needs labels, {where} has none; return (features, labels) from input_fn",))
         given = np.asarray(labels)
         shape = (rows, self.label_dimension)
         if given.shape != shape and (given.shape, self.label_dimension) != ((rows,), 1):
             expected = f"labels of shape {shape} for the {rows} examples of {where}"
-            raise InputError(
-                (f"expected {expected}, got {given.shape}; set label_dimension to the numbers of a label",)
-            )
+            raise InputError((f"expected {expected}, got {given.shape}; set label_dimension to the size of a label",))
         if given.dtype.kind not in "biuf":
             raise InputError(
                 (f"expected labels that are numbers, got {given.dtype} such as {given.reshape(-1)[:1].tolist()}",)

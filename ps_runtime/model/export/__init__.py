@@ -1,4 +1,4 @@
-"""What a program needs to say how its model is served, as ``psflow.export.ServingInputReceiver``."""
+"""Serving functions and outputs of exported models, as ``psflow.export.ServingInputReceiver``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model on its way into an export: what an export holds, and who writes it."""
+"""Contents and writers of an export."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FOLDER = "assets.extra"
 
 
 def check_assets(faults: ArgumentFaults, assets_extra: Any) -> None:
-    """Add what is wrong with ``assets_extra``, a mapping of names below `FOLDER` to paths of files, to `faults`."""
+    """Add to `faults` the faults of ``assets_extra``, a mapping of names below `FOLDER` to paths of files."""
     if assets_extra is None:
         return
     if not isinstance(assets_extra, Mapping):
@@ -38,16 +38,16 @@ def check_assets(faults: ArgumentFaults, assets_extra: Any) -> None:
         if not isinstance(name, str):
             faults.add_type("a name of assets_extra", "a str", name)
         elif not _is_below(name):
-            faults.add(f"assets_extra[{name!r}]: expected a name below {FOLDER}, such as 'vocabularies/words.txt'")
+            faults.add(f"assets_extra[{name!r}]: expected a name below {FOLDER}, such as 'vocabularies/colours.txt'")
         if not isinstance(path, str | os.PathLike):
             faults.add_type(f"assets_extra[{name!r}]", "the path of a file", path)
     for (one, place), (other, below) in itertools.permutations(_places(assets_extra), 2):
         if place in below.parents or (place == below and one < other):
-            faults.add(f"assets_extra[{one!r}] and [{other!r}] would stand in one place: give each a name of its own")
+            faults.add(f"assets_extra[{one!r}] and [{other!r}] have the same path: give each a name of its own")
 
 
 def find_assets(assets_extra: Mapping[str, Any] | None) -> dict[str, Path]:
-    """Return the files of ``assets_extra`` by their names; UsageError, with all faults, if one is not there."""
+    """Return the files of ``assets_extra`` by their names; UsageError, with all faults, if a file is missing."""
     files = {name: Path(path) for name, path in (assets_extra or {}).items()}
     missing = [f"assets_extra[{name!r}]: there is no file {path}" for name, path in files.items() if not path.is_file()]
     if missing:
@@ -73,12 +73,12 @@ def _is_below(name: str) -> bool:
 
 
 WRITERS = "psflow.model_writers"
-"""The group of entry points that names what can write models; this engine knows none of them."""
+"""The group of entry points that names the writers of models; this engine knows none of them."""
 
 
 @dataclass(frozen=True)
 class ExportBundle:
-    """A model at one checkpoint, and what is needed to serve it."""
+    """A model at one checkpoint, with everything needed to serve it."""
 
     name: str
     global_step: int
@@ -103,9 +103,9 @@ class ExportBundle:
         schema: InputSchema,
         **facts: Any,
     ) -> Self:
-        """Return the bundle of a model that predicts `features`; `facts` are the fields that this does not tell.
+        """Return the bundle of a model that predicts `features`; `facts` are the remaining fields.
 
-        The export asks for the features that its model reads to predict, whatever training read.
+        The export takes the features that its model reads to predict, whatever training read.
         """
         schema = schema.for_prediction()
         if schema.names:
@@ -128,14 +128,14 @@ class ExportBundle:
 
 
 class ModelWriter(Protocol):
-    """Knows how to write a servable model."""
+    """Writes a servable model."""
 
     def write(self, directory: str, bundle: ExportBundle) -> None:
         """Write `bundle` to `directory`, a local path that does not exist yet."""
 
 
 class InstalledWriter(ModelWriter, Protocol):
-    """The writer that psflow is installed with, which also says ahead what it cannot write."""
+    """The writer that is installed with psflow, which also checks in advance whether it can write a model."""
 
     def check(
         self,
@@ -149,7 +149,7 @@ class InstalledWriter(ModelWriter, Protocol):
 def check_export_arguments(
     faults: ArgumentFaults, serving_input_receiver_fn: Any, assets_extra: Any, as_text: Any
 ) -> None:
-    """Add what is wrong with the arguments that all exports have to `faults`."""
+    """Add to `faults` the faults of the arguments that all exports share."""
     if serving_input_receiver_fn is not None:
         faults.callable("serving_input_receiver_fn", serving_input_receiver_fn)
     check_assets(faults, assets_extra)
@@ -158,7 +158,7 @@ def check_export_arguments(
 
 
 def check_writer(faults: ArgumentFaults, writer: Any) -> None:
-    """Add what is no ModelWriter, nor None, to `faults`."""
+    """Add a fault unless `writer` is a ModelWriter or None."""
     if writer is not None and not callable(getattr(writer, "write", None)):
         faults.add_type("writer", "a ModelWriter, with a method write(directory, bundle), or None", writer)
 
@@ -170,7 +170,7 @@ def add_version(
     assets_extra: Mapping[str, Any] | None,
     above: int = 0,
 ) -> int:
-    """Write an export with its extra files as the next version of `directory`, `above` another; return that."""
+    """Write an export with its extra files as the next version of `directory`, above `above`; return the version."""
     files = find_assets(assets_extra)
 
     def write(path: str) -> None:

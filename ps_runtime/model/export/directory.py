@@ -1,4 +1,4 @@
-"""The directory of one exporter: whole versions, appearing and disappearing in one instant each."""
+"""The directory of one exporter: complete versions that appear and disappear atomically."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from psflow.ps_runtime.errors import LostDirectoryError
 _VERSION = re.compile(r"[1-9]\d*")
 _LOCK = ".lock"
 _TEMPORARY = ".psflow-tmp-"
-"""Begins the names of directories that are not whole yet; the folder may hold other things, too."""
+"""Prefix of directories that are not complete yet; the folder may hold other things, too."""
 
 
 class ExportDirectory:
-    """``model_dir/export/<exporter>``, or a folder of the user, held by one process at a time; made by `opened`."""
+    """``model_dir/export/<exporter>``, or a folder of the user, locked by one process at a time; made by `opened`."""
 
     def __init__(self, path: str, root: str) -> None:
         self.path = path
@@ -29,20 +29,20 @@ class ExportDirectory:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, path: str, root: str | None = None) -> Iterator[ExportDirectory]:
-        """Give the directory, made if missing, once no other process of this host holds it; `root` is its model_dir."""
+        """Yield the directory, created if missing, once it is locked on this host; `root` is its model_dir."""
         with contextlib.ExitStack() as stack:
             with storing(path):
-                make_directory(path, within=root or "")  # a model_dir that was moved away is not made anew
+                make_directory(path, within=root or "")  # a model_dir that was moved away is not created again
                 stack.enter_context(locked(os.path.join(path, _LOCK)))
             for name in os.listdir(path):
-                if name.startswith(_TEMPORARY):  # nobody else is writing: its writer is dead
+                if name.startswith(_TEMPORARY):  # under the lock, so its writer is dead
                     _remove(os.path.join(path, name))
             yield cls(path, path if root is None else root)
 
     @classmethod
     @contextlib.contextmanager
     def of_exporter(cls, files: FileStore, exporter: str) -> Iterator[ExportDirectory]:
-        """Give that of an exporter in a model_dir; one made where another model_dir has taken its place is removed."""
+        """Yield the directory of an exporter in a model_dir; remove a new one if the model_dir was replaced."""
         path = files.path(f"export/{exporter}")
         is_new = not os.path.isdir(path)
         with cls.opened(files.directory(f"export/{exporter}"), files.root) as directory:
@@ -57,7 +57,7 @@ class ExportDirectory:
                 raise
 
     def versions(self) -> list[int]:
-        """Return the versions that are here, ascending."""
+        """Return the existing versions, ascending."""
         return sorted(int(name) for name in os.listdir(self.path) if _VERSION.fullmatch(name))
 
     def version_path(self, version: int) -> str:
@@ -65,10 +65,10 @@ class ExportDirectory:
         return os.path.join(self.path, str(version))
 
     def add(self, write: Callable[[str], None], above: int = 0) -> int:
-        """Have ``write(path)`` make a directory; make it the next version, durably, and return that.
+        """Make the directory that ``write(path)`` writes the next version, durably; return the version.
 
-        `above` is a version that was here, even if somebody has removed it.
-        After a failure nothing of it stays; StorageError if that is the disk's.
+        The version is greater than `above`, even if that was removed. After a failure nothing remains; StorageError if
+        the disk caused it.
         """
         version = max([*self.versions(), above]) + 1
         with storing(self.version_path(version)), self._temporary() as path:
@@ -79,13 +79,13 @@ class ExportDirectory:
         return version
 
     def keep(self, num_versions: int | None) -> None:
-        """Remove all versions but the newest `num_versions`; None keeps all."""
+        """Remove all but the newest `num_versions` versions; None keeps all."""
         if num_versions is None:
             return
         self.remove(self.versions()[:-num_versions])
 
     def remove(self, versions: Iterable[int]) -> list[str]:
-        """Remove some versions; return where files of them stay that cannot be removed."""
+        """Remove some versions; return the paths of files that cannot be removed."""
         paths: list[str] = []
         for version in versions:
             with self._temporary() as path:
@@ -103,7 +103,7 @@ class ExportDirectory:
             self._remove_made_anew()
 
     def _remove_made_anew(self) -> None:
-        """Remove what a writer has made where this directory was moved away: only there it is without the lock."""
+        """Remove a directory that a writer created after this one was moved away: it is the one without the lock."""
         directory = self.path
         with contextlib.suppress(OSError):
             os.rmdir(directory)
@@ -113,7 +113,7 @@ class ExportDirectory:
 
 
 def _remove(path: str) -> None:
-    """Remove a directory, or a file or link that somebody has put in its place, as far as that is possible."""
+    """Remove a directory, or a file or link in its place, as far as possible."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, ignore_errors=True)
     else:

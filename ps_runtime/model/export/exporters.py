@@ -1,11 +1,11 @@
-"""Which evaluated models are exported, under which version, and which of them stay.
+"""Exporters: choose the evaluated models to export, their versions, and the exports to keep.
 
 ::
 
     model_dir/export/<exporter>/<version>/    a servable model, written by a `ModelWriter`
-                                best.json     BestExporter's record of the best one
+                                best.json     BestExporter's record of the best export
 
-Versions count 1, 2, ... and are not used twice. An export appears by a rename, whole.
+Versions count 1, 2, ... and are never reused. An export appears complete, by a rename.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SMALLER_LOSS = Better("loss", "min")
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """What an exporter did."""
+    """The result of an exporter."""
 
     exporter: str
     version: int
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Evaluated:
-    """A checkpoint that was evaluated, what writes its export, and the checkpoints beside it."""
+    """An evaluated checkpoint, the writer of its export, and the store of the checkpoints."""
 
     bundle: ExportBundle
     writer: ModelWriter
@@ -67,25 +67,25 @@ class Exporter(ABC):
     name : str
         Unique among the exporters of an EvalSpec; the name of a directory.
     serving_input_receiver_fn : callable, optional
-        Makes what the model reads of what clients send; see `psflow.placeholder`. Default: clients send what the
-        training input had.
+        Builds the features of the model from client requests; see `psflow.placeholder`. Default: requests have the
+        features of the training input.
     assets_extra : mapping of str to path, optional
-        Files that each export carries as ``assets.extra/<name>``; the evaluator reads them.
+        Files to include in each export as ``assets.extra/<name>``; the evaluator reads them.
     as_text : bool
-        False: an export has no other form.
+        Must be False: exports have no text form.
 
     Raises
     ------
     UsageError
-        If a parameter cannot be; an ArgumentTypeError if it is of another type.
+        If a parameter is invalid; an ArgumentTypeError if it has another type.
 
     Notes
     -----
-    An exporter holds no state: what it must remember lies beside its exports, so a restart forgets nothing.
+    An exporter is stateless: its state is stored with its exports, so that it survives a restart.
     """
 
     is_final_only: ClassVar[bool] = False
-    """Whether only the final checkpoint is exported; no directory is made for any other."""
+    """Whether only the final checkpoint is exported; no directory is created for others."""
 
     name: str
     serving_input_receiver_fn: ServingInputReceiverFn | None = None
@@ -111,7 +111,7 @@ class Exporter(ABC):
         bundle : ExportBundle
             The evaluated checkpoint.
         writer : ModelWriter
-            Writes the export; it is called only for a checkpoint that is exported.
+            Writes the export; called only for a checkpoint that is exported.
         is_the_final_export : bool
             Whether `bundle` is the final checkpoint of the job.
 
@@ -123,14 +123,14 @@ class Exporter(ABC):
         Raises
         ------
         UsageError
-            If `model_dir` is no local path, or `compare_fn` cannot compare the metrics.
+            If `model_dir` is not a local path, or `compare_fn` cannot compare the metrics.
         CheckpointError
             If ``best.json`` is damaged.
 
         Notes
         -----
-        Blocks. Exports under one name from several processes of a host come one after another. After a failure
-        at any point the exports are as they were, or one whole export richer, and the call may be repeated.
+        Blocks. Exports under one name by several processes of a host are serialized. After a failure at any point the
+        exports are unchanged, or include one more complete export, and the call may be repeated.
         """
         files = FileStore(model_dir)
         if not files.is_local:
@@ -142,7 +142,7 @@ class Exporter(ABC):
 
     @abstractmethod
     def _export(self, evaluated: _Evaluated, directory: ExportDirectory) -> ExportResult | None:
-        """Do what `export` says; `directory` is ours for the duration of the call."""
+        """Export as in `export`; `directory` is locked for the duration of the call."""
 
     def _add(
         self,
@@ -178,7 +178,7 @@ class LatestExporter(Exporter):
     name, serving_input_receiver_fn, assets_extra, as_text
         See `Exporter`.
     exports_to_keep : int or None
-        How many of the newest exports stay; None for all.
+        Number of newest exports to keep; None for all.
     """
 
     exports_to_keep: int | None = 5
@@ -195,7 +195,7 @@ class LatestExporter(Exporter):
 
 @dataclass(frozen=True)
 class BestExporter(Exporter):
-    """Exports a model that is better than the best one so far, over all lives of the job.
+    """Exports a model that is better than the best one so far, across all incarnations of the job.
 
     Parameters
     ----------
@@ -205,13 +205,13 @@ class BestExporter(Exporter):
         ``compare_fn(best_eval_result, current_eval_result) -> bool``: whether the current metrics are better. It must
         have exactly these arguments. Default: a strictly smaller ``loss``; see also `better`.
     exports_to_keep : int or None
-        How many of the newest exports stay, the best among them; None for all.
+        Number of newest exports to keep, including the best; None for all.
 
     Notes
     -----
-    The first result with finite metrics is the best so far. One whose loss, or another metric that `compare_fn` looks
-    at, is NaN or infinite never becomes the best, whatever `compare_fn` says; if all are so, the evaluator fails at its
-    end. Of equals the older stays.
+    The first result with finite metrics is the best so far. A result whose loss, or another metric that `compare_fn`
+    reads, is NaN or infinite never becomes the best, whatever `compare_fn` returns; if all results are such, the
+    evaluator fails at its end. Among equal results the older one stays.
     """
 
     name: str = "best"
@@ -236,22 +236,22 @@ class BestExporter(Exporter):
             lost = self._lost(best, bundle, evaluated.store)
             return None if lost is None else self._export_best(directory, lost, writer, best)
         if best is not None and (names := missing(self.compare_fn, best.metrics, bundle.metrics)):
-            sentence = "exporter %r: the best so far, of step %d, was evaluated without %s; the best is chosen anew"
+            sentence = "exporter %r: the best so far, of step %d, was evaluated without %s; the best is chosen again"
             logger.warning(sentence, self.name, best.step, ", ".join(names))
         return self._export_best(directory, bundle, writer, best)
 
     def _lost(self, best: BestRecord, bundle: ExportBundle, store: CheckpointStore) -> ExportBundle | None:
-        """Return the best model, whose export is gone, to be exported again; None if its checkpoint is gone, too."""
-        gone = f"exporter {self.name!r}: the best export, {shown_path(best.path)} of step {best.step}, is gone"
+        """Return the best model, to export it again as its export is missing; None if its checkpoint is missing."""
+        gone = f"exporter {self.name!r}: the best export, {shown_path(best.path)} of step {best.step}, is missing"
         if best.step not in store.steps():
-            advice = f"remove best.json in {shown_path(os.path.dirname(best.path))} to choose the best anew"
+            advice = f"remove best.json in {shown_path(os.path.dirname(best.path))} to choose the best again"
             logger.warning("%s, and so is its checkpoint; %s", gone, advice)
             return None
         logger.warning("%s; it is exported again from its checkpoint", gone)
         with CheckpointReader.pinned(store, best.step, f"exporter-{self.name}") as reader:
             values, saved_at = read_values(reader), reader.manifest.saved_at
         return ExportBundle.of(
-            ModelCaller(bundle.model_fn, bundle.params, None, bundle.schema),  # as the export will call it
+            ModelCaller(bundle.model_fn, bundle.params, None, bundle.schema),  # as the export calls it
             values,
             best.step,
             bundle.features,
@@ -267,7 +267,7 @@ class BestExporter(Exporter):
         above = 0 if before is None else before.version
         result = self._add(directory, bundle, writer, is_best=True, above=above)
         BestRecord(bundle.global_step, dict(bundle.metrics), result.version, result.path).write(directory.path)
-        directory.keep(self.exports_to_keep)  # only now, when the best is the newest: so the best always stays
+        directory.keep(self.exports_to_keep)  # only now that the best is the newest, so that the best always stays
         return result
 
 

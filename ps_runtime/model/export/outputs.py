@@ -1,4 +1,4 @@
-"""What an export answers with: the outputs of a model_fn, by the names of their signatures."""
+"""Outputs of an export: those of a model_fn, by the names of their signatures."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from psflow.ps_runtime.errors import InputError, ModelFnError, ModelFnTypeError,
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 DEFAULT_SIGNATURE = "serving_default"
-"""The signature that answers where a request names none."""
+"""The signature for requests that do not name one."""
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
 class ExportOutput(ABC):
-    """What one signature of an export answers with."""
+    """The output of one signature of an export."""
 
     @property
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The answer: arrays of shape (batch, ...) by name."""
+        """Return the output: arrays of shape (batch, ...) by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,13 @@ class PredictOutput(ExportOutput):
     Parameters
     ----------
     outputs : mapping of str to array of shape (batch, ...), or such an array
-        An array without a name is called ``output``. The parts of a name that is a tuple are joined by ``/``.
+        An array without a name becomes ``output``. The parts of a tuple name are joined by ``/``.
 
     Raises
     ------
     ModelFnTypeError
-        If a name is no str, or a value is no array of real numbers, booleans or texts: JSON has no complex ones.
+        If a name is not a str, or a value is not an array of real numbers, booleans or texts: JSON has no complex
+        numbers.
     """
 
     outputs: Any
@@ -60,7 +61,7 @@ class PredictOutput(ExportOutput):
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The outputs."""
+        """Return the outputs."""
         return dict(self.outputs)
 
 
@@ -71,14 +72,14 @@ class ClassificationOutput(ExportOutput):
     Parameters
     ----------
     scores : array of floats of shape (batch, n), optional
-        Alone: of every class, in the order of class ids.
+        Without `classes`: of every class, in the order of class ids.
     classes : array of texts of shape (batch, n), optional
-        Words, not ids. Alone: the most likely first. With `scores`: those that the scores belong to.
+        Class names, not ids. Without `scores`: most likely first. With `scores`: the classes of the scores.
 
     Raises
     ------
     ModelFnError
-        If neither is given; a ModelFnTypeError if one is of another type.
+        If neither is given; a ModelFnTypeError if one has another type.
     """
 
     scores: NDArray[Any] | None = None
@@ -96,7 +97,7 @@ class ClassificationOutput(ExportOutput):
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """``scores`` and ``classes``, or the one of them that there is."""
+        """Return ``scores`` and ``classes``, if given."""
         given = {"scores": self.scores, "classes": self.classes}
         return {name: array for name, array in given.items() if array is not None}
 
@@ -108,12 +109,12 @@ class RegressionOutput(ExportOutput):
     Parameters
     ----------
     value : array of floats of shape (batch, ...)
-        The predicted values, which the answer calls ``outputs``.
+        The predicted values; the response names them ``outputs``.
 
     Raises
     ------
     ModelFnTypeError
-        If it is anything else.
+        If it is not an array of floats.
     """
 
     value: NDArray[Any]
@@ -125,14 +126,14 @@ class RegressionOutput(ExportOutput):
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The value, as ``outputs``."""
+        """Return the value, as ``outputs``."""
         return {"outputs": self.value}
 
 
 def checked_outputs(given: Any, faults: ArgumentFaults) -> dict[str, ExportOutput] | None:
     """Return the ``export_outputs`` of an EstimatorSpec with their default signature; None if there are none.
 
-    What is wrong is added to `faults`. A single output is the default one, too, whatever its name.
+    Faults are added to `faults`. A single output is also the default one, whatever its name.
     """
     if given is None:
         return None
@@ -150,17 +151,17 @@ def checked_outputs(given: Any, faults: ArgumentFaults) -> dict[str, ExportOutpu
         return {DEFAULT_SIGNATURE: next(iter(outputs.values())), **outputs}
     if DEFAULT_SIGNATURE not in outputs:
         names = ", ".join(map(repr, outputs)) or "nothing"
-        faults.add(f"export_outputs has {names}: expected {DEFAULT_SIGNATURE!r} among them, which answers by default")
+        faults.add(f"export_outputs has {names}: expected {DEFAULT_SIGNATURE!r} among them, the default signature")
     return outputs
 
 
 def outputs_of(export_outputs: Mapping[str, ExportOutput] | None, predictions: Any, features: Any) -> dict[str, Arrays]:
-    """Return the arrays of each signature of an EstimatorSpec for ``infer``; without outputs, of its predictions.
+    """Return the arrays of each signature of an EstimatorSpec for ``infer``; without outputs, those of its predictions.
 
     Raises
     ------
     ModelFnError
-        If an array of export_outputs has not one row for each of the features.
+        If an array of export_outputs does not have one row for each row of the features.
     """
     if export_outputs is not None:
         rows = len(next(iter(features.values())) if isinstance(features, Mapping) else features)
@@ -178,12 +179,12 @@ def outputs_of(export_outputs: Mapping[str, ExportOutput] | None, predictions: A
 
 
 def served_outputs(outputs: Mapping[str, Arrays], signature: str) -> Arrays:
-    """Return the arrays of the signature that a request names.
+    """Return the arrays of the requested signature.
 
     Raises
     ------
     InputError
-        If there is no such signature.
+        If the signature does not exist.
     """
     if signature not in outputs:
         names = ", ".join(map(repr, outputs))

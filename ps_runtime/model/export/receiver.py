@@ -1,8 +1,8 @@
-"""What clients send to an export, and the features that a function makes of it.
+"""Receives requests of an export: the arrays of clients, and the features that a function computes from them.
 
-A ``serving_input_receiver_fn`` is a function without arguments. What it asks for with `placeholder` are the arrays of a
-request, as what a model_fn asks for with `get_variable` are the variables of a checkpoint. psflow calls it once on
-examples, which tells what clients have to send, and once for each request.
+A ``serving_input_receiver_fn`` is a function without arguments. It requests the arrays of a request with `placeholder`,
+like a model_fn requests the variables of a checkpoint with `get_variable`. psflow calls it once on examples, to find
+the arrays that clients must send, and once for each request.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from psflow.ps_runtime.specs.schema_enforcement import enforce_arrays
 
 FEATURE = "feature"
 INPUT = "input"
-"""What the original calls a feature, and an array that clients send, without a name."""
+"""TensorFlow's names for a feature, and an array of a client, without a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServingInputReceiver:
-    """What a serving_input_receiver_fn returns.
+    """The result of a serving_input_receiver_fn.
 
     Parameters
     ----------
     features : mapping of str to array of shape (rows, ...), or such an array
-        What the model reads, as its training input had it: raw columns, numbers as they are stored. An array without a
-        name is the feature ``feature``; see `TensorServingInputReceiver`.
+        The features of the model, as the training input had them: raw columns, stored numbers. An array without a name
+        is the feature ``feature``; see `TensorServingInputReceiver`.
     receiver_tensors : mapping of str to array, or array
-        What `placeholder` returned, under the names that clients send it by. One without a name is ``input``.
+        Arrays that `placeholder` returned, by the names that clients use. An array without a name is ``input``.
     receiver_tensors_alternatives : None
-        There are none: an array that a function computes cannot be sent in its place.
+        Must be None: clients cannot send an array that a function computes.
 
     Raises
     ------
     UsageError
-        If something is missing; an ArgumentTypeError if it is of another type.
+        If something is missing; an ArgumentTypeError if it has another type.
     """
 
     features: Any
@@ -57,7 +57,7 @@ class ServingInputReceiver:
 
 @dataclass(frozen=True, slots=True)
 class TensorServingInputReceiver:
-    """As `ServingInputReceiver`, for a model that reads one array without a name."""
+    """Like `ServingInputReceiver`, for a model that reads one array without a name."""
 
     features: Any
     receiver_tensors: Any
@@ -82,13 +82,13 @@ def placeholder(
     Parameters
     ----------
     dtype : dtype
-        Of numbers, of booleans, or ``str``.
+        A dtype of numbers or booleans, or ``str``.
     shape : sequence of int or None
-        None first, for any number of rows; then the shape of a row.
+        None, for any number of rows; then the shape of a row.
     name : str, optional
-        What errors call it. Clients know it by its name among the ``receiver_tensors``.
+        Its name in errors. Clients use its name in ``receiver_tensors``.
     example : value of one row, optional
-        What the function is tried on, before there is a request; 0 if left out. Text needs one.
+        An example for calling the function before there is a request; default: 0. Required for text.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def placeholder(
     Raises
     ------
     UsageError
-        If it is called elsewhere, or an argument cannot be.
+        If it is called elsewhere, or an argument is invalid.
 
     Examples
     --------
@@ -115,13 +115,13 @@ def placeholder(
 
 @dataclass(frozen=True, slots=True)
 class RawServingInput:
-    """Receives features just as they are; made by `build_raw_serving_input_receiver_fn`."""
+    """Receives the features unchanged; made by `build_raw_serving_input_receiver_fn`."""
 
     dtypes: Mapping[str, str]
     shapes: Mapping[str, Sequence[int]]
 
     def __call__(self) -> ServingInputReceiver:
-        """Return the features that a client has sent."""
+        """Return the features of the request."""
         features = {name: placeholder(dtype, [None, *self.shapes[name]], name) for name, dtype in self.dtypes.items()}
         return ServingInputReceiver(features, features)
 
@@ -129,19 +129,19 @@ class RawServingInput:
 def build_raw_serving_input_receiver_fn(
     features: Mapping[str, Any], default_batch_size: int | None = None
 ) -> RawServingInput:
-    """Return a serving_input_receiver_fn to which clients send features just as they are.
+    """Return a serving_input_receiver_fn that receives the features unchanged.
 
     Parameters
     ----------
     features : mapping of str to array of shape (rows, ...)
-        Whose names, dtypes and shapes of a row count; their values do not.
+        Only names, dtypes and shapes of rows matter, not the values.
     default_batch_size : None
-        Any number of rows is served.
+        Must be None: any number of rows is served.
 
     Raises
     ------
     UsageError
-        If a feature is none of numbers or booleans; an ArgumentTypeError if an argument is of another type.
+        If a feature is not numbers or booleans; an ArgumentTypeError if an argument has another type.
     """
     faults = ArgumentFaults("build_raw_serving_input_receiver_fn: ")
     if default_batch_size is not None:
@@ -168,7 +168,7 @@ class ReceiverCall:
     _tokens: list[Token[ReceiverCall | None]] = field(default_factory=list)
 
     def __enter__(self) -> Self:
-        """Become the call that `placeholder` speaks to, until the end of the block."""
+        """Become the current call of `placeholder`, until the end of the block."""
         self._tokens.append(_current.set(self))
         return self
 
@@ -182,7 +182,7 @@ class ReceiverCall:
         elif len(self.asked) < len(self.given):
             array = self.given[len(self.asked)]
         else:
-            raise InputError((f"{spec.name} was not asked for in the first call of its serving_input_receiver_fn",))
+            raise InputError((f"{spec.name} was not requested in the first call of its serving_input_receiver_fn",))
         self.asked.append(spec)
         self.arrays.append(array)
         return array
@@ -200,13 +200,13 @@ def _asked(place: str, dtype: DTypeLike, shape: Sequence[int | None]) -> ArraySp
     if not is_sequence or not len(shape) or shape[0] is not None or any(type(size) is not int for size in shape[1:]):
         faults.add_type("shape", "None, for any number of rows, and the whole numbers of the shape of a row", shape)
     faults.raise_any()
-    assert kind is not None, "a dtype that is none is a fault"
+    assert kind is not None, "an invalid dtype is a fault"
     return ArraySpec(place, "str" if kind.kind == "U" else kind.name, tuple(size for size in shape if size is not None))
 
 
 def _dtype(given: Any) -> np.dtype[Any] | None:
-    """Return the dtype that is meant, None if it is none that a request has."""
-    if given is None:  # which numpy takes for float64
+    """Return the dtype, or None if requests cannot have it."""
+    if given is None:  # which numpy reads as float64
         return None
     try:
         dtype = np.dtype(given)
@@ -216,7 +216,7 @@ def _dtype(given: Any) -> np.dtype[Any] | None:
 
 
 def _example(spec: ArraySpec, example: Any) -> NDArray[Any]:
-    """Return one row to try a function on."""
+    """Return one row for calling a function without a request."""
     if example is None and spec.dtype == "str":
         raise UsageError((f"{spec.name}: text has no obvious example; give one, such as example='0.5;red'",))
     row = np.zeros(spec.shape, spec.dtype) if example is None else np.asarray(example)
@@ -228,7 +228,7 @@ def _example(spec: ArraySpec, example: Any) -> NDArray[Any]:
 
 
 def _named(faults: ArgumentFaults, name: str, single: str | None, given: Any) -> dict[str, Any]:
-    """Return arrays by name; one without a name is called `single`, where that is not None."""
+    """Return arrays by name; an array without a name becomes `single`, if that is not None."""
     if not isinstance(given, Mapping) and (single is None or given is None):
         faults.add_type(name, "a mapping of str to array", given)
         return {}
@@ -247,8 +247,8 @@ def _check_receivers(receiver: Receiver, faults: ArgumentFaults) -> None:
     named = _named(faults, "receiver_tensors", INPUT, receiver.receiver_tensors)
     if receiver.receiver_tensors_alternatives is not None:
         faults.add(
-            "receiver_tensors_alternatives: what a function computes cannot be sent in its place; export the model "
-            "once more, with a function that receives it"
+            "receiver_tensors_alternatives: clients cannot send arrays that a function computes; export the model "
+            "once more, with a function that receives them"
         )
     faults.raise_any()
     object.__setattr__(receiver, "receiver_tensors", named)

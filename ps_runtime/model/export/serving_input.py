@@ -1,4 +1,4 @@
-"""A serving_input_receiver_fn as a served model calls it."""
+"""Calls a serving_input_receiver_fn for a served model."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from psflow.ps_runtime.specs.schema_enforcement import (
 
 
 def served_features(given: Any, schema: InputSchema, where: str) -> Any:
-    """Return the features that a model reads, out of values as they are stored.
+    """Return the features of a model, given stored values.
 
     Raises
     ------
     InputError
-        With all faults that make it another input than that of training.
+        With all faults that distinguish the values from the training input.
     """
     if schema.preprocessing is not None:
         return _preprocessed(given, schema.preprocessing, schema, where)
@@ -38,13 +38,13 @@ def served_features(given: Any, schema: InputSchema, where: str) -> Any:
             raise InputError(tuple(faults))
         given = given[columns].to_numpy()
     elif is_frame:
-        texts = {spec.name for spec in schema.features if spec.is_text}  # a number among these is no text
+        texts = {spec.name for spec in schema.features if spec.is_text}  # a number among them is not a text
         given = {name: given[name] if name in texts else stacked(given[name]) for name in given.columns}
     return scale_features(enforce_features(given, schema, where), schema, where)
 
 
 def _preprocessed(given: Any, preprocessing: Preprocessing, schema: InputSchema, where: str) -> Any:
-    """Return the features of raw columns: of a table of pyarrow, a DataFrame, or a mapping of arrays."""
+    """Return the features for raw columns: a pyarrow table, a DataFrame, or a mapping of arrays."""
     if not hasattr(given, "column_names"):
         if not hasattr(given, "keys"):
             names = ", ".join(repr(column.name) for column in preprocessing.raw_columns[:10])
@@ -55,7 +55,7 @@ def _preprocessed(given: Any, preprocessing: Preprocessing, schema: InputSchema,
 
 @dataclass(frozen=True, slots=True)
 class ServingInput:
-    """A serving_input_receiver_fn, and what it receives; made by `of`."""
+    """A serving_input_receiver_fn, and the arrays that it receives; made by `of`."""
 
     function: ServingInputReceiverFn
     received: tuple[ArraySpec, ...]
@@ -68,8 +68,8 @@ class ServingInput:
         Raises
         ------
         UsageError
-            If clients cannot send what it asks for, or one of their arrays is no placeholder; an ArgumentTypeError
-            if it returns something else than a receiver. Its own errors pass.
+            If clients cannot send a requested array, or one of their arrays is not a placeholder; an ArgumentTypeError
+            if the result is not a receiver. Its own errors pass through.
 
         Examples
         --------
@@ -89,7 +89,7 @@ class ServingInput:
         for name, array in receiver.receiver_tensors.items():
             place = next((place for place, given in enumerate(call.arrays) if given is array), None)
             if place is None:
-                faults.add(f"receiver_tensors[{name!r}] is not what placeholder returned; give that array itself")
+                faults.add(f"receiver_tensors[{name!r}] is not an array from placeholder; pass what it returned")
             elif names.setdefault(place, name) != name:
                 faults.add(f"receiver_tensors has {call.asked[place].name} twice, as {names[place]!r} and {name!r}")
         for place, spec in enumerate(call.asked):
@@ -100,33 +100,34 @@ class ServingInput:
         return cls(function, received, receiver.features)
 
     def features(self, given: Any, where: str) -> Any:
-        """Return the features that the function makes of a request.
+        """Return the features that the function computes from a request.
 
         Raises
         ------
         InputError
-            If it is not what the function receives, or if it does not make one row of features of each row.
+            If the request has other arrays than the function receives, or the features do not have one row for each
+            row.
         """
         arrays = enforce_arrays(given, self.received, where)
         lengths = {spec.name: len(array) for spec, array in zip(self.received, arrays, strict=True)}
         if len(set(lengths.values())) > 1:
             raise InputError((f"{where} has arrays of different numbers of rows: {lengths}; send one row for each",))
-        call = ReceiverCall([array.copy() for array in arrays])  # the function may change what it reads
+        call = ReceiverCall([array.copy() for array in arrays])  # the function may change its arrays
         try:
             features = _called(self.function, call).features
         except PsflowError:
             raise
-        except Exception as error:  # what a client sends can be anything
+        except Exception as error:  # a client may send anything
             reason = f"{type(error).__name__}: {error}"
-            raise InputError((f"{where} is none that {_name(self.function)} can read: {reason}",)) from error
+            raise InputError((f"{where} cannot be read by {_name(self.function)}: {reason}",)) from error
         if [replace(spec, name="") for spec in call.asked] != [replace(spec, name="") for spec in self.received]:
-            raise InputError((f"{_name(self.function)} asks for other placeholders than in its first call",))
+            raise InputError((f"{_name(self.function)} requests other placeholders than in its first call",))
         num_rows = next(iter(lengths.values()))
         made = features if isinstance(features, Mapping) else {FEATURE: features}
         for name, array in made.items():
             if array.shape[:1] != (num_rows,):
                 got = f"{name!r} of shape {list(array.shape)} for {num_rows} rows"
-                raise InputError((f"{_name(self.function)} made the feature {got}: expected one row for each",))
+                raise InputError((f"{_name(self.function)} returned the feature {got}: expected one row for each",))
         return features
 
 
@@ -135,7 +136,7 @@ def _called(function: ServingInputReceiverFn, call: ReceiverCall) -> Receiver:
         receiver = function()
     if not isinstance(receiver, Receiver):
         faults = ArgumentFaults()
-        faults.add_type(f"what {_name(function)} returns", "a ServingInputReceiver", receiver)
+        faults.add_type(f"the result of {_name(function)}", "a ServingInputReceiver", receiver)
         faults.raise_any()
     return receiver
 

@@ -1,1 +1,1 @@
-"""Hooks: what the user runs around each step."""
+"""Hooks: user code around each step."""

@@ -1,4 +1,4 @@
-"""Hooks: user code around each run of a session, which is a step of training, or a batch of an evaluation."""
+"""Hooks: user code around each run of a session, which is a training step or a batch of an evaluation."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 
 class CheckpointSaverListener:
-    """Told before and after each checkpoint, in the chief's saver thread: training goes on meanwhile.
+    """Run before and after each checkpoint, in the saver thread of the chief, while training continues.
 
-    `session` has ``global_step`` and ``run(fetches)``, which returns the ``global_step`` and, once they are saved, the
+    `session` has ``global_step`` and ``run(fetches)``, which returns ``global_step`` and, once they are saved,
     variables of the checkpoint.
     """
 
     def begin(self) -> None:
-        """Before training."""
+        """Run before training."""
 
     def before_save(self, session: Any, global_step: int) -> None:
-        """Before the checkpoint of `global_step` is written."""
+        """Run before the checkpoint of `global_step` is written."""
 
     def after_save(self, session: Any, global_step: int) -> bool | None:
-        """After the checkpoint of `global_step` is committed; return True to end training."""
+        """Run after the checkpoint of `global_step` is committed; return True to end training."""
 
     def end(self, session: Any, global_step: int) -> None:
-        """After the final checkpoint, unless training failed."""
+        """Run after the final checkpoint, unless training failed."""
 
 
 def check_period(**periods: float | None) -> None:
-    """Refuse periods of which not exactly one is given, or that are not greater than 0.
+    """Refuse periods unless exactly one is given and it is greater than 0.
 
     Raises
     ------
     UsageError
-        With the names and what was given; an ArgumentTypeError if steps are no whole number, or seconds no number.
+        With the names and the values; an ArgumentTypeError unless steps are whole numbers and seconds numbers.
     """
     given = {name: value for name, value in periods.items() if value is not None}
     if len(given) != 1:
@@ -52,14 +52,14 @@ def check_period(**periods: float | None) -> None:
 
 
 class SecondOrStepTimer:
-    """Says whether it is time again: at the first step, then whenever the period has passed.
+    """Triggers at the first step, then whenever the period has passed.
 
     Parameters
     ----------
     every_secs : float, optional
-        The period in seconds; or
+        The period in seconds.
     every_steps : int, optional
-        in steps. Exactly one of them.
+        The period in steps. Give exactly one of them.
 
     Examples
     --------
@@ -77,12 +77,12 @@ class SecondOrStepTimer:
         self.reset()
 
     def reset(self) -> None:
-        """Forget when it was last time."""
+        """Forget the last trigger."""
         self._last_step: int | None = None
         self._last_time = 0.0
 
     def should_trigger_for_step(self, step: int) -> bool:
-        """Return whether it is time at `step`; never twice for one step."""
+        """Return whether to trigger at `step`; never twice for one step."""
         if self._last_step is None:
             return True
         if step == self._last_step:
@@ -93,51 +93,51 @@ class SecondOrStepTimer:
         return step >= self._last_step + self._every_steps
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Note that it was time at `step`; return the seconds and steps since the last time, None at the first."""
+        """Record a trigger at `step`; return the seconds and steps since the last one, None at the first."""
         now = time.monotonic()
         last_step, last_time = self._last_step, self._last_time
         self._last_step, self._last_time = step, now
         return (None, None) if last_step is None else (now - last_time, step - last_step)
 
     def last_triggered_step(self) -> int | None:
-        """Return the step at which it was last time; None if it never was."""
+        """Return the step of the last trigger; None before the first."""
         return self._last_step
 
 
 MAX_NAMED = 20
-"""Of the names that a step has, where none is near the one that was asked for."""
+"""Number of names to list, where none is similar to the requested one."""
 Fetches = str | list[Any] | tuple[Any, ...] | Mapping[str, Any] | None
-"""A name, or a list, tuple or mapping of Fetches; None: nothing."""
+"""A name, or a list, tuple or mapping of Fetches; None fetches nothing."""
 
 
 class Coordinator:
-    """Asks a session to end."""
+    """Requests the end of a session."""
 
     def __init__(self) -> None:
         self.stop_reason: str | None = None
         self.ends_training = False
-        """Whether all replicas of the job are to end, not only this one."""
+        """Whether all replicas of the job should end, not only this one."""
 
     def request_stop(self, reason: str = "a hook asked to stop") -> None:
-        """End this session after the run under way; the first reason stays.
+        """End this session after the current run; the first reason is kept.
 
-        The end of the chief's session is the end of training. A worker leaves alone, and the others train on.
+        Ending the chief's session ends training. A worker that ends leaves alone, and the others continue to train.
         """
         if self.stop_reason is None:
             self.stop_reason = reason
 
     def end_training(self, reason: str) -> None:
-        """End training, of all replicas, after the step under way; the first reason stays."""
+        """End training in all replicas after the current step; the first reason is kept."""
         self.request_stop(reason)
         self.ends_training = True
 
     def should_stop(self) -> bool:
-        """Whether an end was asked for."""
+        """Whether a stop was requested."""
         return self.stop_reason is not None
 
 
 class SessionRunArgs(NamedTuple):
-    """What a hook wants to see of a run.
+    """The values that a hook requests from a run.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class SessionRunArgs(NamedTuple):
 
 
 class SessionRunValues(NamedTuple):
-    """What a hook sees of a run: `results` has the structure of its fetches."""
+    """The values of a run that a hook requested: `results` has the structure of its fetches."""
 
     results: Any
 
@@ -161,7 +161,7 @@ class SessionRunContext:
     Parameters
     ----------
     original_args : SessionRunArgs
-        What the loop itself fetches, whatever hooks do.
+        The fetches of the loop itself, without those of hooks.
     session : object
         Has ``global_step`` and ``run(fetches)``, which returns values of the last run, or variables.
     """
@@ -176,40 +176,40 @@ class SessionRunContext:
 
     @property
     def stop_requested(self) -> bool:
-        """Whether some hook asked to stop."""
+        """Whether a hook requested a stop."""
         return self.coordinator.should_stop()
 
 
 class SessionRunHook:
-    """User code around each run of a session; override what you need.
+    """User code around each run of a session; override the methods you need.
 
-    The calls: ``begin``, ``after_create_session``, then ``before_run`` and ``after_run`` around each run, then
+    Order of the calls: ``begin``, ``after_create_session``, then ``before_run`` and ``after_run`` around each run, then
     ``end``, which is not called after an exception.
     """
 
     def begin(self) -> None:
-        """Before the session is made."""
+        """Run before the session is created."""
 
     def after_create_session(self, session: Any, coord: Coordinator) -> None:
-        """After the variables have their values."""
+        """Run after the variables have their values."""
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Before a run; return what to fetch of it."""
+        """Run before a run; return what to fetch from it."""
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """After a run; the push of a training step is committed by then."""
+        """Run after a run; the push of a training step is committed by then."""
 
     def end(self, session: Any) -> None:
-        """After the last run."""
+        """Run after the last run."""
 
 
 def as_hooks(what: str, given: Iterable[SessionRunHook] | None) -> tuple[SessionRunHook, ...]:
-    """Return `given` as a tuple; None is none.
+    """Return `given` as a tuple, empty for None.
 
     Raises
     ------
     UsageError
-        If something among `given` is no SessionRunHook, all faults in one message.
+        If an element is not a SessionRunHook, with all faults in one message.
     """
     faults = ArgumentFaults()
     hooks = faults.items(what, given, SessionRunHook, "SessionRunHook")
@@ -218,7 +218,7 @@ def as_hooks(what: str, given: Iterable[SessionRunHook] | None) -> tuple[Session
 
 
 class HookCalls:
-    """Calls the hooks of one session, each time in their order."""
+    """Calls the hooks of one session in order."""
 
     def __init__(self, hooks: Sequence[SessionRunHook], session: Any, tables: Collection[str] = ()) -> None:
         self.coordinator = Coordinator()
@@ -228,28 +228,28 @@ class HookCalls:
         self._wanted: list[SessionRunArgs | None] = []
 
     def begin(self) -> None:
-        """Before the session is made."""
+        """Call `begin` of each hook."""
         for hook in self._hooks:
             hook.begin()
 
     def after_create_session(self) -> None:
-        """After the variables have their values."""
+        """Call `after_create_session` of each hook."""
         for hook in self._hooks:
             hook.after_create_session(self._context.session, self.coordinator)
 
     def before_run(self, original_args: SessionRunArgs) -> None:
-        """Before a run, in which the loop itself fetches `original_args`: ask each hook what it wants to see."""
+        """Ask each hook for its fetches of a run whose loop fetches `original_args`."""
         if original_args is not self._context.original_args:
             self._context = replace(self._context, original_args=original_args)
         self._wanted = [hook.before_run(self._context) for hook in self._hooks]
 
     def after_run(self, values: Mapping[str, Any]) -> None:
-        """After a run: show each hook what it asked for.
+        """Pass each hook the values that it fetched.
 
         Raises
         ------
         UsageError
-            If a hook fetches what is not among `values`, or its ``before_run`` returned something else.
+            If a hook fetches a name that `values` lacks, or its ``before_run`` returned a wrong type.
         """
         for hook, args in zip(self._hooks, self._wanted, strict=True):
             if args is None:
@@ -266,7 +266,7 @@ class HookCalls:
                 )
 
     def end(self) -> None:
-        """After the last run, unless something was raised."""
+        """Call `end` of each hook, unless an exception was raised."""
         for hook in self._hooks:
             hook.end(self._context.session)
 
@@ -277,7 +277,7 @@ def pick(fetches: Fetches, values: Mapping[str, Any], tables: Collection[str] = 
     Raises
     ------
     UsageError
-        If a name is unknown, or that of a table, or no name.
+        If a name is unknown, names a table, or is not a str.
     """
     if isinstance(fetches, str):
         try:
@@ -298,8 +298,6 @@ def _unknown(name: str, values: Iterable[str], tables: Collection[str], who: str
     known = sorted(set(values))
     hint = did_you_mean(name, known)
     if near := [table for table in tables if did_you_mean(name, [table])]:
-        hint += (
-            f"; {near[0]!r} is a table: let model_fn return the rows that it looks up as predictions, and fetch these"
-        )
+        hint += f"; {near[0]!r} is a table: return the looked-up rows as predictions of model_fn, and fetch those"
     hint = hint or f"; it has {', '.join(known[:MAX_NAMED])}{', ...' if known[MAX_NAMED:] else ''}"
     return f"{who} fetches {name!r}, which this step does not have{hint}"

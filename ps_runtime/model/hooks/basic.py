@@ -1,4 +1,4 @@
-"""A user's own say in when checkpoints are saved."""
+"""Basic hooks: end training, delay workers, guard against NaN, fetch final values, and time checkpoints."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ logger = logging.getLogger(__name__)
 
 
 class StopAtStepHook(SessionRunHook):
-    """End training, of all replicas, at a global_step.
+    """Ends training in all replicas at a global_step.
 
     Parameters
     ----------
     num_steps : int, optional
-        Stop so many steps after the start; or
+        Stop this many steps after the start.
     last_step : int, optional
-        stop at this global_step. Exactly one of them.
+        Stop at this global_step. Give exactly one of them.
 
     Raises
     ------
     UsageError
-        If not exactly one of them is given, or it is negative; an ArgumentTypeError if it is no whole number.
+        If not exactly one is given, or it is negative; an ArgumentTypeError if it is not a whole number.
 
     Notes
     -----
-    Of several replicas, others may push while one of them stops; `max_steps` is exact.
+    With several replicas, others may push while one of them stops; `max_steps` is exact.
     """
 
     def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
         if (num_steps is None) == (last_step is None):
             raise UsageError(
                 (
-                    "StopAtStepHook takes num_steps or last_step, one of them; got "
+                    "StopAtStepHook takes either num_steps or last_step; got "
                     f"num_steps={num_steps!r}, last_step={last_step!r}",
                 )
             )
@@ -61,7 +61,7 @@ class StopAtStepHook(SessionRunHook):
         self._last_step = last_step
 
     def after_create_session(self, session: Any, coord: Coordinator) -> None:
-        """Fix the last step, where it counts from the start."""
+        """Compute the last step from `num_steps`."""
         if self._last_step is None:
             assert self._num_steps is not None
             self._last_step = session.global_step + self._num_steps
@@ -83,19 +83,19 @@ def make_stop_at_checkpoint_step_hook(estimator: object, last_step: int) -> Stop
     Parameters
     ----------
     estimator : Estimator
-        Taken for the sake of programs that pass theirs. No role needs to look for the last checkpoint in its model_dir:
-        the job ends once it is committed.
+        Accepted for compatibility. No role waits for the last checkpoint in its model_dir: the job ends once it is
+        committed.
     last_step : int
-        A global_step.
+        The global_step at which to end.
     """
     return StopAtStepHook(last_step=last_step)
 
 
 class GlobalStepWaiterHook(SessionRunHook):
-    """Let each worker begin only once the job has reached a global_step. The chief does not wait.
+    """Delays each worker until the job has reached a global_step. The chief does not wait.
 
-    Give it to a TrainSpec. A worker looks a few times a second, before its first step; it leaves if training is over by
-    then.
+    Works only in TrainSpec.hooks. A worker checks a few times a second before its first step; it leaves if training has
+    ended by then.
 
     Parameters
     ----------
@@ -117,26 +117,25 @@ class GlobalStepWaiterHook(SessionRunHook):
         self.wait_until_step = wait_until_step
 
     def begin(self) -> None:
-        """Refuse to stand among other hooks than those of a TrainSpec, which has been waited for by now."""
-        raise UsageError(("a GlobalStepWaiterHook has an effect among the hooks of a TrainSpec alone; move it there",))
+        """Refuse to run: a TrainSpec has handled and removed its hooks of this class before."""
+        raise UsageError(("a GlobalStepWaiterHook works only in TrainSpec.hooks; move it there",))
 
 
 class NanTensorHook(SessionRunHook):
-    """Guard against a loss or a gradient that is NaN or infinite. What such a step computed is never pushed.
+    """Guards against a loss or a gradient that is NaN or infinite. The gradients of such a step are never pushed.
 
     Parameters
     ----------
     loss_tensor : object
-        Taken for the sake of programs that pass their loss; it is always the loss that model_fn returns, and its
-        gradients, that are looked at.
+        Accepted for compatibility; the hook always checks the loss that model_fn returns, and its gradients.
     fail_on_nan_loss : bool
-        Whether such a step fails the job, with NanLossError or NanGradientError. Else it ends training: a warning is
-        logged, the job writes its final checkpoint of the updates before that step, and finishes with that reason. A
+        Whether such a step fails the job, with NanLossError or NanGradientError. Otherwise it ends training: a warning
+        is logged, the job writes its final checkpoint of the updates before that step, and finishes with that reason. A
         weight that becomes infinite by finite gradients fails the job either way, when its checkpoint is written.
 
     Notes
     -----
-    Every training has one that fails, unless its hooks bring one.
+    Every training has such a hook that fails the job, unless its hooks include one.
     """
 
     def __init__(self, loss_tensor: Any = "loss", fail_on_nan_loss: bool = True) -> None:
@@ -152,7 +151,7 @@ class NanTensorHook(SessionRunHook):
         self._fails = fail_on_nan_loss
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Raise the fault of the run, or end training for it."""
+        """Raise the fault of the run, or end training."""
         fault = run_context.session.fault
         if fault is None:
             return
@@ -163,13 +162,13 @@ class NanTensorHook(SessionRunHook):
 
 
 class FinalOpsHook(SessionRunHook):
-    """Fetch values at the end of a session.
+    """Fetches values at the end of a session.
 
     Parameters
     ----------
     final_ops : str, or sequence or mapping of them, or None
-        Names as in SessionRunArgs. Variables, the global_step and the metrics of an evaluation are those of the end;
-        the rest is as of the last run.
+        Names as in SessionRunArgs. Variables, the global_step and the metrics of an evaluation have their final values;
+        the other values are those of the last run.
 
     Notes
     -----
@@ -182,7 +181,7 @@ class FinalOpsHook(SessionRunHook):
 
     @property
     def final_ops_values(self) -> Any:
-        """What was fetched, in the structure of `final_ops`; None before the end."""
+        """The fetched values, in the structure of `final_ops`; None before the end."""
         return self._values
 
     def end(self, session: Any) -> None:
@@ -191,18 +190,19 @@ class FinalOpsHook(SessionRunHook):
 
 
 class CheckpointSaverHook(SessionRunHook):
-    """Has the chief save by this period in place of that of RunConfig: at the start, periodically, and at the end.
+    """Replaces the saving period of RunConfig: the chief saves at the start, at this period, and at the end.
 
-    Give it to `Estimator.train` or to a TrainSpec. The chief saves beside training, so the hook itself does nothing.
+    Works in `Estimator.train` and TrainSpec.hooks. The chief saves while training continues; the hook itself does
+    nothing.
 
     Parameters
     ----------
     checkpoint_dir : str, optional
-        The model_dir of the Estimator, where all checkpoints are.
+        Must be the model_dir of the Estimator, which holds all checkpoints.
     save_secs : float, optional
-        Save every so many seconds; or
+        Save every so many seconds.
     save_steps : int, optional
-        at each multiple of it, of global_step. Exactly one of them.
+        Save at each multiple of it, in global_step. Give exactly one of them.
     listeners : sequence of CheckpointSaverListener, optional
         Called around each checkpoint, before the ``saving_listeners`` of the training.
 
@@ -210,7 +210,7 @@ class CheckpointSaverHook(SessionRunHook):
     ------
     UsageError
         If not exactly one period is given, or it is not greater than 0; an ArgumentTypeError for a wrong type; when
-        training begins, if the hook stands where it has no effect.
+        training begins, if the hook has no effect where it is.
     """
 
     def __init__(
@@ -230,10 +230,7 @@ class CheckpointSaverHook(SessionRunHook):
         self.save_steps = save_steps
 
     def begin(self) -> None:
-        """Refuse to stand among other hooks than those of a training, which has taken it out by now."""
+        """Refuse to run: a training has handled and removed its hooks of this class before."""
         raise UsageError(
-            (
-                "a CheckpointSaverHook has an effect among the hooks of Estimator.train or of a TrainSpec alone; "
-                "move it there",
-            )
+            ("a CheckpointSaverHook works only in the hooks of Estimator.train or of a TrainSpec; move it there",)
         )

@@ -1,4 +1,4 @@
-"""Hooks around the batches of an evaluation or a prediction, and what they see of it."""
+"""Hooks around the batches of an evaluation or a prediction, with the session and the values that they see."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ logger = logging.getLogger(__name__)
 
 
 class BatchSession:
-    """What hooks see of an evaluation or a prediction, as ``run_context.session``."""
+    """An evaluation or a prediction as hooks see it in ``run_context.session``."""
 
     def __init__(self, values: ModelValues, global_step: int) -> None:
         self.global_step = global_step
         self.variables = {name: read_only(value) for name, value in values.variables.items()}
         self.table_names = tuple(values.tables)
         self.spec: EstimatorSpec | None = None
-        """What model_fn returned for the last batch; None before the first."""
+        """The EstimatorSpec of the last batch; None before the first."""
         self.metrics: Mapping[str, Metric] = {}
-        """Over all batches so far."""
+        """Metrics over all batches so far."""
         self.staleness = 0
-        """Nothing is pushed."""
+        """Always 0, as nothing is pushed."""
 
     @property
     def fault(self) -> NanLossError | None:
-        """The loss of the last batch as an error, if it is NaN or infinite."""
+        """Return the loss of the last batch as an error, if it is NaN or infinite."""
         loss = None if self.spec is None else self.spec.loss
         return None if loss is None or math.isfinite(loss) else NanLossError(float(loss), self.global_step, "")
 
     def run(self, fetches: Fetches) -> Any:
-        """Return variables, metrics over all batches so far, or anything else as of the last batch."""
+        """Return variables, metrics over all batches so far, or other values of the last batch."""
         return pick(fetches, BatchValues(self), self.table_names)
 
     def report(self, global_step: int, values: Mapping[str, Any]) -> None:
@@ -48,7 +48,7 @@ class BatchSession:
 
 
 class BatchValues(Mapping[str, Any]):
-    """What hooks may fetch of a batch, looked up when asked for."""
+    """The values that hooks may fetch of a batch, looked up on demand."""
 
     def __init__(self, session: BatchSession) -> None:
         self._session = session
@@ -78,7 +78,7 @@ class BatchValues(Mapping[str, Any]):
 
 
 class BatchHooks:
-    """Calls hooks around each batch. Those of model_fn are known, and all begin, once it was called on the first."""
+    """Calls hooks around each batch. The hooks of model_fn are known, and all begin, after its first call."""
 
     def __init__(self, hooks: Sequence[SessionRunHook], session: BatchSession) -> None:
         self._given = hooks
@@ -87,17 +87,17 @@ class BatchHooks:
         self._args = SessionRunArgs()
 
     def before_batch(self) -> None:
-        """Before model_fn is called on a batch."""
+        """Prepare a batch, before model_fn is called."""
         if self._calls is not None:
             self._calls.before_run(self._args)
 
     def called(self, scaffold: Scaffold | None, of_model: Sequence[SessionRunHook], fetches: Fetches) -> bool:
-        """After the call: begin, if it was the first. Return whether to call again, as the model is prepared only now.
+        """Begin after the first call of model_fn. Return whether to call it again, as the model was prepared only now.
 
         Raises
         ------
         UsageError
-            If the scaffold says that the model is not ready.
+            If the scaffold reports that the model is not ready.
         """
         if self._calls is not None:
             return False
@@ -110,12 +110,12 @@ class BatchHooks:
         return is_prepared
 
     def after_batch(self) -> bool:
-        """After a batch; return whether a hook asks to stop."""
+        """End a batch; return whether a hook requests a stop."""
         assert self._calls is not None
         self._calls.after_run(BatchValues(self._session))
         return self._calls.coordinator.should_stop()
 
     def end(self) -> None:
-        """After the last batch."""
+        """Call `end` of the hooks."""
         if self._calls is not None:
             self._calls.end()

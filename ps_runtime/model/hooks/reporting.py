@@ -1,6 +1,6 @@
 """Hooks that report: logged values, loss and speed, summaries, and profiles of steps.
 
-What the chief reports has its plain name in MLflow; what worker 0 reports, such as its loss, is ``role/worker-0/loss``.
+Reports of the chief keep their names in MLflow; those of worker 0, such as its loss, are ``role/worker-0/loss``.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ logger = logging.getLogger(__name__)
 
 
 class LoggingTensorHook(SessionRunHook):
-    """Log fetched values now and then, at level INFO: ``loss = 0.5, global_step = 100 (1.240 sec)``.
+    """Logs fetched values at a given period, at level INFO: ``loss = 0.5, global_step = 100 (1.240 sec)``.
 
     Parameters
     ----------
     tensors : str, or sequence or mapping of str
         Names as in SessionRunArgs; a mapping gives them titles, which are logged in alphabetical order.
     every_n_iter : int, optional
-        Log every so many runs of this role, from its first on; or
+        Log every so many runs of this role, starting with its first.
     every_n_secs : float, optional
-        every so many seconds. At most one of them; none only with `at_end`.
+        Log every so many seconds. Give at most one of them; none only with `at_end`.
     at_end : bool
-        Whether to log at the end, too: variables and the global_step of then, the rest as of the last run.
+        Whether to log at the end, too: the final variables and global_step, and the other values of the last run.
     formatter : callable, optional
-        Takes the values by title, returns the line.
+        Converts the values by title to a line.
 
     Raises
     ------
     UsageError
-        If it is not said when to log, or a period is not greater than 0; an ArgumentTypeError for a wrong type.
+        If no time to log is given, or a period is not greater than 0; an ArgumentTypeError for a wrong type.
     """
 
     def __init__(
@@ -75,24 +75,24 @@ class LoggingTensorHook(SessionRunHook):
         self._formatter = formatter
 
     def begin(self) -> None:
-        """Count anew."""
+        """Restart the count of runs."""
         if self._timer is not None:
             self._timer.reset()
         self._count = 0
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Fetch the values, if this run is to be logged."""
+        """Fetch the values, if this run is logged."""
         self._is_due = self._timer is not None and self._timer.should_trigger_for_step(self._count)
         return SessionRunArgs(self._tensors) if self._is_due else None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Log the values, if this run is to be."""
+        """Log the values, if this run is logged."""
         if self._is_due:
             self._log(run_values.results)
         self._count += 1
 
     def end(self, session: Any) -> None:
-        """Log the values of the end, if they are wanted."""
+        """Log the final values with `at_end`."""
         if self._at_end:
             self._log(session.run(self._tensors))
 
@@ -119,7 +119,7 @@ def _check_arguments(tensors: Any, at_end: Any, formatter: Any) -> None:
 
 
 class _Period:
-    """Every multiple of so many steps, or every so many seconds, from the start on."""
+    """Triggers at every multiple of a number of steps, or every so many seconds, from the start on."""
 
     def __init__(self, steps: int | None, secs: float | None) -> None:
         self._steps = steps
@@ -140,17 +140,17 @@ class _Period:
 
 
 class StepCounterHook(SessionRunHook):
-    """Report ``loss``, ``steps_per_sec``, ``examples_per_sec`` and ``staleness``.
+    """Reports ``loss``, ``steps_per_sec``, ``examples_per_sec`` and ``staleness``.
 
-    The loss is that of the step; steps and examples per second, and the staleness of this replica's pushes, are of the
-    time since the last report. The chief has such a hook, of `RunConfig.log_step_count_steps`.
+    The loss is that of the step; steps and examples per second, and the staleness of this replica's pushes, cover the
+    time since the last report. The chief has such a hook, set by `RunConfig.log_step_count_steps`.
 
     Parameters
     ----------
     every_n_steps : int, optional
-        Report about at each multiple of it, of global_step; or
+        Report at about each multiple of it, in global_step.
     every_n_secs : float, optional
-        every so many seconds. Exactly one of them: ``every_n_steps=None`` goes with seconds.
+        Report every so many seconds. Give exactly one of them: ``every_n_steps=None`` goes with seconds.
 
     Raises
     ------
@@ -163,7 +163,7 @@ class StepCounterHook(SessionRunHook):
         self._period = _Period(every_n_steps, every_n_secs)
 
     def after_create_session(self, session: Any, coord: Coordinator) -> None:
-        """Begin to count."""
+        """Start counting."""
         self._period.start(session.global_step)
         self._num_pushes = self._staleness_sum = 0
 
@@ -172,7 +172,7 @@ class StepCounterHook(SessionRunHook):
         return SessionRunArgs(["loss", "global_step"])
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Report, if it is time to."""
+        """Report, if the period has passed."""
         loss, global_step = run_values.results
         session = run_context.session
         self._num_pushes += 1
@@ -192,14 +192,14 @@ class StepCounterHook(SessionRunHook):
 
 
 class SummarySaverHook(SessionRunHook):
-    """Report the summaries of model_fn. The chief has such a hook, of `RunConfig.save_summary_steps`.
+    """Reports the summaries of model_fn. The chief has such a hook, set by `RunConfig.save_summary_steps`.
 
     Parameters
     ----------
     save_steps : int, optional
-        Report about at each multiple of it, of global_step; or
+        Report at about each multiple of it, in global_step.
     save_secs : float, optional
-        every so many seconds. Exactly one of them.
+        Report every so many seconds. Give exactly one of them.
 
     Raises
     ------
@@ -212,11 +212,11 @@ class SummarySaverHook(SessionRunHook):
         self._period = _Period(save_steps, save_secs)
 
     def after_create_session(self, session: Any, coord: Coordinator) -> None:
-        """Begin to count."""
+        """Start counting."""
         self._period.start(session.global_step)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Report, if it is time to."""
+        """Report, if the period has passed."""
         session = run_context.session
         if not self._period.is_over(session.global_step):
             return
@@ -228,23 +228,23 @@ class SummarySaverHook(SessionRunHook):
 
 
 MAX_EVENTS = 200_000
-"""Of a trace, some 20 MB; what comes after them is left out."""
+"""Limit of a trace, about 20 MB; later events are dropped."""
 
 
 class ProfilerHook(SessionRunHook):
-    """Trace the function calls of one step now and then, in Chrome's trace format.
+    """Traces the function calls of one step at a given period, in Chrome's trace format.
 
-    Writes ``timeline-<step>.json``, which ``chrome://tracing`` and https://ui.perfetto.dev show. A step that is traced
-    takes several times as long.
+    Writes ``timeline-<step>.json`` for ``chrome://tracing`` and https://ui.perfetto.dev. A traced step takes several
+    times as long.
 
     Parameters
     ----------
     save_steps : int, optional
-        Trace a step after each so many; or
+        Trace one step after each so many.
     save_secs : float, optional
-        after so many seconds. Exactly one of them.
+        Trace one step after each so many seconds. Give exactly one of them.
     output_dir : str
-        A local directory; it is made. The default is the working directory of the role.
+        A local directory, created if needed. Default: the working directory of the role.
 
     Raises
     ------
@@ -263,11 +263,11 @@ class ProfilerHook(SessionRunHook):
         self._trace: _Trace | None = None
 
     def after_create_session(self, session: Any, coord: Coordinator) -> None:
-        """Begin to count."""
+        """Start counting."""
         self._timer.update_last_triggered_step(session.global_step)
 
     def before_run(self, run_context: SessionRunContext) -> None:
-        """Trace from here on, if it is time to."""
+        """Start a trace, if the period has passed."""
         if self._timer.should_trigger_for_step(run_context.session.global_step + 1):
             self._trace = _Trace()
             self._trace.start()
@@ -300,7 +300,7 @@ class _Trace:
 
     def stop(self) -> list[dict[str, Any]]:
         sys.setprofile(self._former)
-        for _ in range(self._depth):  # those that stop() was called in
+        for _ in range(self._depth):  # the calls that are open in stop()
             self._add("E", "")
         return self._events
 
@@ -312,7 +312,7 @@ class _Trace:
             name = code.co_qualname if event == "call" else getattr(argument, "__qualname__", repr(argument))
             self._add("B", f"{name} ({Path(code.co_filename).name})" if event == "call" else name)
             self._depth += 1
-        elif self._depth:  # else it returns from a call that began before the trace
+        elif self._depth:  # otherwise the call began before the trace
             self._add("E", "")
             self._depth -= 1
 

@@ -130,7 +130,7 @@ def test_a_best_export_that_was_removed_by_hand_is_made_again(make, caplog, has_
     assert [(event.step, event.version, event.metrics) for event in again] == [(0, 2, first.metrics)] * has_checkpoint
     end = "it is exported again from its checkpoint" if has_checkpoint else "and so is its checkpoint; remove best.json"
     [warning] = [message for message in caplog.messages if "exporter" in message]
-    assert f"'worst': the best export, {before.path} of step 0, is gone" in warning
+    assert f"'worst': the best export, {before.path} of step 0, is missing" in warning
     assert end in warning
 
 

@@ -120,7 +120,7 @@ def test_a_name_that_is_no_feature_is_told_with_the_features(
 ) -> None:
     parts = PARTS | {"linear_feature_columns": ["wrod"]}
     model = kind([4], **parts, model_dir=str(tmp_path), config=CONFIG)
-    expected = r"linear_feature_columns names 'wrod', which is no feature: the features are 'word', 'x'.*'word'\?"
+    expected = r"linear_feature_columns names 'wrod', which is not a feature: the features are 'word', 'x'.*'word'\?"
     with pytest.raises(InputError, match=expected):
         model.train(records(labels), max_steps=1)
 
@@ -129,7 +129,7 @@ def test_a_single_array_has_no_feature_of_a_name(tmp_path: Path) -> None:
     parts = {"linear_feature_columns": ["x"], "dnn_feature_columns": ["x"]}
     model = DNNLinearCombinedRegressor([4], **parts, model_dir=str(tmp_path), config=CONFIG)
     expected = (
-        "linear_feature_columns names 'x', which is no feature: the features are one array, which has no name; lea"
+        "linear_feature_columns names 'x', which is not a feature: the features are one array, which has no name; lea"
     )
     with pytest.raises(InputError, match=expected):
         model.train(lambda: (np.ones((4, 2), np.float32), np.ones(4, np.float32)), max_steps=1)

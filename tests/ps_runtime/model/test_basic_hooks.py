@@ -55,7 +55,7 @@ def test_stops_so_many_steps_after_the_start():
 
 @pytest.mark.parametrize("arguments", [{}, {"num_steps": 1, "last_step": 1}])
 def test_takes_one_way_to_stop(arguments):
-    with pytest.raises(UsageError, match="takes num_steps or last_step, one of them"):
+    with pytest.raises(UsageError, match="takes either num_steps or last_step;"):
         StopAtStepHook(**arguments)
 
 

@@ -48,7 +48,7 @@ def test_gives_a_model_fn_the_arguments_that_it_names(names):
 
 def test_a_model_fn_that_asks_for_a_schema_is_not_called_without_one():
     caller = ModelCaller(lambda features, input_schema: None, {}, None)
-    with pytest.raises(ModelFnError, match="asks for input_schema, but the schema of its training input is not known"):
+    with pytest.raises(ModelFnError, match="takes input_schema, but the schema of its training input is not known"):
         caller.build(X, Y, ModeKeys.TRAIN, 1)
 
 
@@ -65,7 +65,9 @@ def test_refuses_an_unknown_argument_with_the_near_name():
     def model_fn(features, lables):
         raise AssertionError
 
-    with pytest.raises(ModelFnError, match=r"takes the unknown argument 'lables'; known are .*did you mean 'labels'"):
+    with pytest.raises(
+        ModelFnError, match=r"takes the unknown argument 'lables'; expected some .*did you mean 'labels'"
+    ):
         ModelCaller(model_fn, {}, None)
 
 
@@ -174,7 +176,7 @@ def test_applies_a_model_to_given_values():
     caller = ModelCaller(model_fn, {}, None)
     spec = caller.apply(X, None, ModeKeys.PREDICT, ModelValues({"w": np.float32([1, 10])}), 5)
     assert spec.predictions == pytest.approx([21, 43, 65])
-    with pytest.raises(ModelFnError, match=r"asked for variable 'w' as float32\[2\], but it is float32\[3\]"):
+    with pytest.raises(ModelFnError, match=r"requested variable 'w' as float32\[2\], but it is float32\[3\]"):
         caller.apply(X, None, ModeKeys.PREDICT, ModelValues({"w": np.zeros(3, np.float32)}), 5)
 
 

@@ -139,7 +139,7 @@ def test_lookups_in_one_table_share_it(first_call):
     look_up([1])
     look_up([[2, 3]], combiner="sum")
     assert list(first_call.tables) == ["items"]
-    with pytest.raises(ModelFnError, match="asked for table 'items' with dim 5, expected 4"):
+    with pytest.raises(ModelFnError, match="requested table 'items' with dim 5, expected 4"):
         embedding_lookup("items", np.array([1]), 9, 5)
 
 
@@ -215,7 +215,7 @@ def test_refuses_ids_that_cannot_be(source, ids, options, said):
         ({"admit_after": True}, "admit_after of table 'items' is True, expected"),
         ({"expire_after_steps": -1}, "expire_after_steps of table 'items' is -1, expected"),
         ({"dtype": np.int32}, "the dtype of table 'items' is int32, expected a float dtype"),
-        ({"dtype": np.longdouble}, "the dtype of table 'items' is float128, which no checkpoint holds"),
+        ({"dtype": np.longdouble}, "the dtype of table 'items' is float128, which no checkpoint can hold"),
         ({"initializer": "unifrom"}, "table 'items': unknown initializer 'unifrom', .*did you mean 'uniform'"),
         ({"scale": -1.0}, "table 'items': uniform: scale is -1.0, expected a finite number >= 0"),
         ({"scale": [0.1]}, r"table 'items': uniform: scale is \[0.1\], expected a finite number >= 0"),

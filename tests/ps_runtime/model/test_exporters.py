@@ -362,7 +362,7 @@ def test_a_record_without_the_metric_is_no_best(tmp_path: Any, writer: Writer, c
     assert run(BestExporter(), tmp_path, writer, 1, loss=0.1).is_best
     exporter = BestExporter(compare_fn=compare_fn)
     assert run(exporter, tmp_path, writer, 2, loss=0.9, auc=0.5).is_best
-    assert "the best so far, of step 1, was evaluated without auc; the best is chosen anew" in caplog.text
+    assert "the best so far, of step 1, was evaluated without auc; the best is chosen again" in caplog.text
     assert run(exporter, tmp_path, writer, 3, loss=0.9, auc=0.4) is None
     assert run(exporter, tmp_path, writer, 4, loss=0.9, auc=0.6).is_best
     old, new = [{"loss": 0.1}, {"loss": 0.2}], [{"loss": 0.9, "auc": 0.5}, {"loss": 0.9, "auc": 0.4}]
@@ -386,7 +386,7 @@ def test_a_damaged_record_is_an_error(tmp_path: Any, writer: Writer, change: dic
     run(BestExporter(), tmp_path, writer, 1)
     file = tmp_path / "export" / "best" / "best.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    with pytest.raises(CheckpointError, match=r"best.json: damaged: .*; remove it to choose a best export anew"):
+    with pytest.raises(CheckpointError, match=r"best.json: damaged: .*; remove it to choose a best export again"):
         run(BestExporter(), tmp_path, writer, 2, loss=0.0)
 
 

@@ -43,7 +43,7 @@ def test_an_unknown_name_is_refused_with_the_near_one(fetches):
 @pytest.mark.parametrize("fetches", ["items", ["loss", "item"]])
 def test_a_table_is_not_fetched_and_told_to_be_one(fetches):
     with pytest.raises(
-        UsageError, match=r"session.run fetches 'items?', .*'items' is a table: let model_fn return the rows"
+        UsageError, match=r"session.run fetches 'items?', .*'items' is a table: return the looked-up rows"
     ):
         pick(fetches, VALUES, ["users", "items"])
 

@@ -65,9 +65,9 @@ def test_refuses_one_name_for_two_variables(first_call, other, said):
 
 
 def test_refuses_an_initializer_of_another_shape_or_dtype(first_call):
-    with pytest.raises(ModelFnError, match=r"initializer of variable 'w' gave float32\[5\], expected float32\[2\]"):
+    with pytest.raises(ModelFnError, match=r"initializer of variable 'w' returned float32\[5\], expected float32\[2\]"):
         get_variable("w", (2,), initializer=lambda shape, dtype, rng: np.zeros(5, dtype))
-    with pytest.raises(ModelFnError, match=r"gave float64\[2\], expected float32\[2\]"):
+    with pytest.raises(ModelFnError, match=r"returned float64\[2\], expected float32\[2\]"):
         get_variable("w", (2,), initializer=lambda shape, dtype, rng: np.zeros(shape))
     assert get_variable("w", (2,), initializer=zeros).tolist() == [0, 0]
 
@@ -82,7 +82,7 @@ def test_refuses_an_initializer_of_another_shape_or_dtype(first_call):
         ({"shape": np.array([2, 3])}, r"is array\(\[2, 3\]\), expected a tuple of integers >= 0"),
         ({"dtype": np.int32}, "the dtype of variable 'w' is int32, expected a float dtype, or trainable=False"),
         ({"dtype": np.complex64}, "is complex64, expected a float dtype"),
-        ({"dtype": np.longdouble}, "the dtype of variable 'w' is float128, which no checkpoint holds"),
+        ({"dtype": np.longdouble}, "the dtype of variable 'w' is float128, which no checkpoint can hold"),
         ({"dtype": object, "trainable": False}, "is object, expected a float, integer or bool dtype"),
     ],
 )

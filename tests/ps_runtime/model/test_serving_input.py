@@ -63,7 +63,7 @@ def test_a_request_without_rows_has_no_features(received: ServingInput) -> None:
         ({"text": ["1"], "scale": [["1", "2"]]}, "array 'scale' has dtype <U1, expected float32"),
         ({"text": ["1", "2"], "scale": [[1, 2], [1]]}, "array 'scale' has rows of different shapes, expected [2]"),
         ({"text": ["1"], "scale": np.ones((2, 2))}, "different numbers of rows: {'text': 1, 'scale': 2}"),
-        ({"text": ["a"], "scale": [[1, 2]]}, "the input is none that fields can read: ValueError: could not convert"),
+        ({"text": ["a"], "scale": [[1, 2]]}, "the input cannot be read by fields: ValueError: could not convert"),
     ],
 )
 def test_a_request_that_is_wrong(received: ServingInput, given: Any, fault: str) -> None:
@@ -87,7 +87,7 @@ def test_each_row_makes_one() -> None:
         return ServingInputReceiver(x[x >= 0], x)
 
     received = ServingInput.of(some)
-    said = r"some made the feature 'feature' of shape \[1\] for 2 rows: expected one row for each"
+    said = r"some returned the feature 'feature' of shape \[1\] for 2 rows: expected one row for each"
     with pytest.raises(InputError, match=said):
         received.features([-1, 2], "the input")
 
@@ -100,9 +100,9 @@ def test_a_later_call_asks_for_the_same() -> None:
         return ServingInputReceiver(arrays[0], arrays[0])
 
     received = ServingInput.of(changing)
-    with pytest.raises(InputError, match="changing asks for other placeholders than in its first call"):
+    with pytest.raises(InputError, match="changing requests other placeholders than in its first call"):
         received.features([1.0], "the input")
-    with pytest.raises(InputError, match="placeholder 1 was not asked for in the first call"):
+    with pytest.raises(InputError, match="placeholder 1 was not requested in the first call"):
         received.features([1.0], "the input")
 
 
@@ -169,7 +169,7 @@ def test_what_clients_cannot_send() -> None:
     with pytest.raises(UsageError) as caught:
         ServingInput.of(unsent)
     assert str(caught.value).splitlines() == [
-        "receiver_tensors['sum'] is not what placeholder returned; give that array itself",
+        "receiver_tensors['sum'] is not an array from placeholder; pass what it returned",
         "receiver_tensors has placeholder 'x' twice, as 'x' and 'again'",
         "placeholder 'y' is not among the receiver_tensors, so no client can send it; add it to them",
     ]

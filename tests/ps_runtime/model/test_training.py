@@ -51,7 +51,7 @@ def test_what_a_train_spec_refuses(arguments, faults):
         ({"steps": 0}, "EvalSpec.steps should be greater than 0, got 0"),
         ({"throttle_secs": -1}, "EvalSpec.throttle_secs should be 0 or more, got -1"),
         ({"start_delay_secs": -0.5}, "EvalSpec.start_delay_secs should be 0 or more, got -0.5"),
-        ({"exporters": [FinalExporter("a"), FinalExporter("b"), FinalExporter("a")]}, "two exporters are called 'a'"),
+        ({"exporters": [FinalExporter("a"), FinalExporter("b"), FinalExporter("a")]}, "two exporters are named 'a'"),
         ({"input_fn": "x"}, "EvalSpec.input_fn should be callable, got str 'x'"),
     ],
 )
@@ -71,7 +71,7 @@ def test_one_or_several_eval_specs_or_none():
 def test_the_names_of_eval_specs_tell_them_apart():
     with pytest.raises(UsageError, match=r"^two EvalSpecs have no name; names tell their results apart$"):
         all_eval_specs([EvalSpec(input_fn), EvalSpec(input_fn)])
-    with pytest.raises(UsageError, match=r"^two EvalSpecs are called 'a'"):
+    with pytest.raises(UsageError, match=r"^two EvalSpecs are named 'a'"):
         all_eval_specs([EvalSpec(input_fn, name="a"), EvalSpec(input_fn), EvalSpec(input_fn, name="a")])
 
 

@@ -84,7 +84,7 @@ def test_lines_are_sent_as_a_column(of_lines: Any) -> None:
 
 
 def test_what_the_function_cannot_read_is_an_error_of_the_request(of_lines: Any) -> None:
-    said = "the input is none that lines can read: ValueError: could not convert string to float: 'red'"
+    said = "the input cannot be read by lines: ValueError: could not convert string to float: 'red'"
     with pytest.raises(ValueError, match=said) as caught:
         of_lines.predict({"line": np.array(["0.5;", "red;"])})
     assert caught.value.get_http_status_code() == 400  # type: ignore[attr-defined]
@@ -210,7 +210,7 @@ def test_functions_that_no_export_can_hold_are_found_out_before_training(user_mo
         ModelFnError, match=r"serving_input_receiver_fn .*<lambda> cannot be exported: move it to the top"
     ):
         MlflowModelWriter().check(user_model.linear, {}, [lambda: None])  # type: ignore[list-item, return-value]
-    with pytest.raises(ArgumentTypeError, match="what nothing returns should be a ServingInputReceiver, got None"):
+    with pytest.raises(ArgumentTypeError, match="the result of nothing should be a ServingInputReceiver, got None"):
         tried_receiver(nothing, None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"user_model:broken raised KeyError on its examples at .*user_model\.py:"):
         MlflowModelWriter().check(user_model.linear, {}, [user_model.broken])

@@ -129,12 +129,12 @@ def test_examples_without_weight_have_no_loss(reduction):
     ("arguments", "fault"),
     [
         ({"thresholds": 0.5}, "BinaryClassHead: thresholds is 0.5, expected a list of numbers between 0 and 1"),
-        ({"thresholds": [0.5, 1.0]}, "thresholds has 1.0, expected numbers between 0 and 1, without these"),
+        ({"thresholds": [0.5, 1.0]}, "thresholds has 1.0, expected numbers between 0 and 1, exclusive"),
         ({"thresholds": [0]}, "thresholds has 0, expected numbers between 0 and 1"),
         ({"thresholds": [float("nan")]}, "thresholds has nan, expected numbers"),
         ({"thresholds": ["0.5"]}, "thresholds has '0.5', expected numbers"),
         ({"thresholds": [0.5, 0.5000000001]}, "thresholds has 0.5 twice"),
-        ({"label_vocabulary": ["a", "b", "c"]}, "label_vocabulary has 3 words, expected 2, one for each class"),
+        ({"label_vocabulary": ["a", "b", "c"]}, "label_vocabulary has 3 names, expected 2, one for each class"),
     ],
 )
 def test_arguments_are_checked(arguments, fault):

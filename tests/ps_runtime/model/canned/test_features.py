@@ -50,7 +50,7 @@ def test_ids_are_those_that_the_schema_declares_and_the_array_itself():
         (None, "features: expected numbers, got object"),
         (np.ones((2, 8, 8)), r"features: expected an array of shape \(batch, k\), got \(2, 8, 8\); flatten"),
         (3.0, r"features: expected an array of shape \(batch, k\), got \(\)"),
-        ({"a": [1, 2], "b": [1]}, r"expected features of one length, got \{'a': 2, 'b': 1\} rows"),
+        ({"a": [1, 2], "b": [1]}, r"expected features of equal length, got \{'a': 2, 'b': 1\} rows"),
     ],
 )
 def test_what_is_no_matrix_is_refused(features, words):
@@ -69,7 +69,7 @@ def test_so_many_ids_have_a_column_each_and_no_more():
     last = MAX_DENSE_IDS - 1
     columns = one_hot(Ids(np.array([last, 0], np.uint16), MAX_DENSE_IDS, 0), "word")
     assert np.argwhere(columns).tolist() == [[0, last], [1, 0]]
-    words = r"feature 'word' has 1001 ids: .* at most 1000 without .* give it one, .* as Dataset\(\.\.\., embedding="
+    words = r"feature 'word' has 1001 ids: .* at most 1000 without .* give it one, .* by Dataset\(\.\.\., embedding="
     with pytest.raises(InputError, match=words):
         one_hot(Ids(np.array([0]), MAX_DENSE_IDS + 1, 0), "word")
 

@@ -68,7 +68,7 @@ def test_labels_that_are_no_numbers_are_shown(labels):
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        (None, r"a classifier needs labels, the batch has none; let input_fn return \(features, labels\)"),
+        (None, r"a classifier needs labels, the batch has none; return \(features, labels\) from input_fn"),
         (LABELS[:7], r"expected labels of shape \(50,\) for the 50 examples of the batch, got \(7,\)"),
         (
             np.eye(3)[LABELS],
@@ -266,10 +266,10 @@ def test_ten_classes_are_listed_and_of_more_the_first(n_classes, shown):
         ({"n_classes": 3.0}, "n_classes is 3.0, expected an integer >= 3"),
         ({"n_classes": 3, "weight_column": 3}, "weight_column is 3, expected the name of a feature, or None"),
         ({"n_classes": 3, "weight_column": ""}, "weight_column is '', expected the name of a feature"),
-        ({"n_classes": 3, "label_vocabulary": "abc"}, "label_vocabulary is 'abc', expected a list of the words"),
-        ({"n_classes": 3, "label_vocabulary": ["a", "b"]}, "label_vocabulary has 2 words, expected 3, one for each"),
+        ({"n_classes": 3, "label_vocabulary": "abc"}, "label_vocabulary is 'abc', expected a list of the class names"),
+        ({"n_classes": 3, "label_vocabulary": ["a", "b"]}, "label_vocabulary has 2 names, expected 3, one for each"),
         ({"n_classes": 3, "label_vocabulary": ["a", "b", "a"]}, "label_vocabulary has 'a' twice"),
-        ({"n_classes": 3, "label_vocabulary": ["a", 1, "c"]}, "label_vocabulary has 1, expected words"),
+        ({"n_classes": 3, "label_vocabulary": ["a", 1, "c"]}, "label_vocabulary has 1, expected class names"),
         ({"n_classes": 3, "loss_reduction": "summ"}, "loss_reduction is 'summ', expected one of sum, .*'sum'"),
         ({"n_classes": 3, "loss_reduction": None}, "loss_reduction is None, expected one of sum, sum_over_batch_size"),
         ({"n_classes": 3, "name": 3}, "name is 3, expected a text, or None"),

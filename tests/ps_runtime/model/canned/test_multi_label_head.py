@@ -59,7 +59,7 @@ def test_labels_may_be_words():
 def test_one_class_for_each_record_is_no_set_of_labels():
     label = Label(Column(RawColumn("pet", "string"), "string"), "int64", ("cat", "dog", "elk"))
     schema = InputSchema((), label="pet", preprocessing=Preprocessing((), (), label=label))
-    with pytest.raises(InputError, match="the label 'pet' is one class for each record"):
+    with pytest.raises(InputError, match="the label 'pet' is one class per record"):
         HEAD.reading(schema)
 
 
@@ -94,7 +94,7 @@ def test_weighted_metrics_are_those_of_repeated_examples():
         ({"n_classes": None}, "n_classes is None, expected an integer"),
         ({"n_classes": 2, "classes_for_class_based_metrics": [2]}, r"has 2, expected an integer in \[0, 2\)"),
         ({"n_classes": 2, "classes_for_class_based_metrics": ["a"]}, "has 'a', expected an integer in"),
-        ({"n_classes": 2, "classes_for_class_based_metrics": "a"}, "is 'a', expected a list of class ids or words"),
+        ({"n_classes": 2, "classes_for_class_based_metrics": "a"}, "is 'a', expected a list of class ids or names"),
         ({"n_classes": 2, "classes_for_class_based_metrics": [True]}, "has True, expected an integer"),
         ({"n_classes": 2, "classes_for_class_based_metrics": [1, 1]}, "has 1 twice"),
     ],

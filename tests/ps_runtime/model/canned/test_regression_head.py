@@ -61,13 +61,13 @@ def test_metrics_are_of_all_examples():
 @pytest.mark.parametrize(
     ("head", "labels", "words"),
     [
-        (ONE, None, r"a regressor needs labels, the train input has none; let input_fn return \(features, labels\)"),
+        (ONE, None, r"a regressor needs labels, the train input has none; return \(features, labels\) from input_fn"),
         (
             ONE,
             LABELS,
             r"labels of shape \(50, 1\) for the 50 examples of the train input, got \(50, 2\); set label_dim",
         ),
-        (TWO, LABELS[:, 0], r"expected labels of shape \(50, 2\) .*, got \(50,\); set label_dimension to the numbers"),
+        (TWO, LABELS[:, 0], r"expected labels of shape \(50, 2\) .*, got \(50,\); set label_dimension to the size"),
         (TWO, LABELS.T, r"expected labels of shape \(2, 2\) .*, got \(2, 50\)"),
         (ONE, np.array(["cheap", "dear"]), r"expected labels that are numbers, got <U5 such as \['cheap'\]"),
         (ONE, {"price": LABELS}, r"expected labels of shape \(1, 1\) .*, got \(\)"),

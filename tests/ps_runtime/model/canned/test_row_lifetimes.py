@@ -84,7 +84,7 @@ def test_each_table_of_a_feature_has_its_lifetime(model: Any, embedding: int, ta
 )
 @pytest.mark.parametrize("lifetime", [RowLifetime(admit_after=2), RowLifetime(expire_after_steps=9)], ids=str)
 def test_it_is_refused_where_there_is_no_table(model: Any, num_ids: int, embedding: int, lifetime: RowLifetime) -> None:
-    expected = f"feature 'word' has {lifetime}, but no sparse table in this model: of {num_ids} ids"
+    expected = f"feature 'word' has {lifetime}, but no sparse table in this model: it has {num_ids} ids"
     with pytest.raises(InputError, match=expected):
         tables_of(model, num_ids, embedding, lifetime)
     assert tables_of(model, num_ids, embedding, RowLifetime()) == {}
