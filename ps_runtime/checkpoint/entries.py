@@ -1,4 +1,4 @@
-"""What a manifest lists: shard files and the tensors in them."""
+"""Entries of a manifest: shard files and the tensors in them."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class ShardFile:
 
     @property
     def name(self) -> str:
-        """The file's name in its directory; made of numbers alone, so it cannot lead out of it."""
+        """The file's name in its directory; built from numbers only, so that it cannot leave the directory."""
         return f"shard_{self.index:05d}_of_{self.num_shards:05d}.safetensors"
 
     def to_facts(self) -> dict[str, Any]:
-        """Return this as plain data."""
+        """Return the entry as plain data."""
         return {"name": self.name, **asdict(self)}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> ShardFile:
-        """Read what `to_facts` returned; ValueError where it cannot be."""
+        """Decode the result of `to_facts`; ValueError if it is invalid."""
         fields_of(facts, ("name", "index", "num_shards", "nbytes", "checksum"), "shard file")
         if not isinstance(facts["checksum"], str) or not _CHECKSUM.fullmatch(facts["checksum"]):
             raise ValueError(f"shard file: checksum {facts['checksum']!r}, expected crc32: and 8 hexadecimal digits")
@@ -52,7 +52,7 @@ class ShardFile:
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """Rows ``[row_start, row_stop)`` of a variable, or of one of its slots, as one tensor of a shard file."""
+    """Rows ``[row_start, row_stop)`` of a variable, or of one of its slots, stored as one tensor of a shard file."""
 
     variable: str
     slot: str | None
@@ -74,12 +74,12 @@ class TensorEntry:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def to_facts(self) -> list[Any]:
-        """Return this as plain data, without field names: there may be thousands."""
+        """Return the entry as plain data, without field names to save space."""
         return [self.variable, self.slot, self.row_start, self.row_stop, self.dtype, list(self.shape), self.shard]
 
     @classmethod
     def from_facts(cls, facts: Sequence[Any]) -> TensorEntry:
-        """Read what `to_facts` returned; ValueError where it cannot be."""
+        """Decode the result of `to_facts`; ValueError if it is invalid."""
         if not isinstance(facts, list) or len(facts) != 7:
             raise ValueError(f"tensor: expected a list of 7, got {facts!r}")
         variable, slot, row_start, row_stop, dtype, shape, shard = facts
@@ -96,7 +96,7 @@ class TensorEntry:
         )
 
     def faults(self, variable: VariableSpec) -> list[str]:
-        """Say in sentences what of this cannot be a part of `variable`."""
+        """Return sentences on contradictions to `variable`."""
         faults = []
         if not self.row_start <= self.row_stop <= variable.num_rows:
             faults.append(f"rows [{self.row_start}, {self.row_stop}) of {variable.num_rows}")
@@ -108,7 +108,7 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """One tensor that a shard file holds of a table, as `Table.tensors` names them."""
+    """One tensor of a table in a shard file, with a name of `Table.tensors`."""
 
     table: str
     tensor: str
@@ -118,7 +118,7 @@ class TableEntry:
 
     @property
     def key(self) -> str:
-        """The tensor's name inside its shard file, such as ``items#weights``; no variable's is like it."""
+        """The tensor's name inside its shard file, such as ``items#weights``; unlike the name of any variable."""
         return f"{self.table}#{self.tensor}"
 
     @property
@@ -127,12 +127,12 @@ class TableEntry:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def to_facts(self) -> list[Any]:
-        """Return this as plain data."""
+        """Return the entry as plain data."""
         return [self.table, self.tensor, self.dtype, list(self.shape), self.shard]
 
     @classmethod
     def from_facts(cls, facts: Sequence[Any]) -> TableEntry:
-        """Read what `to_facts` returned; ValueError where it cannot be."""
+        """Decode the result of `to_facts`; ValueError if it is invalid."""
         if not isinstance(facts, list) or len(facts) != 5:
             raise ValueError(f"tensor of a table: expected a list of 5, got {facts!r}")
         table, tensor, dtype, shape, shard = facts
@@ -144,14 +144,14 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
-    """What a ps tells of the shard file that it has written: its part of the manifest."""
+    """A ps's description of the shard file that it wrote: its part of the manifest."""
 
     file: ShardFile
     tensors: tuple[TensorEntry, ...]
     tables: tuple[TableEntry, ...] = ()
 
     def to_facts(self) -> dict[str, Any]:
-        """Return this as plain data, fit for JSON."""
+        """Return the record as plain data for JSON."""
         return {
             "file": self.file.to_facts(),
             "tensors": [entry.to_facts() for entry in self.tensors],
@@ -160,7 +160,7 @@ class ShardRecord:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> ShardRecord:
-        """Read what `to_facts` returned; ValueError or TypeError where it cannot be."""
+        """Decode the result of `to_facts`; ValueError or TypeError if it is invalid."""
         fields_of(facts, ("file", "tensors", "tables"), "shard record")
         return cls(
             ShardFile.from_facts(facts["file"]),
@@ -177,7 +177,7 @@ def whole(value: Any, what: str) -> int:
 
 
 def fields_of(facts: Any, expected: Sequence[str], what: str) -> None:
-    """Raise ValueError unless `facts` is a mapping with the `expected` keys and no other."""
+    """Raise ValueError unless `facts` is a mapping with exactly the `expected` keys."""
     if not isinstance(facts, Mapping) or set(facts) != set(expected):
         got = sorted(facts) if isinstance(facts, Mapping) else repr(facts)
         raise ValueError(f"{what}: expected {', '.join(expected)}; got {got}")
@@ -185,13 +185,13 @@ def fields_of(facts: Any, expected: Sequence[str], what: str) -> None:
 
 IDS, WEIGHTS, LAST_PUSH = "ids", "weights", "last_push"
 CANDIDATES = "candidate_"
-"""Before the names of the tensors that are about the rows still to be admitted."""
+"""Prefix of the names of the tensors on rows that are not admitted yet."""
 
 _DTYPES = ("float16", "float32", "float64")
 
 
 TablePart = Mapping[str, TableEntry]
-"""What one shard file holds of one table, by the name of the tensor."""
+"""The tensors of one table in one shard file, by name."""
 
 
 def parts_of(entries: Iterable[TableEntry]) -> dict[tuple[str, int], dict[str, TableEntry]]:
@@ -203,14 +203,14 @@ def parts_of(entries: Iterable[TableEntry]) -> dict[tuple[str, int], dict[str, T
 
 
 def table_spec_faults(model: ModelSpec) -> list[str]:
-    """Say in sentences which tables of `model` cannot be."""
-    faults = [f"{table} cannot be" for table in model.tables if not _can_be(table, len(model.optimizers))]
+    """Return sentences on the invalid tables of `model`."""
+    faults = [f"{table} is invalid" for table in model.tables if not _can_be(table, len(model.optimizers))]
     names = [*(variable.name for variable in model.variables), *(table.name for table in model.tables)]
-    return faults or (["two variables or tables have one name"] if len(set(names)) < len(names) else [])
+    return faults or (["two variables or tables have the same name"] if len(set(names)) < len(names) else [])
 
 
 def table_faults(model: ModelSpec, num_shards: int, entries: Sequence[TableEntry]) -> list[str]:
-    """Say in sentences what of `entries` contradicts itself or the tables of `model`, which can be."""
+    """Return sentences on contradictions within `entries`, or with the valid tables of `model`."""
     tables = {table.name: table for table in model.tables}
     strange = sorted({entry.table for entry in entries} - tables.keys())
     if strange:
@@ -253,11 +253,11 @@ def _part_faults(table: TableSpec, part: TablePart, num_shards: int) -> list[str
             faults.append(f"{name} is {entry.dtype}{list(entry.shape)}, expected {dtype}{list(shape)}")
     most = table.num_rows_on(part[IDS].shard, num_shards)
     claimed = _num_rows(part, IDS) + _num_rows(part, CANDIDATES + IDS)
-    return [*faults, f"{claimed} rows, at most {most} can be there"] if claimed > most else faults
+    return [*faults, f"{claimed} rows, expected at most {most}"] if claimed > most else faults
 
 
 def expected_tensors(table: TableSpec, part: TablePart) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return dtype and shape of each tensor that `part` must have; beside them it has slots, as the weights are."""
+    """Return dtype and shape of each tensor that `part` must have; its slots have those of the weights."""
     num_rows, num_candidates = _num_rows(part, IDS), _num_rows(part, CANDIDATES + IDS)
     expected = {IDS: ("int64", (num_rows,)), WEIGHTS: (table.dtype, (num_rows, table.dim))}
     if table.expire_after_steps is not None:

@@ -1,4 +1,4 @@
-"""The files under one directory, on a local disk or behind any fsspec URL: one code path for both."""
+"""Files under one directory, on a local disk or behind an fsspec URL, with one interface for both."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ SHARED = "use a directory that all hosts see under this name, on a shared mount,
 
 
 class FileStore:
-    """The files under one directory, named by paths relative to it.
+    """The files under one directory, named by relative paths.
 
     Notes
     -----
-    Every call blocks; thread-safe as far as the store is. What a call has written or removed is durable when it
-    returns on a local directory, and as durable as the store makes it elsewhere.
+    Every call blocks; thread-safe as far as the store is. Changes in a local directory are durable when the call
+    returns; elsewhere durability depends on the store.
 
-    A local directory is made by `create` alone. What writes into one that is not there, as somebody has removed or
-    moved it, or as it is on the disk of another host, raises a LostDirectoryError, and makes nothing.
+    Only `create` makes a local directory. Writing into a missing one (removed, moved, or on the disk of another host)
+    raises LostDirectoryError, and creates nothing.
     """
 
     def __init__(self, url: str, fence: Fence = open_fence) -> None:
@@ -49,7 +49,7 @@ class FileStore:
         self.is_local = isinstance(self.fs, LocalFileSystem)
 
     def create(self) -> None:
-        """Make the directory, and those above it, where it is local and not there: for who owns it. Idempotent."""
+        """Make the directory and its parents, if it is local and missing; only for its owner. Idempotent."""
         if self.is_local:
             with storing(self.root):
                 make_directory(self.root)
@@ -59,12 +59,12 @@ class FileStore:
         return f"{self.root.rstrip('/')}/{name}"
 
     def directory(self, name: str) -> str:
-        """Return the path of the directory `name` of a local store, made where it is missing."""
+        """Return the path of the directory `name` of a local store, created if missing."""
         self._make_parent(f"{name}/.")
         return self.path(name)
 
     def names(self, directory: str) -> list[str]:
-        """Return what `directory` holds, sorted; nothing if there is no such directory."""
+        """Return the sorted entries of `directory`; none if it does not exist."""
         self.fs.invalidate_cache()
         try:
             found = self.fs.ls(self.path(directory), detail=False)
@@ -73,7 +73,7 @@ class FileStore:
         return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
 
     def size(self, name: str) -> int | None:
-        """Return the size of the file `name` in bytes; None if there is no such file."""
+        """Return the size of the file `name` in bytes; None if it does not exist."""
         self.fs.invalidate_cache()
         try:
             info = self.fs.info(self.path(name))
@@ -82,29 +82,29 @@ class FileStore:
         return int(info["size"]) if info["type"] == "file" else None
 
     def read(self, name: str) -> bytes:
-        """Return the content of the file `name`; FileNotFoundError if there is no such file."""
+        """Return the content of the file `name`; FileNotFoundError if it does not exist."""
         data: bytes = self.fs.cat_file(self.path(name))
         return data
 
     def write(self, name: str, chunks: Iterable[Chunk]) -> None:
-        """Write the large file `name`. On a local directory it is whole or, after a failure, as it was before.
+        """Write the large file `name`. In a local directory it is complete, or unchanged after a failure.
 
-        There it goes past the page cache where it can.
+        There it bypasses the page cache where possible.
         """
         if self.is_local:
             with self.replacing(name) as stream:
                 write_direct(stream.fileno(), chunks)
             return
-        self._fence()  # not at the end: what a store was given it keeps, also after a failure
+        self._fence()  # not at the end: a store keeps what it received, even after a failure
         self._make_parent(name)
         with self.fs.open(self.path(name), "wb") as stream:
             for chunk in chunks:
                 stream.write(chunk)
 
     def put(self, name: str, data: bytes, *, is_private: bool = False) -> None:
-        """Write the small file `name` in one piece: nothing is put there before all of it is known.
+        """Write the small file `name` in one piece: nothing is written until all of it is known.
 
-        What is private nobody but the owner can read, if the directory is local; elsewhere its rights are the store's.
+        A private file in a local directory is readable only by its owner; elsewhere the store sets the permissions.
         """
         if self.is_local:
             with self.replacing(name, is_private=is_private) as stream:
@@ -116,25 +116,25 @@ class FileStore:
 
     @contextlib.contextmanager
     def replacing(self, name: str, *, is_private: bool = False) -> Iterator[BinaryIO]:
-        """Give a file of a local directory to write to, which becomes the file `name` after the block, or never."""
+        """Yield a file of a local directory to write to, which becomes the file `name` after the block, or never."""
         self._make_parent(name)
         with replacing(self.path(name), is_private=is_private, fence=self._fence) as stream:
             yield stream
 
     def send(self, path: str, name: str) -> None:
-        """Put the local file `path` as the file `name` of a store that is not local."""
+        """Copy the local file `path` to the file `name` of a remote store."""
         self._make_parent(name)
         self.fs.put_file(path, self.path(name))
 
     def mark(self, name: str) -> None:
-        """Create the empty file `name`, which need not survive a power cut."""
+        """Create the empty file `name`, which need not survive a power failure."""
         self._make_parent(name)
         self.fs.pipe_file(self.path(name), b"")
 
     def append(self, name: str, line: bytes) -> None:
-        """Append `line`, which ends in a newline, after cutting off a torn last line.
+        """Append `line`, which ends in a newline, after removing a torn last line.
 
-        Several processes may append to one local file at once; elsewhere the file is put anew, by one writer.
+        Several processes may append to one local file at once; elsewhere the file is rewritten, by one writer.
         """
         if self.is_local:
             self._make_parent(name)
@@ -153,13 +153,13 @@ class FileStore:
             fsync_directory(os.path.dirname(self.path(name)))
 
     def remove_tree(self, name: str) -> None:
-        """Remove the directory `name`, if it exists, and all that is in it."""
+        """Remove the directory `name` with its content, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             self.fs.rm(self.path(name), recursive=True)
 
     @contextlib.contextmanager
     def local_path(self, name: str) -> Iterator[str]:
-        """Give a path of the operating system for the file `name`: its own, or a copy's that goes with the block."""
+        """Yield a path of the operating system for the file `name`: its own, or that of a temporary copy."""
         if self.is_local:
             yield self.path(name)
             return
@@ -170,7 +170,7 @@ class FileStore:
 
     @contextlib.contextmanager
     def locked(self, name: str) -> Iterator[None]:
-        """Hold the lock `name` against every process of this host; a store that is not local knows no locks."""
+        """Hold the lock `name` against all processes of this host; remote stores have no locks."""
         if not self.is_local:
             yield
             return
@@ -188,7 +188,7 @@ class FileStore:
             return
         with storing(self.path(name)):
             if not _is_directory(self.root):
-                what = f"{socket.gethostname()} has no such directory: it was removed or moved, or never was there"
+                what = f"{socket.gethostname()} has no such directory: it was removed or moved, or never existed"
                 raise LostDirectoryError(self.root, f"{what}; nothing was written; move it back, or {SHARED}")
             if not os.path.isdir(parent):
                 self._fence()
@@ -196,7 +196,7 @@ class FileStore:
 
 
 def _is_directory(path: str) -> bool:
-    """Return whether there is such a directory; PermissionError where this process may not know that."""
+    """Return whether the directory exists; PermissionError if this process may not know."""
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,8 +1,8 @@
-"""Local files that are whole or absent, whatever happens while they are written.
+"""Atomic and durable writes of local files.
 
-What the page cache would keep of a checkpoint nobody reads soon. To keep it costs memory as large as the file, and the
-allocation of every page, beside training: several times what the bytes themselves cost (decision 6). Where a file
-system cannot do without the cache, these go through it.
+The page cache of a checkpoint is not read again soon. It would cost memory as large as the file, and the allocation of
+every page, during training: several times the cost of the bytes themselves (decision 6). Writes bypass the cache where
+the file system supports it.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import StorageError, UsageError, WaitTimeoutError
 
 LOCK_TIMEOUT_SECS = 600.0
-"""For another process to release a lock, which it may hold while it writes a large export."""
+"""Seconds for another process to release a lock, which it may hold while it writes a large export."""
 LOCK_POLL_SECS = 0.01
 
 Chunk = bytes | bytearray | memoryview
 
 Fence = Callable[[], None]
-"""Called right before what was written counts; raises if this process may not write any more."""
+"""Called right before a write takes effect; raises if this process may no longer write."""
 
 
 def open_fence() -> None:
-    """Let everything through: the fence of a process that nobody replaces."""
+    """Allow every write: the fence of a process that is never replaced."""
 
 
 def atomic_write_text(path: str, text: str) -> None:
-    """Write the file `path` in UTF-8, as `atomic_write_bytes` does."""
+    """Write the file `path` in UTF-8, like `atomic_write_bytes`."""
     atomic_write_bytes(path, text.encode())
 
 
 def atomic_write_bytes(path: str, data: bytes, *, is_private: bool = False, fence: Fence = open_fence) -> None:
-    """Write the file `path`, durably: readers see its old content (or nothing) or all of the new one.
+    """Write the file `path`, durably: readers see its old content (or no file) or all of the new content.
 
-    What is private nobody but the owner can read, from the first byte on. If `fence` raises nothing has changed.
+    A private file is readable only by its owner, from the first byte on. If `fence` raises, nothing has changed.
     """
     with replacing(path, is_private=is_private, fence=fence) as stream:
         stream.write(data)
@@ -58,16 +58,15 @@ def atomic_write_bytes(path: str, data: bytes, *, is_private: bool = False, fenc
 
 @contextlib.contextmanager
 def replacing(path: str, *, is_private: bool = False, fence: Fence = open_fence) -> Iterator[BinaryIO]:
-    """Give an empty file to write to, which becomes the file `path` after the block, durably, or never.
+    """Yield an empty file to write to, which becomes the file `path` after the block, durably, or never.
 
-    What is private nobody but the owner can read. If several processes write one path at once, the last one's content
-    stays, unless its `fence` raises. A process killed meanwhile leaves a ``.tmp`` file beside it, which no reader looks
-    at.
+    A private file is readable only by its owner. If several processes write one path at once, the last content stays,
+    unless its `fence` raises. A process killed meanwhile leaves a ``.tmp`` file in the directory, which readers ignore.
 
     Raises
     ------
     StorageError
-        If it cannot be written, because the disk is full, for one.
+        If the file cannot be written, for example because the disk is full.
     """
     directory, name = os.path.split(path)
     temporary = os.path.join(directory, f".{name}.{secrets.token_hex(4)}.tmp")
@@ -92,9 +91,9 @@ def _open_private(path: str, flags: int) -> int:
 
 @contextlib.contextmanager
 def storing(path: str) -> Iterator[None]:
-    """Raise a StorageError that names `path` for whatever the operating system refuses in the block.
+    """Convert errors of the operating system in the block to a StorageError that names `path`.
 
-    What it says of a file elsewhere, such as one that was to be copied, is left alone.
+    Errors on other files, such as a file to copy, are unchanged.
     """
     try:
         yield
@@ -104,24 +103,24 @@ def storing(path: str) -> Iterator[None]:
         place = path
         while not os.path.exists(place):
             place = os.path.dirname(place) or "."
-        room = os.statvfs(place)  # some file systems have no table of inodes, and say 0 of 0
+        room = os.statvfs(place)  # some file systems have no inode table, and report 0 of 0
         needs_inodes = error.errno == errno.ENOSPC and room.f_files > 0 and room.f_favail == 0
-        reason = f"{_reason(error)}: there are too many files, no inode is left" if needs_inodes else _reason(error)
+        reason = f"{_reason(error)}: too many files, no inodes are left" if needs_inodes else _reason(error)
         raise StorageError(path, reason, room.f_bavail * room.f_frsize) from error
 
 
 @contextlib.contextmanager
 def reading(model_dir: str) -> Iterator[None]:
-    """Raise a UsageError that names the file for whatever of `model_dir` the operating system lets nobody read."""
+    """Convert errors of the operating system on reading `model_dir` to a UsageError that names the file."""
     try:
         yield
     except OSError as error:
         what = f"model_dir {model_dir}: {error.filename or 'a file in it'} cannot be read: {_reason(error)}"
-        raise UsageError((f"{what}; start all processes as the user who owns it, or choose another",)) from None
+        raise UsageError((f"{what}; start all processes as the user that owns it, or choose another",)) from None
 
 
 def begin_to_store(stream: BinaryIO, start: int, num_bytes: int) -> None:
-    """Have the disk begin with bytes that were written, without waiting for it; where the system cannot, do nothing."""
+    """Start writing buffered bytes to the disk without waiting; do nothing if the system cannot."""
     if hasattr(os, "posix_fadvise"):
         with contextlib.suppress(OSError):
             os.posix_fadvise(stream.fileno(), start, num_bytes, os.POSIX_FADV_DONTNEED)
@@ -130,8 +129,8 @@ def begin_to_store(stream: BinaryIO, start: int, num_bytes: int) -> None:
 def append_line(path: str, line: bytes, fence: Fence = open_fence) -> None:
     """Append `line`, which ends in a newline, to the file `path`, durably, unless `fence` raises.
 
-    A torn last line, which an appender that was killed has left, is cut off first. Several processes may append
-    to one file at once. StorageError as in `replacing`, WaitTimeoutError as in `locked`.
+    A torn last line of a killed process is removed first. Several processes may append to one file at once.
+    StorageError as in `replacing`, WaitTimeoutError as in `locked`.
     """
     with storing(path):
         _append_line(path, line, fence)
@@ -151,22 +150,22 @@ def _append_line(path: str, line: bytes, fence: Fence) -> None:
 
 
 def make_directory(path: str, within: str = "") -> None:
-    """Make the directory `path` and its parents, as far as they are missing, durably; only those below `within`."""
+    """Make the directory `path` and its missing parents, durably; only those below `within`."""
     missing = []
     while path not in ("", within) and not os.path.isdir(path):
         missing.append(path)
         path = os.path.dirname(path)
     for directory in reversed(missing):
-        with contextlib.suppress(FileExistsError):  # another process has made it just now
+        with contextlib.suppress(FileExistsError):  # another process created it just now
             os.mkdir(directory)
         fsync_directory(os.path.dirname(directory))
 
 
 def look_again(path: str) -> None:
-    """Have a network file system ask its server what the directories above `path` hold.
+    """Make a network file system refresh its listing of the directories above `path`.
 
-    A host that has looked for a file in vain may believe for a minute that there is none; to open a directory makes it
-    ask (NFS).
+    After a failed lookup a host may cache for a minute that a file does not exist; opening a directory refreshes it
+    (NFS).
     """
     for directory in reversed(Path(path).parents):
         with contextlib.suppress(OSError):
@@ -174,7 +173,7 @@ def look_again(path: str) -> None:
 
 
 def fsync_directory(path: str) -> None:
-    """Make durable which names the directory `path` holds."""
+    """Make the entries of the directory `path` durable."""
     descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -183,7 +182,7 @@ def fsync_directory(path: str) -> None:
 
 
 def fsync_tree(path: str) -> None:
-    """Make durable all files and directories under the directory `path`."""
+    """Make all files and directories under the directory `path` durable."""
     for directory, _, names in os.walk(path):
         for name in names:
             descriptor = os.open(os.path.join(directory, name), os.O_RDONLY)
@@ -196,14 +195,14 @@ def fsync_tree(path: str) -> None:
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[None]:
-    """Hold an exclusive lock on the file `path`, made if missing, against every other holder on this host.
+    """Hold an exclusive lock on the file `path`, created if missing, against every other holder on this host.
 
-    Blocks until the lock is free. It is free as soon as its holder ends, however that happens.
+    Blocks until the lock is free. The end of its holder always frees it.
 
     Raises
     ------
     WaitTimeoutError
-        If another process holds it for minutes: it is stopped, say.
+        If another process holds it for minutes, for example because it is stopped.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -235,21 +234,21 @@ def _is_elsewhere(error: OSError, path: str) -> bool:
 
 
 def _reason(error: OSError) -> str:
-    """Return what the operating system says; of several files that were copied (shutil.Error), of the first."""
+    """Return the message of the operating system; of several copied files (shutil.Error), the first one."""
     known = re.search(r"\[Errno (\d+)\]", str(error))
     return error.strerror or (os.strerror(int(known[1])) if known else str(error))
 
 
 BLOCK_BYTES = 1 << 20
-"""What moves in one go: large for a disk, small enough to stay in the processor's cache for a checksum."""
+"""Bytes of one transfer: large for a disk, small enough to stay in the processor cache for a checksum."""
 ALIGNMENT_BYTES = 4096
-"""Of memory, offsets and lengths: the most that devices ask for."""
+"""Alignment of memory, offsets and lengths: the strictest that devices require."""
 
 _O_DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 def write_direct(descriptor: int, chunks: Iterable[Chunk]) -> None:
-    """Write `chunks` to a file that is open for writing and empty. Blocks; the caller makes the file durable."""
+    """Write `chunks` to an empty file that is open for writing. Blocks; the caller makes the file durable."""
     _pass_cache(descriptor)
     block = _aligned(BLOCK_BYTES)
     filled = 0
@@ -263,7 +262,7 @@ def write_direct(descriptor: int, chunks: Iterable[Chunk]) -> None:
             if filled == BLOCK_BYTES:
                 _write(descriptor, block)
                 filled = 0
-    _use_cache(descriptor)  # the end has no aligned length
+    _use_cache(descriptor)  # the length of the end is not aligned
     _write(descriptor, block[:filled])
 
 
@@ -272,7 +271,7 @@ class DirectReader:
 
     Notes
     -----
-    The file is closed when this object goes. Not thread-safe.
+    The file is closed when this object is deleted. Not thread-safe.
     """
 
     def __init__(self, path: str) -> None:
@@ -282,14 +281,14 @@ class DirectReader:
         self._buffers = _aligned(BLOCK_BYTES), _aligned(BLOCK_BYTES)
 
     def blocks(self, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-        """Yield the bytes ``[start, stop)`` as (offset, bytes), in order; each block overwrites the one before.
+        """Yield the bytes ``[start, stop)`` as (offset, bytes), in order; each block overwrites the previous one.
 
-        The next block is read by another thread while the caller looks at the present one.
+        Another thread reads the next block while the caller processes the current one.
 
         Raises
         ------
         OSError
-            If the file ends before `stop`, or cannot be read.
+            If the file ends before `stop`, or reading fails.
         """
         begins = range(start - start % ALIGNMENT_BYTES, stop, BLOCK_BYTES)
 
@@ -349,7 +348,7 @@ def _pass_cache(descriptor: int) -> None:
 
 
 def _use_cache(descriptor: int) -> bool:
-    """Go through the page cache from now on; return whether it was otherwise."""
+    """Use the page cache from now on; return whether it was bypassed before."""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~_O_DIRECT)
     return bool(flags & _O_DIRECT)

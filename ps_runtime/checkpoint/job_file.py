@@ -1,4 +1,4 @@
-"""``model_dir/job.json``: which job lives in a model_dir, who owns it, and what a resumed one must know."""
+"""``model_dir/job.json``: the job of a model_dir, its owner, and the facts that a resumed job needs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAME = "job.json"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who runs a job. `token` tells owners inside one process apart."""
+    """The owner of a job. `token` distinguishes owners inside one process."""
 
     process: ProcessId
     token: str
@@ -35,7 +35,7 @@ class Owner:
 
 
 class ForkFacts(TypedDict):
-    """Of which job a job is a fork, and of which of its checkpoints."""
+    """The parent job and checkpoint of a fork."""
 
     job_id: str
     run_id: str | None
@@ -44,7 +44,7 @@ class ForkFacts(TypedDict):
 
 
 class JobFacts(TypedDict, total=False):
-    """What the owners of a job note, as far as a later one relies on it."""
+    """Facts that an owner of a job records for a later one."""
 
     attempts: int
     seed: int
@@ -59,7 +59,7 @@ class JobFacts(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """What ``job.json`` says."""
+    """The content of ``job.json``."""
 
     job_id: str
     run_id: str | None = None
@@ -74,7 +74,7 @@ class JobRecord:
 
     @classmethod
     def from_json(cls, text: bytes | str) -> JobRecord:
-        """Read what `to_json` wrote; ValueError, with the key, where it cannot be."""
+        """Decode the result of `to_json`; ValueError, with the key, if it is invalid."""
         data = from_json(text)
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT_VERSION:
             raise ValueError(f"expected an object of format {FORMAT_VERSION}")
@@ -88,8 +88,8 @@ class JobFile:
 
     Notes
     -----
-    Every call blocks, briefly. In a local directory of one host, two owners that claim at once are told apart by a
-    lock; elsewhere the last to write wins.
+    Every call blocks, briefly. In a local directory of one host a lock decides between two owners that claim at once;
+    elsewhere the last writer wins.
     """
 
     def __init__(self, model_dir: str, lease_secs: float = 30.0, clock: Callable[[], float] = time.time) -> None:
@@ -100,12 +100,12 @@ class JobFile:
         self._me = Owner(ProcessId.current(), secrets.token_hex(8), 0.0)
 
     def read(self) -> JobRecord | None:
-        """Return what the file says; None if there is none.
+        """Return the content of the file; None without a file.
 
         Raises
         ------
         CheckpointError
-            If it is damaged.
+            If the file is damaged.
         """
         if self._files.size(NAME) is None:
             return None
@@ -117,18 +117,18 @@ class JobFile:
             ) from error
 
     def claim(self) -> JobRecord:
-        """Become the owner of the job: of a new one, or of the one whose owner left or died. Makes the model_dir.
+        """Become the owner of a new job, or of a job whose owner left or died. Makes the model_dir.
 
         Raises
         ------
         ModelDirError
-            If its owner lives, or this is a copy of the model_dir that the job lives in.
+            If its owner is alive, or this is a copy of the job's model_dir.
         CheckpointError
             If the file is damaged.
         LostDirectoryError
-            If this owner had the job before, and it is gone.
+            If this owner had the job before, and the job is gone.
         """
-        if self._me.since and self.read() is None:  # an attempt that is tried again begins no other job
+        if self._me.since and self.read() is None:  # a retried attempt must not start another job
             raise self._lost()
         self._files.create()
         with self._locked():
@@ -141,13 +141,13 @@ class JobFile:
             now = self._clock()
             me, expires = replace(self._me, since=now), now + self._lease_secs
             claimed = self._write(replace(record, owner=me, lease_expires=expires, model_dir=self._place))
-            self._me = me  # not before: who could not write it has lost nothing
+            self._me = me  # only now: a failed write loses nothing
             return claimed
 
     def copied_from(self) -> str | None:
-        """Return the model_dir that this one is a copy of: it has the same job still. None if this is the one.
+        """Return the model_dir that this one is a copy of: it still has the same job. None for the original.
 
-        CheckpointError as `read`. A model_dir that cannot be looked at from here counts as gone.
+        CheckpointError as in `read`. A model_dir that is not accessible from here counts as gone.
         """
         record = self.read()
         if record is None or record.model_dir in (self._place, None) or self._is_here(record.model_dir):
@@ -159,33 +159,33 @@ class JobFile:
         return record.model_dir if there is not None and there.job_id == record.job_id else None
 
     def check_place(self) -> None:
-        """Raise ModelDirError if this is a copy; CheckpointError as `read`."""
+        """Raise ModelDirError if this is a copy; CheckpointError as in `read`."""
         original = self.copied_from()
         if original is not None:
             raise ModelDirError(
                 (
-                    f"model_dir {self._files.url} is a copy of {original}, and both would write into one MLflow run; "
+                    f"model_dir {self._files.url} is a copy of {original}, but both would write into one MLflow run; "
                     "train the original, or a fork of it (--fork DIR)",
                 )
             )
 
     def refusal(self) -> str | None:
-        """Return why the job cannot be claimed now: its owner lives; None if it can be. CheckpointError as `read`."""
+        """Return why the job cannot be claimed: its owner is alive; else None. CheckpointError as in `read`."""
         record = self.read()
         return None if record is None else self._refusal(record)
 
     def renew(self) -> JobRecord:
-        """Say that the owner lives; ModelDirError if the job is another's by now, LostDirectoryError if it is gone."""
+        """Renew the lease; ModelDirError if the job has another owner by now, LostDirectoryError if it is gone."""
         with self._held() as record:
             return self._write(replace(record, lease_expires=self._clock() + self._lease_secs))
 
     def update(self, *, run_id: str | None = None, **facts: Any) -> JobRecord:
-        """Note the MLflow run, or other facts as JSON values; raises what `renew` does."""
+        """Record the MLflow run, or other facts as JSON values; raises as `renew`."""
         with self._held() as record:
             return self._write(replace(record, run_id=run_id or record.run_id, facts={**record.facts, **facts}))
 
     def release(self) -> None:
-        """Leave the job to whoever claims it next. Idempotent; nothing happens if it is gone, or another's by now."""
+        """Release the job for the next owner. Idempotent; does nothing if the job is gone, or has another owner."""
         with contextlib.suppress(LostDirectoryError, ModelDirError), self._held() as record:
             self._write(replace(record, owner=None, lease_expires=0.0))
 
@@ -193,13 +193,13 @@ class JobFile:
         """Return whether `model_dir` is this directory by another name."""
         try:
             return self._files.is_local and os.path.samefile(model_dir, self._place)
-        except (OSError, ValueError):  # a path that no system has, for one
+        except (OSError, ValueError):  # for example a path that no system supports
             return False
 
     def _is_living(self, owner: Owner, lease_expires: float) -> bool:
         if owner.token == self._me.token:
             return False
-        # An owner inside this very process may be gone although the process is not.
+        # An owner inside this very process may be gone although the process is alive.
         is_alive = None if owner.process == self._me.process else owner.process.is_alive()
         return self._clock() < lease_expires if is_alive is None else is_alive
 
@@ -213,13 +213,13 @@ class JobFile:
                 remedy = "run the same command again to resume"
             else:
                 why = f"{record.owner.process} has owned it since {_utc(record.owner.since)}"
-                remedy = "wait for that to end, then run the same command again"
+                remedy = "wait for its end, then run the same command again"
             raise ModelDirError((f"this process no longer owns model_dir {self._files.url}: {why}; {remedy}",))
         return record
 
     def _lost(self) -> LostDirectoryError:
         what = f"its {NAME} is gone: the model_dir was removed or moved while {self._me.process} trains there"
-        remedy = "move it back, then run the same command again to resume; without it a new job begins at step 0"
+        remedy = "move it back, then run the same command again to resume; without it a new job starts at step 0"
         return LostDirectoryError(shown_path(self._files.url), f"{what}; {remedy}")
 
     def _refusal(self, record: JobRecord) -> str | None:
@@ -238,8 +238,8 @@ class JobFile:
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[JobRecord]:
-        """Hold the lock of the job, which must be this owner's still; give what the file says."""
-        self._mine()  # first: where it is gone the lock would be made anew
+        """Hold the lock of the job, which must still be this owner's; yield the content of the file."""
+        self._mine()  # first: if the job is gone, locking would create the lock again
         with self._locked():
             yield self._mine()
 

@@ -1,6 +1,6 @@
-"""The manifest: what makes a directory of shard files a checkpoint.
+"""The manifest, which makes a directory of shard files a checkpoint.
 
-It is one JSON object ``{"body": ..., "checksum": ...}`` in a canonical form, so that no byte of it can change unseen.
+It is one JSON object ``{"body": ..., "checksum": ...}`` in a canonical form, so that any change of a byte is detected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_MANIFEST_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything about a checkpoint but the numbers."""
+    """All facts about a checkpoint without its tensors."""
 
     step: int
     model: ModelSpec
@@ -44,7 +44,7 @@ class Manifest:
 
     @classmethod
     def of(cls, step: int, model: ModelSpec, job: Mapping[str, Any], records: Iterable[ShardRecord]) -> Manifest:
-        """Return the manifest of the shards that `records` tell of, in any order."""
+        """Return the manifest of the shards that `records` describe, in any order."""
         ordered = sorted(records, key=lambda record: record.file.index)
         tensors = tuple(entry for record in ordered for entry in record.tensors)
         tables = tuple(entry for record in ordered for entry in record.tables)
@@ -56,7 +56,7 @@ class Manifest:
         Raises
         ------
         TypeError, ValueError
-            If `job` holds something that JSON cannot.
+            If `job` holds a value that JSON does not support.
         """
         body = {
             "format": FORMAT_VERSION,
@@ -73,12 +73,12 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str, path: str = "manifest.json") -> Manifest:
-        """Read what `to_json` wrote, and check that it makes sense.
+        """Decode and check the result of `to_json`.
 
         Raises
         ------
         CheckpointError
-            If a byte has changed, the format is of another version, or the parts contradict one another.
+            If a byte has changed, the format has another version, or the parts contradict each other.
         """
         body = _unsealed(text, path)
         if body.get("format") != FORMAT_VERSION:
@@ -112,7 +112,7 @@ class Manifest:
         )
 
     def faults(self) -> list[str]:
-        """Say in sentences what contradicts itself; nothing if the manifest makes sense."""
+        """Return sentences on contradictions; none if the manifest is consistent."""
         faults = [*_variable_faults(self.model), *table_spec_faults(self.model)]
         for index, shard in enumerate(self.shards):
             if (shard.index, shard.num_shards) != (index, len(self.shards)):
@@ -133,7 +133,7 @@ class Manifest:
             else:
                 faults += entry.faults(variables[entry.variable])
         return faults + [
-            f"{entry.key}: dtype {entry.dtype!r} cannot be" for entry in self.tables if entry.dtype not in DTYPES
+            f"{entry.key}: dtype {entry.dtype!r} is invalid" for entry in self.tables if entry.dtype not in DTYPES
         ]
 
 
@@ -167,19 +167,19 @@ def _variable_faults(model: ModelSpec) -> list[str]:
         is_sliced = slices is None or (is_shape and type(slices) is int and 1 <= slices <= max(1, variable.num_rows))
         is_known = isinstance(variable.name, str) and variable.dtype in DTYPES
         if not (is_known and is_shape and is_trained and is_sliced):
-            faults.append(f"{variable} cannot be")
+            faults.append(f"{variable} is invalid")
     return faults
 
 
 def _size_faults(shards: tuple[ShardFile, ...], tensors: Iterable[TensorEntry | TableEntry]) -> list[str]:
-    """Compare the bytes that tensors claim with those that files have, before anybody allocates them."""
+    """Compare the claimed bytes of tensors with those of files, before memory is allocated."""
     claimed = [0] * len(shards)
     faults = []
     for entry in tensors:
         if entry.shard < len(shards):
             claimed[entry.shard] += entry.nbytes
         else:
-            faults.append(f"tensor {entry.key!r} is said to be in shard {entry.shard} of {len(shards)}")
+            faults.append(f"tensor {entry.key!r} claims shard {entry.shard} of {len(shards)}")
     for shard, nbytes in zip(shards, claimed, strict=True):
         if nbytes > shard.nbytes:
             faults.append(f"{shard.name} has {shard.nbytes} bytes, its tensors claim {nbytes}")
@@ -187,7 +187,7 @@ def _size_faults(shards: tuple[ShardFile, ...], tensors: Iterable[TensorEntry | 
 
 
 def _row_faults(model: ModelSpec, tensors: Iterable[TensorEntry]) -> list[str]:
-    """Check that the rows of each variable, and of each slot, are there once and without a gap."""
+    """Check that the rows of each variable, and of each slot, are complete and unique."""
     rows: dict[tuple[str, str | None], list[tuple[int, int]]] = {(v.name, None): [] for v in model.variables}
     for entry in tensors:
         rows.setdefault((entry.variable, entry.slot), []).append((entry.row_start, entry.row_stop))

@@ -1,4 +1,4 @@
-"""What the owner of a directory has left there, as the processes that work for it look for it: on any host."""
+"""The mark of the owner of a directory, which the processes that work for it verify on any host."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from psflow.ps_runtime.errors import CheckpointError, LostDirectoryError, Storag
 from psflow.ps_runtime.redaction import shown_path
 
 FIND_SECS = 8.0
-"""For a shared file system to show to all hosts what one has written."""
+"""Time for a shared file system to show new files to all hosts, in seconds."""
 CONFIRM_SECS = 2.0
-"""For a file that is being replaced to be whole again, on a file system where that takes a moment."""
+"""Time for a file that is being replaced to be complete again on a slow file system, in seconds."""
 POLL_SECS = 0.1
 
 
 class Marked(NamedTuple):
-    """What a mark says: the token of an owner, and who that is, for people."""
+    """The content of a mark: the token of an owner, and its description for messages."""
 
     token: str
     whose: str
 
 
 class _Found(NamedTuple):
-    """What a process finds in place of a mark, how that came about while it worked, and what to do then."""
+    """The observation of a process without a valid mark, the cause if it happened during work, and the remedy."""
 
     what: str
     cause: str
     remedy: str
     is_forbidden: bool = False
-    """Whether it may not look, which no other moment changes."""
+    """Whether access is denied, so that waiting does not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class OwnerMark:
 
     Notes
     -----
-    `find` blocks until the mark is seen, for 8 s at most, `confirm` for 2 s; where this process may not read the file,
+    `find` blocks until the mark appears, for at most 8 s, `confirm` for 2 s; where this process may not read the file,
     both raise at once. Thread-safe.
     """
 
@@ -67,14 +67,14 @@ class OwnerMark:
             raise LostDirectoryError(shown_path(self.files.url), f"{what}; {remedy}")
 
     def confirm(self) -> None:
-        """Look whether the mark is there still; LostDirectoryError if it was removed or moved, or is another's."""
+        """Verify the mark; LostDirectoryError if it was removed or moved, or belongs to another owner."""
         if (found := self._missing(CONFIRM_SECS)) is not None:
             what = f"{found.cause} while {self.owner.process} works there"
             where = f"{self.who} on {ProcessId.current().host} finds {found.what}, and writes nothing more"
             raise LostDirectoryError(shown_path(self.files.url), f"{what}: {where}; {found.remedy}")
 
     def after(self, fence: Fence) -> Fence:
-        """Return a fence that lets through what `fence` does, as long as the mark is there."""
+        """Return `fence` combined with a check of the mark."""
 
         def both() -> None:
             fence()
@@ -84,14 +84,14 @@ class OwnerMark:
 
     @contextlib.contextmanager
     def explaining(self) -> Iterator[None]:
-        """Raise what `confirm` does, in place of what a block finds wrong with a file because the mark is gone."""
+        """Raise the error of `confirm` instead of an error on a file in the block, if the mark is missing."""
         try:
             yield
         except (CheckpointError, StorageError, OSError):
             try:
                 self.confirm()
             except LostDirectoryError as lost:
-                lost.__context__ = None  # it travels without errors of libraries, which may not
+                lost.__context__ = None  # it is pickled without errors of libraries, which may not be picklable
                 raise
             raise
 
@@ -105,7 +105,7 @@ class OwnerMark:
         return None
 
     def _found_instead(self) -> _Found | None:
-        """Return what is there in place of the mark; None if the mark is there."""
+        """Return the observation instead of the mark; None if the mark is valid."""
         try:
             marked = self.read()
         except PermissionError as error:
@@ -114,7 +114,7 @@ class OwnerMark:
             return _Found(str(error), "it was damaged", "correct that, then run the same command again to resume")
         if marked is None:
             if self.files.is_local:
-                look_again(self.files.path(self.name))  # for the next time
+                look_again(self.files.path(self.name))  # for the next attempt
             remedy = "move it back, then run the same command again to resume"
             return _Found(f"no {self.name}", "it was removed or moved", remedy)
         if marked.token != self.owner.token:
@@ -124,7 +124,7 @@ class OwnerMark:
 
 
 def job_mark(model_dir: str, owner: Owner, who: str, check: Callable[[], None]) -> OwnerMark:
-    """Return the mark of the owner of a job, which is in its ``job.json``; the parameters are those of `OwnerMark`."""
+    """Return the mark of the owner of a job, stored in its ``job.json``; the parameters are those of `OwnerMark`."""
     job = JobFile(model_dir)
 
     def read() -> Marked | None:
@@ -132,23 +132,23 @@ def job_mark(model_dir: str, owner: Owner, who: str, check: Callable[[], None]) 
         if record is None:
             return None
         if record.owner is None:
-            return Marked("", "a job that nobody runs")
+            return Marked("", "a job without an owner")
         return Marked(record.owner.token, str(record.owner.process))
 
     return OwnerMark(FileStore(model_dir), NAME, owner, who, read, check)
 
 
 def _forbidden(files: FileStore, name: str, error: PermissionError) -> _Found:
-    """Return what a process finds that may not read the file `name`, or enter a directory above it."""
-    cause = "its rights were changed"
+    """Return the observation of a process that may not read the file `name`, or enter a directory above it."""
+    cause = "its permissions were changed"
     if not files.is_local:
-        return _Found(f"that it may not read {name} ({error})", cause, "give it the right to read there", True)
+        return _Found(f"that it may not read {name} ({error})", cause, "give it permission to read there", True)
     place = files.path(name)
     while True:
         try:
             user = _user(os.stat(place).st_uid)
             break
-        except OSError:  # a directory above it is closed
+        except OSError:  # a directory above it is not accessible
             place = os.path.dirname(place)
     what = f"{place}, which belongs to {user}, and may not read it as {_user(os.geteuid())}"
     return _Found(what, cause, f"start the processes of all roles, such as Dask workers, as {user}", True)
@@ -157,5 +157,5 @@ def _forbidden(files: FileStore, name: str, error: PermissionError) -> _Found:
 def _user(uid: int) -> str:
     try:
         return f"user {pwd.getpwuid(uid).pw_name}"
-    except KeyError:  # as in a container
+    except KeyError:  # such as in a container
         return f"user {uid}"

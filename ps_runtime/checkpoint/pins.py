@@ -1,7 +1,7 @@
-"""Pins: how a reader keeps a checkpoint from being collected while it reads it.
+"""Pins: protect a checkpoint from collection while a reader uses it.
 
-A pin is an empty file whose name says everything, so one listing tells all pins. Pins lie beside ``checkpoints/``,
-not in it: reading never writes where checkpoints live.
+A pin is an empty file whose name holds all its data, so that one listing reads all pins. Pins are stored next to
+``checkpoints/``: reading never writes into that directory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from psflow.ps_runtime.errors import StorageError
 logger = logging.getLogger(__name__)
 
 STALE_SECS = 3600.0
-"""The reader of a pin that was not renewed for so long is taken for dead."""
+"""A pin that was not renewed for this many seconds belongs to a dead reader."""
 RENEW_SECS = 600.0
 
 _NAME = re.compile(r"step_(\d+)\.at_(\d+)\.[\w-]+\.[0-9a-f]+")
@@ -30,7 +30,7 @@ class Pins:
 
     Notes
     -----
-    Thread-safe. While it holds any, one thread renews them all.
+    Thread-safe. While pins are held, one thread renews all of them.
     """
 
     def __init__(self, files: FileStore, clock: Callable[[], float]) -> None:
@@ -42,9 +42,9 @@ class Pins:
 
     @contextlib.contextmanager
     def hold(self, step: int, holder: str) -> Iterator[None]:
-        """Pin `step` for the duration of the block, however long that is. `holder` is a name for people.
+        """Pin `step` for the duration of the block, however long. `holder` is a name for messages.
 
-        Where nothing can be written, the block runs without a pin, and a warning says what may happen then.
+        If the directory is not writable, the block runs without a pin, and a warning reports the risk.
         """
         pin = _Pin(step, holder)
         try:
@@ -65,7 +65,7 @@ class Pins:
             self._end(pin)
 
     def renew(self) -> None:
-        """Date the pins that are held anew; one that cannot be written keeps its date, and a warning says so."""
+        """Update the dates of the held pins; a pin that cannot be written keeps its date, with a warning."""
         with self._lock:
             for pin in self._held:
                 before = pin.name
@@ -77,7 +77,7 @@ class Pins:
                     logger.warning("cannot renew the pin of checkpoint %d, trying again: %s", pin.step, error)
 
     def steps(self, now: float) -> set[int]:
-        """Return the steps that are pinned at Unix time `now`; forget the pins of the dead."""
+        """Return the steps that are pinned at Unix time `now`; remove the pins of dead readers."""
         pinned = set()
         for name in self._files.names("pins"):
             match = _NAME.fullmatch(name)
@@ -116,7 +116,7 @@ class Pins:
 
 
 class _Pin:
-    """A pin that is held, and the file that stands for it now."""
+    """A held pin, and its current file."""
 
     def __init__(self, step: int, holder: str) -> None:
         self.step = step

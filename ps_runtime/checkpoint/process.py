@@ -1,4 +1,4 @@
-"""Which process this is, so that another one can tell later whether it still lives."""
+"""Identifies a process, so that another one can tell later whether it is still alive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from psflow.ps_runtime.scratch import boot_id
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """One life of one process."""
+    """One incarnation of one process."""
 
     host: str
     boot: str
@@ -26,11 +26,11 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> ProcessId:
-        """Return the identity of the process of this host that has the id `pid` now."""
+        """Return the identity of the process of this host with the id `pid`."""
         return cls(socket.gethostname(), _boot(), pid, _started(pid) or 0)
 
     def is_alive(self) -> bool | None:
-        """Return whether the process lives; None if that cannot be told from here."""
+        """Return whether the process is alive; None if that is unknown here."""
         if not self.boot or self.boot != _boot():
             return None
         return _started(self.pid) == self.started
@@ -48,7 +48,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> int | None:
-    """Return when the process `pid` began, in ticks since the boot; None if it is none, or a zombie."""
+    """Return the start of the process `pid` in ticks since the boot; None if it does not exist or is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Reads a checkpoint: any rows of any variable or table, from however many shard files they lie in."""
+"""Reads rows of variables and tables of a checkpoint, whatever the number of shard files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from psflow.ps_runtime.tables.table import Table
 
 
 def fault_of_variable(variable: str, slot: str | None, row_start: int, values: NDArray[Any]) -> str | None:
-    """Say which row of a variable, or of its `slot`, is not finite; `values` begin at `row_start`. None if all are."""
+    """Return a sentence on a non-finite row among `values` of a variable, or of its `slot`; None if all are finite."""
     found = _first(values)
     if found is None:
         return None
@@ -37,7 +37,7 @@ def fault_of_variable(variable: str, slot: str | None, row_start: int, values: N
 
 
 def fault_of_table(table: str, rows: Mapping[str, NDArray[Any]]) -> str | None:
-    """Say which row of a table is not finite; `rows` are its tensors, by name. None if all are."""
+    """Return a sentence on a non-finite row of a table with the tensors `rows`; None if all are finite."""
     for name, values in rows.items():
         if (found := _first(values)) is not None:
             row = int(rows[CANDIDATES + IDS if name.startswith(CANDIDATES) else IDS][found[0]])
@@ -48,7 +48,7 @@ def fault_of_table(table: str, rows: Mapping[str, NDArray[Any]]) -> str | None:
 def fault_of_tensors(
     tensors: Mapping[str, NDArray[Any]], entries: Sequence[TensorEntry], table_entries: Sequence[TableEntry]
 ) -> str | None:
-    """Say what of a shard is not finite; `tensors` by key. None if all is."""
+    """Return a sentence on a non-finite value of a shard with `tensors` by key; None if all are finite."""
     for entry in entries:
         if fault := fault_of_variable(entry.variable, entry.slot, entry.row_start, tensors[entry.key]):
             return fault
@@ -67,10 +67,10 @@ def _named(kind: str, name: str, slot: str | None) -> str:
 
 
 BLOCK_BYTES = 32 << 20
-"""What is read in one go of the rows of a table: no more of it need be in memory twice."""
+"""Bytes of the rows of a table that are read at once: the limit of what is in memory twice."""
 
 Read = Callable[[dict[TableEntry, NDArray[Any]], int], None]
-"""Fills arrays with rows of tensors that lie in one file; takes the first row too."""
+"""Fills arrays with rows of tensors in one file, starting at a given row."""
 
 Block = dict[str, NDArray[Any]]
 
@@ -78,13 +78,13 @@ Block = dict[str, NDArray[Any]]
 def table_blocks(
     spec: TableSpec, part: TablePart, num_shards: int, slots: Collection[str], read: Read, path: str
 ) -> Iterator[Block]:
-    """Yield what one shard file holds of a table, as `Table.load` takes it; each block overwrites the one before.
+    """Yield the rows of a table in one shard file, for `Table.load`; each block overwrites the previous one.
 
     Raises
     ------
     CheckpointError
-        If a slot is not there, ids are out of order, out of range or of another shard, push counts are out of range,
-        or a weight or a slot is NaN or infinite.
+        If a slot is missing, ids are out of order, out of range or of another shard, push counts are out of range, or a
+        weight or a slot is NaN or infinite.
     """
     if missing := sorted(set(slots) - part.keys()):
         raise CheckpointError(path, f"table {spec.name!r} has no slot {', '.join(missing)}; use another checkpoint")
@@ -133,7 +133,7 @@ def _fit(ids: NDArray[np.int64], last_id: int, num_rows: int, shard: int, num_sh
 
 
 class WantedRows(NamedTuple):
-    """The rows of a variable, or of its `slot`, that begin at `row_start`: they go to `out`, which is contiguous."""
+    """The rows of a variable, or of its `slot`, from `row_start` on, to be read into the contiguous `out`."""
 
     variable: str
     slot: str | None
@@ -147,13 +147,12 @@ class CheckpointReader:
     Raises
     ------
     CheckpointError
-        If there is no checkpoint of that step, or its manifest is damaged.
+        If the checkpoint does not exist, or its manifest is damaged.
 
     Notes
     -----
-    Every call blocks. Opens a shard file when the first of its tensors is asked for, and no other; the first read of
-    it checks the whole file. It does not keep the checkpoint from being collected: `pinned` does, or
-    `CheckpointStore.pin` around the reader.
+    Every call blocks. Opens a shard file when one of its tensors is first requested; the first read verifies the whole
+    file. The reader does not protect the checkpoint from collection: `pinned` does, or `CheckpointStore.pin` around it.
     """
 
     def __init__(self, store: CheckpointStore, step: int) -> None:
@@ -169,7 +168,7 @@ class CheckpointReader:
     @classmethod
     @contextlib.contextmanager
     def pinned(cls, store: CheckpointStore, step: int, holder: str) -> Iterator[CheckpointReader]:
-        """Give a reader of a checkpoint that stays during the block. `holder` is a name for people."""
+        """Yield a reader of a checkpoint that is pinned during the block. `holder` is a name for messages."""
         with store.pin(step, holder):
             yield cls(store, step)
 
@@ -179,17 +178,17 @@ class CheckpointReader:
         Raises
         ------
         CheckpointError
-            If there is no such variable, or its bytes are missing or have changed.
+            If the variable does not exist, or its bytes are missing or have changed.
         """
         return self.variables([name])[name]
 
     def variables(self, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-        """Return some variables whole, by name: each file is gone through once.
+        """Return whole variables by name; each file is read once.
 
         Raises
         ------
         CheckpointError
-            As `variable`.
+            As in `variable`.
         """
         specs = [self._spec(name) for name in names]
         values: dict[str, NDArray[Any]] = {spec.name: np.empty(spec.shape, spec.dtype) for spec in specs}
@@ -202,8 +201,8 @@ class CheckpointReader:
         Raises
         ------
         CheckpointError
-            If there is no such variable, slot or row, its bytes are missing or have changed, or one of the rows is NaN
-            or infinite.
+            If the variable, slot or row does not exist, its bytes are missing or have changed, or one of the rows is
+            NaN or infinite.
         """
         spec = self._spec(variable)
         if not 0 <= row_start <= row_stop <= spec.num_rows:
@@ -214,12 +213,12 @@ class CheckpointReader:
         return out
 
     def fill(self, wanted: Iterable[WantedRows]) -> None:
-        """Read rows of variables and slots into arrays that are there already: each file is gone through once.
+        """Read rows of variables and slots into existing arrays; each file is read once.
 
         Raises
         ------
         CheckpointError
-            As `rows`; then the content of the arrays is undefined.
+            As in `rows`; then the content of the arrays is undefined.
         """
         parts: dict[int, list[Wanted]] = {}
         every = list(wanted)
@@ -238,12 +237,12 @@ class CheckpointReader:
                 raise self._error(f"{fault}; {REMEDY}")
 
     def table(self, spec: TableSpec) -> Table:
-        """Return the whole table that `spec` describes, its weights alone: for evaluation and prediction.
+        """Return the whole table of `spec` with its weights only: for evaluation and prediction.
 
         Raises
         ------
         CheckpointError
-            If there is no such table, or its bytes are missing or have changed.
+            If the table does not exist, or its bytes are missing or have changed.
         """
         table = Table(spec, None)
         for rows in self.table_rows(spec, ()):
@@ -251,14 +250,14 @@ class CheckpointReader:
         return table
 
     def table_rows(self, spec: TableSpec, slots: Collection[str]) -> Iterator[Mapping[str, NDArray[Any]]]:
-        """Yield the rows of a table, those of all shards, some at a time: as `Table.load` takes them.
+        """Yield the rows of a table from all shards in blocks, for `Table.load`.
 
-        What was yielded is overwritten by the next.
+        Each block overwrites the previous one.
 
         Raises
         ------
         CheckpointError
-            If there is no such table or slot, or its bytes are missing, have changed, make no sense, or are NaN or
+            If the table or a slot does not exist, or its bytes are missing, have changed, are invalid, or are NaN or
             infinite.
         """
         tables = {table.name: table for table in self.manifest.model.tables}
@@ -276,7 +275,7 @@ class CheckpointReader:
         self._file(next(iter(arrays)).shard).read(parts)
 
     def _part(self, entry: TensorEntry | TableEntry, start: int, out: NDArray[Any]) -> Wanted:
-        """Say where the rows of a tensor that begin at `start` lie in its file, and that `out` takes them."""
+        """Return the position in its file of a tensor's rows from `start` on, to be read into `out`."""
         assert out.dtype.name == entry.dtype
         assert out.flags.c_contiguous
         file = self._file(entry.shard)

@@ -1,4 +1,4 @@
-"""Files in a model_dir for later attempts: the end of training, evaluations, and what MLflow has not taken."""
+"""Records in a model_dir for later attempts: the end of training, evaluations, and data that MLflow still lacks."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ LOCK = ".evaluations.lock"
 
 
 ALL_STEPS = "all steps are done"
-"""Why training has ended, where nothing ended it before."""
+"""The reason of a training that made all its steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedMarker:
-    """Training has ended at `final_step`, for `reason`; the checkpoint of that step comes right after this marker."""
+    """Training ended at `final_step`, for `reason`; the checkpoint of that step follows this marker."""
 
     final_step: int
     reason: str
 
 
 def nothing_left(begun_at: int, max_steps: int | None) -> str | None:
-    """Return, for people, that a training that began at a step was at its end by then; None if it was not."""
+    """Return a message if a training that began at a step had no steps left; else None."""
     if max_steps is None or begun_at < max_steps:
         return None
     return f"nothing was trained: the model was at step {begun_at:,} already, and max_steps is {max_steps:,}"
@@ -45,7 +45,7 @@ def write_finished(model_dir: str, final_step: int, reason: str, fence: Fence = 
 
 
 def read_finished(model_dir: str) -> FinishedMarker | None:
-    """Return the marker that `write_finished` left; None if there is none; CheckpointError if it is damaged."""
+    """Return the marker of `write_finished`; None without one; CheckpointError if it is damaged."""
     files = FileStore(model_dir)
     if files.size(FINISHED) is None:
         return None
@@ -58,12 +58,12 @@ def read_finished(model_dir: str) -> FinishedMarker | None:
 
 
 def clear_finished(model_dir: str) -> None:
-    """Remove the marker, so that a job may train on. Idempotent."""
+    """Remove the marker, so that a job may continue training. Idempotent."""
     FileStore(model_dir).remove(FINISHED)
 
 
 def measured(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return `metrics` without ``global_step``, which is among them and says only of which checkpoint they are.
+    """Return `metrics` without ``global_step``, which only names their checkpoint.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def measured(metrics: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRecord:
-    """One checkpoint, evaluated."""
+    """The evaluation of one checkpoint."""
 
     name: str
     global_step: int
@@ -86,32 +86,32 @@ class EvaluationRecord:
 
     @classmethod
     def from_facts(cls, facts: Any) -> EvaluationRecord:
-        """Read a line of the log; ValueError, with the key, where it cannot be."""
+        """Read a line of the log; ValueError, with the key, if it is invalid."""
         if not isinstance(facts, Mapping):
             raise ValueError(f"evaluation: expected an object, got {facts!r}")
-        plain = {"input_digest": "", **facts}  # lines of earlier releases have none
+        plain = {"input_digest": "", **facts}  # lines of earlier releases lack it
         if "metrics" in plain:
             plain["metrics"] = {}
         return replace(as_kind(cls, plain, "evaluation"), metrics=metrics_from_json(facts["metrics"]))
 
 
 class EvaluationLog:
-    """``model_dir/evaluations.jsonl``: every evaluation of a model_dir, a line each.
+    """``model_dir/evaluations.jsonl``: the evaluations of a model_dir, one per line.
 
     Notes
     -----
-    An evaluation counts once its line is whole; a torn last line is as if it had never been. So an evaluator appends
-    after its exporters have run, and repeats what it did not come to append. Where a checkpoint was removed and its
-    step trained again, the later line of the step is the one that counts.
+    An evaluation counts once its line is complete; a torn last line is ignored. An evaluator therefore appends after
+    its exporters have run, and repeats evaluations that it did not append. Where a checkpoint was removed and its
+    step trained again, the later line of the step counts.
     """
 
     def __init__(self, model_dir: str, fence: Fence = open_fence) -> None:
         self._files = FileStore(model_dir, fence)
 
     def add(self, evaluation: EvaluationRecord) -> bool:
-        """Append `evaluation` unless that checkpoint is there under that name already; return whether it was new.
+        """Append `evaluation` unless it is recorded for that checkpoint and name already; return whether it was new.
 
-        Several processes of a host may add at once: one of them finds it new.
+        Several processes of a host may add at once: it is new for one of them.
         """
         with self._files.locked(LOCK):
             known = self.checkpoints(evaluation.name)
@@ -126,7 +126,7 @@ class EvaluationLog:
         self._files.append(EVALUATIONS, json.dumps(facts, allow_nan=False).encode() + b"\n")
 
     def read(self) -> list[EvaluationRecord]:
-        """Return the evaluations in the order of their lines; of each name and step the newest.
+        """Return the evaluations in line order; for each name and step only the newest.
 
         Raises
         ------
@@ -158,7 +158,7 @@ class EvaluationLog:
         return self.by_name().get(name, {})
 
     def by_name(self) -> dict[str, dict[int, float]]:
-        """Return what `checkpoints` does, for the name of each EvalSpec that has evaluated anything."""
+        """Return the result of `checkpoints` for each EvalSpec with evaluations, by name."""
         found: dict[str, dict[int, float]] = {}
         for evaluation in self.read():
             found.setdefault(evaluation.name, {})[evaluation.global_step] = evaluation.checkpoint_saved_at
@@ -181,21 +181,21 @@ class WaitingMetrics:
 
     @classmethod
     def from_facts(cls, facts: Any) -> WaitingMetrics:
-        """Read a line of the file; ValueError, with the key, where it cannot be."""
+        """Read a line of the file; ValueError, with the key, if it is invalid."""
         if not isinstance(facts, Mapping):
             raise ValueError(f"metrics: expected an object, got {facts!r}")
-        plain = {**facts, "values": {}} if "values" in facts else facts  # its NaN is a word, which `as_kind` refuses
+        plain = {**facts, "values": {}} if "values" in facts else facts  # its NaN is a str, which `as_kind` refuses
         return replace(as_kind(cls, plain, "metrics"), values=metrics_from_json(facts["values"]))
 
 
 def write_waiting_metrics(model_dir: str, waiting: Sequence[WaitingMetrics]) -> None:
-    """Write `waiting`, and nothing of what the file held before."""
+    """Write `waiting`, replacing the content of the file."""
     lines = [json.dumps(asdict(metrics) | {"values": metrics_to_json(metrics.values)}) + "\n" for metrics in waiting]
     FileStore(model_dir).put(WAITING_METRICS, "".join(lines).encode())
 
 
 def read_waiting_metrics(model_dir: str) -> list[WaitingMetrics]:
-    """Return what the file holds, in its order; a torn last line is left out, with a warning.
+    """Return the content of the file, in order; a torn last line is dropped, with a warning.
 
     Raises
     ------
@@ -208,7 +208,7 @@ def read_waiting_metrics(model_dir: str) -> list[WaitingMetrics]:
     *lines, rest = files.read(WAITING_METRICS).split(b"\n")
     path = files.path(WAITING_METRICS)
     if rest:
-        _log.warning("%s: the last line has no end; its metrics are lost", path)
+        _log.warning("%s: the last line is incomplete; its metrics are lost", path)
     waiting = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -238,14 +238,14 @@ class _Facts:
 
 
 def write_waiting_notes(model_dir: str, notes: WaitingNotes) -> None:
-    """Write `notes`, and nothing of what the file held before."""
+    """Write `notes`, replacing the content of the file."""
     files = {name: b64encode(content).decode() for name, content in notes.files.items()}
     facts = {"run_id": notes.run_id, "tags": dict(notes.tags), "files_base64": files}
     FileStore(model_dir).put(WAITING_NOTES, json.dumps(facts).encode())
 
 
 def read_waiting_notes(model_dir: str) -> WaitingNotes | None:
-    """Return what the file holds; None if there is none.
+    """Return the content of the file; None without one.
 
     Raises
     ------
@@ -259,6 +259,6 @@ def read_waiting_notes(model_dir: str) -> WaitingNotes | None:
         facts = as_kind(_Facts, from_json(files.read(WAITING_NOTES)), "notes")
         contents = {name: b64decode(text, validate=True) for name, text in facts.files_base64.items()}
     except ValueError as error:
-        remedy = "remove the file: the MLflow run lacks these tags and files then"
+        remedy = "remove the file; the MLflow run will lack these tags and files"
         raise CheckpointError(files.path(WAITING_NOTES), f"damaged: {error}; {remedy}") from error
     return WaitingNotes(facts.run_id, facts.tags, contents)

@@ -1,4 +1,4 @@
-"""Which checkpoints are meant: ``all``, ``latest``, ``best``, ``last:5``, ``1000..9000``, ``300,600``."""
+"""Selects checkpoints by forms such as ``all``, ``latest``, ``best``, ``last:5``, ``1000..9000``, ``300,600``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Available:
-    """What there is to choose from."""
+    """The checkpoints to select from."""
 
     where: str
     steps: Sequence[int]
@@ -34,18 +34,18 @@ class Available:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A wish for checkpoints; made by `parse` or `parse_one`."""
+    """A selection of checkpoints; made by `parse` or `parse_one`."""
 
     parts: tuple[str, ...]
 
     @classmethod
     def parse(cls, text: str) -> Selection:
-        """Read a list of forms, separated by commas, that say which checkpoints are wanted.
+        """Parse a comma-separated list of forms.
 
         Raises
         ------
         UsageError
-            For every part that has none of the forms.
+            With each part that has an unknown form.
 
         Examples
         --------
@@ -60,19 +60,19 @@ class Selection:
 
     @classmethod
     def parse_one(cls, text: str) -> Selection:
-        """Read a form that says which single checkpoint is wanted; UsageError if it has none of these forms."""
+        """Parse a form that selects a single checkpoint; UsageError for other forms."""
         part = text.strip()
         if not part.isdecimal() and part not in ("best", "latest"):
             raise UsageError((f"expected {ONE_FORMS}; got {part!r}{_near(part)}",))
         return cls((part,))
 
     def choose(self, available: Available) -> list[int]:
-        """Return the steps of the checkpoints that are meant, ascending, each once.
+        """Return the steps of the selected checkpoints, ascending, without duplicates.
 
         Raises
         ------
         UsageError
-            For everything that is asked for and not there.
+            With each requested checkpoint that does not exist.
         """
         if not available.steps:
             raise UsageError(
@@ -90,7 +90,7 @@ class Selection:
 
 
 def _choose(part: str, available: Available) -> tuple[Sequence[int], str]:
-    """Return the steps that `part` means, or what is wrong."""
+    """Return the steps that `part` selects, or the fault."""
     steps, where = available.steps, available.where
     if part == "all":
         return steps, ""
@@ -104,7 +104,7 @@ def _choose(part: str, available: Available) -> tuple[Sequence[int], str]:
         return found, "" if found else f"{where} has none of the steps {first} to {last}"
     if part == "best":
         if available.best is None:
-            return [], f"{where} has no best one, as no evaluation with finite metrics was exported; name a step"
+            return [], f"{where} has no best checkpoint, as no evaluation with finite metrics was exported; name a step"
         what, step = f"the best one of {where}, of step {available.best},", available.best
         return ([step], "") if step in steps else ([], f"{what} was removed; name another step")
     step = int(part)

@@ -1,4 +1,4 @@
-"""Between a shard and a checkpoint: which bytes of its arena, and which rows, are which tensor; any number of ps."""
+"""Maps the bytes of a shard's arena and the rows of its tables to tensors of a checkpoint, for any number of ps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GroupSlots = Sequence[Mapping[str, FloatArray]]
 def shard_tensors(
     layout: ShardLayout, arena: NDArray[np.uint8], slots: GroupSlots
 ) -> tuple[dict[str, NDArray[Any]], tuple[TensorEntry, ...]]:
-    """Return what a checkpoint holds of a shard: views by key, no copies, and an entry of the manifest for each."""
+    """Return the tensors of a shard: views by key, without copies, and a manifest entry for each."""
     tensors: dict[str, NDArray[Any]] = {}
     entries = []
     for piece, slot, view in _views(layout, arena, slots):
@@ -37,7 +37,7 @@ def shard_tensors(
 
 
 def table_tensors(table: Table, index: int) -> tuple[dict[str, NDArray[Any]], tuple[TableEntry, ...]]:
-    """Return what a checkpoint holds of a table: copies by key, and an entry of the manifest for each."""
+    """Return the tensors of a table: copies by key, and a manifest entry for each."""
     tensors = table.tensors()
     entries = [TableEntry(table.spec.name, name, a.dtype.name, a.shape, index) for name, a in tensors.items()]
     return dict(zip((entry.key for entry in entries), tensors.values(), strict=True)), tuple(entries)
@@ -52,7 +52,7 @@ def save_shard(
     slots: GroupSlots,
     tables: Sequence[Table] = (),
 ) -> ShardRecord:
-    """Write a shard as its file of the checkpoint of `step`; return what the manifest must say of it. Blocks.
+    """Write a shard as its file of the checkpoint of `step`; return its part of the manifest. Blocks.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def save_shard(
     if fault := fault_of_tensors(tensors, entries, table_entries):
         raise CheckpointError(
             store.path(step),
-            f"{fault}, so it is not written and the one before stays the latest; lower the learning rate, or limit the "
+            f"{fault}, so it is not written and the last one stays the latest; lower the learning rate, or limit the "
             "gradients, then run the same command again to resume",
         )
     return ShardRecord(store.write_shard(step, layout.index, num_shards, tensors), entries, tuple(table_entries))
@@ -87,7 +87,7 @@ def load_shard(
     Raises
     ------
     CheckpointError
-        If the checkpoint is of another model (every difference is named), or damaged; then the content of `arena`,
+        If the checkpoint belongs to another model, with every difference, or is damaged; then the content of `arena`,
         `slots` and `tables` is undefined.
     """
     manifest = reader.manifest
@@ -114,7 +114,7 @@ def _views(
     for piece, view in zip(layout.pieces, piece_views(layout, arena), strict=True):
         yield piece, None, view
         for group, arrays in zip(layout.groups, slots, strict=True):
-            # An empty piece is in no group by its bytes, and has nothing in a slot.
+            # An empty piece has no bytes in any group or slot.
             if group.start <= piece.offset and piece.offset + piece.nbytes <= group.stop and piece.nbytes:
                 start = (piece.offset - group.start) // view.itemsize
                 for name, flat in arrays.items():

@@ -4,16 +4,16 @@
 
     model_dir/checkpoints/step_00001200/shard_00000_of_00002.safetensors
                                         shard_00001_of_00002.safetensors
-                                        manifest.json                       put there last
+                                        manifest.json                       written last
 
-A directory without a manifest is unfinished, and does not exist for readers. So a checkpoint appears in one instant,
-when its manifest does, and it is gone in one instant, when its manifest is removed, before the first of its files is. A
-manifest that is there but is not what was written is damage, which nobody passes over: to go on from the checkpoint
-before it would lose what was trained since.
+A directory without a manifest is unfinished, and readers ignore it. So a checkpoint appears atomically, with its
+manifest, and disappears atomically, when its manifest is removed, before the first of its files. A manifest that exists
+but was changed is damage, which is always reported: continuing from the checkpoint before it would lose the training
+since then.
 
-Readers and the collector do not wait for one another. A reader first pins, then looks for the manifest; the collector
-first removes the manifest, then looks for pins, and puts the manifest back if it finds one. Whichever comes first,
-either the reader finds no manifest and says so, or the collector finds the pin and deletes nothing.
+Readers and the collector do not wait for each other. A reader first pins, then looks for the manifest; the collector
+first removes the manifest, then looks for pins, and restores the manifest if it finds one. In either order, the reader
+finds no manifest and reports it, or the collector finds the pin and deletes nothing.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class CheckpointStore:
 
     Notes
     -----
-    Every call blocks. Any number of readers, on any hosts; the shards of a step may be written by several processes,
-    but one at a time commits and collects: the chief. Writing, committing and collecting in a local directory is
-    durable when the call returns.
+    Every call blocks. Any number of readers, on any hosts; several processes may write the shards of a step, but only
+    one at a time commits and collects: the chief. Writing, committing and collecting in a local directory is durable
+    when the call returns.
     """
 
     def __init__(self, model_dir: str, clock: Callable[[], float] = time.time, *, fence: Fence = open_fence) -> None:
@@ -55,12 +55,12 @@ class CheckpointStore:
         self._times: dict[int, tuple[float, float]] = {}
 
     def steps(self) -> list[int]:
-        """Return the steps of all checkpoints, ascending. Reads each manifest once in the life of this object.
+        """Return the steps of all checkpoints, ascending. Reads each manifest once in the lifetime of this object.
 
         Raises
         ------
         CheckpointError
-            If one of them has a damaged manifest, whichever it is.
+            If any of them has a damaged manifest.
         """
         times = {}
         for step in self._directories():
@@ -72,16 +72,16 @@ class CheckpointStore:
         return sorted(times)
 
     def saved_at(self) -> dict[int, float]:
-        """Return the step of each checkpoint, ascending, and when it was saved; costs and raises what `steps` does."""
+        """Return the time of saving by step, ascending; costs and errors as in `steps`."""
         return {step: self._times[step][0] for step in self.steps()}
 
     def path(self, step: int) -> str:
-        """Return the directory of the checkpoint of `step`, whether it is there or not: a path, or a URL."""
+        """Return the directory of the checkpoint of `step`, whether it exists or not: a path, or a URL."""
         path = self.files.path(_directory(step))
         return path if self.files.is_local else str(self.files.fs.unstrip_protocol(path))
 
     def latest(self) -> int | None:
-        """Return the step of the newest checkpoint; None if there is none. CheckpointError as `steps`."""
+        """Return the step of the newest checkpoint; None without one. CheckpointError as in `steps`."""
         return max(self.steps(), default=None)
 
     def manifest(self, step: int) -> Manifest:
@@ -90,7 +90,7 @@ class CheckpointStore:
         Raises
         ------
         CheckpointError
-            If there is no checkpoint of that step, or its manifest is damaged.
+            If the checkpoint does not exist, or its manifest is damaged.
         """
         manifest = self._read_manifest(step)
         if manifest is None:
@@ -104,7 +104,7 @@ class CheckpointStore:
         Raises
         ------
         CheckpointError
-            As `manifest`.
+            As in `manifest`.
         """
         return self._wrong_sizes(self.manifest(step))
 
@@ -113,12 +113,12 @@ class CheckpointStore:
         return f"{_directory(step)}/{shard.name}"
 
     def write_shard(self, step: int, index: int, num_shards: int, tensors: Mapping[str, Any]) -> ShardFile:
-        """Write the tensors of one shard; they become a part of a checkpoint by `commit`.
+        """Write the tensors of one shard; `commit` makes them a part of a checkpoint.
 
         Raises
         ------
         CheckpointError
-            If the checkpoint of `step` is committed already.
+            If the checkpoint of `step` is already committed.
         """
         self._must_be_open(step)
         empty = ShardFile(index, num_shards, 0, "")
@@ -131,7 +131,7 @@ class CheckpointStore:
         Raises
         ------
         CheckpointError
-            If the manifest contradicts itself or the files, or the checkpoint is committed already.
+            If the manifest contradicts itself or the files, or the checkpoint is already committed.
         """
         self._must_be_open(manifest.step)
         path = self.files.path(_manifest_name(manifest.step))
@@ -147,12 +147,12 @@ class CheckpointStore:
 
     @contextlib.contextmanager
     def pin(self, step: int, holder: str) -> Iterator[Manifest]:
-        """Keep the checkpoint of `step` from being collected during the block.
+        """Protect the checkpoint of `step` from collection during the block.
 
         Raises
         ------
         CheckpointError
-            If there is no such checkpoint (any more).
+            If the checkpoint does not exist, or no longer.
         """
         with self._pins.hold(step, holder):
             yield self.manifest(step)
@@ -164,7 +164,7 @@ class CheckpointStore:
 
         Notes
         -----
-        The newest checkpoint and those that are pinned stay.
+        The newest checkpoint and pinned ones stay.
         """
         steps = self.steps()
         if not keep_max:
@@ -178,7 +178,7 @@ class CheckpointStore:
         return removed
 
     def discard_uncommitted(self) -> list[int]:
-        """Remove what a dead job has left of checkpoints without a manifest; return their steps.
+        """Remove the remains of a dead job's checkpoints without a manifest; return their steps.
 
         Only the owner of the model_dir may call this, while no checkpoint is being written.
         """
@@ -193,7 +193,7 @@ class CheckpointStore:
     def _remove(self, step: int, now: float) -> bool:
         text = self.files.read(_manifest_name(step))
         self.files.remove(_manifest_name(step))
-        if step in self._pins.steps(now):  # a reader came between: it may hold the manifest already
+        if step in self._pins.steps(now):  # a reader pinned it meanwhile, and may have read the manifest
             self.files.put(_manifest_name(step), text)
             return False
         self.files.remove_tree(_directory(step))
@@ -216,10 +216,10 @@ class CheckpointStore:
         ]
 
     def _must_be_open(self, step: int) -> None:
-        """Refuse a step whose checkpoint stands, or is damaged."""
+        """Refuse a step whose checkpoint is committed, or is damaged."""
         if self._read_manifest(step) is not None:
             path = self.files.path(_manifest_name(step))
-            raise CheckpointError(path, "this checkpoint is committed already; it cannot be changed")
+            raise CheckpointError(path, "this checkpoint is already committed, and cannot be changed")
 
     def _directories(self) -> list[int]:
         matches = (_STEP.fullmatch(name) for name in self.files.names("checkpoints"))
@@ -234,7 +234,7 @@ class CheckpointStore:
         return None if manifest is None else (manifest.saved_at, manifest.first_saved_at)
 
     def _read_manifest(self, step: int) -> Manifest | None:
-        """Return the manifest of `step`; None if there is none, or none any more; CheckpointError if it is damaged."""
+        """Return the manifest of `step`; None without one, or if it was removed; CheckpointError if it is damaged."""
         name = _manifest_name(step)
         path = self.files.path(name)
         size = self.files.size(name)
@@ -269,8 +269,8 @@ def copy_checkpoint(source: CheckpointStore, target: CheckpointStore, step: int,
     Raises
     ------
     CheckpointError
-        If `source` has no such checkpoint, its files are not those of its manifest, to the last bit, or `target` has
-        one already.
+        If `source` has no such checkpoint, its files do not match its manifest bit by bit, or `target` has the
+        checkpoint already.
     """
     with source.pin(step, holder) as manifest:
         for shard in manifest.shards:

@@ -1,8 +1,8 @@
-"""Shard files: safetensors, written as a stream with a running checksum, checked whole as they are first read.
+"""Shard files: safetensors, streamed with a running checksum, verified completely on the first read.
 
-The library's own ``save_file`` neither tells a checksum nor writes to a store that is not local, and its ``save``
-holds a second copy of everything. Its reader gives fresh arrays only, of which each page costs more than its bytes; a
-shard has its memory already. So both ways are here; the format is the library's.
+The library's ``save_file`` neither returns a checksum nor writes to a remote store, and its ``save`` holds a second
+copy of everything. Its reader only returns new arrays, whose pages cost more than their bytes, although a shard has its
+memory already. This module therefore implements both directions of the library's format.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ DTYPES: Mapping[str, str] = {
     "float64": "F64",
     "complex64": "C64",
 }
-"""numpy's names of the dtypes that safetensors can hold, and safetensors' own."""
+"""numpy's names of the dtypes that safetensors can hold, and those of safetensors."""
 
 LENGTH_BYTES = 8
-"""A file begins with the length of its header, little-endian."""
+"""A file starts with the length of its header, little-endian."""
 
 _NAMES = {theirs: ours for ours, theirs in DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """Bytes ``[start, stop)`` of a file are a tensor."""
+    """A tensor in the bytes ``[start, stop)`` of a file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -58,19 +58,19 @@ class TensorPlace:
 
 
 def plain_array(array: Any) -> NDArray[Any]:
-    """Return `array` as a C-contiguous, native-endian array of at least 0 dimensions; itself where it is one."""
+    """Return `array` as a C-contiguous, native-endian array; unchanged if it is one."""
     array = np.asarray(array)
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     return np.asarray(native, order="C")
 
 
 def encode_tensor_header(tensors: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return the beginning of a file that holds `tensors` in their order, its length included.
+    """Return the start of a file with `tensors` in this order, including its length.
 
     Raises
     ------
     TypeError
-        If safetensors has no type for the dtype of a tensor.
+        If safetensors does not support the dtype of a tensor.
     """
     entries: dict[str, Any] = {}
     end = 0
@@ -85,7 +85,7 @@ def encode_tensor_header(tensors: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def header_nbytes(beginning: bytes, file_nbytes: int) -> int:
-    """Return how many bytes the header takes, its length included; ValueError if the file has not as many."""
+    """Return the size of the header in bytes, including its length; ValueError if the file is shorter."""
     nbytes = LENGTH_BYTES + int.from_bytes(beginning, "little")
     if nbytes > file_nbytes:
         raise ValueError(f"its header should have {nbytes} bytes, the file has {file_nbytes}")
@@ -93,7 +93,7 @@ def header_nbytes(beginning: bytes, file_nbytes: int) -> int:
 
 
 def decode_tensor_header(header: bytes, file_nbytes: int) -> dict[str, TensorPlace]:
-    """Read what `encode_tensor_header` wrote; ValueError, TypeError or KeyError where it cannot be."""
+    """Decode the result of `encode_tensor_header`; ValueError, TypeError or KeyError if it is invalid."""
     entries = json.loads(header[LENGTH_BYTES:])
     if not isinstance(entries, dict):
         raise ValueError(f"expected an object, got {entries!r}")
@@ -105,14 +105,14 @@ def _place(key: str, entry: Any, start: int, file_nbytes: int) -> TensorPlace:
     shape = tuple(whole(n, f"shape of {key}") for n in entry["shape"])
     begin, end = (start + whole(n, f"data_offsets of {key}") for n in entry["data_offsets"])
     if end > file_nbytes or end - begin != math.prod(shape) * np.dtype(dtype).itemsize:
-        raise ValueError(f"{key} is said to lie in bytes [{begin}, {end}) of {file_nbytes}: {dtype}{list(shape)}")
+        raise ValueError(f"{key} claims bytes [{begin}, {end}) of {file_nbytes}: {dtype}{list(shape)}")
     return TensorPlace(dtype, shape, begin, end)
 
 
 REMEDY = "use another checkpoint, or remove this checkpoint's directory: training then resumes from the latest one left"
 
 Wanted = tuple[int, NDArray[np.uint8]]
-"""Bytes of a file: where they begin, and the array that takes them."""
+"""Bytes of a file: their start, and the array to fill."""
 
 
 def write_tensors(files: FileStore, name: str, tensors: Mapping[str, Any]) -> tuple[int, str]:
@@ -121,9 +121,9 @@ def write_tensors(files: FileStore, name: str, tensors: Mapping[str, Any]) -> tu
     Raises
     ------
     TypeError
-        If safetensors has no type for the dtype of a tensor.
+        If safetensors does not support the dtype of a tensor.
     """
-    # The format wants tensors aligned: larger items first keeps them so without padding.
+    # The format requires aligned tensors: larger items first keeps them so without padding.
     plain = {key: plain_array(array) for key, array in tensors.items()}
     ordered = dict(sorted(plain.items(), key=lambda item: (-item[1].itemsize, item[0])))
     header = memoryview(encode_tensor_header(ordered))
@@ -146,12 +146,12 @@ class TensorFile:
     Raises
     ------
     CheckpointError
-        If the file is missing, or has other bytes.
+        If the file is missing, or has another size or content.
 
     Notes
     -----
-    It stays readable after the file is removed. A file of a store that is not local is copied to a temporary one,
-    whose name is gone at once. Not thread-safe.
+    It stays readable after the file is removed. A file of a remote store is copied to an anonymous temporary file. Not
+    thread-safe.
     """
 
     def __init__(self, files: FileStore, name: str, *, nbytes: int, checksum: str) -> None:
@@ -168,7 +168,7 @@ class TensorFile:
         self._tensors = self._read_header()
 
     def place(self, key: str) -> TensorPlace:
-        """Return where the tensor `key` lies; CheckpointError if there is none."""
+        """Return the position of the tensor `key`; CheckpointError if it does not exist."""
         place = self._tensors.get(key)
         if place is None:
             raise CheckpointError(self.path, f"there is no tensor {key!r}; {REMEDY}")
@@ -177,12 +177,12 @@ class TensorFile:
     def read(self, wanted: Iterable[Wanted]) -> None:
         """Fill arrays with bytes of the file, no byte twice. Blocks.
 
-        The first call reads the whole file and finds out whether its bytes are those that were written.
+        The first call reads the whole file and verifies its checksum.
 
         Raises
         ------
         CheckpointError
-            If they are not; then the content of the arrays is undefined.
+            If the checksum differs; then the content of the arrays is undefined.
         """
         ordered = sorted((w for w in wanted if w[1].size), key=lambda w: w[0])
         assert all(a[0] + a[1].size <= b[0] for a, b in itertools.pairwise(ordered)), "a byte is wanted twice"
@@ -198,7 +198,7 @@ class TensorFile:
         Raises
         ------
         CheckpointError
-            After the last one if the bytes are not those that were written, or as soon as they cannot be read.
+            After the last chunk if the checksum differs, or as soon as reading fails.
         """
         return (block.data for _, block in self._proven_blocks())
 
@@ -225,7 +225,7 @@ class TensorFile:
             nbytes = header_nbytes(self._bytes(min(LENGTH_BYTES, self._nbytes)), self._nbytes)
             return decode_tensor_header(self._bytes(nbytes), self._nbytes)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
-            self._prove([])  # damage has another name
+            self._prove([])  # reports damage as such
             raise CheckpointError(self.path, f"not a safetensors file: {type(error).__name__}: {error}") from error
 
     def _bytes(self, nbytes: int) -> bytes:
@@ -235,7 +235,7 @@ class TensorFile:
 
 
 def _scatter(blocks: Iterable[tuple[int, NDArray[np.uint8]]], ordered: Sequence[Wanted]) -> None:
-    """Copy blocks of a file to where their bytes are wanted. Takes all blocks, also those that nobody wants."""
+    """Copy blocks of a file to the arrays that request their bytes. Consumes all blocks, including unused ones."""
     waiting = deque(ordered)
     for position, block in blocks:
         end = position + block.size

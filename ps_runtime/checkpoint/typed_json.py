@@ -1,4 +1,4 @@
-"""JSON that somebody may have changed, read as what it should be: a dataclass, field by field."""
+"""Reads untrusted JSON as dataclasses, field by field."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from psflow.ps_runtime.checkpoint.entries import fields_of, whole
 T = TypeVar("T")
 
 LAST_SECOND = 253_402_300_799.0
-"""Of the year 9999, the last one that has a date."""
+"""Last second of the year 9999, the last year that dates support."""
 
 UnixTime = Annotated[float, LAST_SECOND]
-"""Seconds since 1970, up to the last that has a date."""
+"""Seconds since 1970, up to the last one with a date."""
 
 
 def from_json(data: bytes | str) -> Any:
-    """Return what `data` says; ValueError where it is no JSON in UTF-8."""
+    """Return the decoded `data`; ValueError if it is not JSON in UTF-8."""
     try:
         return json.loads(data)
     except RecursionError as error:
@@ -30,12 +30,12 @@ def from_json(data: bytes | str) -> Any:
 
 
 def as_kind(kind: type[T], value: Any, key: str) -> T:
-    """Return `value`, which JSON gave, as a `kind`.
+    """Return the JSON `value` as a `kind`.
 
     Raises
     ------
     ValueError
-        If it is something else, naming the key: ``owner.process.pid: expected a whole number >= 0, got '7'``.
+        If it does not fit, with the key: ``owner.process.pid: expected a whole number >= 0, got '7'``.
     """
     return cast(T, _read(kind, value, key))
 
@@ -105,7 +105,7 @@ def metrics_to_json(metrics: Mapping[str, Any]) -> dict[str, float | str]:
 
 
 def metrics_from_json(metrics: Any) -> dict[str, float]:
-    """Return what `metrics_to_json` was given; ValueError, with the key, where it cannot be."""
+    """Return the argument of `metrics_to_json`; ValueError, with the key, for invalid values."""
     if not isinstance(metrics, Mapping):
         raise ValueError(f"metrics: expected an object, got {metrics!r}")
     return {name: _as_json(name, value) for name, value in metrics.items()}

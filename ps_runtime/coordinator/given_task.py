@@ -10,10 +10,10 @@ from psflow.ps_runtime.config.environment import tf_config
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.specs.cluster_task import ClusterTask, TaskType
 from psflow.ps_runtime.specs.task_facts import ClusterSpec
-from psflow.ps_runtime.specs.tf_config import Source, TfConfig, load_tf_config, tf_config_of
+from psflow.ps_runtime.specs.tf_config import TfConfig, TfConfigSource, load_tf_config, tf_config_of
 
-ARGUMENTS = Source("run_distribute_coordinator", "task_type", "task_id")
-ENVIRONMENT = Source()
+ARGUMENTS = TfConfigSource("run_distribute_coordinator", "task_type", "task_id")
+ENVIRONMENT = TfConfigSource()
 ALONE = ({"type": "client"}, {"type": "client", "index": 0})
 """Tasks of TF_CONFIG for this process alone, where there is no cluster."""
 
@@ -82,7 +82,7 @@ def find_task(
     if isinstance(content.get("cluster"), dict) and content["cluster"] and content.get("task", {}) == {}:
         task = {"type": task_type, "index": task_id}
         content["task"] = {name: value for name, value in task.items() if value is not None} or {"type": "client"}
-        source = Source(source.name, ARGUMENTS.type_name, ARGUMENTS.index_name)
+        source = TfConfigSource(source.name, ARGUMENTS.type_name, ARGUMENTS.index_name)
     elif not content.get("cluster") and content.get("task") in ALONE:
         del content["task"]
     found = GivenTask(content, tf_config_of(content, source), layer or "")

@@ -29,7 +29,7 @@ from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.run_config import SESSION_CREATION_TIMEOUT_SECS, RunConfig, absolute, is_local
 from psflow.ps_runtime.specs.task_facts import ClusterSpec
-from psflow.ps_runtime.specs.tf_config import Source, tf_config_of
+from psflow.ps_runtime.specs.tf_config import TfConfigSource, tf_config_of
 from psflow.ps_runtime.specs.worker_context import check_task
 
 OF_TRAINING = ("max_steps", "non_finite", "each_worker_reads_all")
@@ -203,7 +203,7 @@ def _ignore(event: Event) -> None:
     """Ignore an event that another handler takes."""
 
 
-SOURCE = Source("Server", "job_name", "task_index")
+SOURCE = TfConfigSource("Server", "job_name", "task_index")
 
 
 class Server:

@@ -1,12 +1,12 @@
-"""Streaming metrics as monoids: measured on one batch, merged over batches, read off at the end.
+"""Streaming metrics as monoids: computed on one batch, merged over batches, read at the end.
 
-A `Metric` is a frozen bundle of sums. ``a.merge(b)`` is the metric of both batches; the result of no batch at all is
-NaN. All are picklable, and none grows with the number of batches. Values that autograd traces are welcome: a metric
-holds their plain numbers.
+A `Metric` is a frozen set of sums. ``a.merge(b)`` is the metric of both batches; the result without any batch is NaN.
+All are picklable, and their size does not depend on the number of batches. Values traced by autograd are accepted: a
+metric holds their plain numbers.
 
-The functions have the names and the order of arguments of TensorFlow 2.15: those of ``tf.compat.v1.metrics``, and for
-the others the names of the classes of ``tf.metrics`` in lower case. `name` is what programs for the Estimator give; it
-has no effect here, where the key of ``eval_metric_ops`` is the name.
+The functions have the names and the argument order of TensorFlow 2.15: those of ``tf.compat.v1.metrics``, and for
+the others the names of the classes of ``tf.metrics`` in lower case. `name` is accepted for compatibility and has no
+effect: the key in ``eval_metric_ops`` is the name.
 """
 
 from psflow.ps_runtime.metrics.at_thresholds import (

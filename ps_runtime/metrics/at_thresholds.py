@@ -1,4 +1,4 @@
-"""Counts, precision and recall at thresholds, and one rate where another has a given value."""
+"""Metrics at thresholds: counts, precision, recall, and one rate at a given value of another."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AtThresholds(ThresholdCounts):
     statistic: Statistic
 
     def result(self) -> Doubles:
-        """Return a number for each threshold; a ratio is 0 where nothing is divided, and NaN if there is no example."""
+        """Return a number for each threshold; a ratio is 0 where the divisor is 0, and NaN without examples."""
         is_count = self.statistic in ("true_positives", "false_positives", "true_negatives", "false_negatives")
         if math.isnan(self.weight) or (not self.weight and not is_count):
             return np.full(len(self.thresholds), math.nan)
@@ -43,7 +43,7 @@ class AtThresholds(ThresholdCounts):
 
 @dataclass(frozen=True, eq=False)
 class NearestRate(ThresholdCounts):
-    """`wanted` at the threshold where `given` is nearest to `value`: the first such threshold, or the last."""
+    """`wanted` at the threshold where `given` is nearest to `value`: the first or the last such threshold."""
 
     _: KW_ONLY
     wanted: Statistic
@@ -52,7 +52,7 @@ class NearestRate(ThresholdCounts):
     is_last: bool
 
     def result(self) -> float:
-        """Return the rate; NaN if there is no example."""
+        """Return the rate; NaN without examples."""
         if not self.weight > 0.0:
             return math.nan
         counts = self.counts()
@@ -63,7 +63,7 @@ class NearestRate(ThresholdCounts):
 
 @dataclass(frozen=True, eq=False)
 class BestRate(ThresholdCounts):
-    """The best `wanted` among the thresholds where `given` is at least `value`; 0 if it is so at none."""
+    """The best `wanted` among the thresholds where `given` is at least `value`; 0 if there are none."""
 
     _: KW_ONLY
     wanted: Statistic
@@ -71,7 +71,7 @@ class BestRate(ThresholdCounts):
     value: float
 
     def result(self) -> float:
-        """Return the rate; NaN if there is no example."""
+        """Return the rate; NaN without examples."""
         if not self.weight > 0.0:
             return math.nan
         counts = self.counts()
@@ -135,7 +135,7 @@ def precision_at_thresholds(
     *,
     name: str | None = None,
 ) -> AtThresholds:
-    """Measure the share of positive examples among predictions above each threshold; 0 where there is none."""
+    """Measure the share of positive examples among predictions above each threshold; 0 without such predictions."""
     return _at_thresholds("precision", labels, predictions, thresholds, weights)
 
 
@@ -147,7 +147,7 @@ def recall_at_thresholds(
     *,
     name: str | None = None,
 ) -> AtThresholds:
-    """Measure the share of predictions above each threshold among positive examples; 0 where there is none."""
+    """Measure the share of predictions above each threshold among positive examples; 0 without such examples."""
     return _at_thresholds("recall", labels, predictions, thresholds, weights)
 
 
@@ -160,7 +160,7 @@ def sensitivity_at_specificity(
     *,
     name: str | None = None,
 ) -> NearestRate:
-    """Measure the recall at the first of even thresholds whose specificity is nearest to the one given."""
+    """Measure the recall at the first of evenly spaced thresholds whose specificity is nearest to the given one."""
     function = "sensitivity_at_specificity"
     at = even_thresholds(function, num_thresholds)
     buckets = bucketed(function, labels, predictions, at, weights)
@@ -177,9 +177,9 @@ def specificity_at_sensitivity(
     *,
     name: str | None = None,
 ) -> NearestRate:
-    """Measure the specificity at the last of even thresholds whose recall is nearest to the one given."""
+    """Measure the specificity at the last of evenly spaced thresholds whose recall is nearest to the given one."""
     function = "specificity_at_sensitivity"
-    # TensorFlow has the last one just below 1 here, so that a prediction of 1 is positive at each
+    # TensorFlow's last threshold is just below 1 here, so that a prediction of 1 is positive at each
     at = (*even_thresholds(function, num_thresholds)[:-1], 1.0 - MARGIN)
     buckets = bucketed(function, labels, predictions, at, weights)
     value = share(function, "sensitivity", sensitivity)
@@ -195,9 +195,9 @@ def precision_at_recall(
     *,
     name: str | None = None,
 ) -> BestRate:
-    """Measure the best precision at those of even thresholds whose recall is at least the one given; 0 if none is."""
+    """Measure the best precision at evenly spaced thresholds with at least the given recall; 0 if there are none."""
     function = "precision_at_recall"
-    at = (0.0, *even_thresholds(function, num_thresholds)[1:-1], 1.0)  # a prediction of 0 is positive at none here
+    at = (0.0, *even_thresholds(function, num_thresholds)[1:-1], 1.0)  # a prediction of 0 is never positive here
     buckets = bucketed(function, labels, predictions, at, weights)
     value = share(function, "recall", recall)
     return BestRate(*buckets, thresholds=at, wanted="precision", given="recall", value=value)
@@ -212,9 +212,9 @@ def recall_at_precision(
     *,
     name: str | None = None,
 ) -> BestRate:
-    """Measure the best recall at those of even thresholds whose precision is at least the one given; 0 if none is."""
+    """Measure the best recall at evenly spaced thresholds with at least the given precision; 0 if there are none."""
     function = "recall_at_precision"
-    at = (0.0, *even_thresholds(function, num_thresholds)[1:-1], 1.0)  # a prediction of 0 is positive at none here
+    at = (0.0, *even_thresholds(function, num_thresholds)[1:-1], 1.0)  # a prediction of 0 is never positive here
     buckets = bucketed(function, labels, predictions, at, weights)
     value = share(function, "precision", precision)
     return BestRate(*buckets, thresholds=at, wanted="recall", given="precision", value=value)

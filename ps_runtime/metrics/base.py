@@ -1,4 +1,4 @@
-"""What a metric is: sums over examples that merge."""
+"""The base of metrics: mergeable sums over examples."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Doubles = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Metric(ABC):
-    """Sums over examples, one in each field, from which a number can be read.
+    """Sums over examples, one per field, from which a result is computed.
 
-    A new metric is a frozen dataclass whose fields are sums with zero defaults, and a `result`. What stands behind
-    ``_: KW_ONLY`` is no sum, but says what is measured: metrics merge only if it is the same in both.
+    A new metric is a frozen dataclass whose fields are sums with zero defaults, and a `result`. Fields after
+    ``_: KW_ONLY`` are not sums but parameters: metrics merge only if these are equal.
     """
 
     def merge(self, other: Self) -> Self:
@@ -30,7 +30,7 @@ class Metric(ABC):
         Raises
         ------
         ModelFnError
-            If `other` is a metric of another class, of other parameters, or of arrays of another shape.
+            If `other` has another class, other parameters, or arrays of another shape.
         """
         if type(other) is not type(self):
             raise ModelFnError(
@@ -50,7 +50,7 @@ class Metric(ABC):
 
     @abstractmethod
     def result(self) -> float | Doubles:
-        """Return the number, or an array of them; NaN if there was no example."""
+        """Return the number, or an array of them; NaN without examples."""
 
 
 def zero_if_empty(part: float | Doubles, whole: float | Doubles) -> Doubles:
@@ -66,12 +66,12 @@ def _cannot_merge(metric: Metric, got: str, expected: str) -> ModelFnError:
 
 
 def argument_error(function: str, fault: str) -> ModelFnError:
-    """Return the error that says what is wrong with an argument of `function`."""
+    """Return the error for an invalid argument of `function`."""
     return ModelFnError((f"{function}: {fault}",))
 
 
 def same_shape(function: str, labels: ArrayLike, predictions: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return both as arrays; ModelFnError unless they have one shape."""
+    """Return both as arrays; ModelFnError if their shapes differ."""
     truth, guesses = np.asarray(plain(labels)), np.asarray(plain(predictions))
     if truth.shape != guesses.shape:
         raise argument_error(
@@ -82,7 +82,7 @@ def same_shape(function: str, labels: ArrayLike, predictions: ArrayLike) -> tupl
 
 
 def doubles(function: str, labels: ArrayLike, predictions: ArrayLike) -> tuple[Doubles, Doubles]:
-    """Return both as float64; ModelFnError unless they have one shape."""
+    """Return both as float64; ModelFnError if their shapes differ."""
     truth, guesses = same_shape(function, labels, predictions)
     return truth.astype(np.float64), guesses.astype(np.float64)
 
@@ -95,7 +95,7 @@ def truths(function: str, name: str, values: NDArray[Any]) -> NDArray[np.bool]:
 
 
 def class_ids(function: str, name: str, values: ArrayLike, num_classes: int) -> NDArray[np.int64]:
-    """Return class ids, flat; ModelFnError if one is no integer in ``[0, num_classes)``."""
+    """Return class ids, flat; ModelFnError if one is not an integer in ``[0, num_classes)``."""
     given = np.asarray(plain(values))
     if given.dtype.kind not in "fiub":
         raise argument_error(function, f"expected integers as {name}, got {given.dtype}")
@@ -109,7 +109,7 @@ def class_ids(function: str, name: str, values: ArrayLike, num_classes: int) -> 
 def rows_of_classes(
     function: str, labels: ArrayLike, predictions: ArrayLike
 ) -> tuple[Doubles, Doubles, tuple[int, ...]]:
-    """Return both as float64 of shape ``(rows, classes)``, and the shape of the rows; ModelFnError unless alike."""
+    """Return both as float64 ``(rows, classes)``, and the shape of the rows; ModelFnError if the shapes differ."""
     truth, guesses = doubles(function, labels, predictions)
     if not truth.ndim or not truth.shape[-1]:
         raise argument_error(function, f"expected arrays (..., classes), got shape {truth.shape}")
@@ -117,11 +117,10 @@ def rows_of_classes(
 
 
 def broadcast_weights(function: str, weights: ArrayLike | None, shape: tuple[int, ...]) -> Doubles:
-    """Return a weight for each of the values of `shape`; 1 without `weights`.
+    """Return a weight for each value of `shape`; 1 without `weights`.
 
-    Weights are one number, or have the rank of the values with each axis as long as theirs or 1; one axis of length 1
-    at the end may be missing, or be too many. They do not broadcast otherwise: ``(3,)`` beside ``(3, 3)`` means the
-    rows.
+    Weights are one number, or have the rank of the values with each axis of equal length or 1; a last axis of length 1
+    may be missing or extra. There is no other broadcasting: ``(3,)`` with ``(3, 3)`` means the rows.
 
     Raises
     ------
@@ -150,20 +149,20 @@ def broadcast_weights(function: str, weights: ArrayLike | None, shape: tuple[int
 
 
 def share(function: str, name: str, value: float) -> float:
-    """Return a number in [0, 1]; ModelFnError if it is none."""
+    """Return a number in [0, 1]; ModelFnError for other values."""
     if not 0.0 <= value <= 1.0:
         raise argument_error(function, f"{name} is {value}, expected a number in [0, 1]")
     return float(value)
 
 
 def _place(wrong: NDArray[np.bool]) -> str:
-    """Return the index of the first that is wrong, such as ``[3, 0]``; nothing for a single number."""
+    """Return the index of the first wrong element, such as ``[3, 0]``; "" for a single number."""
     return str([int(axis[0]) for axis in np.nonzero(wrong)]) if wrong.ndim else ""
 
 
 @dataclass(frozen=True)
 class Sum(Metric):
-    """A weighted sum; 0 if there was no example."""
+    """A weighted sum; 0 without examples."""
 
     total: float = 0.0
 
@@ -174,7 +173,7 @@ class Sum(Metric):
 
 @dataclass(frozen=True)
 class Mean(Metric):
-    """A weighted mean: `total` of the weighted values over the sum of weights, `count`."""
+    """A weighted mean: `total` of the weighted values divided by `count`, the sum of weights."""
 
     total: float = 0.0
     count: float = 0.0
@@ -195,7 +194,7 @@ class RootMean(Mean):
 
 @dataclass(frozen=True, eq=False)
 class MeanTensor(Metric):
-    """A weighted mean for each element of an array that every batch has."""
+    """A weighted mean for each element of an array that has the same shape in every batch."""
 
     total: float | Doubles = 0.0
     count: float | Doubles = 0.0
@@ -208,7 +207,7 @@ class MeanTensor(Metric):
 
 
 def mean_of(function: str, values: Doubles, weights: ArrayLike | None) -> Mean:
-    """Return the mean of values that `function`, which errors name, has made."""
+    """Return the mean of the values of a metric; `function` is its name in errors."""
     if weights is None:
         return Mean(float(np.sum(values, dtype=np.float64)), float(values.size))
     shares = broadcast_weights(function, weights, values.shape)
@@ -223,18 +222,19 @@ def mean(values: ArrayLike, weights: ArrayLike | None = None, *, name: str | Non
     values : array of numbers
         Of any shape.
     weights : array or number, optional
-        Of the shape of `values`, of its axes some 1 and the last one missing if it is; or one number. 1 if left out.
+        Of the shape of `values`, where axes may have length 1 and a last axis of length 1 may be missing; or one
+        number. Default: 1.
     """
     return mean_of("mean", np.asarray(plain(values)), weights)
 
 
 def sum(values: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None) -> Sum:
-    """Measure the sum of `values` times `weights`, which are as those of `mean`."""
+    """Measure the sum of `values` times `weights`, which are as in `mean`."""
     return Sum(mean_of("sum", np.asarray(plain(values)), weights).total)
 
 
 def mean_tensor(values: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None) -> MeanTensor:
-    """Measure the mean over batches of each element of `values`, which has one shape in all of them."""
+    """Measure the mean over batches of each element of `values`, whose shape is the same in all batches."""
     numbers = np.asarray(plain(values), np.float64)
     shares = broadcast_weights("mean_tensor", weights, numbers.shape)
     return MeanTensor(numbers * shares, shares.copy())
@@ -243,7 +243,7 @@ def mean_tensor(values: ArrayLike, weights: ArrayLike | None = None, *, name: st
 def percentage_below(
     values: ArrayLike, threshold: float, weights: ArrayLike | None = None, *, name: str | None = None
 ) -> Mean:
-    """Measure the share of `values` that are less than `threshold`: a number in [0, 1], no percentage."""
+    """Measure the share of `values` below `threshold`: a number in [0, 1], not a percentage."""
     if math.isnan(threshold):
         raise argument_error("percentage_below", "threshold is nan, expected a number")
     numbers = np.asarray(plain(values))

@@ -1,4 +1,4 @@
-"""How often class ids or classes are right, and counts of what is true and false."""
+"""Classification metrics: accuracy, precision, recall, F scores, and counts of true and false predictions."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ Truths = NDArray[np.bool]
 
 @dataclass(frozen=True)
 class MajorityShare(Mean):
-    """The share of the more frequent of two classes, from the mean of labels that are 0 or 1."""
+    """The share of the more frequent of two classes, from the mean of labels 0 and 1."""
 
     def result(self) -> float:
-        """Return the accuracy of who always predicts the more frequent class."""
+        """Return the accuracy of always predicting the more frequent class."""
         share = super().result()
         return max(share, 1.0 - share)
 
 
 @dataclass(frozen=True)
 class Ratio(Metric):
-    """`hits` among `candidates`, out of `count` examples; 0 if there were examples, but no candidates."""
+    """`hits` divided by `candidates`, for `count` examples; 0 if there were examples, but no candidates."""
 
     hits: float = 0.0
     candidates: float = 0.0
@@ -63,7 +63,7 @@ def accuracy(
 
 
 def accuracy_baseline(labels: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None) -> MajorityShare:
-    """Measure the accuracy of who always predicts the more frequent class; `labels` are 0 or 1."""
+    """Measure the accuracy of always predicting the more frequent class; `labels` are 0 or 1."""
     share = mean(labels, weights)
     return MajorityShare(share.total, share.count)
 
@@ -87,7 +87,7 @@ def binary_accuracy(
 def categorical_accuracy(
     labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
 ) -> Mean:
-    """Measure how often the largest of ``(..., classes)`` predictions is of the class of the largest label.
+    """Measure how often the largest of ``(..., classes)`` predictions is at the class of the largest label.
 
     Weights have the shape of `labels` without the classes.
     """
@@ -99,9 +99,9 @@ def categorical_accuracy(
 def sparse_categorical_accuracy(
     labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
 ) -> Mean:
-    """Measure how often the largest of ``(..., classes)`` predictions is of the class that the label names.
+    """Measure how often the largest of ``(..., classes)`` predictions is at the class given by the label.
 
-    Labels are class ids of the shape of `predictions` without the classes, as weights are.
+    Labels are class ids; they and weights have the shape of `predictions` without the classes.
     """
     function = "sparse_categorical_accuracy"
     truth, guesses = np.asarray(plain(labels)), np.asarray(plain(predictions))
@@ -116,7 +116,7 @@ def sparse_categorical_accuracy(
 def precision(
     labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
 ) -> Ratio:
-    """Measure the share of true labels among true predictions; anything but 0 is true. 0 if none was predicted."""
+    """Measure the share of true labels among true predictions, where values other than 0 are true; 0 without any."""
     truth, guesses = _truths("precision", labels, predictions)
     return _ratio("precision", truth, among=guesses, weights=weights)
 
@@ -124,7 +124,7 @@ def precision(
 def recall(
     labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
 ) -> Ratio:
-    """Measure the share of true predictions among true labels; anything but 0 is true. 0 if no label is true."""
+    """Measure the share of true predictions among true labels, where values other than 0 are true; 0 without any."""
     truth, guesses = _truths("recall", labels, predictions)
     return _ratio("recall", guesses, among=truth, weights=weights)
 
@@ -132,7 +132,7 @@ def recall(
 def true_positives(
     labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
 ) -> Sum:
-    """Count the true predictions of true labels; anything but 0 is true."""
+    """Count the true predictions of true labels; values other than 0 are true."""
     truth, guesses = _truths("true_positives", labels, predictions)
     return _count("true_positives", truth & guesses, weights)
 
@@ -140,7 +140,7 @@ def true_positives(
 def true_negatives(
     labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
 ) -> Sum:
-    """Count the false predictions of false labels; anything but 0 is true."""
+    """Count the false predictions of false labels; values other than 0 are true."""
     truth, guesses = _truths("true_negatives", labels, predictions)
     return _count("true_negatives", ~truth & ~guesses, weights)
 
@@ -148,7 +148,7 @@ def true_negatives(
 def false_positives(
     labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
 ) -> Sum:
-    """Count the true predictions of false labels; anything but 0 is true."""
+    """Count the true predictions of false labels; values other than 0 are true."""
     truth, guesses = _truths("false_positives", labels, predictions)
     return _count("false_positives", ~truth & guesses, weights)
 
@@ -156,7 +156,7 @@ def false_positives(
 def false_negatives(
     labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
 ) -> Sum:
-    """Count the false predictions of true labels; anything but 0 is true."""
+    """Count the false predictions of true labels; values other than 0 are true."""
     truth, guesses = _truths("false_negatives", labels, predictions)
     return _count("false_negatives", truth & ~guesses, weights)
 
@@ -180,7 +180,7 @@ Average = Literal["micro", "macro", "weighted"] | None
 
 @dataclass(frozen=True, eq=False)
 class FScore(Metric):
-    """Weights of right predictions, of predictions and of labels of each class; where `average` is micro, of all."""
+    """Weights of hits, of predictions and of labels of each class; with `average` micro, of all classes together."""
 
     hits: float | Doubles = 0.0
     predictions: float | Doubles = 0.0
@@ -223,20 +223,20 @@ def fbeta_score(
     labels : (batch, classes) array
         1 for each class that an example belongs to, else 0.
     predictions : array of the same shape
-        Larger for classes that are more likely.
+        Larger for more likely classes.
     weights : (batch,) array or number, optional
-        Of examples; 1 if left out.
+        Weights of the examples; default: 1.
     average : {"micro", "macro", "weighted"} or None
-        Over all examples and classes together; the mean over classes; that weighted by how frequent they are; None:
-        a number for each class.
+        Over all examples and classes together; the mean over classes; that mean weighted by class frequency; None: a
+        number for each class.
     beta : float
-        More than 0; above 1, recall weighs more.
+        Greater than 0; values above 1 weight recall more.
     threshold : float in (0, 1], optional
-        Predictions above it are positive. Left out: the largest of each example is, unless it is 0.
+        Predictions above it are positive. Default: the largest prediction of each example, unless it is 0.
 
     Raises
     ------
-    ModelFnError
+    If shapes differ, or an argument is outside its range.
         If shapes differ, or an argument is not one of those above.
     """
     return _f_score("fbeta_score", labels, predictions, weights, average, beta, threshold)

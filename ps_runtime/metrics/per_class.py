@@ -1,4 +1,4 @@
-"""What is measured for each class, then averaged: accuracy, intersection over union."""
+"""Metrics computed for each class, then averaged: accuracy, intersection over union."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from psflow.ps_runtime.metrics.base import (
 
 @dataclass(frozen=True, eq=False)
 class PerClassAccuracy(Metric):
-    """Weights of right examples, and of all examples, of each class."""
+    """Weights of correct examples, and of all examples, of each class."""
 
     hits: float | Doubles = 0.0
     labels: float | Doubles = 0.0
 
     def result(self) -> float:
-        """Return the mean over classes of the accuracy in each; that of a class without an example is 0."""
+        """Return the mean accuracy over classes; that of a class without examples is 0."""
         if not np.any(self.labels):
             return math.nan
         return float(np.mean(zero_if_empty(self.hits, self.labels)))
@@ -37,7 +37,7 @@ class PerClassAccuracy(Metric):
 
 @dataclass(frozen=True, eq=False)
 class IntersectionOverUnion(Metric):
-    """Weights of right examples, of labels and of predictions of each class."""
+    """Weights of correct examples, of labels and of predictions of each class."""
 
     hits: float | Doubles = 0.0
     labels: float | Doubles = 0.0
@@ -46,7 +46,7 @@ class IntersectionOverUnion(Metric):
     target_class_ids: tuple[int, ...]
 
     def result(self) -> float:
-        """Return the mean over the target classes that have an example; 0 if none of them has."""
+        """Return the mean over the target classes with examples; 0 without such classes."""
         if not np.any(self.labels):
             return math.nan
         targets = list(self.target_class_ids)
@@ -64,7 +64,7 @@ def mean_per_class_accuracy(
     *,
     name: str | None = None,
 ) -> PerClassAccuracy:
-    """Measure the mean over all classes of the share of right `predictions` (class ids) of each; both of one shape."""
+    """Measure the mean over all classes of the share of correct `predictions` (class ids); both of one shape."""
     sums = _per_class("mean_per_class_accuracy", labels, predictions, num_classes, weights)
     return PerClassAccuracy(sums[0], sums[1])
 
@@ -168,7 +168,7 @@ def _iou(
 def _per_class(
     function: str, labels: ArrayLike, predictions: ArrayLike, num_classes: int, weights: ArrayLike | None
 ) -> tuple[Doubles, Doubles, Doubles]:
-    """Return the weights of right examples, of labels and of predictions of each class."""
+    """Return the weights of correct examples, of labels and of predictions of each class."""
     if num_classes < 1:
         raise argument_error(function, f"num_classes is {num_classes}, expected 1 or more")
     truth, guesses = same_shape(function, labels, predictions)

@@ -1,4 +1,4 @@
-"""How well probabilities or scores fit their labels: losses of common kinds, measured."""
+"""Metrics of probabilities and scores: common losses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from psflow.ps_runtime.metrics.base import (
 from psflow.ps_runtime.numeric import plain
 
 EPSILON = 1e-7
-"""How near to 0 and 1 TensorFlow lets probabilities come."""
+"""TensorFlow's distance of clipped probabilities from 0 and 1."""
 
 
 def binary_crossentropy(
@@ -32,7 +32,7 @@ def binary_crossentropy(
 ) -> Mean:
     """Measure the mean cross entropy of `labels`, in [0, 1], and probabilities, or their logits; both of one shape.
 
-    `label_smoothing` moves labels so far towards 1/2.
+    `label_smoothing` moves labels towards 1/2 by this share.
     """
     function = "binary_crossentropy"
     truth, guesses = doubles(function, labels, predictions)
@@ -55,9 +55,10 @@ def categorical_crossentropy(
     *,
     name: str | None = None,
 ) -> Mean:
-    """Measure the mean cross entropy of two distributions ``(..., classes)``, the second as it is, or as logits.
+    """Measure the mean cross entropy of two distributions ``(..., classes)``; the second may be given as logits.
 
-    `label_smoothing` moves labels so far towards an even distribution. Weights have the shape without the classes.
+    `label_smoothing` moves labels towards an even distribution by this share. Weights have the shape without the
+    classes.
     """
     function = "categorical_crossentropy"
     truth, guesses, shape = rows_of_classes(function, labels, predictions)
@@ -115,9 +116,9 @@ def squared_hinge(
 def categorical_hinge(
     labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
 ) -> Mean:
-    """Measure the mean of ``max(0, 1 + wrong - right)``: the best wrong score, and that of the right class.
+    """Measure the mean of ``max(0, 1 + wrong - right)`` of the best wrong score and that of the right class.
 
-    Labels are 1 for the right one of ``(..., classes)``, else 0. Weights have the shape without the classes.
+    Labels of ``(..., classes)`` are 1 for the right class, else 0. Weights have the shape without the classes.
     """
     truth, guesses, shape = rows_of_classes("categorical_hinge", labels, predictions)
     right = np.sum(truth * guesses, axis=1)
@@ -146,7 +147,7 @@ def poisson(
 
 
 def _signs(function: str, labels: ArrayLike, predictions: ArrayLike) -> tuple[Doubles, Doubles]:
-    """Return labels that are 1 or -1, and predictions."""
+    """Return labels as 1 or -1, and predictions."""
     truth, guesses = doubles(function, labels, predictions)
     unknown = ~np.isin(truth, (-1.0, 0.0, 1.0))
     if unknown.any():
@@ -161,11 +162,11 @@ def _not_negative(function: str, values: Doubles) -> Doubles:
 
 
 def _probabilities(function: str, values: Doubles) -> Doubles:
-    """Return probabilities, none nearer to 0 or 1 than TensorFlow lets them come."""
+    """Return probabilities clipped like TensorFlow's."""
     outside = (values < 0.0) | (values > 1.0)
     if outside.any():
         raise argument_error(
-            function, f"expected probabilities in [0, 1], got {values[outside][0]}; of logits say from_logits=True"
+            function, f"expected probabilities in [0, 1], got {values[outside][0]}; for logits pass from_logits=True"
         )
     kept: NDArray[np.float64] = np.clip(values, EPSILON, 1.0 - EPSILON)
     return kept

@@ -1,4 +1,4 @@
-"""How far numbers are from their labels."""
+"""Regression metrics: distances of predictions from labels."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from psflow.ps_runtime.metrics.base import (
 from psflow.ps_runtime.numeric import plain
 
 EPSILON = 1e-7
-"""What TensorFlow keeps divisors and logarithms above."""
+"""TensorFlow's lower bound of divisors and arguments of logarithms."""
 
 ClassAggregation = Literal["uniform_average", "variance_weighted_average"] | None
 
 
 @dataclass(frozen=True)
 class CosineDistance(Mean):
-    """1 less the mean of cosines."""
+    """1 minus the mean of cosines."""
 
     def result(self) -> float:
         """Return the distance."""
@@ -39,7 +39,7 @@ class CosineDistance(Mean):
 
 @dataclass(frozen=True, eq=False)
 class R2Score(Metric):
-    """1 less the squared error over the variance of labels, of each column."""
+    """1 minus the squared error divided by the variance of labels, of each column."""
 
     squares: float | Doubles = 0.0
     total: float | Doubles = 0.0
@@ -49,7 +49,7 @@ class R2Score(Metric):
     class_aggregation: ClassAggregation
 
     def result(self) -> float | Doubles:
-        """Return the score, or that of each column; 0 for a column whose labels are all the same."""
+        """Return the score, or that of each column; 0 for a column whose labels are all equal."""
         if not np.any(self.count):
             return math.nan
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -113,7 +113,7 @@ def mean_relative_error(
 def mean_absolute_percentage_error(
     labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
 ) -> Mean:
-    """Measure the mean of ``100 * |prediction - label| / |label|``; both of one shape. No label counts as 0."""
+    """Measure the mean of ``100 * |prediction - label| / max(|label|, 1e-7)``; both of one shape."""
     function = "mean_absolute_percentage_error"
     truth, guesses = doubles(function, labels, predictions)
     return mean_of(function, 100.0 * np.abs(truth - guesses) / np.maximum(np.abs(truth), EPSILON), weights)
@@ -163,7 +163,7 @@ def mean_cosine_distance(
     *,
     name: str | None = None,
 ) -> CosineDistance:
-    """Measure 1 less the mean cosine between vectors along `dim`, which have length 1; both of one shape.
+    """Measure 1 minus the mean cosine between unit vectors along `dim`; both of one shape.
 
     Weights have the shape of `labels` with `dim` of length 1.
     """
@@ -187,11 +187,11 @@ def r2_score(
     Parameters
     ----------
     labels, predictions : (batch, columns) arrays
-        Of numbers.
+        Numbers.
     weights : (batch,) array or number, optional
-        Of rows; 1 if left out.
+        Weights of the rows; default: 1.
     class_aggregation : {"uniform_average", "variance_weighted_average"} or None
-        The mean over columns, weighted by the variances of their labels or not; None: a number for each column.
+        The mean over columns, equally weighted or by the variances of their labels; None: a number for each column.
 
     Raises
     ------

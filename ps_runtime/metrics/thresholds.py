@@ -1,4 +1,4 @@
-"""Examples counted between thresholds of their predictions: metrics of thresholds and of curves are read off these."""
+"""Counts of examples between thresholds of their predictions, and the areas under curves computed from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from psflow.ps_runtime.metrics.base import Doubles, Metric, argument_error, broa
 
 NUM_THRESHOLDS = 200
 MARGIN = 1e-7
-"""How far the outer thresholds lie beyond 0 and 1, so that they are below and above each probability."""
+"""Distance of the outer thresholds from 0 and 1, so that they are below and above each probability."""
 
 
 class Counts(NamedTuple):
@@ -32,8 +32,8 @@ class Counts(NamedTuple):
 class ThresholdCounts(Metric):
     """Weights of positive and negative examples between neighbouring thresholds of their predictions.
 
-    `thresholds` are in any order. Bucket i of `positives` and of `negatives` has the examples whose predictions lie
-    above just i of them.
+    `thresholds` are in any order. Bucket i of `positives` and of `negatives` counts the examples whose predictions
+    are above exactly i of them.
     """
 
     positives: float | Doubles = 0.0
@@ -42,24 +42,24 @@ class ThresholdCounts(Metric):
     thresholds: tuple[float, ...]
 
     def counts(self) -> Counts:
-        """Return what the examples are at each threshold, in the order of `thresholds`."""
+        """Return the counts at each threshold, in the order of `thresholds`."""
         places = np.searchsorted(np.sort(self.thresholds), self.thresholds)
         positives, negatives = (
             np.broadcast_to(np.asarray(buckets), len(places) + 1) for buckets in (self.positives, self.negatives)
         )
-        # summed from the far end, so that no rounding is left where there is nothing
+        # summed from the far end, so that empty buckets are exactly 0
         true_positives, false_positives = (np.cumsum(b[::-1])[::-1][1:][places] for b in (positives, negatives))
         false_negatives, true_negatives = (np.cumsum(b)[:-1][places] for b in (positives, negatives))
         return Counts(true_positives, false_positives, true_negatives, false_negatives)
 
     @property
     def weight(self) -> float:
-        """The weight of all examples: 0 if there was none, NaN if a prediction is NaN."""
+        """The weight of all examples: 0 without examples, NaN if a prediction is NaN."""
         return float(np.sum(self.positives) + np.sum(self.negatives))
 
     @abstractmethod
     def result(self) -> float | Doubles:
-        """Return what comes of the counts."""
+        """Return the result, computed from the counts."""
 
 
 def even_thresholds(function: str, num_thresholds: int) -> tuple[float, ...]:
@@ -68,7 +68,7 @@ def even_thresholds(function: str, num_thresholds: int) -> tuple[float, ...]:
     Raises
     ------
     ModelFnError
-        If there are less than two.
+        If there are fewer than two.
     """
     if num_thresholds < 2:
         raise argument_error(function, f"num_thresholds is {num_thresholds}, expected 2 or more")
@@ -76,7 +76,7 @@ def even_thresholds(function: str, num_thresholds: int) -> tuple[float, ...]:
 
 
 def given_thresholds(function: str, thresholds: Sequence[float]) -> tuple[float, ...]:
-    """Return `thresholds` as floats; ModelFnError if there is none, or one is NaN."""
+    """Return `thresholds` as floats; ModelFnError if there are none, or one is NaN."""
     given = tuple(float(threshold) for threshold in thresholds)
     if not given or any(math.isnan(threshold) for threshold in given):
         raise argument_error(function, f"thresholds are {list(given)}, expected one number or more")
@@ -84,7 +84,7 @@ def given_thresholds(function: str, thresholds: Sequence[float]) -> tuple[float,
 
 
 def inner_thresholds(function: str, thresholds: Sequence[float]) -> tuple[float, ...]:
-    """Return sorted `thresholds` in [0, 1] with one below 0 before and one above 1 after them."""
+    """Return sorted `thresholds` in [0, 1], with one below 0 added before and one above 1 after them."""
     given = sorted(given_thresholds(function, thresholds))
     if given[0] < 0.0 or given[-1] > 1.0:
         raise argument_error(function, f"thresholds are {given}, expected numbers in [0, 1]")
@@ -98,12 +98,12 @@ def bucketed(
     thresholds: tuple[float, ...],
     weights: ArrayLike | None,
 ) -> tuple[Doubles, Doubles]:
-    """Return the buckets of positive and negative examples, as `ThresholdCounts` has them.
+    """Return the buckets of positive and negative examples for `ThresholdCounts`.
 
     Raises
     ------
     ModelFnError
-        If shapes differ, a label is NaN, or a prediction lies outside [0, 1]; one that is NaN makes results NaN.
+        If shapes differ, a label is NaN, or a prediction is outside [0, 1]; a NaN prediction makes results NaN.
     """
     truth, guesses = same_shape(function, labels, predictions)
     outside = (guesses < 0.0) | (guesses > 1.0)
@@ -137,12 +137,12 @@ class RocArea(ThresholdCounts):
     summation_method: SummationMethod
 
     def result(self) -> float:
-        """Return the area; NaN if one of the classes has no example."""
+        """Return the area; NaN if one of the classes has no examples."""
         counts = self.counts()
         positives, negatives = float(np.sum(self.positives)), float(np.sum(self.negatives))
         if not (positives and negatives):
             return math.nan
-        # careful interpolation is of precision; between two points of this curve the straight line is exact
+        # careful interpolation applies to precision; between two points of this curve a straight line is exact
         return _area(counts.false_positives / negatives, counts.true_positives / positives, self.summation_method)
 
 
@@ -154,7 +154,7 @@ class PrecisionRecallArea(ThresholdCounts):
     summation_method: SummationMethod
 
     def result(self) -> float:
-        """Return the area; NaN if there is no positive example."""
+        """Return the area; NaN without positive examples."""
         counts = self.counts()
         positives = float(np.sum(self.positives))
         if not positives:
@@ -177,30 +177,30 @@ def auc(
     summation_method: SummationMethod = "trapezoidal",
     thresholds: Sequence[float] | None = None,
 ) -> RocArea | PrecisionRecallArea:
-    """Measure the area under a curve drawn through thresholds in [0, 1].
+    """Measure the area under a curve through thresholds in [0, 1].
 
     Parameters
     ----------
     labels : array
-        Anything but 0 is positive.
+        Values other than 0 are positive.
     predictions : array of the same shape
         Probabilities in [0, 1]. A NaN makes the result NaN.
     weights : array or number, optional
-        As those of `mean`.
+        As in `mean`.
     num_thresholds : int
-        So many thresholds divide [0, 1] evenly; 2 or more.
+        Number of thresholds that divide [0, 1] evenly; 2 or more.
     curve : {"ROC", "PR"}
         True over false positive rate, or precision over recall.
     summation_method : {"trapezoidal", "careful_interpolation", "minoring", "majoring"}
-        What lies between two points: a straight line; of precision the curve that true and false positives make which
-        grow evenly (Davis and Goadrich, 2006), which a straight line overestimates; the lower point; the higher one.
+        The curve between two points: a straight line; for precision the curve of evenly growing true and false
+        positives (Davis and Goadrich, 2006), which a straight line overestimates; the lower point; the higher point.
     thresholds : sequence of float in [0, 1], optional
-        In place of `num_thresholds`.
+        Replaces `num_thresholds`.
 
     Raises
     ------
     ModelFnError
-        If shapes differ, a prediction or threshold lies outside [0, 1], or `curve` or `summation_method` is unknown.
+        If shapes differ, a prediction or threshold is outside [0, 1], or `curve` or `summation_method` is unknown.
     """
     curves: dict[str, type[RocArea | PrecisionRecallArea]] = {"ROC": RocArea, "PR": PrecisionRecallArea}
     if curve not in curves:
@@ -217,7 +217,7 @@ def auc(
 
 
 def _area(x: Doubles, y: Doubles, method: SummationMethod) -> float:
-    """Return the area under a curve whose x falls."""
+    """Return the area under a curve with descending x."""
     match method:
         case "trapezoidal" | "careful_interpolation":
             heights = (y[:-1] + y[1:]) / 2.0

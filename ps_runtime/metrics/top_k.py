@@ -11,11 +11,11 @@ from psflow.ps_runtime.metrics.base import Doubles, Mean, argument_error, broadc
 from psflow.ps_runtime.numeric import plain
 
 NO_LABEL = -1
-"""Fills a row of labels that has fewer of them than another."""
+"""Padding for a row with fewer labels than another."""
 
 
 class _Rows(NamedTuple):
-    """Labels ``(rows, num_labels)`` and class ids ``(rows, k)``, best first, of rows of some shape."""
+    """Labels ``(rows, num_labels)`` and class ids ``(rows, k)``, best first."""
 
     labels: NDArray[np.int64]
     top: NDArray[np.int64]
@@ -23,13 +23,13 @@ class _Rows(NamedTuple):
 
     @property
     def is_hit(self) -> NDArray[np.bool]:
-        """Which of the top ones are labels, ``(rows, k)``."""
+        """Which of the top classes are labels, ``(rows, k)``."""
         found: NDArray[np.bool] = (self.top[:, :, np.newaxis] == self.labels[:, np.newaxis, :]).any(axis=2)
         return found
 
     @property
     def is_label(self) -> NDArray[np.bool]:
-        """Which of the labels name a class that none before them in their row does, ``(rows, num_labels)``."""
+        """Which labels name a class that no earlier label in their row names, ``(rows, num_labels)``."""
         num_labels = self.labels.shape[1]
         same = self.labels[:, :, np.newaxis] == self.labels[:, np.newaxis, :]
         is_repeated = (same & np.tri(num_labels, k=-1, dtype=bool)).any(axis=2)
@@ -51,20 +51,20 @@ def precision_at_k(
     Parameters
     ----------
     labels : (..., num_labels) or (...,) array of integers
-        Class ids of each row; -1 fills a row that has fewer.
+        Class ids of each row, padded with -1.
     predictions : (..., num_classes) array of numbers
-        Of equal ones, the class with the lower id comes first.
+        Scores of the classes; among equal scores the lower class id comes first.
     k : int
         In ``[1, num_classes]``.
     class_id : int, optional
-        Measure this class alone.
+        Measure only this class.
     weights : array of the shape of rows, or number, optional
-        1 if left out.
+        Weights of the rows; default: 1.
 
     Returns
     -------
     Mean
-        NaN if nothing was predicted.
+        NaN without predictions.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def precision_at_top_k(
     *,
     name: str | None = None,
 ) -> Mean:
-    """Measure what `precision_at_k` does, of ``(..., k)`` class ids that were chosen already: no two alike in a row."""
+    """Measure `precision_at_k` for ``(..., k)`` class ids that are already chosen, without duplicates in a row."""
     rows = _given_rows("precision_at_top_k", labels, predictions_idx, k)
     return _precision("precision_at_top_k", rows, class_id, weights)
 
@@ -99,7 +99,7 @@ def recall_at_k(
 ) -> Mean:
     """Measure the share of labels that are among the `k` classes with the largest predictions of their row.
 
-    Parameters, errors and the order of classes are those of `precision_at_k`. NaN if there was no label.
+    Parameters, errors and the order of classes are those of `precision_at_k`. NaN without labels.
     """
     return _recall("recall_at_k", _top_rows("recall_at_k", labels, predictions, k), class_id, weights)
 
@@ -113,7 +113,7 @@ def recall_at_top_k(
     *,
     name: str | None = None,
 ) -> Mean:
-    """Measure what `recall_at_k` does, of ``(..., k)`` class ids that were chosen already: no two alike in a row."""
+    """Measure `recall_at_k` for ``(..., k)`` class ids that are already chosen, without duplicates in a row."""
     rows = _given_rows("recall_at_top_k", labels, predictions_idx, k)
     return _recall("recall_at_top_k", rows, class_id, weights)
 
@@ -126,9 +126,9 @@ def average_precision_at_k(
     *,
     name: str | None = None,
 ) -> Mean:
-    """Measure the mean over rows of average precision: of the precision at each place among the top `k` with a label.
+    """Measure the mean over rows of average precision: of the precision at each position in the top `k` with a label.
 
-    Labels, predictions, `k` and weights are those of `precision_at_k`. NaN if a row has no label.
+    Labels, predictions, `k` and weights are as in `precision_at_k`. NaN if a row has no label.
     """
     function = "average_precision_at_k"
     rows = _top_rows(function, labels, predictions, k)
@@ -267,6 +267,6 @@ def _top(function: str, predictions: NDArray[np.number], k: int) -> NDArray[np.i
     if not 1 <= k <= num_classes:
         raise argument_error(function, f"k is {k}, expected an integer in [1, {num_classes}], of {num_classes} classes")
     if predictions.dtype.kind == "f" and np.isnan(predictions).any():
-        raise argument_error(function, "a prediction is nan, so the largest are not known")
+        raise argument_error(function, "a prediction is nan, expected numbers")
     rows = predictions.reshape(-1, num_classes).astype(np.float64)
     return np.argsort(-rows, axis=1, kind="stable")[:, :k]

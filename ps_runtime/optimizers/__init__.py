@@ -1,4 +1,4 @@
-"""Update rules that a ps applies to its arena, and schedules of their learning rates."""
+"""Optimizers, which a ps applies to its arena, and schedules of their learning rates."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -30,4 +30,4 @@ __all__ = [
 OPTIMIZERS: Mapping[str, type[Optimizer]] = MappingProxyType(
     {rule.__name__: rule for rule in (GradientDescent, Momentum, Adagrad, Adam, RMSProp, Ftrl)}
 )
-"""The optimizers that a configuration can name without saying where they are."""
+"""The optimizers that a configuration can name without their module."""

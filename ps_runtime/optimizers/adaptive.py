@@ -1,4 +1,4 @@
-"""Optimizers whose step size of each parameter depends on the gradients so far: Adagrad, Adam, RMSProp and FTRL."""
+"""Optimizers with a step size per parameter that depends on past gradients: Adagrad, Adam, RMSProp and FTRL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Adagrad(Optimizer):
     learning_rate : float or callable
         Step size, see `Optimizer`.
     initial_accumulator_value : float
-        What the sum starts at, > 0: it stands where others add an epsilon.
+        Initial value of the sum, > 0, in place of an epsilon.
 
     References
     ----------
@@ -124,10 +124,10 @@ class Adam(Optimizer):
 
 @dataclass(frozen=True)
 class RMSProp(Optimizer):
-    """Divide the gradient by the root of the running mean of its square, with a heavy ball if asked.
+    """Divide the gradient by the root of the running mean of its square, optionally with momentum.
 
     ``r = decay * r + (1 - decay) * g * g``, then ``p -= m`` with
-    ``m = momentum * m + learning_rate * g / sqrt(r + epsilon)``; with `centered`, ``r - a * a`` stands for ``r`` in the
+    ``m = momentum * m + learning_rate * g / sqrt(r + epsilon)``; with `centered`, ``r - a * a`` replaces ``r`` in the
     root, where ``a = decay * a + (1 - decay) * g``.
 
     Parameters
@@ -137,15 +137,15 @@ class RMSProp(Optimizer):
     decay : float
         Share of the means that survives an update, in [0, 1).
     momentum : float
-        Share of the last step that is made again, in [0, 1).
+        Share of the last step that is added to the next, in [0, 1).
     epsilon : float
         Added to the mean square, inside the root, > 0.
     centered : bool
-        Divide by the standard deviation instead: one more slot, a little more work.
+        Divide by the standard deviation instead, with one more slot.
 
     Notes
     -----
-    The mean square begins at 1, as in `tf.train.RMSPropOptimizer`, so first steps are small. An estimated variance
+    The mean square starts at 1, as in `tf.train.RMSPropOptimizer`, so the first steps are small. An estimated variance
     that rounding makes negative counts as 0.
 
     References
@@ -159,13 +159,13 @@ class RMSProp(Optimizer):
     momentum: Annotated[float, Key("Share of the last step that is added to this one, in [0, 1).")] = 0.0
     epsilon: Annotated[float, Key("Added to the mean squared gradient, > 0.")] = 1e-10
     _: KW_ONLY
-    centered: Annotated[bool, Key("Whether to divide by the variance in place of the mean square.")] = False
+    centered: Annotated[bool, Key("Whether to divide by the variance instead of the mean square.")] = False
 
     slot_names: ClassVar[tuple[str, ...]] = ("mean_square",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # what a configuration does not use it does not keep: a third of the memory of a table
+        # unused slots are not kept: they would be a third of the memory of a table
         used = ("mean_square", *["mean"] * self.centered, *["momentum"] * (self.momentum > 0.0))
         object.__setattr__(self, "slot_names", used)
 
@@ -216,7 +216,7 @@ def _move(mean: FloatArray, values: FloatArray, decay: float, scratch: FloatArra
 
 @dataclass(frozen=True)
 class Ftrl(Optimizer):
-    """Set each weight to the best one for all gradients so far, under a penalty on its size.
+    """Set each weight to the optimum for all gradients so far, with a penalty on its size.
 
     With ``k = -learning_rate_power``: ``n' = n + g * g``, ``z += g - (n'**k - n**k) / learning_rate * p``, then
     ``p = (clip(z, -l1, l1) - z) / (n'**k / learning_rate + 2 * l2)``, which is 0 as long as ``abs(z) <= l1``.
@@ -226,9 +226,9 @@ class Ftrl(Optimizer):
     learning_rate : float or callable
         Step size, see `Optimizer`. An update with one below 1.2e-38 changes nothing.
     learning_rate_power : float
-        How the step size of a parameter falls with the sum of its squared gradients, <= 0; 0 keeps it.
+        Exponent by which the step size falls with the sum of squared gradients, <= 0; 0 keeps it constant.
     initial_accumulator_value : float
-        What that sum starts at, >= 0.
+        Initial value of that sum, >= 0.
     l1_regularization_strength : float
         Weight of the sum of absolute values, >= 0: makes weights exactly zero.
     l2_regularization_strength : float
@@ -236,8 +236,8 @@ class Ftrl(Optimizer):
 
     Notes
     -----
-    Weights follow from the slots, which know nothing of their first values: begin with zeros, as
-    `tf.train.FtrlOptimizer` does in linear models. Others are forgotten with the first update.
+    Weights follow from the slots, which do not depend on initial values: start with zeros, as `tf.train.FtrlOptimizer`
+    does in linear models. The first update overwrites other values.
 
     References
     ----------
@@ -248,7 +248,7 @@ class Ftrl(Optimizer):
     learning_rate_power: Annotated[float, Key("Power of the sum of squared gradients, 0 or less.")] = -0.5
     initial_accumulator_value: Annotated[float, Key("Start of the sum of squared gradients, 0 or more.")] = 0.1
     l1_regularization_strength: Annotated[
-        float, Key("L1 penalty, 0 or more: it makes weights of little use exactly 0.")
+        float, Key("L1 penalty, 0 or more: it sets weights of little use to exactly 0.")
     ] = 0.0
     l2_regularization_strength: Annotated[float, Key("L2 penalty, 0 or more.")] = 0.0
 

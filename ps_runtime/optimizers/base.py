@@ -1,4 +1,4 @@
-"""What an optimizer is: a frozen description with a pure, in-place, whole-arena update."""
+"""The base of optimizers: frozen descriptions with a pure, in-place update of a whole arena."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Slots = Mapping[str, FloatArray]
 LearningRate = Annotated[float | Callable[[int], float], Key("Step size of an update, 0 or more.")]
 
 SMALLEST = float(np.finfo(np.float32).tiny)
-"""Lower bound of numbers that keep a divisor from being zero: anything smaller could be zero in float32."""
+"""Lower bound of numbers that keep a divisor above zero: smaller ones could be zero in float32."""
 
 
 class UpdateOperands(NamedTuple):
-    """What one update of an optimizer works on.
+    """The operands of one update of an optimizer.
 
     Parameters
     ----------
     parameters, gradients : (size,) arrays of one float dtype
-        `parameters` is changed; `gradients` may be used as scratch, its content is undefined afterwards.
+        `parameters` changes; `gradients` may serve as scratch and is undefined afterwards.
     slots : mapping of slot name to (size,) array
         Changed in place.
     scratch : (size,) array of the same dtype
@@ -39,7 +39,7 @@ class UpdateOperands(NamedTuple):
     learning_rate : float
         Step size of this update.
     num_updates : int
-        How many updates this arena has seen, this one included (1, 2, ...).
+        Number of updates of this arena, including this one (1, 2, ...).
     """
 
     parameters: FloatArray
@@ -54,25 +54,25 @@ class UpdateOperands(NamedTuple):
 class Optimizer(ABC):
     """An update rule over one flat array of parameters.
 
-    Every rule is elementwise, so it serves a whole arena, a shard of it or a run of variables alike.
+    Every rule is elementwise, so it works for a whole arena, a shard of it or a run of variables.
 
     Parameters
     ----------
     learning_rate : float or callable
         Step size, finite and >= 0; or a schedule ``f(global_step) -> float``, which the worker evaluates for each push.
-        NaN where the rule is only applied, as on a ps: there each update brings its step size.
+        NaN where the rule is only applied, as on a ps: there each update has its own step size.
 
     Raises
     ------
     UsageError
-        If a hyper-parameter has the wrong type or lies outside its range, all faults in one error; or if the class is
-        no dataclass, or leaves out the initial value of a slot.
+        If a hyper-parameter has the wrong type or is outside its range, with all faults in one error; or if the class
+        is not a dataclass, or lacks the initial value of a slot.
     """
 
     learning_rate: LearningRate
 
     slot_names: ClassVar[tuple[str, ...]] = ()
-    """Names of the arrays that the rule keeps beside the parameters, each of their shape and dtype."""
+    """Names of the arrays that the rule keeps for the parameters, each of their shape and dtype."""
 
     def __post_init__(self) -> None:
         faults = list(self._type_faults()) or [*self._range_faults(), *self._slot_faults()]
@@ -80,7 +80,7 @@ class Optimizer(ABC):
             raise UsageError(tuple(f"{type(self).__name__}: {fault}" for fault in faults))
         for name, default in _hyper_parameters(type(self)):
             if type(default) is float and type(getattr(self, name)) is not float:
-                # 0, 0.0 and np.float32(0) are one configuration, with one JSON text
+                # 0, 0.0 and np.float32(0) are one configuration, with one JSON form
                 object.__setattr__(self, name, float(getattr(self, name)))
 
     def learning_rate_at(self, global_step: int) -> float:
@@ -97,24 +97,24 @@ class Optimizer(ABC):
             raise UsageError(
                 (
                     f"{type(self).__name__}: learning_rate is {value} at global_step {global_step}, "
-                    "expected a finite number >= 0; look at the schedule",
+                    "expected a finite number >= 0; correct the schedule",
                 )
             )
         return value
 
     def config(self) -> dict[str, Any]:
-        """Return name and hyper-parameters but the learning rate, as plain data: what a checkpoint must agree with."""
+        """Return name and hyper-parameters, without the learning rate, as plain data that a checkpoint must match."""
         return {"name": _name(type(self))} | {name: getattr(self, name) for name, _ in _hyper_parameters(type(self))}
 
     def apply_gradients(self, gradients: Mapping[str, Any], global_step: int | None = None) -> TrainOp:
-        """Train with gradients that model_fn has computed manually: the fast way.
+        """Train with gradients that model_fn computes manually: the fastest way.
 
         Parameters
         ----------
         gradients : mapping of name to array of the variable's shape, or for a table to SparseGradient
-            A variable that is not named, or whose gradient is None, is left alone, its slots too.
+            A variable that is missing, or whose gradient is None, does not change, nor do its slots.
         global_step : int, optional
-            That of `get_or_create_global_step`, if it is given: each update is one step, with or without it.
+            The result of `get_or_create_global_step`, or None: each update is one step, with or without it.
 
         Returns
         -------
@@ -124,12 +124,12 @@ class Optimizer(ABC):
         Raises
         ------
         ModelFnTypeError
-            If `gradients` is no mapping.
+            If `gradients` is not a mapping.
         """
         if not isinstance(gradients, Mapping):
             raise ModelFnTypeError(
                 (
-                    "apply_gradients: gradients should be a mapping of the names of variables to arrays, "
+                    "apply_gradients: gradients should be a mapping of variable names to arrays, "
                     f"got {type(gradients).__name__}",
                 )
             )
@@ -147,9 +147,9 @@ class Optimizer(ABC):
         loss : scalar
             Computed with ``autograd.numpy``; also the `loss` of the EstimatorSpec.
         global_step : int, optional
-            That of `get_or_create_global_step`, if it is given: each update is one step, with or without it.
+            The result of `get_or_create_global_step`, or None: each update is one step, with or without it.
         var_list : sequence of str, optional
-            Names of the variables and tables to train; if left out, all trainable variables, and all tables that were
+            Names of the variables and tables to train; default: all trainable variables, and all tables that were
             looked up.
 
         Returns
@@ -160,7 +160,7 @@ class Optimizer(ABC):
         Raises
         ------
         ModelFnTypeError
-            If `loss` is a tuple, `global_step` no integer, or `var_list` no sequence of names.
+            If `loss` is a tuple, `global_step` not an integer, or `var_list` not a sequence of names.
         """
         if isinstance(loss, tuple):
             raise ModelFnTypeError(
@@ -173,7 +173,7 @@ class Optimizer(ABC):
 
     @abstractmethod
     def initial_slot(self, name: str) -> float:
-        """Return the value that slot `name` is filled with at first."""
+        """Return the initial value of slot `name`."""
 
     @abstractmethod
     def update(self, operands: UpdateOperands) -> None:
@@ -190,7 +190,7 @@ class Optimizer(ABC):
         """
 
     def _range_faults(self) -> Iterator[str]:
-        """Say which hyper-parameters lie outside their range; their types are right by then."""
+        """Yield the hyper-parameters outside their range; their types are checked before."""
         rate = self.learning_rate
         if not callable(rate) and (rate < 0.0 or math.isinf(rate)):
             yield f"learning_rate is {rate}, expected a finite number >= 0"
@@ -200,7 +200,7 @@ class Optimizer(ABC):
             try:
                 value = self.initial_slot(name)
             except LookupError:
-                yield f"initial_slot has no value for the slot {name!r}, which slot_names names"
+                yield f"initial_slot has no value for the slot {name!r}, which is in slot_names"
             else:
                 if not math.isfinite(value):
                     yield f"initial_slot({name!r}) is {value}, expected a finite number"
@@ -216,15 +216,15 @@ class Optimizer(ABC):
 
 @lru_cache
 def _hyper_parameters(kind: type[Optimizer]) -> tuple[tuple[str, Any], ...]:
-    """Return name and default of each hyper-parameter but the learning rate: each call of a model_fn asks for them."""
-    if "__dataclass_fields__" not in vars(kind):  # its own hyper-parameters would be unknown to checkpoints
-        raise UsageError((f"{kind.__name__} is no dataclass: decorate it with @dataclass(frozen=True)",))
+    """Return name and default of each hyper-parameter without the learning rate; cached for calls of model_fn."""
+    if "__dataclass_fields__" not in vars(kind):  # checkpoints would not know its hyper-parameters
+        raise UsageError((f"{kind.__name__} is not a dataclass: decorate it with @dataclass(frozen=True)",))
     return tuple((f.name, f.default) for f in fields(kind) if f.name != "learning_rate")
 
 
 @lru_cache
 def _name(kind: type[Optimizer]) -> str:
-    """Return what a checkpoint and a configuration call an optimizer: that of a user with its module."""
+    """Return the name of an optimizer in checkpoints and configurations; a user's class includes its module."""
     is_ours = kind.__module__.startswith("psflow.")
     return kind.__qualname__ if is_ours else f"{kind.__module__}:{kind.__qualname__}"
 
@@ -258,17 +258,17 @@ def _names_of(var_list: Any) -> tuple[str, ...] | None:
         return None
     names = () if isinstance(var_list, str) else tuple(var_list)
     if isinstance(var_list, str) or not all(isinstance(name, str) for name in names):
-        raise ModelFnTypeError((f"minimize: var_list should be a sequence of names of variables, got {var_list!r}",))
+        raise ModelFnTypeError((f"minimize: var_list should be a sequence of variable names, got {var_list!r}",))
     return names
 
 
 @dataclass(frozen=True, slots=True)
 class TrainOp:
-    """What one call of model_fn wants done to its variables: hand-written `gradients`, or those of `loss`."""
+    """The update that one call of model_fn requests: given `gradients`, or those of `loss`."""
 
     optimizer: Optimizer
     gradients: Mapping[str, Any] | None = None
     loss: Any = None
     var_list: tuple[str, ...] | None = None
     global_step: int | None = None
-    """The step that it belongs to, as far as model_fn said so."""
+    """The step of the update, if model_fn passed it."""

@@ -1,4 +1,4 @@
-"""Plain gradient descent."""
+"""Gradient descent, plain and with momentum."""
 
 from __future__ import annotations
 

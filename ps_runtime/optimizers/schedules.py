@@ -1,4 +1,4 @@
-"""Learning rates as functions of global_step: frozen, so that a worker can evaluate them anywhere."""
+"""Learning rates as functions of global_step, frozen and picklable for workers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class ExponentialDecay:
     learning_rate : float
         Rate at step 0, >= 0.
     decay_steps : int
-        Steps in which the rate falls to `decay_rate` of itself, > 0.
+        Steps in which the rate is multiplied by `decay_rate`, > 0.
     decay_rate : float
-        That share, > 0.
+        The factor, > 0.
     staircase : bool
-        Let the rate fall once every `decay_steps` instead of a little at each step.
+        Lower the rate once every `decay_steps` instead of a little at each step.
 
     Examples
     --------
@@ -64,11 +64,11 @@ class PolynomialDecay:
     learning_rate : float
         Rate at step 0, >= 0.
     decay_steps : int
-        Steps until `end_learning_rate` is reached, > 0; it stays there.
+        Steps until `end_learning_rate` is reached, > 0; it is constant from there.
     end_learning_rate : float
         Last rate, >= 0.
     power : float
-        1 for a straight line; > 0.
+        Exponent, > 0; 1 for a straight line.
     cycle : bool
         Stretch `decay_steps` to the next multiple of itself instead of staying at the end.
 
@@ -153,7 +153,7 @@ class CosineDecay:
     learning_rate : float
         Rate at step 0, >= 0.
     decay_steps : int
-        Steps until the end of the half wave, > 0; the rate stays there.
+        Steps until the end of the half wave, > 0; the rate is constant from there.
     alpha : float
         Last rate as a share of the first, in [0, 1].
 
@@ -198,7 +198,7 @@ _EXPECTED = {
 
 
 def _check(schedule: object, **fits: Callable[[float], bool]) -> None:
-    """Refuse attributes that are no numbers, or numbers that do not fit."""
+    """Refuse attributes that are not numbers, or are outside their range."""
     given = {name: getattr(schedule, name) for name in fits}
     faults = tuple(
         _fault(schedule, name) for name, value in given.items() if not (is_number(value) and fits[name](value))

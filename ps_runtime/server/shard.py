@@ -22,7 +22,7 @@ from psflow.ps_runtime.protocol.message import Incarnation, Room
 from psflow.ps_runtime.protocol.payloads import PushBuffer, PushLayout
 from psflow.ps_runtime.server.instructions import Refusal, replica_name
 from psflow.ps_runtime.server.push_sum import PushSum, RowGradients
-from psflow.ps_runtime.specs.layout import Group, ShardLayout
+from psflow.ps_runtime.specs.layout import ArenaGroup, ShardLayout
 from psflow.ps_runtime.specs.variables import TableSpec
 from psflow.ps_runtime.tables.bounds import places_of
 from psflow.ps_runtime.tables.table import Table
@@ -294,7 +294,7 @@ class Shard:
                 self._update_run(index, group, start, stop, push)
         self.arena.end()
 
-    def _update_run(self, index: int, group: Group, start: int, stop: int, push: PushBuffer) -> None:
+    def _update_run(self, index: int, group: ArenaGroup, start: int, stop: int, push: PushBuffer) -> None:
         """Update the bytes from `start` to `stop`, block by block: a rule makes several passes over each."""
         optimizer = group.optimizer
         assert optimizer is not None
@@ -317,7 +317,7 @@ class Shard:
                 )
             )
 
-    def _runs(self, group: Group, mask: NDArray[np.uint8]) -> list[tuple[int, int]]:
+    def _runs(self, group: ArenaGroup, mask: NDArray[np.uint8]) -> list[tuple[int, int]]:
         """Return the byte ranges of the group's pieces that have a gradient, with neighbours joined."""
         runs: list[tuple[int, int]] = []
         for piece, present in zip(self._pieces, mask, strict=True):
@@ -329,5 +329,5 @@ class Shard:
             runs.append((start, stop))
         return runs
 
-    def _view(self, group: Group, buffer: NDArray[np.uint8]) -> FloatArray:
+    def _view(self, group: ArenaGroup, buffer: NDArray[np.uint8]) -> FloatArray:
         return buffer[group.start : group.stop].view(group.dtype)

@@ -1,4 +1,4 @@
-"""A cluster whose roles somebody starts manually: who is at which address, and which of them this process is."""
+"""Manual clusters: the addresses of all roles, and the role of this process."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from psflow.ps_runtime.specs.task_facts import (
 
 
 class TaskType(StrEnum):
-    """What TF_CONFIG calls the processes of a cluster."""
+    """The types of processes in TF_CONFIG."""
 
     CHIEF = "chief"
     MASTER = "master"
-    """A chief that evaluates, too."""
+    """A chief that also evaluates."""
     WORKER = "worker"
     PS = "ps"
     EVALUATOR = "evaluator"
     CLIENT = "client"
-    """No role: who starts the others."""
+    """Not a role: it starts the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddresses:
-    """Where each role of a cluster is, as ``host:port``."""
+    """The addresses of the roles of a cluster, as ``host:port``."""
 
     chief: str
     workers: tuple[str, ...] = ()
@@ -45,21 +45,21 @@ class ClusterAddresses:
 
     @property
     def chief_type(self) -> TaskType:
-        """What the chief is called."""
+        """The type of the chief."""
         return TaskType.MASTER if self.chief_evaluates else TaskType.CHIEF
 
     @property
     def spec(self) -> ClusterSpec:
-        """The training tasks by type, with their addresses. The evaluator is none of them."""
+        """The training tasks by type, with their addresses, without the evaluator."""
         by_type = {self.chief_type: [self.chief], TaskType.WORKER: self.workers, TaskType.PS: self.ps}
         return ClusterSpec({str(kind): tuple(addresses) for kind, addresses in by_type.items() if addresses})
 
     def facts_of(self, role: RoleId) -> TaskFacts:
-        """Return what `role` is told of its place."""
+        """Return the task facts of `role`."""
         return TaskFacts.within(self.spec, self.chief_type if role.role is Role.CHIEF else role.role, role.index)
 
     def address_of(self, role: RoleId) -> str | None:
-        """Return the address of the process that carries `role`; None for an evaluator of which nobody has said."""
+        """Return the address of the process that runs `role`; None for an evaluator without an address."""
         match role.role:
             case Role.CHIEF:
                 return self.chief
@@ -91,12 +91,12 @@ class ClusterTask:
 
     @property
     def facts(self) -> TaskFacts:
-        """What a RunConfig tells of it."""
+        """The task facts for a RunConfig."""
         return TaskFacts.within(self.cluster.spec, self.task_type, self.task_id)
 
     @property
     def role(self) -> RoleId | None:
-        """The role that this process is, the first one of a master; None for a client."""
+        """The role of this process, for a master the first one; None for a client."""
         match self.task_type:
             case TaskType.CHIEF | TaskType.MASTER:
                 return RoleId(Role.CHIEF, 0)
@@ -112,7 +112,7 @@ class ClusterTask:
                 assert_never(self.task_type)
 
     def to_json(self) -> str:
-        """Return what TF_CONFIG says of this process.
+        """Return the TF_CONFIG of this process.
 
         Examples
         --------
@@ -163,7 +163,7 @@ def parse_role_flags(ps_hosts: str, worker_hosts: str, job_name: str, task_index
 
 
 def worker_or_chief(index: int) -> tuple[TaskType, int]:
-    """Return what a worker is where worker 0 is the chief."""
+    """Return the type and index of a worker where worker 0 is the chief."""
     return (TaskType.WORKER, index - 1) if index else (TaskType.CHIEF, 0)
 
 

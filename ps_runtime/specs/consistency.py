@@ -1,4 +1,4 @@
-"""How pushes of several replicas become updates: frozen descriptions, of which a job has one."""
+"""Consistencies: frozen descriptions of how pushes of several replicas become updates."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 
 class _Facts:
-    """What every consistency states of itself; there are no defaults, so that a new one forgets none."""
+    """The facts that every consistency states; there are no defaults, so that a new one omits none."""
 
     __slots__ = ()
 
     name: ClassVar[str]
-    """In configurations."""
+    """Its name in configurations."""
     in_place: ClassVar[bool]
     """Whether replicas on the host of a ps read its memory while it is being written."""
     may_pipeline: ClassVar[bool]
-    """Whether a gradient may be of values that were pulled ahead."""
+    """Whether a gradient may use values that were pulled ahead."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -32,12 +32,12 @@ class _Facts:
 
 @dataclass(frozen=True, slots=True)
 class Async(_Facts):
-    """Apply each push immediately: the fastest, and the stalest.
+    """Apply each push immediately: the fastest, and the most stale.
 
     Parameters
     ----------
     staleness_aware : bool
-        Divide the learning rate of a push by its staleness, where that is more than 1.
+        Divide the learning rate of a push by its staleness, if that is greater than 1.
 
     References
     ----------
@@ -49,7 +49,7 @@ class Async(_Facts):
     may_pipeline: ClassVar[bool] = True
 
     staleness_aware: Annotated[
-        bool, Key("Whether to divide the learning rate of a push by its staleness, where that is more than 1.")
+        bool, Key("Whether to divide the learning rate of a push by its staleness, if that is greater than 1.")
     ] = False
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class Async(_Facts):
 
 @dataclass(frozen=True, slots=True)
 class BoundedStaleness(_Facts):
-    """Apply every push, none more than `max_staleness` updates after its pull: a replica that is ahead waits.
+    """Apply every push at most `max_staleness` updates after its pull: a replica that is ahead waits.
 
     Parameters
     ----------
@@ -97,13 +97,13 @@ class BoundedStaleness(_Facts):
 
 @dataclass(frozen=True, slots=True)
 class Sync(_Facts):
-    """Apply the mean of `replicas_to_aggregate` gradients, all of the same step; later ones of that step are dropped.
+    """Apply the mean of `replicas_to_aggregate` gradients of the same step; later gradients of that step are dropped.
 
     Parameters
     ----------
     replicas_to_aggregate : int or None
-        Gradients of an update; None: one of each replica. Fewer than the replicas makes the others backups; more lets
-        each give several. When replicas are lost it shrinks to what the living can give.
+        Gradients per update; None: one of each replica. With fewer than the replicas the others are backups; with more
+        each gives several. When replicas are lost it shrinks to what the remaining ones can give.
     """
 
     name: ClassVar[str] = "sync"
@@ -114,7 +114,7 @@ class Sync(_Facts):
     replicas_to_aggregate: Annotated[
         int | None,
         Key(
-            "Gradients of an update; null: one of each replica. With fewer the others are backups, with more "
+            "Gradients per update; null: one of each replica. With fewer the others are backups, with more "
             "each gives several.",
             ge=1,
         ),
@@ -127,13 +127,13 @@ class Sync(_Facts):
         faults.raise_any()
 
     def gradients_per_update(self, num_replicas: int) -> int:
-        """Return how many gradients an update is made of while all replicas live."""
+        """Return the number of gradients per update while all replicas are alive."""
         return self.replicas_to_aggregate or num_replicas
 
 
 @dataclass(frozen=True, slots=True)
 class Hogwild(_Facts):
-    """As `Async`, but replicas on the host of a ps read its memory in place, while it is being written.
+    """Like `Async`, but replicas on the host of a ps read its memory in place, while it is being written.
 
     References
     ----------
@@ -157,17 +157,17 @@ CONSISTENCIES: dict[str, type[Consistency]] = {kind.name: kind for kind in get_a
 
 @dataclass(frozen=True)
 class StepDeadline:
-    """How long a worker may take for a step while another replica waits for it: a multiple of its usual step.
+    """Limits a worker's step while another replica waits for it: a multiple of its usual step.
 
-    A worker that takes longer is lost, as if it was killed: its batch goes to another replica, and it begins a new
-    life. While nobody waits it may take as long as it likes. The chief has no such deadline.
+    A worker that exceeds it is lost, as if it was killed: its batch goes to another replica, and it starts a new
+    incarnation. While no replica waits there is no limit. The chief has no such deadline.
 
     Parameters
     ----------
     multiple : float
-        Of the usual duration of a step of this worker; more than 1.
+        Multiple of the usual step duration of this worker; greater than 1.
     min_secs, max_secs : float
-        The least and the most that the deadline is; more than 0, in seconds. The first step of a worker, which calls
+        Lower and upper bound of the deadline in seconds; greater than 0. The first step of a worker, which calls
         model_fn for the first time, has `max_secs`.
 
     Raises
@@ -177,8 +177,8 @@ class StepDeadline:
 
     Notes
     -----
-    A worker that was lost so, and was slow in truth, should not be lost again and again: `min_secs` doubles for it each
-    time, up to `max_secs`. For a batch that was given to such a worker, the deadline doubles each time without a limit.
+    A slow worker should not be lost repeatedly: `min_secs` doubles for it each time, up to `max_secs`. For a batch that
+    was given to such a worker, the deadline doubles each time without a limit.
 
     Examples
     --------
@@ -203,7 +203,7 @@ class StepDeadline:
         if self.min_secs > self.max_secs:
             faults.add(f"StepDeadline.min_secs should be at most max_secs, got {self.min_secs!r} and {self.max_secs!r}")
         if math.isinf(self.max_secs):
-            faults.add("StepDeadline.max_secs should be finite, for every wait ends; got inf")
+            faults.add("StepDeadline.max_secs should be finite, got inf")
         faults.raise_any()
 
     def secs(self, usual_secs: float, num_lost: int = 0) -> float:
@@ -212,9 +212,9 @@ class StepDeadline:
         Parameters
         ----------
         usual_secs : float
-            How long a step of this worker takes, from 0.
+            Usual duration of a step of this worker, from 0.
         num_lost : int, optional
-            Earlier lives of the worker that ended because of a deadline.
+            Earlier incarnations of the worker that a deadline ended.
         """
-        least = self.min_secs * 2 ** min(num_lost, 64)  # which is more than any maximum
+        least = self.min_secs * 2 ** min(num_lost, 64)  # more than any maximum
         return float(min(self.max_secs, max(least, self.multiple * usual_secs)))

@@ -1,4 +1,4 @@
-"""What the workers of a job read, as far as the job must know it."""
+"""Descriptions of the input of workers that the job needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ColumnSpec:
         return f"column {self.name!r} of {self.layer}"
 
     def differences(self, other: ColumnSpec) -> Iterator[str]:
-        """Say in sentences how the facts of `other` differ."""
+        """Return sentences on the differences of the facts of `other`."""
         mine, theirs = dict(self.facts), dict(other.facts)
         for fact in sorted(mine.keys() | theirs.keys()):
             expected, got = mine.get(fact, "none"), theirs.get(fact, "none")
@@ -27,12 +27,12 @@ class ColumnSpec:
                 yield f"{self}: {fact} is {got}, expected {expected}"
 
     def to_facts(self) -> list[Any]:
-        """Return this as plain data."""
+        """Return the column as plain data."""
         return [self.layer, self.name, dict(self.facts)]
 
     @classmethod
     def from_facts(cls, facts: Sequence[Any]) -> Self:
-        """Read what `to_facts` returned; TypeError or ValueError where it cannot be."""
+        """Decode the result of `to_facts`; TypeError or ValueError if it is invalid."""
         layer, name, of_column = facts
         if not isinstance(of_column, Mapping):
             raise ValueError(f"expected the facts of column {name!r}, got {of_column!r}")
@@ -40,7 +40,7 @@ class ColumnSpec:
 
 
 def column_differences(mine: Iterable[ColumnSpec], theirs: Iterable[ColumnSpec]) -> list[str]:
-    """Say in sentences how the columns of a model differ: which are missing or new, and which mean something else."""
+    """Return sentences on differences between the columns of a model: missing, new or changed ones."""
     ours, others = ({(spec.layer, spec.name): spec for spec in specs} for specs in (mine, theirs))
     lines = [f"{spec} is missing" for place, spec in ours.items() if place not in others]
     lines += [f"{spec} is new" for place, spec in others.items() if place not in ours]
@@ -51,7 +51,8 @@ def column_differences(mine: Iterable[ColumnSpec], theirs: Iterable[ColumnSpec])
 class TextReading:
     """How delimited text is read; see `psflow.ps_runtime.tabular_files.delimited.DelimitedText`.
 
-    The delimiter is None if it is that of the format, a comma in CSV and a tab in TSV: further files may be of either.
+    The delimiter is None for the default of the format (comma in CSV, tab in TSV): further files may have either
+    format.
     """
 
     delimiter: str | None
@@ -68,7 +69,7 @@ class LibSvmReading:
 
 
 def text_from(facts: Mapping[str, Any]) -> TextReading | LibSvmReading:
-    """Read what `dataclasses.asdict` made of either; KeyError, TypeError or ValueError where it cannot be."""
+    """Decode the result of `dataclasses.asdict` for either; KeyError, TypeError or ValueError if it is invalid."""
     if "zero_based" in facts:
         return LibSvmReading(bool(facts["zero_based"]))
     names = facts["column_names"]
@@ -81,12 +82,12 @@ def text_from(facts: Mapping[str, Any]) -> TextReading | LibSvmReading:
 
 
 MAX_EPOCHS = 2**32
-"""No replica comes so far: from here on the orders of epochs are those of the next replica."""
+"""Upper bound of the epochs of a replica: from here on the orders of epochs are those of the next replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """What the workers read."""
+    """The input of the workers."""
 
     num_records: int | None
     batch_size: int = 1
@@ -97,7 +98,7 @@ class InputSpec:
 
     @property
     def size(self) -> InputSize:
-        """What a position in the input counts: in an input of another size it is no position."""
+        """The unit and range of a position in the input: positions in an input of another size are invalid."""
         return InputSize(self.num_records, self.rows_per_record)
 
     @property
@@ -107,12 +108,12 @@ class InputSpec:
 
     @property
     def has_one_reader(self) -> bool:
-        """Whether one reader beside ps-0 deals out the batches: the replicas share a stream."""
+        """Whether a single reader with ps-0 distributes the batches: the replicas share a stream."""
         return self.is_stream and not self.each_worker_reads_all
 
 
 class InputSize(NamedTuple):
-    """How many records an epoch has, None for a stream, and how many rows a record; see `InputSpec`."""
+    """Number of records per epoch, None for a stream, and of rows per record; see `InputSpec`."""
 
     num_records: int | None
     rows_per_record: int = 1
@@ -127,7 +128,7 @@ class InputSize(NamedTuple):
 
 
 class RecordRange(NamedTuple):
-    """Records ``[start, stop)`` of the order of an epoch."""
+    """Records ``[start, stop)`` in the order of an epoch."""
 
     epoch: int
     start: int

@@ -1,7 +1,7 @@
-"""Where each variable lies: pieces of variables, placed on shards, inside one flat arena a shard.
+"""Places pieces of variables on shards, inside one flat arena per shard.
 
 An arena is one byte buffer. Its groups, one per optimizer and dtype, are aligned and contiguous; groups without an
-optimizer come last, so a gradient is a buffer of the same layout, cut off at `ShardLayout.gradient_nbytes`.
+optimizer come last, so a gradient is a buffer of the same layout, truncated at `ShardLayout.gradient_nbytes`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 ALIGNMENT_BYTES = 64
 MIN_PIECE_BYTES = 64 * 1024
-"""A variable smaller than this is not worth splitting."""
+"""Variables smaller than this are not split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ArenaGroup:
     """Bytes ``[start, stop)`` of an arena that share a dtype and an optimizer (None: not trainable)."""
 
     optimizer: int | None
@@ -52,11 +52,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class ShardLayout:
-    """The arena of one shard. `pieces` stand in the order of their offsets."""
+    """The arena of one shard. `pieces` are in the order of their offsets."""
 
     index: int
     pieces: tuple[Piece, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[ArenaGroup, ...]
     nbytes: int
     gradient_nbytes: int
 
@@ -64,7 +64,7 @@ class ShardLayout:
 def piece_views(layout: ShardLayout, buffer: NDArray[np.uint8]) -> list[NDArray[Any]]:
     """Return an array for each piece of `layout`: views of `buffer`, no copies.
 
-    `buffer` may be cut off after the trainable groups; then the pieces beyond it have no view.
+    `buffer` may be truncated after the trainable groups; then the pieces beyond it have no view.
     """
     return [
         buffer[p.offset : p.offset + p.nbytes].view(p.dtype).reshape(p.shape)
@@ -76,9 +76,9 @@ def piece_views(layout: ShardLayout, buffer: NDArray[np.uint8]) -> list[NDArray[
 def place(model: ModelSpec, num_ps: int) -> tuple[ShardLayout, ...]:
     """Place the variables of `model` on `num_ps` shards, by bytes.
 
-    Variables larger than a fair share are split by rows, and those of a partitioner as it says, unless there is one
-    shard for all; then the largest piece goes to the emptiest shard.
-    Deterministic: every role computes the same layouts.
+    Variables larger than a fair share are split by rows, and those with a partitioner as it decides, unless there is
+    only one shard; then the largest piece goes to the emptiest shard. Deterministic: every role computes the same
+    layouts.
     """
     fair_share = max(MIN_PIECE_BYTES, math.ceil(model.nbytes / num_ps))
     order = {v.name: i for i, v in enumerate(model.variables)}
@@ -124,7 +124,7 @@ def _lay_out(
         return (optimizer is None, optimizer or 0, piece.dtype)
 
     placed: list[Piece] = []
-    groups: list[Group] = []
+    groups: list[ArenaGroup] = []
     end = gradient_nbytes = 0
     keys = sorted({group_key(p) for p in pieces})
     for key in keys:
@@ -134,7 +134,7 @@ def _lay_out(
             placed.append(Piece(p.variable, p.row_start, p.row_stop, p.shape, p.dtype, end))
             end += p.nbytes
         untrained, optimizer, dtype = key
-        groups.append(Group(None if untrained else optimizer, dtype, start, end))
+        groups.append(ArenaGroup(None if untrained else optimizer, dtype, start, end))
         if not untrained:
             gradient_nbytes = end
     return ShardLayout(index, tuple(placed), tuple(groups), end, gradient_nbytes)

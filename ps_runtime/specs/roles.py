@@ -1,4 +1,4 @@
-"""Who is who in a job."""
+"""The roles of a job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NAME = re.compile("(ps|chief|worker|evaluator)-(0|[1-9][0-9]{0,5})")
 
 
 class Role(StrEnum):
-    """What a process of a job does."""
+    """The function of a process in a job."""
 
     PS = "ps"
     CHIEF = "chief"
@@ -33,7 +33,7 @@ class RoleId:
 
     @classmethod
     def parse(cls, name: str) -> RoleId:
-        """Return the role of a name such as ``worker-1``; ValueError if it is none."""
+        """Return the role of a name such as ``worker-1``; ValueError for other names."""
         found = _NAME.fullmatch(name)
         if found is None:
             raise ValueError("the name of a role, such as worker-1")
@@ -44,14 +44,14 @@ class RoleId:
 
     @property
     def trains(self) -> bool:
-        """Whether this role computes gradients: the chief does, as a worker does."""
+        """Whether this role computes gradients, like the chief and workers."""
         return self.role in (Role.CHIEF, Role.WORKER)
 
     @property
     def replica(self) -> int:
         """Index among the training replicas: the chief is 0, worker `i` is `i + 1`."""
         if not self.trains:
-            raise ValueError(f"{self} is no training replica")
+            raise ValueError(f"{self} is not a training replica")
         return 0 if self.role is Role.CHIEF else self.index + 1
 
 

@@ -1,4 +1,4 @@
-"""How a run goes: the settings of an Estimator."""
+"""RunConfig: the settings of an Estimator's runs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from psflow.ps_runtime.specs.worker_context import get_current_worker_context
 
 
 def absolute(directory: str) -> str:
-    """Return the absolute path of a local `directory`, also of a ``file://`` URL; any other URL as it is."""
+    """Return the absolute path of a local `directory`, also for a ``file://`` URL; any other URL unchanged."""
     if not is_local(directory):
         return directory
     return os.path.abspath(url_to_fs(directory)[1] if "://" in directory else directory)
 
 
 def is_local(directory: str) -> bool:
-    """Whether it is on the disks of this machine, as its path or URL says."""
+    """Whether the path or URL is on the disks of this machine."""
     return get_protocol(directory) in ("file", "local")
 
 
@@ -45,38 +45,38 @@ _TAKES_THE_PLACE_OF = {
 
 @dataclass(frozen=True)
 class RunConfig:
-    """How a run goes.
+    """The settings of a run.
 
     Parameters
     ----------
     model_dir : str or None
-        Where checkpoints, exports and the job file are. None: that of TF_CONFIG, else a temporary directory, with a
+        Directory of checkpoints, exports and the job file. None: that of TF_CONFIG, else a temporary directory, with a
         warning.
     tf_random_seed : int or None
-        Seeds initial values and shuffling; None: a fresh one for each model_dir.
+        Seeds initial values and shuffling; None: a new seed for each model_dir.
     save_summary_steps : int or None
-        How often the chief writes summaries; None or 0: never.
+        Steps between two summaries of the chief; None or 0: never.
     save_checkpoints_steps, save_checkpoints_secs : number or None
-        One of the two; by default every 600 s. None or 0 for both: no checkpoints.
+        Give at most one; default: every 600 s. None or 0 for both: no checkpoints.
     keep_checkpoint_max : int or None
-        How many of the newest checkpoints stay, beside that of the best export of each BestExporter; None or 0: all.
+        Number of newest checkpoints to keep, beside the best export of each BestExporter; None or 0: all.
     keep_checkpoint_every_n_hours : float
-        One checkpoint of each such span stays for good.
+        One checkpoint per period of this length is kept forever.
     log_step_count_steps : int or None
-        How often the chief logs loss and speed; None: never.
+        Steps between two log lines of the chief with loss and speed; None: never.
     session_creation_timeout_secs : float
         How long a role waits for the others at the start. With a process for each role they wait 40 s for each other,
-        unless this is another number than its default.
+        unless this differs from its default.
     consistency : Consistency
         How the pushes of several replicas become updates.
     pipeline_depth : int
-        0: pull, compute and push in turn; 1: the next batch is read and its values pulled while this one is computed,
-        which makes each gradient staler by one.
+        0: pull, compute and push in turn; 1: read the next batch and pull its values while the current one is computed,
+        which makes each gradient more stale by one.
     step_deadline : StepDeadline
-        How long a worker may take for a step while other replicas wait for it.
+        Limits a worker's step while other replicas wait for it.
     cluster : ClusterTask or None
-        Which process of which cluster this one is, such as the target of a Server. Default: what the distribute
-        coordinator says within a `worker_fn`, else what TF_CONFIG says, which is read once, here. None: none.
+        The cluster, and the process in it, such as the target of a Server. Default: that of the distribute coordinator
+        within a `worker_fn`, else that of TF_CONFIG, which is read once, here. None: no cluster.
 
     Raises
     ------
@@ -129,7 +129,7 @@ class RunConfig:
             self._set_whole("tf_random_seed", faults, "a whole number or None")
 
     def _find_cluster(self, faults: ArgumentFaults) -> None:
-        """Take the cluster, and the model_dir, from the coordinator or TF_CONFIG, if the caller gives none."""
+        """Set the cluster, and the model_dir, from the coordinator or TF_CONFIG, if the caller gives none."""
         if self.cluster is _UNSET:
             context = get_current_worker_context()
             found = parse_tf_config(tf_config() or "{}") if context is None else context.told
@@ -145,7 +145,7 @@ class RunConfig:
         if told is None or not isinstance(self.model_dir, str):
             return
         if absolute(self.model_dir) != absolute(told):
-            faults.add(f"model_dir is {self.model_dir!r}, but TF_CONFIG says {told!r}; give one of them")
+            faults.add(f"model_dir is {self.model_dir!r}, but TF_CONFIG has {told!r}; give only one")
 
     def _check_intervals(self, faults: ArgumentFaults) -> None:
         if self.save_checkpoints_steps is not None and self.save_checkpoints_secs is not None:
@@ -162,7 +162,7 @@ class RunConfig:
         for name in ("keep_checkpoint_every_n_hours", "session_creation_timeout_secs"):
             faults.number(name, getattr(self, name), above_zero=True)
         if isinstance(self.session_creation_timeout_secs, float) and math.isinf(self.session_creation_timeout_secs):
-            faults.add("session_creation_timeout_secs should be finite, for every wait ends; got inf")
+            faults.add("session_creation_timeout_secs should be finite, got inf")
 
     def _set_whole(self, name: str, faults: ArgumentFaults, expected: str, at_least: int | None = None) -> None:
         given = getattr(self, name)
@@ -185,7 +185,7 @@ class RunConfig:
             faults.add_type("consistency", f"one of {known}", self.consistency)
         elif whole_number(self.pipeline_depth) == 1 and not self.consistency.may_pipeline:
             faults.add(
-                f"{self.consistency.name} needs pipeline_depth 0, got 1: a gradient of values that were pulled ahead "
+                f"{self.consistency.name} needs pipeline_depth 0, got 1: a gradient of values that are pulled ahead "
                 "is of an earlier step and would be dropped"
             )
 
@@ -196,7 +196,7 @@ class RunConfig:
 
     @property
     def task_type(self) -> str:
-        """What this process is; ``worker`` without a cluster. See TaskFacts for the others."""
+        """The type of this process; ``worker`` without a cluster. See TaskFacts for the others."""
         return self._task.task_type
 
     @property
@@ -206,7 +206,7 @@ class RunConfig:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process saves checkpoints: without a cluster it does."""
+        """Whether this process saves checkpoints; True without a cluster."""
         return self._task.is_chief
 
     @property
@@ -216,7 +216,7 @@ class RunConfig:
 
     @property
     def num_worker_replicas(self) -> int:
-        """Number of training replicas, the chief among them; 1 without a cluster."""
+        """Number of training replicas, including the chief; 1 without a cluster."""
         return self._task.num_worker_replicas
 
     @property
@@ -230,7 +230,7 @@ class RunConfig:
         return self._task.cluster_spec
 
     def as_seen_by(self, task: TaskFacts) -> RunConfig:
-        """Return a copy for one task of a cluster: what model_fn gets there."""
+        """Return a copy for one task of a cluster, as passed to model_fn there."""
         config = replace(self)
         object.__setattr__(config, "_task", task)
         return config
@@ -238,7 +238,7 @@ class RunConfig:
     def replace(self, **changes: Any) -> RunConfig:
         """Return a copy with some settings changed; an unknown name is an error.
 
-        One of `save_checkpoints_steps` and `save_checkpoints_secs` takes the place of the other.
+        Setting one of `save_checkpoints_steps` and `save_checkpoints_secs` clears the other.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""What a model reads: the features of its training input by name, with dtypes, shapes, columns and scaling."""
+"""The schema of a model's training input: features by name, with dtypes, shapes, columns and scaling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from psflow.ps_runtime.errors import InputError, did_you_mean
 from psflow.ps_runtime.specs.input import ColumnSpec, LibSvmReading, TextReading, column_differences, text_from
 
 MATRIX = "features"
-"""Name of the one feature array of a table, whose columns have names."""
+"""Name of the single feature array of a table with named columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +45,17 @@ class ArraySpec:
 
     @property
     def is_text(self) -> bool:
-        """Whether it holds text."""
+        """Whether it holds strings."""
         return np.dtype(self.dtype).kind == "U"
 
     def is_like(self, other: ArraySpec) -> bool:
-        """Return whether labels of both may stand for one another: a file may happen to have integers alone."""
+        """Return whether labels of both are interchangeable: a file may contain only integers by chance."""
         return self.shape == other.shape and self.is_number == other.is_number
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How stored values become features: whole numbers from 0 to `largest` are mapped to the range [`low`, `high`].
+    """Maps stored whole numbers from 0 to `largest` to features in the range [`low`, `high`].
 
     Examples
     --------
@@ -72,18 +72,18 @@ class Scaling:
 
     @property
     def stored(self) -> Scaling:
-        """The scaling that leaves values as they are stored."""
+        """The scaling that leaves values unchanged."""
         return Scaling(self.largest, 0.0, float(self.largest))
 
     def apply(self, stored: NDArray[Any]) -> NDArray[np.float32]:
-        """Return the features that `stored` values become, which `fault` has found none in."""
+        """Return the features for `stored` values in which `fault` finds no fault."""
         features = stored.astype(np.float32)
         features /= np.float32(self.largest / (self.high - self.low))
         features += np.float32(self.low)
         return features
 
     def fault(self, values: NDArray[Any]) -> str | None:
-        """Say which of `values` is no stored value; None if all are; NaN and infinite ones are not judged."""
+        """Return a sentence on one of `values` that is not a stored value, or None; NaN and infinity are ignored."""
         is_stored = (values >= 0) & (values <= self.largest) & (values == np.floor(values)) | ~np.isfinite(values)
         if is_stored.all():
             return None
@@ -94,28 +94,28 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class InputSchema:
-    """What the training input of a model looks like; whatever feeds the model later is held against it.
+    """The structure of a model's training input; later inputs of the model are compared with it.
 
     Parameters
     ----------
     features, labels : tuple of ArraySpec
-        The arrays of a batch; labels are empty if there are none.
+        The arrays of a batch; labels are empty without labels.
     columns : tuple of str
-        Names of the columns of the feature `MATRIX` in their order, where the input is a table; else empty.
+        Names of the columns of the feature `MATRIX` in order, if the input is a table; else empty.
     label : str or None
-        The column or array that the labels are, where it has a name.
+        The name of the column or array of the labels, if it has one.
     scaling : Scaling or None
-        How the feature `MATRIX` is made of stored values; None: it is as stored, as far as psflow knows.
+        How the feature `MATRIX` is computed from stored values; None: unscaled, as far as psflow knows.
     preprocessing : Preprocessing or None
-        How features and labels are made of the columns of tabular files; None: the input comes from elsewhere.
+        How features and labels are computed from the columns of tabular files; None: the input comes from elsewhere.
     text : TextReading, LibSvmReading or None
-        How these were read, where they are text of such a form: further files are read in the same way.
+        How text files were read, if the input is text: further files are read in the same way.
     weight_column : str or None
-        The feature that an Estimator takes as weights of the examples, where it is none of tabular files.
+        The feature that holds the weights of examples for an Estimator, unless tabular files define it.
     feature_columns : tuple of ColumnSpec
-        What the layers of the model read of raw features, where they are made of feature columns.
+        The feature columns that the layers of the model read.
     whole_input : InputSchema or None
-        Of all that the training input has, where training reads only a part of its features; see `whole`.
+        The schema of all features of the training input, if training reads only some of them; see `whole`.
     """
 
     features: tuple[ArraySpec, ...]
@@ -131,68 +131,68 @@ class InputSchema:
 
     @property
     def whole(self) -> Self:
-        """The schema of all that the training input has: other modes may read what training does not."""
+        """The schema of all features of the training input: other modes may read features that training does not."""
         return self.whole_input or self
 
     @property
     def na_values(self) -> tuple[str, ...] | None:
-        """The words that are blank, where the training input is delimited text; None: no words are."""
+        """The strings that mean a missing value, where the training input is delimited text; None: no strings do."""
         return self.text.na_values if isinstance(self.text, TextReading) else None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the features; empty if the model reads one array without a name."""
+        """Names of the features; empty if the model reads one unnamed array."""
         return tuple(spec.name for spec in self.features if spec.name)
 
     @property
     def weight(self) -> str | None:
-        """The feature that holds the weights of the records; None: all weigh alike."""
+        """The feature that holds the weights of the records; None: equal weights."""
         weight = None if self.preprocessing is None else self.preprocessing.weight
         return self.weight_column if weight is None else weight.name
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """The words that the labels 0, 1, ... stand for; None: labels are numbers."""
+        """The class names of the labels 0, 1, ...; None: labels are numbers."""
         label = None if self.preprocessing is None else self.preprocessing.label
         return None if label is None else label.classes
 
     @property
     def label_normalizer(self) -> Standard | None:
-        """Mean and deviation of labels that a regressor normalizes; None: it learns them as they are."""
+        """Mean and deviation of labels that a regressor normalizes; None: labels are used unchanged."""
         label = None if self.preprocessing is None else self.preprocessing.label
         return None if label is None else label.normalizer
 
     @property
     def is_table(self) -> bool:
-        """Whether the model reads the columns of a table and nothing else."""
+        """Whether the model reads only the columns of a table."""
         return bool(self.columns) and len(self.features) == 1
 
     @property
     def table_columns(self) -> tuple[str, ...]:
-        """The columns that are read of a table, in this order; empty: all that it has."""
+        """The columns of a table that are read, in order; empty: all of them."""
         if self.preprocessing is not None:
             return tuple(column.name for column in self.preprocessing.raw_columns)
         is_flat = bool(self.names) and all(spec.shape == () for spec in self.features)
         return self.columns or (self.names if is_flat else ())
 
     def unscaled(self) -> InputSchema:
-        """Return the schema of the same input as it is stored."""
+        """Return the schema of the same input with stored values."""
         return self if self.scaling is None else replace(self, scaling=self.scaling.stored)
 
     def weighted_by(self, weight_column: str | None, where: str) -> InputSchema:
-        """Return the schema of the same input, of which a feature is the weights; None: what it says itself.
+        """Return the schema of the same input with a feature as weights; None: the weights of the input itself.
 
         Parameters
         ----------
         weight_column : str or None
-            As somebody has set it.
+            As set by the user.
         where : str
-            What error texts call the input, such as ``the train input``.
+            The name of the input in errors, such as ``the train input``.
 
         Raises
         ------
         InputError
-            If it is no feature, no number for each example, or not the weights of tabular files.
+            If it is not a feature, not a number for each example, or differs from the weights of tabular files.
         """
         if weight_column is None or weight_column == self.weight:
             return self
@@ -200,7 +200,7 @@ class InputSchema:
             raise InputError(
                 (
                     f"weight_column is {weight_column!r}, but the weights of {where} are {_shown_weight(self.weight)}: "
-                    f"tabular files name them in their input; set its weight to {weight_column!r}",
+                    f"the input of tabular files names them; set its weight to {weight_column!r}",
                 )
             )
         spec = next((spec for spec in self.features if spec.name == weight_column), None)
@@ -218,9 +218,9 @@ class InputSchema:
         Parameters
         ----------
         names : collection of str
-            Those that it reads. What these are computed with stays, too.
+            The features that it reads. Those from which they are computed stay, too.
         others : sequence of ArraySpec
-            Further features, which the training input does not have.
+            Further features, which the training input lacks.
         """
         whole = self.whole
         preprocessing = None if whole.preprocessing is None else whole.preprocessing.narrowed(names)
@@ -240,11 +240,11 @@ class InputSchema:
         )
 
     def for_prediction(self) -> InputSchema:
-        """Return the schema of what a prediction reads: weights are for training and evaluation."""
+        """Return the schema of the features for prediction: weights are for training and evaluation."""
         return replace(self, features=tuple(spec for spec in self.features if spec.name != self.weight_column))
 
     def differences(self, other: InputSchema) -> list[str]:
-        """Say in sentences how `other` differs from this one."""
+        """Return sentences on the differences of `other` from this one."""
         of_columns = column_differences(self.feature_columns, other.feature_columns)
         if self.preprocessing is not None and other.preprocessing is not None:
             return [*self.preprocessing.differences(other.preprocessing), *of_columns]
@@ -259,7 +259,7 @@ class InputSchema:
         return [*lines, *_array_lines("label", self.labels, other.labels, ArraySpec.is_like)]
 
     def to_facts(self) -> dict[str, Any]:
-        """Return this as plain data."""
+        """Return the schema as plain data."""
         if self.whole_input is not None:
             return {**self.whole_input.to_facts(), "read": list(self.names)}
         return {
@@ -277,7 +277,7 @@ class InputSchema:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Self:
-        """Read what `to_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
+        """Decode the result of `to_facts`; KeyError, TypeError or ValueError if it is invalid."""
         scaling = facts["scaling"]
         whole = cls(
             _specs_from(facts["features"]),
@@ -332,7 +332,7 @@ def _array_lines(
 
 
 def _column_lines(mine: Sequence[str], theirs: Sequence[str]) -> list[str]:
-    if not mine or not theirs:  # the features say how they differ then
+    if not mine or not theirs:  # then the differences of the features are reported
         return ["the columns have names" if theirs else "the columns have no names"] * (bool(mine) != bool(theirs))
     lines = [f"column {name!r} is missing" for name in mine if name not in theirs]
     lines += [f"column {name!r} is new" for name in theirs if name not in mine]

@@ -1,4 +1,4 @@
-"""Features in the form that a model was trained on, by name: the same for every input, and in an export."""
+"""Converts features to the form of a model's training input, by name, for every input and in exports."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from psflow.ps_runtime.errors import InputError, did_you_mean
 from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, InputSchema
 
 MAX_NAMES = 10
-"""Of those that an error lists."""
+"""Number of names that an error lists."""
 MAX_FAULTS = 2
-"""A few names may be misspelt, and each is reported with the nearest; more are another input's."""
+"""A few unknown names may be misspelt: each is reported with the nearest; more belong to another input."""
 NUMBERS = "biuf"
 
 
 def enforce_features(given: Any, schema: InputSchema, where: str) -> Any:
-    """Return the features of `schema` out of `given`, with its dtypes; others are left out. Values are not scaled.
+    """Return the features of `schema` from `given`, with its dtypes, without other features. Values are not scaled.
 
     Raises
     ------
     InputError
-        With all faults: a feature is missing, has rows of another shape, values that its dtype cannot hold, or ids
-        that are none of the training input.
+        With all faults: a missing feature, rows of another shape, values that its dtype cannot hold, or ids outside
+        those of the training input.
     """
     names = schema.names
     if not names:
@@ -43,12 +43,12 @@ def enforce_features(given: Any, schema: InputSchema, where: str) -> Any:
 
 
 def enforce_arrays(given: Any, specs: Sequence[ArraySpec], where: str) -> list[NDArray[Any]]:
-    """Return the arrays that `specs` describe out of `given`, in their order, with their dtypes; others are left out.
+    """Return the arrays of `specs` from `given`, in order, with their dtypes, without other arrays.
 
     Raises
     ------
     InputError
-        With all faults, as `enforce_features` does.
+        With all faults, as in `enforce_features`.
     """
     names = [spec.name for spec in specs]
     if not hasattr(given, "keys"):
@@ -72,19 +72,19 @@ def enforce_arrays(given: Any, specs: Sequence[ArraySpec], where: str) -> list[N
 
 
 def stacked(column: Any) -> NDArray[Any]:
-    """Return a column of a DataFrame as an array, also one whose cells are arrays or lists."""
+    """Return a column of a DataFrame as an array, including columns of arrays or lists."""
     array = np.asarray(column)
     is_nested = array.dtype == object and len(array) > 0 and isinstance(array[0], np.ndarray | list)
     return np.stack(list(array)) if is_nested else array
 
 
 def scale_features(features: Any, schema: InputSchema, where: str) -> Any:
-    """Return features that are given as they are stored as the model was trained on them.
+    """Return features scaled as in training, given stored values.
 
     Raises
     ------
     InputError
-        If they are no stored values: they may be scaled already.
+        If they are not stored values: they may be scaled already.
     """
     if schema.scaling is None:
         return features
@@ -96,11 +96,11 @@ def scale_features(features: Any, schema: InputSchema, where: str) -> Any:
 
 
 def missing_faults(where: str, noun: str, asked: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return a sentence for each name that is asked for and not known, or one for many: it is another input then.
+    """Return a sentence for each requested name that is unknown, or one for many: then it is another input.
 
-    A name that is asked for itself is not suggested for another one.
+    Requested names are not suggested for others.
     """
-    there, wanted = set(known), set(asked)  # there may be ten thousand
+    there, wanted = set(known), set(asked)  # there may be thousands
     missing = [name for name in dict.fromkeys(asked) if name not in there]
     if len(missing) > MAX_FAULTS:
         some = ", ".join(map(repr, missing[:5])) + (", ..." if len(missing) > 5 else "")
@@ -112,12 +112,12 @@ def missing_faults(where: str, noun: str, asked: Sequence[str], known: Sequence[
 
 
 def listed_names(noun: str, names: Sequence[str]) -> str:
-    """Return the end of a sentence about something that has `names`."""
+    """Return the end of a sentence on an object with `names`."""
     return f"; its {noun}s are {', '.join(map(repr, names[:MAX_NAMES]))}{', ...' if len(names) > MAX_NAMES else ''}"
 
 
 def id_fault(ids: NDArray[Any], num_ids: int) -> str | None:
-    """Say which of integer `ids` is not in [0, num_ids); None if all are."""
+    """Return a sentence on an integer of `ids` outside [0, num_ids); None if there is none."""
     if not ids.size or (ids.min() >= 0 and ids.max() < num_ids):
         return None
     is_id = (ids >= 0) & (ids < num_ids)
@@ -164,14 +164,14 @@ def _cast_values(array: NDArray[Any], wanted: np.dtype[Any], what: str, faults: 
 
 
 def _objects(column: Any) -> NDArray[Any]:
-    """Return a column of texts as it is: numpy would make text of a number among them."""
+    """Return a column of strings unchanged: numpy would convert a number among them to a string."""
     if isinstance(column, np.ndarray) and column.dtype != object:
         return column
     return np.array([column] if isinstance(column, str) else list(column), dtype=object)
 
 
 def _as_text(array: NDArray[Any], what: str, faults: list[str]) -> NDArray[Any] | None:
-    """Return an array of texts as one of dtype str; nothing else is made text of."""
+    """Return an array of strings with dtype str; other values are not converted."""
     if array.dtype.kind == "U":
         return array
     for place, value in np.ndenumerate(array):
@@ -182,12 +182,12 @@ def _as_text(array: NDArray[Any], what: str, faults: list[str]) -> NDArray[Any] 
 
 
 def _is_kept(array: NDArray[Any], cast: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which values the cast has kept: whole numbers exactly, fractions but for rounding."""
+    """Return which values the cast kept: whole numbers exactly, fractions up to rounding."""
     kept: NDArray[np.bool_]
     if cast.dtype.kind not in "biu":
         kept = np.isfinite(cast) | ~np.isfinite(array)
         return kept
     kept = (cast == array) & ((cast < 0) == (array < 0))
-    if array.dtype.kind == "f":  # beyond that, neighbours fall together: what was written may be another number
+    if array.dtype.kind == "f":  # beyond that, neighbours coincide: the original may be another number
         kept &= np.abs(array) <= 2 ** (np.finfo(array.dtype).nmant + 1)
     return kept

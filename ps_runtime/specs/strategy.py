@@ -1,4 +1,4 @@
-"""What the distribute coordinator asks of a strategy, and the one of parameter servers."""
+"""The interface of strategies for the distribute coordinator, and the parameter-server strategy."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from psflow.ps_runtime.specs.task_facts import ClusterSpec
 
 
 class StrategyExtended(Protocol):
-    """How the tasks of a strategy share their work."""
+    """Describes how the tasks of a strategy share their work."""
 
     @property
     def experimental_between_graph(self) -> bool:
-        """Whether each replica calls worker_fn; else one does, for all of them."""
+        """Whether each replica calls worker_fn, or one call serves all of them."""
 
     @property
     def experimental_should_init(self) -> bool:
-        """Whether this task gives the variables their first values."""
+        """Whether this task initialises the variables."""
 
     @property
     def should_checkpoint(self) -> bool:
@@ -30,11 +30,11 @@ class StrategyExtended(Protocol):
 
 @runtime_checkable
 class Strategy(Protocol):
-    """What `worker_fn` is given: a copy for each task, configured for it."""
+    """The argument of `worker_fn`: a copy for each task, configured for it."""
 
     @property
     def extended(self) -> StrategyExtended:
-        """How the tasks share their work."""
+        """Describes how the tasks share their work."""
 
     def configure(
         self,
@@ -47,7 +47,7 @@ class Strategy(Protocol):
 
 
 class ParameterServerStrategy:
-    """Replicas call `worker_fn` each for itself, and meet at the parameter servers; the chief saves.
+    """Each replica calls `worker_fn`, and all share the parameter servers; the chief saves.
 
     Examples
     --------
@@ -67,12 +67,12 @@ class ParameterServerStrategy:
         task_type: str | None = None,
         task_id: int | None = None,
     ) -> None:
-        """Become the strategy of one task; without a cluster, or without a task of it, that of the only one.
+        """Become the strategy of one task; without a cluster, or without a task, that of the only one.
 
         Parameters
         ----------
         session_config : object
-            Not looked at: there are no sessions of a graph.
+            Ignored: there are no graph sessions.
         cluster_spec : ClusterSpec or None
             The cluster.
         task_type, task_id : str and int, or None
@@ -83,27 +83,27 @@ class ParameterServerStrategy:
 
 
 class ParameterServerExtended:
-    """How replicas share their work at parameter servers."""
+    """Describes how replicas share their work at parameter servers."""
 
     experimental_between_graph = True
 
     def __init__(self) -> None:
         self.is_chief = True
-        """Also where there is no cluster."""
+        """Also True without a cluster."""
 
     @property
     def experimental_should_init(self) -> bool:
-        """Whether this task gives the variables their first values: the chief does."""
+        """Whether this task initialises the variables; only the chief does."""
         return self.is_chief
 
     @property
     def should_checkpoint(self) -> bool:
-        """Whether this task saves checkpoints: the chief does."""
+        """Whether this task saves checkpoints; only the chief does."""
         return self.is_chief
 
     @property
     def should_save_summary(self) -> bool:
-        """Whether this task saves summaries: the chief does."""
+        """Whether this task saves summaries; only the chief does."""
         return self.is_chief
 
 

@@ -1,4 +1,4 @@
-"""Which task of which cluster a process is: what a RunConfig tells model_fn and hooks of it."""
+"""The task of a process in its cluster, as a RunConfig reports it to model_fn and hooks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
-"""One part of the name of a host: DNS allows 63 characters."""
+"""One label of a host name: DNS allows 63 characters."""
 _ADDRESS = re.compile(rf"(?:\[(?P<ip>[0-9A-Fa-f:.%]+)\]|{_LABEL}(?:\.{_LABEL})*):(?P<port>[0-9]+)", re.ASCII)
 EXPECTED = "a host and a port, such as 'host:2222'"
 MAX_PORT = 65535
 
 
 def address_faults(name: str, addresses: Sequence[object]) -> list[str]:
-    """Return what is wrong with the addresses in `name`.
+    """Return the faults of the addresses in `name`.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def address_faults(name: str, addresses: Sequence[object]) -> list[str]:
 
 
 def _is_ip(host: str | None) -> bool:
-    """Whether what stands in brackets is an address; None: there are none."""
+    """Return whether the text in brackets is an IP address; None: there are no brackets."""
     try:
         return host is None or bool(ip_address(host))
     except ValueError:
@@ -46,7 +46,7 @@ def _is_ip(host: str | None) -> bool:
 
 
 def duplicate_faults(by_name: Mapping[str, Sequence[object]]) -> list[str]:
-    """Return which addresses stand twice, and where.
+    """Return the addresses that occur twice, and where.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def duplicate_faults(by_name: Mapping[str, Sequence[object]]) -> list[str]:
 
 
 def whole_fault(name: str, index: object) -> str | None:
-    """Return what is wrong with an index that is no whole number; None if it is one."""
+    """Return the fault of an index that is not a whole number; None if it is one."""
     return None if _is_whole(index) else f"{name} should be a whole number, got {index!r}"
 
 
@@ -74,7 +74,7 @@ def _is_whole(index: object) -> TypeGuard[int]:
 
 
 def index_fault(name: str, index: object, num_tasks: int, why: str) -> str | None:
-    """Return what is wrong with the index of a process; None if nothing is.
+    """Return the fault of the index of a process; None if it is valid.
 
     Examples
     --------
@@ -89,19 +89,19 @@ def index_fault(name: str, index: object, num_tasks: int, why: str) -> str | Non
 
 
 def num_addresses(name: str, num: int) -> str:
-    """Return how many addresses `name` has, as words."""
+    """Return the number of addresses of `name` as a phrase."""
     return f"{name} has {num} address{'' if num == 1 else 'es'}"
 
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """The training tasks of a cluster, by type. It is false if there are none.
+    """The training tasks of a cluster, by type. False if there are none.
 
     Parameters
     ----------
     tasks : mapping of str to sequence of str
-        The names of the roles of each type, such as ``{"chief": ["chief-0"], "ps": ["ps-0"]}``, where Dask alone knows
-        their addresses; else these.
+        The names of the roles of each type, such as ``{"chief": ["chief-0"], "ps": ["ps-0"]}``, where only Dask knows
+        their addresses; else the addresses.
 
     Raises
     ------
@@ -120,7 +120,7 @@ class ClusterSpec:
     tasks: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what is no names of tasks by type, such as one address where a list of them belongs."""
+        """Refuse anything but names of tasks by type, such as one address instead of a list."""
         faults = ArgumentFaults("ClusterSpec: ")
         if not isinstance(self.tasks, Mapping):
             faults.add_type("tasks", "a mapping of types to addresses", self.tasks)
@@ -134,18 +134,18 @@ class ClusterSpec:
 
     @property
     def jobs(self) -> list[str]:
-        """The types of tasks that there are."""
+        """The types of the tasks."""
         return list(self.tasks)
 
     def __bool__(self) -> bool:
         return bool(self.tasks)
 
     def num_tasks(self, job_name: str) -> int:
-        """Return how many tasks of a type there are: 0 if there is no such type."""
+        """Return the number of tasks of a type: 0 for an unknown type."""
         return len(self.tasks.get(job_name, ()))
 
     def job_tasks(self, job_name: str) -> list[str]:
-        """Return the names, or addresses, of the tasks of a type; UsageError if there is no such type."""
+        """Return the names, or addresses, of the tasks of a type; UsageError for an unknown type."""
         if job_name not in self.tasks:
             near = did_you_mean(job_name, self.tasks) if isinstance(job_name, str) else ""
             there = ", ".join(self.tasks) or "none"
@@ -155,11 +155,11 @@ class ClusterSpec:
         return list(self.tasks[job_name])
 
     def task_indices(self, job_name: str) -> list[int]:
-        """Return the indices of the tasks of a type; UsageError if there is no such type."""
+        """Return the indices of the tasks of a type; UsageError for an unknown type."""
         return list(range(len(self.job_tasks(job_name))))
 
     def task_address(self, job_name: str, task_index: int) -> str:
-        """Return the name, or address, of one task; UsageError if there is no such one."""
+        """Return the name, or address, of one task; UsageError if it does not exist."""
         tasks = self.job_tasks(job_name)
         fault = index_fault("ClusterSpec: task_index", task_index, len(tasks), num_addresses(job_name, len(tasks)))
         if fault is not None:
@@ -173,7 +173,7 @@ class ClusterSpec:
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """One task among those of its cluster; by default the only one there is."""
+    """One task of a cluster; by default the only one."""
 
     task_type: str = "worker"
     task_id: int = 0

@@ -1,4 +1,4 @@
-"""TF_CONFIG: the JSON that says which process of which cluster this one is."""
+"""TF_CONFIG: JSON that describes a cluster and the process in it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from psflow.ps_runtime.specs.task_facts import address_faults, duplicate_faults,
 KEYS = ("cluster", "task", "model_dir", "environment")
 TASK_KEYS = ("type", "index")
 OF_PLATFORMS = ("job", "service", "rpc_layer", "cloud", "trial")
-"""What those who start TensorFlow's processes add. It says nothing of roles."""
+"""Keys that launchers of TensorFlow processes add. They do not describe roles."""
 TASK_TYPES = [kind.value for kind in TaskType]
 ROLES = [kind.value for kind in TaskType if kind is not TaskType.CLIENT]
 SINGLE = (TaskType.CHIEF, TaskType.MASTER, TaskType.EVALUATOR)
-"""Of which a cluster has one at most."""
+"""Types of which a cluster has at most one."""
 MAX_SHOWN = 60
-"""Characters of a text that is not JSON."""
+"""Length limit of quoted text that is not JSON."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Where a cluster and its task come from, as faults call it."""
+class TfConfigSource:
+    """The names of a cluster and its task in error messages."""
 
     name: str = "TF_CONFIG"
     type_name: str = "task.type"
@@ -34,14 +34,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class TfConfig:
-    """What TF_CONFIG says."""
+    """The content of TF_CONFIG."""
 
     task: ClusterTask | None = None
     model_dir: str | None = None
 
 
 def parse_tf_config(text: str) -> TfConfig:
-    """Read TF_CONFIG.
+    """Parse TF_CONFIG.
 
     An evaluator may stand in ``cluster``, or have no address. Without a chief, worker 0 is the chief, and the indices
     of the other workers shift down by one. A ``master`` is a chief that evaluates, too.
@@ -61,13 +61,13 @@ def parse_tf_config(text: str) -> TfConfig:
     return tf_config_of(load_tf_config(text))
 
 
-def tf_config_of(content: Mapping[str, Any], source: Source = Source()) -> TfConfig:
-    """Return what the content of TF_CONFIG says.
+def tf_config_of(content: Mapping[str, Any], source: TfConfigSource = TfConfigSource()) -> TfConfig:
+    """Return the parsed content of TF_CONFIG.
 
     Raises
     ------
     ConfigError
-        With every fault, by the name of its field; those that can only be seen once others are mended come later.
+        With every fault, by the name of its field; faults that depend on others are reported after those are corrected.
     """
     faults: list[str] = []
     _check_keys("", content, KEYS, faults)
@@ -76,7 +76,7 @@ def tf_config_of(content: Mapping[str, Any], source: Source = Source()) -> TfCon
     cluster, task = _mapping(content, "cluster", faults), _mapping(content, "task", faults)
     _check_keys("task.", task, TASK_KEYS, faults)
     if not cluster:
-        if not content.get("cluster"):  # else there is one, of another type
+        if not content.get("cluster"):  # otherwise it has another type
             _check_alone(task, source, faults)
         _raise(faults, source)
         return TfConfig(None, content.get("model_dir"))
@@ -91,13 +91,13 @@ def tf_config_of(content: Mapping[str, Any], source: Source = Source()) -> TfCon
 
 
 def load_tf_config(text: str) -> Mapping[str, Any]:
-    """Return the JSON object that TF_CONFIG is; a ConfigError if it is none."""
+    """Return the JSON object of TF_CONFIG; ConfigError if it is not one."""
     shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
     try:
         content = json.loads(text, object_pairs_hook=_without_repeats)
     except ConfigError:
         raise
-    except ValueError as error:  # also of a number with thousands of digits
+    except ValueError as error:  # also for a number with thousands of digits
         raise ConfigError((f"TF_CONFIG should be a JSON object, got {shown!r}: {error}",)) from None
     except RecursionError:
         raise ConfigError((f"TF_CONFIG should be a JSON object, got one nested too deeply: {shown!r}",)) from None
@@ -111,14 +111,14 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(content) < len(pairs):
         keys = [key for key, _ in pairs]
         repeated = next(key for place, key in enumerate(keys) if key in keys[:place])
-        raise ConfigError((f"TF_CONFIG: {repeated!r} stands twice in one object; only one of them can be meant",))
+        raise ConfigError((f"TF_CONFIG: {repeated!r} occurs twice in one object; keep one of them",))
     return content
 
 
 def _check_keys(where: str, content: Mapping[str, Any], known: tuple[str, ...], faults: list[str]) -> None:
     for key in content:
         if key not in (*known, *OF_PLATFORMS):
-            near = did_you_mean(key, known) or "; leave out what is none of them"
+            near = did_you_mean(key, known) or "; leave out other keys"
             faults.append(f"{where}{key}: expected one of {', '.join(known)}{near}")
 
 
@@ -135,16 +135,16 @@ def _mapping(content: Mapping[str, Any], name: str, faults: list[str]) -> Mappin
     return {}
 
 
-def _check_alone(task: Mapping[str, Any], source: Source, faults: list[str]) -> None:
-    """Refuse a process of a cluster that is not there: it would train alone."""
+def _check_alone(task: Mapping[str, Any], source: TfConfigSource, faults: list[str]) -> None:
+    """Refuse a process of a missing cluster: it would train alone."""
     for key, name, alone in (("type", source.type_name, "worker"), ("index", source.index_name, 0)):
         given = task.get(key, alone)
         if type(given) is not type(alone) or given != alone:
             faults.append(f"{name} should be {alone!r} where there is no cluster, got {given!r}; give cluster")
 
 
-def _check_form(task: Mapping[str, Any], source: Source, faults: list[str]) -> None:
-    """Refuse a type and an index that no process of any cluster has."""
+def _check_form(task: Mapping[str, Any], source: TfConfigSource, faults: list[str]) -> None:
+    """Refuse a type and an index that no process of any cluster can have."""
     kind = task.get("type")
     if "type" in task and kind not in TASK_TYPES:
         near = did_you_mean(kind, TASK_TYPES) if isinstance(kind, str) else ""
@@ -164,7 +164,7 @@ def _addresses(cluster: Mapping[Any, Any], faults: list[str]) -> dict[TaskType, 
         name = f"cluster.{kind}"
         if not isinstance(given, list):
             faults.append(f"{name} should be a list of addresses, got {given!r}")
-        elif not given and kind is not TaskType.WORKER:  # programs give those beside the chief, which may be none
+        elif not given and kind is not TaskType.WORKER:  # programs list only those beside the chief, possibly none
             faults.append(f"{name} should have an address, got an empty list; leave it out if there is no {kind}")
         elif kind in SINGLE and len(given) > 1:
             faults.append(f"{name} should have one address, got {len(given)}: {', '.join(map(str, given))}")
@@ -183,11 +183,11 @@ def _check_roles(addresses: Mapping[TaskType, tuple[str, ...]], faults: list[str
     if TaskType.MASTER in addresses:
         for other in (TaskType.CHIEF, TaskType.EVALUATOR):
             if other in addresses:
-                faults.append(f"cluster has a master and {_named(other)}: a master is both; leave one of them out")
+                faults.append(f"cluster has a master and {_named(other)}: a master is both; leave one of the two out")
 
 
 def _check_task(
-    task: Mapping[str, Any], addresses: Mapping[TaskType, tuple[str, ...]], source: Source, faults: list[str]
+    task: Mapping[str, Any], addresses: Mapping[TaskType, tuple[str, ...]], source: TfConfigSource, faults: list[str]
 ) -> None:
     is_client = task.get("type") == TaskType.CLIENT
     names = {"type": source.type_name, "index": source.index_name}
@@ -206,11 +206,11 @@ def _check_task(
         faults.append(fault)
     elif kind == TaskType.EVALUATOR and TaskType.MASTER in addresses:
         what = f"{source.type_name} is evaluator, but cluster has a master, which evaluates itself"
-        faults.append(f"{what}: start no evaluator")
+        faults.append(f"{what}: do not start an evaluator")
 
 
 def _how_many(kind: TaskType, addresses: Mapping[TaskType, tuple[str, ...]]) -> tuple[int, str]:
-    """Return how many processes of a type there are, and what says so."""
+    """Return the number of processes of a type, and its source for messages."""
     if kind in (TaskType.EVALUATOR, TaskType.CLIENT):
         return 1, f"there is one {kind}"
     num = len(addresses.get(kind, ()))
@@ -242,6 +242,6 @@ def _named(kind: TaskType) -> str:
     return f"an {kind}" if kind is TaskType.EVALUATOR else f"a {kind}"
 
 
-def _raise(faults: list[str], source: Source) -> None:
+def _raise(faults: list[str], source: TfConfigSource) -> None:
     if faults:
         raise ConfigError(tuple(f"{source.name}: {fault}" for fault in faults))

@@ -1,4 +1,4 @@
-"""What a model consists of: its variables and the optimizers that move them, as frozen descriptions."""
+"""Descriptions of a model: its variables, tables and optimizers, frozen."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from psflow.ps_runtime.columns.row_lifetime import RowLifetime
 from psflow.ps_runtime.specs.schema import InputSchema
 
 ASKED = ("num_rows", "dim", "dtype", "initializer", "admit_after", "expire_after_steps")
-"""What a model_fn asks of a table by its name; seed and optimizer come from elsewhere."""
+"""The properties that a model_fn requests of a table; seed and optimizer are set elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """One sparse table. Row `id` lies on shard ``id % num_ps``, there at place ``id // num_ps``."""
+    """One sparse table. Row `id` is on shard ``id % num_ps``, at position ``id // num_ps``."""
 
     name: str
     num_rows: int
@@ -38,7 +38,7 @@ class TableSpec:
         return self.dim * np.dtype(self.dtype).itemsize
 
     def num_rows_on(self, shard: int, num_shards: int) -> int:
-        """Return how many rows lie on one of the shards.
+        """Return the number of rows on one of the shards.
 
         Examples
         --------
@@ -49,7 +49,7 @@ class TableSpec:
         return max(0, -(-(self.num_rows - shard) // num_shards))
 
     def differences(self, other: TableSpec) -> list[str]:
-        """Say in which of the things that a model_fn asks for `other` differs, such as ``dim 8, expected 16``."""
+        """Return the requested properties in which `other` differs, such as ``dim 8, expected 16``."""
         pairs = [(name, getattr(other, name), getattr(self, name)) for name in ASKED]
         return [f"{name} {got!r}, expected {expected!r}" for name, got, expected in pairs if got != expected]
 
@@ -77,10 +77,10 @@ class VariableSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """All variables and tables of a model in the order of their creation, its optimizers, and what it reads.
+    """All variables and tables of a model in the order of their creation, its optimizers, and its input schema.
 
-    `optimizers` holds `Optimizer.config()` mappings: no learning rates, which travel with each push. `schema` is that
-    of the training input; None for a model that was built without one.
+    `optimizers` holds `Optimizer.config()` mappings without learning rates, which travel with each push. `schema` is
+    that of the training input; None for a model that was built without one.
     """
 
     variables: tuple[VariableSpec, ...]
@@ -103,7 +103,7 @@ class ModelSpec:
 
     @classmethod
     def from_json(cls, text: str) -> ModelSpec:
-        """Read what `to_json` wrote."""
+        """Decode the result of `to_json`."""
         data = json.loads(text)
         variables = tuple(VariableSpec(**{**v, "shape": tuple(v["shape"])}) for v in data["variables"])
         tables = tuple(TableSpec(**t) for t in data["tables"])
@@ -126,7 +126,7 @@ class ModelSpec:
         return sum(v.nbytes for v in self.variables)
 
     def differences(self, other: ModelSpec) -> list[str]:
-        """Say in sentences how `other` differs from this model: variables, tables, what trains them, what they read."""
+        """Return sentences on the differences of `other`: variables, tables, optimizers, input."""
         return sorted(
             [*self._variable_differences(other), *self._table_differences(other), *self._input_differences(other)]
         )
@@ -157,8 +157,8 @@ class ModelSpec:
                 lines.append(f"table {name!r} has {'; '.join(differences)}")
             elif a.seed != b.seed:
                 lines.append(
-                    f"table {name!r} has another seed, so its rows would begin with other values; "
-                    "set tf_random_seed to what it was"
+                    f"table {name!r} has another seed, so its rows would start with other values; "
+                    "set tf_random_seed to its earlier value"
                 )
             elif self._optimizer_of(a) != other._optimizer_of(b):
                 lines.append(f"table {name!r} is trained by {other._optimizer_of(b)}, expected {self._optimizer_of(a)}")
@@ -174,7 +174,7 @@ class ModelSpec:
 
 
 def unused_lifetimes(schema: InputSchema, tables: Iterable[TableSpec]) -> Iterator[str]:
-    """Say which features have a lifetime that no table of the model has: it would have no effect."""
+    """Yield sentences on features with a lifetime that no table of the model has: it would have no effect."""
     found = {RowLifetime(table.admit_after, table.expire_after_steps) for table in tables}
     for spec in schema.features:
         if spec.lifetime.is_limited and spec.lifetime not in found:

@@ -1,4 +1,4 @@
-"""Who a function that the distribute coordinator calls is: its task, and what it has to do with the others."""
+"""The worker context: the task of a function that the distribute coordinator calls, and its coordination."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from psflow.ps_runtime.specs.tf_config import TfConfig
 
 @dataclass(frozen=True)
 class ChiefSessionCreator:
-    """Its session restores the latest checkpoint, or gives the variables their first values."""
+    """Creates a session that restores the latest checkpoint, or initialises the variables."""
 
     master: str
     config: Mapping[str, Any]
@@ -28,7 +28,7 @@ class ChiefSessionCreator:
 
 @dataclass(frozen=True)
 class WorkerSessionCreator:
-    """Its session waits until that of the chief is there."""
+    """Creates a session that waits for that of the chief."""
 
     master: str
     config: Mapping[str, Any]
@@ -39,42 +39,42 @@ SessionCreator = ChiefSessionCreator | WorkerSessionCreator
 
 
 WAIT_SECS = 7200.0
-"""For other workers, and for a session of the chief."""
+"""Timeout in seconds, for other workers and for a session of the chief."""
 
 _current = threading.local()
 
 
 class Barrier(Protocol):
-    """Where all workers wait for each other, as often as they like."""
+    """A repeatable barrier for all workers."""
 
     def wait(self, timeout_secs: float) -> None:
-        """Return once all have called this as often as this one has. Blocks."""
+        """Return once all workers have called this as often as this one. Blocks."""
 
 
 @dataclass(frozen=True, eq=False)
 class WorkerContext:
-    """One task of a cluster, as the coordinator knows it; `get_current_worker_context` returns it within worker_fn.
+    """One task of a cluster, as the coordinator sees it; `get_current_worker_context` returns it within worker_fn.
 
     Parameters
     ----------
     strategy : Strategy or None
-        That of this task, configured; an evaluator may have none.
+        The strategy of this task, configured; an evaluator may have none.
     cluster_spec : ClusterSpec
-        All tasks, the evaluator among them, as they were given; empty without a cluster.
+        All tasks, including the evaluator, as given; empty without a cluster.
     task_type : str or None
-        ``chief``, ``worker`` or ``evaluator``; None without a cluster, and where one call is for all replicas.
+        ``chief``, ``worker`` or ``evaluator``; None without a cluster, and if one call serves all replicas.
     task_id : int or None
         Index among the tasks of its type.
     session_settings : mapping
         The ``session_config`` of the coordinator.
     rpc_layer : str
-        What stands before the address in `master_target`; may be empty.
+        Prefix of the address in `master_target`; may be empty.
     barrier : Barrier or None
-        Where the workers wait for each other.
+        Lets the workers wait for each other.
     told : TfConfig
-        What a RunConfig of this task is told.
+        The settings of a RunConfig of this task.
     check : callable
-        Raises StoppedError when this task is to end.
+        Raises StoppedError when this task should end.
     """
 
     strategy: Strategy | None
@@ -88,31 +88,31 @@ class WorkerContext:
     check: Callable[[], None]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what belongs to the process of the task: an ``input_fn`` that asks `num_workers` is pickled."""
+        """Omit state of the task's process: an ``input_fn`` that reads `num_workers` is pickled."""
         return {**vars(self), "barrier": None, "check": _never_end}
 
     @property
     def is_chief(self) -> bool:
-        """Whether this task is the chief: worker 0 where there is none. An evaluator is its own."""
+        """Whether this task is the chief: worker 0 if there is none. An evaluator is its own chief."""
         if not self.cluster_spec or self.task_type in (None, Role.CHIEF, Role.EVALUATOR):
             return True
         return Role.CHIEF not in self.cluster_spec.jobs and (self.task_type, self.task_id) == (Role.WORKER, 0)
 
     @property
     def num_workers(self) -> int:
-        """Training replicas, the chief among them; 0 without a cluster."""
+        """Number of training replicas, including the chief; 0 without a cluster."""
         return self.cluster_spec.num_tasks(Role.WORKER) + self.cluster_spec.num_tasks(Role.CHIEF)
 
     @property
     def distributed_mode(self) -> bool:
-        """Whether this task trains with others: there is a cluster, and it is no evaluator."""
+        """Whether this task trains with others: there is a cluster, and it is not an evaluator."""
         return bool(self.cluster_spec) and self.task_type != Role.EVALUATOR
 
     @property
     def master_target(self) -> str:
-        """Where this task is, such as ``grpc://host:2222``; empty without a cluster, and for an evaluator.
+        """The target of this task, such as ``grpc://host:2222``; empty without a cluster, and for an evaluator.
 
-        Where one call is for all replicas it is the place of the chief.
+        If one call serves all replicas, the target of the chief.
         """
         if not self.distributed_mode:
             return ""
@@ -124,22 +124,22 @@ class WorkerContext:
 
     @property
     def session_config(self) -> dict[str, Any]:
-        """A copy of the settings of sessions that the coordinator was given."""
+        """A copy of the session settings of the coordinator."""
         return copy.deepcopy(dict(self.session_settings))
 
     @property
     def experimental_should_init(self) -> bool:
-        """Whether this task gives the variables their first values, as its strategy says."""
+        """Whether this task initialises the variables, as its strategy decides."""
         return self._of_strategy("experimental_should_init").extended.experimental_should_init
 
     @property
     def should_checkpoint(self) -> bool:
-        """Whether this task saves checkpoints, as its strategy says."""
+        """Whether this task saves checkpoints, as its strategy decides."""
         return self._of_strategy("should_checkpoint").extended.should_checkpoint
 
     @property
     def should_save_summary(self) -> bool:
-        """Whether this task saves summaries, as its strategy says."""
+        """Whether this task saves summaries, as its strategy decides."""
         return self._of_strategy("should_save_summary").extended.should_save_summary
 
     @property
@@ -148,22 +148,22 @@ class WorkerContext:
         return self.barrier is not None
 
     def wait_for_other_workers(self, timeout_secs: float = WAIT_SECS) -> None:
-        """Wait until all workers have called this as often as this one has; a task alone does not wait. Blocks.
+        """Wait until all workers have called this as often as this one; a single task does not wait. Blocks.
 
         Parameters
         ----------
         timeout_secs : float
-            For the last of them.
+            Time limit for the last worker.
 
         Raises
         ------
         WaitTimeoutError
-            If one of them does not come; it is named.
+            If a worker does not come; the message names it.
         StoppedError
-            If one of them has ended without.
+            If a worker has ended without calling it.
         UsageError
-            If there are other workers and no barrier, as in mode
-            ``independent_worker``, and of a context that was pickled.
+            If there are other workers but no barrier, as in mode ``independent_worker``, and for a context that was
+            pickled.
         """
         faults = ArgumentFaults("wait_for_other_workers: ")
         faults.number("timeout_secs", timeout_secs, above_zero=True)
@@ -171,8 +171,8 @@ class WorkerContext:
         if self.barrier is not None:
             self.barrier.wait(timeout_secs)
         elif self.distributed_mode and self.task_type is not None and self.num_workers > 1:
-            why = f"{self.task_type}-{self.task_id} has no barrier, so it would not wait for the others"
-            remedy = "ask has_barrier first, or call it in a standalone_client, not of a pickled context"
+            why = f"{self.task_type}-{self.task_id} has no barrier, so it cannot wait for the others"
+            remedy = "check has_barrier first, or call it in a standalone_client, not on a pickled context"
             raise UsageError((f"wait_for_other_workers: {why}; {remedy}",))
 
     def session_creator(
@@ -183,33 +183,33 @@ class WorkerContext:
         checkpoint_filename_with_path: None = None,
         max_wait_secs: float = WAIT_SECS,
     ) -> SessionCreator:
-        """Return how the session of this task begins, for `MonitoredTrainingSession`.
+        """Return the settings for the start of this task's session, for `MonitoredTrainingSession`.
 
         Parameters
         ----------
         scaffold : None
-            Stands in the EstimatorSpec here.
+            Must be None: it belongs to the EstimatorSpec.
         config : mapping or None
-            Settings beside those of the coordinator's ``session_config``, which come first.
+            Settings in addition to those of the coordinator's ``session_config``, which take precedence.
         checkpoint_dir : str or None
             The model_dir of the Estimator.
         checkpoint_filename_with_path : None
-            A warm start takes its place here.
+            Must be None: use a warm start instead.
         max_wait_secs : float
-            Kept for programs that give it; it has no effect.
+            Accepted for compatibility; it has no effect.
 
         Raises
         ------
         UsageError
-            If an argument has another type or place.
+            If an argument has a wrong type, or belongs elsewhere.
         """
         faults = ArgumentFaults("session_creator: ")
         if scaffold is not None:
             faults.add("session_creator: scaffold belongs to the EstimatorSpec that model_fn returns; give it there")
         if checkpoint_filename_with_path is not None:
             faults.add(
-                "session_creator: checkpoint_filename_with_path is not taken: a session restores the latest checkpoint "
-                "of its directory; to begin with another one give the Estimator warm_start_from"
+                "session_creator: checkpoint_filename_with_path must be None: a session restores the latest checkpoint "
+                "of its directory; to start from another one give the Estimator warm_start_from"
             )
         if config is not None and not isinstance(config, Mapping):
             faults.add_type("config", "a mapping or None", config)
@@ -233,32 +233,32 @@ class WorkerContext:
 
 
 def _never_end() -> None:
-    """Let a copy of a context go on: it is no task."""
+    """Allow everything: a copy of a context is not a task."""
 
 
 def get_current_worker_context() -> WorkerContext | None:
-    """Return who this thread is, within a function that the distribute coordinator calls; else None."""
+    """Return the context of this thread, within a function that the distribute coordinator calls; else None."""
     found: WorkerContext | None = getattr(_current, "context", None)
     return found
 
 
 def check_task() -> None:
-    """Raise StoppedError if this thread calls a worker_fn whose task is to end."""
+    """Raise StoppedError if this thread calls a worker_fn whose task should end."""
     if (context := get_current_worker_context()) is not None:
         context.check()
 
 
 def check_not_within() -> None:
-    """Refuse a coordinator within a function that one calls: its tasks would take themselves for others."""
+    """Refuse a coordinator within a function that one calls: its tasks would confuse their contexts."""
     if (context := get_current_worker_context()) is not None:
         raise UsageError(
-            (f"run_distribute_coordinator cannot be called within a worker_fn, and here is {context}; call it once",)
+            (f"run_distribute_coordinator cannot be called within a worker_fn, here {context}; call it once",)
         )
 
 
 @contextmanager
 def within(context: WorkerContext) -> Iterator[None]:
-    """Have this thread be a task, for the time of a block."""
+    """Make this thread a task for the duration of the block."""
     check_not_within()
     _current.context = context
     try:

@@ -239,7 +239,7 @@ def another_model_dir_in_the_worker(some: Addresses) -> Processes:
     return processes(cluster, worker_0=Started(text(cluster, "worker"), "other"))
 
 
-@case(r"model_dir is 'model', but TF_CONFIG says 'elsewhere'; give one of them")
+@case(r"model_dir is 'model', but TF_CONFIG has 'elsewhere'; give only one")
 def two_model_dirs_in_one_process(some: Addresses) -> Processes:
     cluster = some.cluster()
     return processes(cluster, ps_0=text(cluster, "ps", model_dir="elsewhere"))

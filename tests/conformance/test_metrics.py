@@ -234,7 +234,7 @@ def test_weights_belong_to_rows_first(weights, expected):
         (lambda: metrics.percentage_below([1.0], NAN), "percentage_below: threshold is nan"),
         (lambda: metrics.binary_accuracy([1], [1.0], threshold=NAN), "binary_accuracy: threshold is nan"),
         (lambda: metrics.hinge([2.0], [1.0]), "hinge: a label is 2.0, expected 1, and -1 or 0 for the other class"),
-        (lambda: metrics.binary_crossentropy([1], [1.5]), r"got 1.5; of logits say from_logits=True"),
+        (lambda: metrics.binary_crossentropy([1], [1.5]), r"got 1.5; for logits pass from_logits=True"),
         (lambda: metrics.binary_crossentropy([1], [0.5], label_smoothing=2), "label_smoothing is 2, expected a number"),
         (lambda: metrics.poisson([1.0], [-1.0]), "poisson: expected numbers of 0 or more, got -1.0"),
         (lambda: metrics.kl_divergence([[0.5, -0.5]], [[0.5, 0.5]]), "kl_divergence: expected numbers of 0 or more"),

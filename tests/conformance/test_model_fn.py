@@ -79,7 +79,11 @@ def test_a_model_fn_takes_any_of_the_five_arguments(model_fn, tmp_path):
         ({}, ModelFnTypeError, "model_fn should be callable, got dict"),
         (lambda labels: 0, ModelFnError, "must take the argument 'features'"),
         (lambda: 0, ModelFnError, "must take the argument 'features'"),
-        (lambda features, foo: 0, ModelFnError, "takes the unknown argument 'foo'; expected some of features, labels"),
+        (
+            lambda features, foo: 0,
+            ModelFnError,
+            "takes the unknown argument 'foo'; expected some of features, labels, mode",
+        ),
         (lambda features, label: 0, ModelFnError, "takes the unknown argument 'label'; .*did you mean 'labels'"),
     ],
 )

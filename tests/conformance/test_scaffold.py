@@ -236,7 +236,7 @@ def test_an_evaluation_or_prediction_asks_once_whether_it_is_ready(make, mode):
 
     estimator = make(with_scaffold(line, mode, ready_fn=ready))
     estimator.train(rows, steps=1)
-    with pytest.raises(UsageError, match="the model is not ready; ready_fn of its Scaffold reports: the table is"):
+    with pytest.raises(UsageError, match="not ready; ready_fn of its Scaffold reports: the table is missing"):
         estimator.evaluate(rows) if mode == ModeKeys.EVAL else list(estimator.predict(rows))
     assert asked == [1]
 

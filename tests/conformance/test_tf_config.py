@@ -173,14 +173,14 @@ REFUSED = [
     ('{"clutser": {}}', "TF_CONFIG: clutser: expected one of cluster, task, model_dir, environment; did you mean"),
     (
         text_of(CLUSTER, session_master="grpc://a:1"),
-        "TF_CONFIG: session_master: expected one of cluster, task, model_dir, environment; leave out what is none of",
+        "TF_CONFIG: session_master: expected one of cluster, task, model_dir, environment; leave out other",
     ),
     (text_of(CLUSTER, model_dir=""), "TF_CONFIG: model_dir should be a text that is not empty, got ''"),
     (text_of(CLUSTER, environment=3), "TF_CONFIG: environment should be a text that is not empty, got 3"),
     ('{"task": {"type": "ps"}}', "TF_CONFIG: task.type should be 'worker' where there is no cluster, got 'ps'"),
     ('{"task": {"index": 1}}', "TF_CONFIG: task.index should be 0 where there is no cluster, got 1; give cluster"),
     ('{"task": {"index": false}}', "TF_CONFIG: task.index should be 0 where there is no cluster, got False"),
-    ('{"cluster": {"chief": ["c:1"], "chief": ["d:1"]}}', "TF_CONFIG: 'chief' stands twice in one object"),
+    ('{"cluster": {"chief": ["c:1"], "chief": ["d:1"]}}', "TF_CONFIG: 'chief' occurs twice in one object"),
     (
         text_of({"chef": ["c:1"]}),
         "TF_CONFIG: cluster.chef: expected one of chief, master, worker, ps, evaluator; did you mean 'chief'?",
@@ -210,15 +210,16 @@ REFUSED = [
     ),
     (
         text_of({"chief": ["c:1"], **MASTER, "master": ["m:1"]}),
-        "TF_CONFIG: cluster has a master and a chief: a master is both; leave one of them out",
+        "TF_CONFIG: cluster has a master and a chief: a master is both; leave one of the two out",
     ),
     (
         text_of({**MASTER, "evaluator": ["e:1"]}, "master"),
-        "TF_CONFIG: cluster has a master and an evaluator: a master is both; leave one of them out",
+        "TF_CONFIG: cluster has a master and an evaluator: a master is both; leave one of the two out",
     ),
     (
         text_of(MASTER, "evaluator"),
-        "TF_CONFIG: task.type is evaluator, but cluster has a master, which evaluates itself: start no evaluator",
+        "TF_CONFIG: task.type is evaluator, but cluster has a master, which evaluates itself: "
+        "do not start an evaluator",
     ),
     (
         text_of({"chief": ["c"]}),
@@ -324,7 +325,7 @@ def test_the_model_dir_is_that_of_the_caller_or_of_tf_config():
     assert config_of(text).model_dir == config_of(text, model_dir="runs/a").model_dir == "runs/a"
     assert config_of('{"model_dir": "runs/a"}').model_dir == "runs/a"
     assert config_of(text_of(CLUSTER), model_dir="runs/b").model_dir == "runs/b"
-    with pytest.raises(ValueError, match=r"^model_dir is 'runs/b', but TF_CONFIG says 'runs/a'; give one of them$"):
+    with pytest.raises(ValueError, match=r"^model_dir is 'runs/b', but TF_CONFIG has 'runs/a'; give only one$"):
         config_of(text, model_dir="runs/b")
     for same in ("runs/a/", "./runs/a", os.path.abspath("runs/a"), "file://" + os.path.abspath("runs/a")):
         assert config_of(text, model_dir=same).model_dir == same

@@ -63,7 +63,7 @@ def test_who_is_alone_does_not_wait(options):
 
 
 def test_without_a_barrier_nobody_takes_others_for_there():
-    words = r"^wait_for_other_workers: worker-1 has no barrier, so it would not wait for the others; ask has_barrier"
+    words = r"^wait_for_other_workers: worker-1 has no barrier, so it cannot wait for the others; check has_barrier"
     options = {"cluster_spec": FULL, "task_type": "worker", "task_id": 1}
     with pytest.raises(ValueError, match=words):
         context_of(look=lambda context: context.wait_for_other_workers(), **options)
@@ -78,7 +78,7 @@ def test_a_function_that_has_a_context_is_pickled_without_what_belongs_to_the_ta
     assert (str(again), again.num_workers, again.cluster_spec.as_dict()) == ("worker-1", 3, FULL)
     assert (alive.has_barrier, again.has_barrier) == (True, False)
     again.check()
-    with pytest.raises(UsageError, match=r"worker-1 has no barrier, .*, not of a pickled context$"):
+    with pytest.raises(UsageError, match=r"worker-1 has no barrier, .*, not on a pickled context$"):
         again.wait_for_other_workers()
 
 

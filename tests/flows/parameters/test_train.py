@@ -294,7 +294,7 @@ def test_a_fault_says_where_what_was_expected_and_what_came(override, fault):
 
 
 def test_sync_with_a_pipeline_is_refused():
-    with pytest.raises(ConfigError, match=r"^sync needs pipeline_depth 0, got 1: a gradient of values that were"):
+    with pytest.raises(ConfigError, match=r"^sync needs pipeline_depth 0, got 1: a gradient of values that are"):
         parsed("train.consistency=sync", "pipeline_depth=1")
 
 

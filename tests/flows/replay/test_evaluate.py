@@ -152,7 +152,7 @@ def test_other_data_need_another_name(trained: Path, cluster: dict[str, Any]) ->
     [
         (["--checkpoints", "5"], "no such checkpoint: {} has none of step 5, the nearest is 4; there are 0, 2, 4, 6"),
         (["--checkpoints", "lates"], "got 'lates'; did you mean 'latest'?"),
-        (["--checkpoints", "best"], "{} has no best one"),
+        (["--checkpoints", "best"], "{} has no best checkpoint"),
         (["evals.more.stepz=3"], "command line: evals.more.stepz: unknown key; did you mean 'steps'?"),
         (["cluster.worker=3"], "command line: cluster.worker: unknown key; did you mean 'workers'?"),
         (["--run-id", "0123"], "expected model_dir or run_id, got both"),

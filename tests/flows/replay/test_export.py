@@ -110,7 +110,7 @@ def test_a_better_one_that_is_gone_is_told(trained: Path) -> None:
 @pytest.mark.parametrize(
     ("stages", "words"),
     [
-        ({"stages": ["export"]}, "has no best one, as no evaluation with finite metrics was exported"),
+        ({"stages": ["export"]}, "has no best checkpoint, as no evaluation with finite metrics was exported"),
         (
             {"stages": ["evaluate", "export"], "export": {"metric": "nosuch", "mode": "min"}},
             "pipeline.export.metric: the evaluation has loss, but no metric 'nosuch'",
@@ -163,7 +163,7 @@ def test_the_best_one_stays_where_the_alias_cannot_be_moved(tmp_path: Path) -> N
         (["--checkpoint", "4", "--metric", "auc", "--mode", "max"], "expected checkpoint 'best', got '4'"),
         (["--checkpoint", "all"], "--checkpoint: expected best, latest, or a step such as 600; got 'all'"),
         (["--checkpoint", "5"], "no such checkpoint: {} has none of step 5, the nearest is 4; there are 0, 2, 4, 6"),
-        ([], "no such checkpoint: {} has no best one"),
+        ([], "no such checkpoint: {} has no best checkpoint"),
         (
             ["--metric", "auc", "--mode", "max", "eval.name=x"],
             "no such checkpoint: {} has none that was evaluated as 'x'",

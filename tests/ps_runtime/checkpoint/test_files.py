@@ -247,7 +247,7 @@ for name in ("first", "second"):
 @pytest.mark.process
 def test_a_disk_with_room_but_without_inodes_is_named_so(tmp_path: Path) -> None:
     assert run_on_small_disk(WRITES, tmp_path, "1m,nr_inodes=2") == (
-        f"{tmp_path}/second could not be written: No space left on device: there are too many files, no inode is left "
+        f"{tmp_path}/second could not be written: No space left on device: too many files, no inodes are left "
         f"(1.0 MB are free); free some space, or correct the permissions of {tmp_path}/second, then run the same "
         "command again\n"
     )

@@ -69,7 +69,7 @@ def test_a_second_owner_in_the_same_process_waits_for_the_lease(job: JobFile, ur
     for call in (job.renew, job.update):
         with pytest.raises(
             ModelDirError,
-            match=r"no longer owns model_dir .*: process \d+ on .* has owned it since .*; wait for that to end, then",
+            match=r"no longer owns model_dir .*: process \d+ on .* has owned it since .*; wait for its end, then",
         ):
             call()
     job.release()
@@ -216,7 +216,7 @@ def test_a_copy_of_a_model_dir_is_refused_while_the_original_is_there(tmp_path: 
     shutil.copytree(original, copy)
     with pytest.raises(
         ModelDirError,
-        match=rf"model_dir {copy} is a copy of {original}, and both would write into one MLflow run; "
+        match=rf"model_dir {copy} is a copy of {original}, but both would write into one MLflow run; "
         r"train the original, or a fork of it \(--fork DIR\)",
     ):
         JobFile(str(copy)).claim()

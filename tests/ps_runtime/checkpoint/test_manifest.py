@@ -77,7 +77,7 @@ def entry(manifest: Manifest, **changes: Any) -> dict[str, Any]:
         ({"step": True}, "step: expected a whole number >= 0, got True"),
         ({"job": []}, "job: expected an object"),
         ({"model": {}}, "not a manifest: KeyError"),
-        ({"shards": []}, "is said to be in shard . of 0"),
+        ({"shards": []}, "claims shard . of 0"),
         ({"shards": 3}, "not a manifest: TypeError"),
         ({"tensors": [["kernel"]]}, "tensor: expected a list of 7"),
         ({"tensors": []}, r"variable 'bias' has rows \[\], expected each of 3 once"),
@@ -96,7 +96,7 @@ def test_a_forged_manifest_is_refused(manifest: Manifest, changes: dict[str, Any
         ({"row_stop": 9}, r"rows \[0, 9\) of 5"),
         ({"shape": (5, 1000)}, r"float32\[5, 1000\], expected float32\[5, 3\]"),
         ({"dtype": "float64"}, r"float64\[5, 3\], expected float32\[5, 3\]"),
-        ({"shard": 7}, "tensor 'kernel@0' is said to be in shard 7 of 2"),
+        ({"shard": 7}, "tensor 'kernel@0' claims shard 7 of 2"),
         ({"slot": "velocity"}, r"variable 'kernel' has rows \[\]"),
     ],
 )
@@ -116,10 +116,10 @@ def changed(manifest: Manifest, **changes: Any) -> Any:
 def test_a_model_that_cannot_be_is_refused_before_anything_is_allocated(manifest: Manifest) -> None:
     model = json.loads(manifest.model.to_json())
     model["variables"][0]["dtype"] = "object"
-    with pytest.raises(CheckpointError, match=r"VariableSpec\(name='kernel'.* cannot be"):
+    with pytest.raises(CheckpointError, match=r"VariableSpec\(name='kernel'.* is invalid"):
         Manifest.from_json(forge(manifest, model=model))
     for change in ({"shape": [-5, 3]}, {"optimizer": 9}, {"num_slices": 0}, {"num_slices": 6}, {"num_slices": 1.5}):
-        with pytest.raises(CheckpointError, match=r"VariableSpec\(name='kernel'.* cannot be"):
+        with pytest.raises(CheckpointError, match=r"VariableSpec\(name='kernel'.* is invalid"):
             Manifest.from_json(forge(manifest, model=changed(manifest, **change)))
     model["variables"][0] |= {"dtype": "float32", "shape": [10**12, 3]}
     changes = entry(manifest, row_stop=10**12, shape=(10**12, 3))

@@ -73,7 +73,7 @@ def test_a_copy_that_another_host_has_is_not_it(mark: OwnerMark, job: JobFile, u
         mark.find()
     record = json.loads(job._files.read("job.json"))
     job._files.put("job.json", json.dumps(record | {"owner": None}).encode())
-    with pytest.raises(LostDirectoryError, match=r"finds the job\.json of a job that nobody runs; use a directory"):
+    with pytest.raises(LostDirectoryError, match=r"finds the job\.json of a job without an owner; use a directory"):
         mark.find()
 
 

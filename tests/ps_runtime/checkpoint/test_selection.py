@@ -79,7 +79,7 @@ def test_no_checkpoint_at_all() -> None:
 
 def test_a_best_one_that_was_never_chosen_or_is_gone() -> None:
     with pytest.raises(
-        UsageError, match=r"has no best one, as no evaluation with finite metrics was exported; name a step"
+        UsageError, match=r"has no best checkpoint, as no evaluation with finite metrics was exported; name a step"
     ):
         choose("best", Available("runs/digits", [3], best=None))
     with pytest.raises(UsageError, match=r"the best one of d, of step 2, was removed; name another step; there is 3$"):

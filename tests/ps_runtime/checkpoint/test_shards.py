@@ -213,9 +213,7 @@ def test_what_is_not_finite_is_neither_written_nor_read(
         records = [save_shard(store, 3, 2, x, *some) for x, some in zip(layouts, arrays, strict=True)]
         store.commit(Manifest.of(3, model, {}, records))
 
-    with pytest.raises(
-        CheckpointError, match=rf"step_00000003: {words}, so it is not written and the one before stays"
-    ):
+    with pytest.raises(CheckpointError, match=rf"step_00000003: {words}, so it is not written and the last one stays"):
         save()
     assert store.steps() == []
     monkeypatch.setattr(

@@ -122,9 +122,9 @@ def test_a_checkpoint_that_is_collected_while_it_is_looked_at_is_no_damage(
 
 def test_a_committed_checkpoint_cannot_be_changed(store: CheckpointStore, toy: Any) -> None:
     manifest = toy.save(store, 1)
-    with pytest.raises(CheckpointError, match="this checkpoint is committed already"):
+    with pytest.raises(CheckpointError, match="this checkpoint is already committed"):
         store.write_shard(1, 0, 2, {})
-    with pytest.raises(CheckpointError, match="this checkpoint is committed already"):
+    with pytest.raises(CheckpointError, match="this checkpoint is already committed"):
         store.commit(manifest)
 
 

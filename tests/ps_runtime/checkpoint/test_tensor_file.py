@@ -158,11 +158,11 @@ A = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
         (header_of({"a": 3}), "TypeError"),
         (header_of({"a": A | {"dtype": "OBJECT"}}), "KeyError: 'OBJECT'"),
         (header_of({"a": A | {"shape": [-2]}}), "shape of a: expected a whole number >= 0, got -2"),
-        (header_of({"a": A | {"shape": [3]}}) + bytes(8), r"a is said to lie in bytes .*: float32\[3\]"),
+        (header_of({"a": A | {"shape": [3]}}) + bytes(8), r"a claims bytes .*: float32\[3\]"),
         (header_of({"a": A | {"data_offsets": [-8, 0]}}), "data_offsets of a: expected a whole number >= 0, got -8"),
-        (header_of({"a": A | {"data_offsets": [8, 0]}}) + bytes(8), "a is said to lie in bytes"),
+        (header_of({"a": A | {"data_offsets": [8, 0]}}) + bytes(8), "a claims bytes"),
         (header_of({"a": A | {"data_offsets": [0, 8, 16]}}), "ValueError: too many values"),
-        (header_of({"a": A}) + bytes(7), r"a is said to lie in bytes \[69, 77\) of 76"),
+        (header_of({"a": A}) + bytes(7), r"a claims bytes \[69, 77\) of 76"),
     ],
 )
 def test_what_is_no_safetensors_file_is_an_error_even_with_the_right_checksum(

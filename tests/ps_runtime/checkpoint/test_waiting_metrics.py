@@ -44,4 +44,4 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureF
     path = tmp_path / "waiting_metrics.jsonl"
     path.write_text(f"{json.dumps(LINE)}\n{json.dumps(LINE)[:20]}")
     assert read_waiting_metrics(str(tmp_path)) == [WaitingMetrics("a", 5, 7.0, {"loss": math.inf})]
-    assert caplog.messages == [f"{path}: the last line has no end; its metrics are lost"]
+    assert caplog.messages == [f"{path}: the last line is incomplete; its metrics are lost"]

@@ -107,7 +107,7 @@ def test_a_copy_of_a_model_dir_is_refused_before_anything_is_planned(make, tmp_p
     original = make()
     original.train(shuffled, max_steps=1)
     shutil.copytree(original.model_dir, tmp_path / "copy")
-    with pytest.raises(ModelDirError, match=f"model_dir .*/copy is a copy of {original.model_dir}, and both would"):
+    with pytest.raises(ModelDirError, match=f"model_dir .*/copy is a copy of {original.model_dir}, but both would"):
         Attempt(make("copy"), TrainSpec(lambda: 1 / 0, 3), None)
     fork = Fork(str(tmp_path / "copy"), str(tmp_path / "fork"))
     with Attempt(make("fork"), TrainSpec(shuffled, 3), None, fork=fork):

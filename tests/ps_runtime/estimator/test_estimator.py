@@ -258,7 +258,7 @@ def test_a_weight_that_overflows_by_finite_gradients_is_in_no_checkpoint(make):
     estimator = make(model_fn=exploding, save_checkpoints_steps=1)
     words = (
         r"ps-0 could not write its part of checkpoint 2: checkpoint .*/step_00000002: row 1 of variable 'w' is -inf, "
-        r"so it is not written and the one before stays the latest; lower the learning rate"
+        r"so it is not written and the last one stays the latest; lower the learning rate"
     )
     with pytest.raises(CheckpointError, match=words):
         estimator.train(shuffled, max_steps=1000)
@@ -273,7 +273,7 @@ def test_an_initial_value_that_is_not_finite_is_refused_before_anything_starts(m
         )
         return regression(features, labels, mode)
 
-    with pytest.raises(ModelFnError, match="the initializer of variable 'mask' gave -inf, expected finite numbers"):
+    with pytest.raises(ModelFnError, match="the initializer of variable 'mask' returned -inf, expected finite numbers"):
         make(model_fn=model_fn).train(records)
 
 

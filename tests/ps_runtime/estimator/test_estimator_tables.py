@@ -165,7 +165,8 @@ def test_a_model_dir_of_another_table_is_refused(estimator, make):
     other = dataclasses.replace(built.model.tables[0], seed=3)
     differences = built.model.differences(dataclasses.replace(built.model, tables=(other,)))
     assert differences == [
-        "table 'items' has another seed, so its rows would begin with other values; set tf_random_seed to what it was"
+        "table 'items' has another seed, so its rows would start with other values; "
+        "set tf_random_seed to its earlier value"
     ]
     with pytest.raises(UsageError, match="holds checkpoints of another model") as caught:
         Attempt(make(model_fn=ratings, tf_random_seed=2), TrainSpec(records, 20), None)

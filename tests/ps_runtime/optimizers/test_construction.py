@@ -120,7 +120,7 @@ def test_a_class_that_is_no_dataclass_would_hide_its_hyper_parameters():
     class Forgotten(GradientDescent):
         share: float = 0.5
 
-    with pytest.raises(UsageError, match=r"Forgotten is no dataclass: decorate it with @dataclass\(frozen=True"):
+    with pytest.raises(UsageError, match=r"Forgotten is not a dataclass: decorate it with @dataclass\(frozen=True"):
         Forgotten(learning_rate=1.0)
 
 

@@ -127,9 +127,13 @@ def test_where_nobody_sets_the_weights_the_input_says_them(schema):
         (
             RECORDS,
             "x",
-            "weight_column is 'x', but the weights of the train input are 'z': tabular files name them in th",
+            "weight_column is 'x', but the weights of the train input are 'z': the input of tabular files na",
         ),
-        (replace(RECORDS, preprocessing=Preprocessing((), ())), "x", "the weights of the train input are none: record"),
+        (
+            replace(RECORDS, preprocessing=Preprocessing((), ())),
+            "x",
+            "the weights of the train input are none: the input of tabular",
+        ),
     ],
 )
 def test_weights_that_are_none_of_the_input_are_refused(schema, name, words):

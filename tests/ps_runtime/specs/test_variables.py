@@ -77,8 +77,8 @@ def test_the_learning_rate_is_no_part_of_a_model():
         ),
         (
             with_table(seed=4),
-            "table 'items' has another seed, so its rows would begin with other values; "
-            "set tf_random_seed to what it was",
+            "table 'items' has another seed, so its rows would start with other values; "
+            "set tf_random_seed to its earlier value",
         ),
         (with_table(optimizer=1), f"table 'items' is trained by {ADAM}, expected {SGD}"),
     ],
