@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 
-WORDS = ("all", "latest", "best")
+KEYWORDS = ("all", "latest", "best")
 FORMS = "all, latest, best, last:N, FIRST..LAST, or steps such as 300,600"
 ONE_FORMS = "best, latest, or a step such as 600"
 MAX_SHOWN = 12
@@ -116,10 +116,10 @@ def _is_known(part: str) -> bool:
     match = _RANGE.fullmatch(part)
     if match is not None:
         return int(match[1]) <= int(match[2])
-    return part in WORDS or part.isdecimal() or _LAST.fullmatch(part) is not None
+    return part in KEYWORDS or part.isdecimal() or _LAST.fullmatch(part) is not None
 
 
 def _near(part: str) -> str:
     if match := _RANGE.fullmatch(part):
         return f"; did you mean {match[2]}..{match[1]}?"
-    return "" if part.startswith("last:") else did_you_mean(part, (*WORDS, "last:5"))
+    return "" if part.startswith("last:") else did_you_mean(part, (*KEYWORDS, "last:5"))

@@ -104,10 +104,10 @@ def run_manual_role(
     """
     model_dir = estimator.model_dir
     role = _checked_role(task, model_dir)
-    training_loop, check_lent = (train, never_stop) if handoff is None else (handoff.hand_over, handoff.check)
+    training_loop, check_handoff = (train, never_stop) if handoff is None else (handoff.hand_over, handoff.check)
 
     def check_both() -> None:
-        check_lent()
+        check_handoff()
         check_task()
 
     timeout_secs = _meeting_secs(estimator.config)
@@ -133,7 +133,7 @@ def run_manual_role(
     ):
 
         def check() -> None:
-            check_lent()
+            check_handoff()
             attempt.check()
 
         job = attempt.job(writer)
@@ -245,10 +245,10 @@ class Server:
             raise ArgumentTypeError((f"Server: cluster should be {what}",))
         given = cluster.as_dict() if isinstance(cluster, ClusterSpec) else dict(cluster)
         addresses = {kind: list(found) if isinstance(found, tuple) else found for kind, found in given.items()}
-        told = tf_config_of({"cluster": addresses, "task": {"type": job_name, "index": task_index}}, SOURCE)
-        if told.task is None:
+        config = tf_config_of({"cluster": addresses, "task": {"type": job_name, "index": task_index}}, SOURCE)
+        if config.task is None:
             raise ConfigError(("Server: cluster should have addresses, got none",))
-        self.target: ClusterTask = told.task
+        self.target: ClusterTask = config.task
 
     def join(self, model_dir: str | os.PathLike[str]) -> None:
         """Run this role of the chief's job until the job has ended. Blocks.

@@ -211,11 +211,11 @@ class _Plan:
         """Record ids, classes and features with other meanings, where all variables are taken by default."""
         if not self._settings.takes_all_trainable or self.faults:
             return
-        told = {len(source.places) for source in sources if source.places is not None}
+        sizes = {len(source.places) for source in sources if source.places is not None}
         schemas = self._model.schema, self._old_model.schema
-        unsettled = [str(one) for one in self._changed if one.feature not in self._settled and one.num_ids not in told]
+        unsettled = [str(one) for one in self._changed if one.feature not in self._settled and one.num_ids not in sizes]
         num_classes = changed_classes(*schemas)
-        if num_classes and num_classes not in told:
+        if num_classes and num_classes not in sizes:
             unsettled.append("the classes of the label")
         self.faults += [
             f"{what} differs from that of {self._where}, but no variable is known to have a row or column for each: "

@@ -128,6 +128,6 @@ def _shown(value: Any) -> str:
     """Return type and value; for arrays, and containers of them, only the type."""
     if value is None:
         return "None"
-    words = repr(value)
-    is_shown = isinstance(value, str | int | float) or (len(words) <= MAX_SHOWN and "\n" not in words)
-    return f"{type(value).__name__} {words}" if is_shown else type(value).__name__
+    text = repr(value)
+    is_shown = isinstance(value, str | int | float) or (len(text) <= MAX_SHOWN and "\n" not in text)
+    return f"{type(value).__name__} {text}" if is_shown else type(value).__name__

@@ -141,11 +141,11 @@ class RunConfig:
         elif self.cluster is not None:
             faults.add_type("cluster", "a ClusterTask, as Server(...).target is, or None", self.cluster)
 
-    def _check_same(self, told: str | None, faults: ArgumentFaults) -> None:
-        if told is None or not isinstance(self.model_dir, str):
+    def _check_same(self, other: str | None, faults: ArgumentFaults) -> None:
+        if other is None or not isinstance(self.model_dir, str):
             return
-        if absolute(self.model_dir) != absolute(told):
-            faults.add(f"model_dir is {self.model_dir!r}, but TF_CONFIG has {told!r}; give only one")
+        if absolute(self.model_dir) != absolute(other):
+            faults.add(f"model_dir is {self.model_dir!r}, but TF_CONFIG has {other!r}; give only one")
 
     def _check_intervals(self, faults: ArgumentFaults) -> None:
         if self.save_checkpoints_steps is not None and self.save_checkpoints_secs is not None:

@@ -352,8 +352,11 @@ def test_another_step_than_the_global_step_is_refused(use):
         (lambda: RULE.minimize(1.0, ["w"]), r"minimize: global_step should be the number of .*, got \['w'\]"),
         (lambda: RULE.minimize(1.0, 1.5), "minimize: global_step should be the number of .*, got 1.5"),
         (lambda: RULE.minimize(1.0, True), "minimize: global_step should be the number of .*, got True"),
-        (lambda: RULE.minimize(1.0, None, "w"), "minimize: var_list should be a sequence of names .*, got 'w'"),
-        (lambda: RULE.minimize(1.0, None, [3]), r"minimize: var_list should be a sequence of names .*, got \[3\]"),
+        (lambda: RULE.minimize(1.0, None, "w"), "minimize: var_list should be a sequence of variable names, got 'w'"),
+        (
+            lambda: RULE.minimize(1.0, None, [3]),
+            r"minimize: var_list should be a sequence of variable names, got \[3\]",
+        ),
         (lambda: RULE.apply_gradients({}, "a"), "apply_gradients: global_step should be the number of .*, got 'a'"),
         (lambda: RULE.apply_gradients([(1.0, "w")]), "apply_gradients: gradients should be a mapping of .*, got list"),
         (lambda: RULE.apply_gradients(None), "apply_gradients: gradients should be a mapping of .*, got NoneType"),

@@ -14,8 +14,8 @@ from psflow.ps_runtime.losses import Reduction
 
 def check(model: str, faults: Iterable[str]) -> None:
     """Raise UsageError with all `faults` of the arguments of `model`, if there are any."""
-    if told := tuple(f"{model}: {fault}" for fault in faults):
-        raise UsageError(told)
+    if found := tuple(f"{model}: {fault}" for fault in faults):
+        raise UsageError(found)
 
 
 def is_count(value: Any, *, at_least: int) -> bool:

@@ -66,7 +66,7 @@ def test_refuses_an_unknown_argument_with_the_near_name():
         raise AssertionError
 
     with pytest.raises(
-        ModelFnError, match=r"takes the unknown argument 'lables'; expected some .*did you mean 'labels'"
+        ModelFnError, match=r"takes the unknown argument 'lables'; expected some of .*did you mean 'labels'"
     ):
         ModelCaller(model_fn, {}, None)
 
