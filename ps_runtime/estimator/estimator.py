@@ -61,7 +61,7 @@ class Estimator:
     model_dir : str or path, optional
         Directory of the checkpoints, a path or an fsspec URL; else that of `config`, else a temporary directory.
     config : RunConfig, optional
-        Checkpoints, logging, seed and consistency; the defaults of RunConfig if left out.
+        Checkpoints, logging, seed and consistency; default: those of RunConfig.
     params : mapping, optional
         Hyper-parameters for model_fn; copied.
     warm_start_from : str or WarmStartSettings, optional

@@ -54,7 +54,7 @@ Initializer = Literal["uniform", "normal", "constant", "zeros"]
 COMBINERS: tuple[str, ...] = get_args(Combiner)
 
 _SCALE_OF = {"uniform": "scale", "normal": "scale", "constant": "value"}
-"""What each initializer calls its `scale`."""
+"""Name of the `scale` argument of each initializer."""
 
 
 def embedding_lookup(

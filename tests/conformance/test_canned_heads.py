@@ -1,4 +1,4 @@
-"""Heads of canned Estimators: words, weights, reductions, thresholds, any number of labels at once."""
+"""Heads of canned Estimators: class names, weights, reductions, thresholds, multi-label classes."""
 
 from __future__ import annotations
 

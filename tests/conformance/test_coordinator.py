@@ -50,7 +50,7 @@ class Here:
         """Wait for nothing."""
 
     def wait(self, timeout_secs):
-        """Note that somebody waits."""
+        """Record that a task waits."""
         self.num_waits += 1
 
     def serve(self, place, timeout_secs, check):

@@ -1,4 +1,4 @@
-"""What programs count on that make their data sets as with tf.data; orders are compared in tests/parity."""
+"""Data sets as programs build them with tf.data; tests/parity compares orders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model_fn calls: its arguments, get_variable, optimizers, minimize and losses, in the forms that it may use."""
+"""Calls of a model_fn: its arguments, get_variable, optimizers, minimize and losses, in the forms that it may use."""
 
 from __future__ import annotations
 

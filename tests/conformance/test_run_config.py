@@ -1,4 +1,4 @@
-"""RunConfig: defaults, what stands for nothing, `replace`, and what it refuses in which words."""
+"""RunConfig: defaults, empty values, `replace`, and the messages of refusals."""
 
 from __future__ import annotations
 

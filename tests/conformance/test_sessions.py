@@ -371,4 +371,4 @@ def test_a_nan_is_raised_by_the_run_that_computed_it(estimator):
         assert session.run() == 0.5
         with pytest.raises(NanLossError):
             session.run()
-    assert steps_of(estimator) == [0, 1]  # whoever catches it ends training with what was good
+    assert steps_of(estimator) == [0, 1]  # catching it ends training with the last good values

@@ -1,4 +1,4 @@
-"""TrainSpec, EvalSpec and EstimatorSpec: defaults, what stands for nothing, and what they refuse in which words."""
+"""TrainSpec, EvalSpec and EstimatorSpec: defaults, empty values, and the messages of refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TF_CONFIG and the flags: the forms of a cluster, what a RunConfig tells of it, and what is refused in which words."""
+"""TF_CONFIG and the flags: the forms of a cluster, its facts in a RunConfig, and the messages of refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker context says and does within a function that the distribute coordinator calls, as in TensorFlow."""
+"""Worker contexts within a function that the distribute coordinator calls, as in TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a process is, and whether it lives."""
+"""The identity of a process, and whether it is alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job is let go of also where somebody waits no more, or a store hangs."""
+"""An attempt releases its job even if its caller no longer waits, or a store hangs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.ps_runtime.estimator.regression import shuffled
 
 
 class Hanging:
-    """Stands for a sign of life that hangs until it is let go on, and finds the job lost then."""
+    """Replaces a lease renewal: hangs until it may continue, and then finds the job lost."""
 
     def __init__(self) -> None:
         self.has_begun, self.goes_on = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""What the process of the chief says of other processes that are started manually."""
+"""Messages of the chief's process about other processes of a manual cluster."""
 
 from __future__ import annotations
 

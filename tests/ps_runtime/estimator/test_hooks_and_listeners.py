@@ -1,4 +1,4 @@
-"""What hooks and listeners are told of a training in one process, and what a hook may fetch."""
+"""Calls of hooks and listeners in a training in one process, and the fetches of a hook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint takes no push of an earlier life: those of a new attempt are later than all that it knows."""
+"""A checkpoint takes no push of an earlier incarnation: those of a new attempt are later than all that it knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model_dir that goes away while a job trains in it: the job ends and says so, and nobody makes it anew."""
+"""A model_dir that disappears during training: the job ends with a message, and does not create it again."""
 
 from __future__ import annotations
 

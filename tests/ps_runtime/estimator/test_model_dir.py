@@ -1,4 +1,4 @@
-"""Where a job may begin: in a local directory, or behind a URL; where nothing is left of another one."""
+"""Directories in which a job may start: local ones or URLs, without remains of another job."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def test_with_a_lost_ps_each_loop_goes_back_to_the_last_checkpoint_and_on(
         while not session.should_stop():
             if session.run("global_step") >= 5 and not lost.is_set():
                 assert has_begun.wait(HANG_SECS)
-                wait_until(lambda: store.latest() == 0)  # there is a checkpoint to go back to, and none being written
+                wait_until(lambda: store.latest() == 0)  # there is a checkpoint to roll back to, and none being written
                 lost.set()
                 assert gone.wait(HANG_SECS)
             elif gone.is_set():

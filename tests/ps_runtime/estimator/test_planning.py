@@ -1,4 +1,4 @@
-"""What is found out before anything starts."""
+"""Faults that a plan finds before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an input is cut into partitions: each record in one of them, in order, whole batches."""
+"""Partitions of an input: each record in exactly one of them, in order, in whole batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What two processes of one program must agree on, as texts that do not differ by process."""
+"""Facts on which two processes of one program must agree, as strings that do not depend on the process."""
 
 from __future__ import annotations
 

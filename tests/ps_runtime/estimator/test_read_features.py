@@ -254,7 +254,7 @@ def test_what_training_reads_and_an_input_has_stays_for_a_later_batch(form: str,
     assert schema_of(trained.model_dir).names == ("x", "weight", "group")
     assert trained.evaluate(given)["global_step"] == 3
     assert len(list(trained.predict(given))) == 12
-    # where no batch reads it, nobody asks for it
+    # if no batch reads it, it is not requested
     assert trained.evaluate(data("x id", group=np.zeros(12, int)))["global_step"] == 3
 
 

@@ -1,4 +1,4 @@
-"""Canned models of tabular files: classes that are words, weights of the records, labels that are normalized."""
+"""Canned models of tabular files: class names, weights of the records, normalized labels."""
 
 from __future__ import annotations
 

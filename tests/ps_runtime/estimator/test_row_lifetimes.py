@@ -1,4 +1,4 @@
-"""Rows that come late and go again in canned models: asked for in a data set or of tabular files, trained, resumed."""
+"""Late and expiring rows in canned models: set for a data set or tabular files, trained, resumed."""
 
 from __future__ import annotations
 

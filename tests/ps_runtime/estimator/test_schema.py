@@ -1,4 +1,4 @@
-"""What the training input looks like goes with the model: into checkpoints, to every input that follows."""
+"""The schema of the training input stays with the model: in checkpoints, and for every later input."""
 
 from __future__ import annotations
 

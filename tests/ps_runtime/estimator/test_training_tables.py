@@ -42,7 +42,7 @@ def traced(features, labels, mode):
 
 
 def derived(features, labels, mode):
-    """Look up ids that nobody can know ahead, in two tables, one of them twice."""
+    """Look up ids that are unknown before the call, in two tables, one of them twice."""
     first = embedding_lookup("items", features["items"][:, 0] * 3, 3 * NUM_ITEMS, DIM)
     second = embedding_lookup("items", features["items"][:, 1] + 1, 3 * NUM_ITEMS, DIM)
     bias = embedding_lookup("biases", features["items"], NUM_ITEMS, 1, combiner="mean", initializer="zeros")

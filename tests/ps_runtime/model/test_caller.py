@@ -1,4 +1,4 @@
-"""What a model_fn may take, must return, and may not change."""
+"""Arguments, results and limits of a model_fn."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_a_metric_decides_however_it_is_looked_at(value: Any) -> None:
 
 
 def test_the_best_is_never_removed(tmp_path: Any, writer: Writer) -> None:
-    """Versions newer than the best come from lives that ended between an export and its record."""
+    """Versions newer than the best come from incarnations that ended between an export and its record."""
     exporter = BestExporter(exports_to_keep=2)
     run(exporter, tmp_path, writer, 1, loss=0.5)
     for step in range(2, 5):
@@ -191,7 +191,7 @@ def test_best_equals_an_oracle_over_restarts_at_any_point(
 
 
 def export_with_crash(model_dir: Path, step: int, loss: float, crash: str) -> None:
-    """Export in a life that ends at `crash`, if it gets there."""
+    """Export in an incarnation that ends at `crash`, if it reaches that."""
     if not crash:
         return
     writer = Writer()
@@ -253,7 +253,7 @@ class FencedWriter(Writer):
 
 @pytest.mark.parametrize("exporter", [BestExporter(), LatestExporter("latest"), FinalExporter("final")])
 def test_in_a_model_dir_that_is_not_its_own_nothing_is_left(tmp_path: Path, exporter: Exporter, writer: Writer) -> None:
-    """Somebody may exchange the directory after the last look at its mark, and before anything is made there."""
+    """The directory may be exchanged after the last check of its mark, and before anything is created there."""
     with pytest.raises(LostDirectoryError):
         run(exporter, tmp_path, FencedWriter(), 1, final=True)
     assert list(tmp_path.iterdir()) == []

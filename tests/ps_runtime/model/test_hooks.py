@@ -1,4 +1,4 @@
-"""What a hook may fetch, and how it asks for an end."""
+"""Fetches and stop requests of hooks."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What is known of the ids of a batch."""
+"""The lookups of a batch."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What clients send, and the features that a function makes of it."""
+"""Requests of clients, and the features that a function computes from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an EstimatorSpec needs in each mode."""
+"""Requirements of an EstimatorSpec in each mode."""
 
 import pytest
 

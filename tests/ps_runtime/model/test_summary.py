@@ -1,4 +1,4 @@
-"""Summaries that are files: what they hold, what is refused, and how they come to whoever listens."""
+"""Summaries that are files: their content, refusals, and their way to listeners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as reading a feature, and what does not."""
+"""Operations that count as reading a feature, and others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every optimizer test needs: the rules, an arena, and formulas written from the papers."""
+"""Fixtures for optimizer tests: the rules, an arena, and formulas written from the papers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Arena:
         self.slots = {
             name: np.full_like(self.parameters, self.rule.initial_slot(name)) for name in self.rule.slot_names
         }
-        self.scratch = np.full_like(self.parameters, np.nan)  # whoever reads it before writing is found out
+        self.scratch = np.full_like(self.parameters, np.nan)  # reading it before writing shows as NaN
 
     def update(self, gradients: NDArray[Any]) -> None:
         self.num_updates += 1

@@ -1,4 +1,4 @@
-"""What optimizers refuse, and what they say."""
+"""Refusals of optimizers, and their messages."""
 
 import json
 import math

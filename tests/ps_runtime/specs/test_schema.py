@@ -1,4 +1,4 @@
-"""What a model reads, as plain data, and how two inputs differ."""
+"""Input schemas as plain data, and the differences of two inputs."""
 
 from __future__ import annotations
 

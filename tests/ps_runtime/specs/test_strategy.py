@@ -30,7 +30,7 @@ def test_the_chief_gives_values_and_saves(
     cluster: ClusterSpec | None, task_type: str | None, task_id: int | None, is_chief: bool
 ) -> None:
     strategy = ParameterServerStrategy()
-    assert strategy.extended.should_checkpoint  # nobody has said that there are others
+    assert strategy.extended.should_checkpoint  # no cluster is configured
     strategy.configure(None, cluster, task_type, task_id)
     extended = strategy.extended
     answers = (extended.experimental_should_init, extended.should_checkpoint, extended.should_save_summary)

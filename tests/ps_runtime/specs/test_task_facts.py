@@ -1,4 +1,4 @@
-"""What a process knows of its place in the cluster."""
+"""Facts of a process about its place in the cluster."""
 
 import pickle
 

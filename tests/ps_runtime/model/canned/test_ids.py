@@ -55,7 +55,7 @@ def features(words: Any = WORDS) -> dict[str, Any]:
 
 
 class Rows:
-    """Rows of a table, of which these are all that anybody asks for."""
+    """Rows of a table, the only ones that are requested."""
 
     def __init__(self, ids: Any, values: Any) -> None:
         self.ids, self.values = ids, values

@@ -1,4 +1,4 @@
-"""Rows of canned models that come late and go again: from the schema to the tables, and refused without a table."""
+"""Late and expiring rows of canned models: from the schema to the tables, and refused without a table."""
 
 from __future__ import annotations
 
