@@ -387,7 +387,7 @@ def test_train_and_evaluate_takes_an_estimator_and_specs(estimator, train_spec, 
 
 @pytest.mark.parametrize("nothing", [[], (), iter([])])
 def test_train_and_evaluate_evaluates(nothing, make):
-    with pytest.raises(ValueError, match=r"^train_and_evaluate: eval_spec is empty, expected an EvalSpec at least$"):
+    with pytest.raises(ValueError, match=r"^train_and_evaluate: eval_spec is empty, expected at least an EvalSpec$"):
         train_and_evaluate(make(), TrainSpec(rows), nothing)
 
 
