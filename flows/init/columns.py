@@ -11,7 +11,7 @@ import numpy as np
 
 from psflow.ps_runtime.columns.near_numeric import near_numeric
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
-from psflow.ps_runtime.columns.statistics import MAX_WORD_LENGTH
+from psflow.ps_runtime.columns.statistics import MAX_STRING_LENGTH
 from psflow.ps_runtime.columns.values import array_of, missing_rows
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def _words(facts: ColumnFacts, options: dict[str, Any], max_words: int, *, is_de
     name, what = facts.name, f"{counted(facts.num_distinct, 'word')}{facts.missing_text}"
     if facts.mean_length >= LONG_TEXT:
         return ColumnGuess(name, Use.LEFT_OUT, f"{what}, {facts.mean_length:.0f} characters on average: text, left out")
-    if facts.max_length > MAX_WORD_LENGTH:
+    if facts.max_length > MAX_STRING_LENGTH:
         return ColumnGuess(name, Use.LEFT_OUT, f"{what}, one of {facts.max_length:,} characters: left out")
     if facts.num_records >= ENOUGH_RECORDS and facts.num_distinct > (facts.num_records - facts.num_missing) / 2:
         return ColumnGuess(name, Use.LEFT_OUT, f"{what}, most of them of one record: left out")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from psflow.flows.init.columns import ColumnFacts
 from psflow.flows.init.sample import Sample
-from psflow.ps_runtime.columns.options import as_word
+from psflow.ps_runtime.columns.options import as_text
 from psflow.ps_runtime.columns.reading import NUMBERS
 from psflow.ps_runtime.errors import UsageError
 
@@ -112,7 +112,7 @@ def _classes(facts: ColumnFacts, counts: Counter[Any], sample: Sample) -> list[s
     """Return all classes, in the order of ``auto``, if the part to train on may lack one."""
     if not sample.is_all or min(counts.values()) >= RARE:
         return "auto"
-    words = map(as_word, sorted(counts))
+    words = map(as_text, sorted(counts))
     return [int(word) for word in words] if facts.raw.type in NUMBERS else list(words)
 
 

@@ -1,7 +1,7 @@
-"""The columns room: from the columns of records to features, and what is learned from them on the way.
+"""Turns the columns of records into features, and learns what this takes, such as vocabularies and means.
 
 `Learner` takes the chunks of one scan of the training input and returns a `Preprocessing`, which is applied to every
-input of the model and travels with it as plain data. `ColumnOptions` and `LabelOptions` are what a user says of them.
+input of the model and travels with it as plain data. Users describe columns by `ColumnOptions` and `LabelOptions`.
 
-An exported model has a copy of this room: it imports numpy, errors and keys, and pyarrow where it is used.
+An exported model has a copy of this package: it imports numpy, errors and keys, and pyarrow where it is used.
 """

@@ -1,4 +1,4 @@
-"""Learns what becomes of one column."""
+"""Learns the feature of one column."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from psflow.ps_runtime.columns.features import (
 from psflow.ps_runtime.columns.intents import Becomes, Intent
 from psflow.ps_runtime.columns.lists import values_of
 from psflow.ps_runtime.columns.near_numeric import NearNumericStrings
-from psflow.ps_runtime.columns.options import as_word
+from psflow.ps_runtime.columns.options import as_text
 from psflow.ps_runtime.columns.reading import Column, split_type
 from psflow.ps_runtime.columns.statistics import Moments, Range, Reservoir, ValueCounts
 from psflow.ps_runtime.columns.values import missing_rows, numbers_of
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LARGEST_EXACT = 2**24
-"""Up to it, float32 holds each whole number."""
+"""float32 holds every whole number up to this one."""
 
 
 class ColumnLearner:
-    """Keeps the statistics of one column, and updates those that are needed."""
+    """Keeps the statistics that the feature of one column needs."""
 
     def __init__(self, intent: Intent, seed: int) -> None:
         self._intent = intent
@@ -54,46 +54,46 @@ class ColumnLearner:
         self._moments = Moments()
         self._reservoir = Reservoir(seed, intent.name)
         self._counts = ValueCounts(intent.name)
-        self._looks_for_numbers = intent.becomes.is_word and intent.read_as == "string" and intent.words is None
+        self._looks_for_numbers = intent.becomes.is_string and intent.read_as == "string" and intent.vocabulary is None
         self._near_numeric = NearNumericStrings()
 
     def update(self, array: pa.Array) -> None:
-        """Take in the column of a chunk, as it is read.
+        """Add the column of a chunk, as it is read.
 
         Raises
         ------
         InputError
-            If there are too many words to learn.
+            If the vocabulary is too large.
         CellError
-            If a number that is to be learned from is infinite, or cannot be normalized.
+            If a number to learn from is infinite or cannot be normalized.
         """
         if self._intent.is_many:
             array = values_of(array).values
             self._num_values += len(array) - array.null_count
-            if self._intent.becomes.is_word:
-                self._update_words(array, 0)
+            if self._intent.becomes.is_string:
+                self._update_strings(array, 0)
             return
         num_missing = int(np.count_nonzero(missing_rows(array)))
         self._num_missing += num_missing
         self._num_values += len(array) - num_missing
-        if self._intent.becomes.is_word:
-            self._update_words(array, num_missing)
+        if self._intent.becomes.is_string:
+            self._update_strings(array, num_missing)
         elif self._intent.needs_anything or self._may_lose_digits or self._intent.options.normalize == "log1p":
             self._update_numbers(numbers_of(array))
 
-    def _update_words(self, array: pa.Array, num_missing: int) -> None:
+    def _update_strings(self, array: pa.Array, num_missing: int) -> None:
         if self._looks_for_numbers:
             self._near_numeric.update(array)
         if not self._intent.needs_counts:
             return
-        self._counts.update_words(array)
+        self._counts.update_strings(array)
         if self._intent.options.impute not in (None, "most_frequent"):
-            self._counts.add([self._given_word()], [num_missing])  # what blanks become is a word like others
+            self._counts.add([self._given_string()], [num_missing])  # the fill value is a string like any other
 
     def _update_numbers(self, numbers: NDArray[Any]) -> None:
         present = numbers
-        if numbers.dtype.kind == "f" and (blank := np.isnan(numbers)).any():
-            present = numbers[~blank]
+        if numbers.dtype.kind == "f" and (missing := np.isnan(numbers)).any():
+            present = numbers[~missing]
         self._range.update(present)
         if self._intent.needs_anything and len(present) and math.isinf(self._range.largest):
             self._refuse(numbers, np.isinf(numbers), "a finite number to learn from")
@@ -113,22 +113,22 @@ class ColumnLearner:
 
     @property
     def column(self) -> Column:
-        """The column, with what was counted."""
+        """The column, with its counts."""
         loses_digits = self._may_lose_digits and self._num_values > 0 and self._range.largest > LARGEST_EXACT
         separator, looks_like = self._intent.options.separator, self._near_numeric.sentence
         return Column(self._intent.raw, self._intent.read_as, self._num_missing, loses_digits, looks_like, separator)
 
     def features(self) -> tuple[Single, ...]:
-        """Return what the column becomes.
+        """Return the features of the column.
 
         Raises
         ------
         InputError
-            If all its values are blank although something was to be learned from them, or if they are too large.
+            If all its values are missing although something is to be learned from them, or if they are too large.
         """
         if self._intent.needs_anything and not self._num_values:
             raise InputError(
-                (f"column {self._intent.name!r} has nothing but blanks: nothing can be learned from it; leave it out",)
+                (f"column {self._intent.name!r} has only missing values: nothing can be learned; leave it out",)
             )
         feature = self._feature()
         options = self._intent.options
@@ -144,14 +144,19 @@ class ColumnLearner:
             case Becomes.ARRAY:
                 return Array(intent.name, split_type(intent.raw.type)[1] or 0)
             case Becomes.VOCABULARY_IDS:
-                words = self._counts.by_count() if intent.words is None else intent.words
+                vocabulary = self._counts.by_count() if intent.vocabulary is None else intent.vocabulary
                 return VocabularyIds(
-                    intent.name, words, self._fill_word(), options.embedding, intent.words is None, options.lifetime
+                    intent.name,
+                    vocabulary,
+                    self._fill_string(),
+                    options.embedding,
+                    intent.vocabulary is None,
+                    options.lifetime,
                 )
             case Becomes.HASH_IDS:
                 assert options.hash_buckets is not None
                 return HashIds(
-                    intent.name, options.hash_buckets, self._fill_word(), options.embedding, options.lifetime
+                    intent.name, options.hash_buckets, self._fill_string(), options.embedding, options.lifetime
                 )
             case Becomes.IDENTITY_IDS:
                 assert options.num_ids is not None
@@ -195,38 +200,38 @@ class ColumnLearner:
             case value:
                 return float(value)
 
-    def _fill_word(self) -> str | None:
+    def _fill_string(self) -> str | None:
         match self._intent.options.impute:
             case None:
                 return None
             case "most_frequent":
-                known = self._intent.words
-                found = (word for word in self._counts.by_count() if known is None or word in known)
-                word: str | None = next(found, None)
-                if word is None:
+                known = self._intent.vocabulary
+                found = (string for string in self._counts.by_count() if known is None or string in known)
+                string: str | None = next(found, None)
+                if string is None:
                     raise InputError(
                         (
-                            f"column {self._intent.name!r} has no value of its vocabulary, so none is the most "
-                            "frequent; set impute to one of the words",
+                            f"column {self._intent.name!r} has no value of its vocabulary, so no value is the "
+                            "most frequent; set impute to a value of the vocabulary",
                         )
                     )
-                return word
+                return string
             case _:
-                return self._given_word()
+                return self._given_string()
 
-    def _given_word(self) -> str:
+    def _given_string(self) -> str:
         assert self._intent.options.impute is not None
-        return as_word(self._intent.options.impute)
+        return as_text(self._intent.options.impute)
 
     def _learned_edges(self) -> tuple[float, ...]:
-        """Return the inner quantiles, each once, without those below which nothing lies."""
+        """Return the distinct inner quantiles that have values below them."""
         num_buckets = self._intent.options.quantiles
         assert num_buckets is not None
         edges = np.unique(self._reservoir.quantiles(np.arange(1, num_buckets) / num_buckets))
         return tuple(edges[edges > self._range.minimum].tolist())
 
     def _mean(self) -> float:
-        """Return the mean; of a constant column that constant exactly."""
+        """Return the mean, which is exact for a constant column."""
         if self._range.is_constant:
             return float(self._range.minimum)
         return self._finite(self._moments.mean)

@@ -1,4 +1,4 @@
-"""How what was learned once differs from what was learned another time, in sentences."""
+"""Describes the differences between two learned preprocessings in sentences."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 from psflow.ps_runtime.columns.crossing import Cross
 from psflow.ps_runtime.columns.describing import shown
 from psflow.ps_runtime.columns.facts import cross_facts, feature_facts, label_facts
-from psflow.ps_runtime.columns.features import Feature, Group, singles
+from psflow.ps_runtime.columns.features import Feature, FeatureGroup, singles
 from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.reading import NUMBERS, Column, fits
 
 CONFIGURED = {"members": "columns", "num_buckets": "hash_buckets", "limit": "num_ids"} | {
     key: key for key in ("admit_after", "expire_after_steps")
 }
-"""Facts that a key of the configuration sets, by the name of that key."""
+"""Facts set by a configuration key, with the name of that key."""
 
 
 def column_differences(mine: Mapping[str, Column], theirs: Mapping[str, Column]) -> Iterator[str]:
-    """Say which columns are of another type; those that are missing or new show as features."""
+    """Yield the columns of another type; `feature_differences` reports missing and new ones."""
     for name, column in mine.items():
         other = theirs.get(name)
         if other is not None and not (other.read_as == column.read_as and fits(other.raw.type, column.raw.type)):
@@ -29,26 +29,26 @@ def column_differences(mine: Mapping[str, Column], theirs: Mapping[str, Column])
 
 
 def feature_differences(mine: Sequence[Feature], theirs: Sequence[Feature]) -> Iterator[str]:
-    """Say how the features of `theirs` differ from `mine`: which there are, and what was learned for each."""
+    """Yield the differences of features: which there are, and what was learned for each."""
     yield from _name_differences("feature", [f.name for f in mine], [f.name for f in theirs])
     others = {feature.name: feature for feature in theirs}
     for feature in mine:
         other = others.get(feature.name)
-        if isinstance(feature, Group) and isinstance(other, Group):
+        if isinstance(feature, FeatureGroup) and isinstance(other, FeatureGroup):
             names = [[member.name for member in group.members] for group in (feature, other)]
             yield from _name_differences(f"in group {feature.name!r} column", *names)
-        elif other is not None and isinstance(feature, Group) != isinstance(other, Group):
-            yield f"feature {feature.name!r} is {'a group' if isinstance(other, Group) else 'one column'}"
+        elif other is not None and isinstance(feature, FeatureGroup) != isinstance(other, FeatureGroup):
+            yield f"feature {feature.name!r} is {'a group' if isinstance(other, FeatureGroup) else 'one column'}"
     learned = {single.name: single for single in singles(theirs)}
     for single in singles(mine):
         if single.name in learned:
             facts, others = (feature_facts(feature) for feature in (single, learned[single.name]))
-            facts.pop("is_learned", None)  # where words are from does not change what becomes of them
+            facts.pop("is_learned", None)  # the origin of a vocabulary does not change the ids
             yield from _fact_differences(f"column {single.name!r}", facts, others)
 
 
 def cross_differences(mine: Sequence[Cross], theirs: Sequence[Cross]) -> Iterator[str]:
-    """Say how the crosses of `theirs` differ from `mine`."""
+    """Yield the differences of crosses."""
     yield from _name_differences("cross", [cross.name for cross in mine], [cross.name for cross in theirs])
     others = {cross.name: cross for cross in theirs}
     for cross in mine:
@@ -57,7 +57,7 @@ def cross_differences(mine: Sequence[Cross], theirs: Sequence[Cross]) -> Iterato
 
 
 def label_differences(mine: Label | None, theirs: Label | None) -> Iterator[str]:
-    """Say how the labels of `theirs` differ from `mine`."""
+    """Yield the differences of labels."""
     if mine is None or theirs is None:
         if mine is not theirs:
             names = ("none" if label is None else repr(label.column.name) for label in (theirs, mine))
@@ -103,7 +103,9 @@ def _fact_differences(what: str, mine: Mapping[str, Any], theirs: Mapping[str, A
 def _list_difference(mine: list[Any], theirs: list[Any]) -> str:
     ours, others = set(mine), set(theirs)
     new, missing = [v for v in theirs if v not in ours], [v for v in mine if v not in others]
-    parts = [f"{word} {shown(map(repr, values))}" for word, values in (("new", new), ("missing", missing)) if values]
+    parts = [
+        f"{change} {shown(map(repr, values))}" for change, values in (("new", new), ("missing", missing)) if values
+    ]
     if parts:
         return "; ".join(parts)
     place = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b)

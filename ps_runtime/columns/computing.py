@@ -1,4 +1,4 @@
-"""Features from columns: each kind of feature computed for all rows of a table."""
+"""Computes each kind of feature for all rows of a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from psflow.ps_runtime.columns.features import (
     Array,
     BucketIds,
     Feature,
-    Group,
+    FeatureGroup,
     HashIds,
     IdentityIds,
     IsMissing,
@@ -27,14 +27,14 @@ from psflow.ps_runtime.columns.features import (
 )
 from psflow.ps_runtime.columns.hashing import hash_ids
 from psflow.ps_runtime.columns.lists import values_of
-from psflow.ps_runtime.columns.values import array_of, missing_rows, numbers_of, unique_words
+from psflow.ps_runtime.columns.values import array_of, missing_rows, numbers_of, unique_strings
 from psflow.ps_runtime.errors import CellError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 BLOCK_ROWS = 16_384
-"""Rows of a matrix that are written column by column: few enough to stay in the cache until the last column."""
+"""Rows of a matrix that is written column by column: few enough to stay in the cache until the last column."""
 
 
 def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
@@ -43,19 +43,19 @@ def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
     Raises
     ------
     CellError
-        If a number is not above -1 of which a logarithm is to be taken, or is not whole where it stands for a word or
-        an id, or is no id; if a cell has too many values, or not as many weights as values.
+        If a number is not above -1 where its logarithm is taken, is not whole where whole numbers are expected, or is
+        outside the range of ids; if a cell has too many values, or another number of weights than of values.
     """
     match feature:
         case Number() | IsMissing():
             return _matrix((feature,), columns)[:, 0]
-        case Group():
+        case FeatureGroup():
             return _matrix(feature.members, columns)
         case Array():
             return array_of(columns[feature.column])
         case VocabularyIds():
-            fill = None if feature.fill is None else feature.words.index(feature.fill)
-            return word_ids(columns[feature.column], feature.column, feature.array, fill)
+            fill = None if feature.fill is None else feature.vocabulary.index(feature.fill)
+            return vocabulary_ids(columns[feature.column], feature.column, feature.array, fill)
         case HashIds():
             return _hashes(feature, columns[feature.column])
         case IdentityIds():
@@ -69,32 +69,32 @@ def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
     assert_never(feature)
 
 
-def word_ids(array: pa.Array, column: str, words: pa.Array, fill: int | None = None) -> NDArray[np.int64]:
-    """Return the places of the values of a column among `words`."""
+def vocabulary_ids(array: pa.Array, column: str, vocabulary: pa.Array, fill: int | None = None) -> NDArray[np.int64]:
+    """Return the position of each value in `vocabulary`."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
     if pa.types.is_string(array.type):
-        places = pc.index_in(array, value_set=words)
+        places = pc.index_in(array, value_set=vocabulary)
     else:
-        unique, rows = unique_words(array, column)
-        places = pc.index_in(unique, value_set=words).take(rows)
-    ids: NDArray[np.int64] = places.fill_null(len(words)).to_numpy(zero_copy_only=False).astype(np.int64)
+        unique, rows = unique_strings(array, column)
+        places = pc.index_in(unique, value_set=vocabulary).take(rows)
+    ids: NDArray[np.int64] = places.fill_null(len(vocabulary)).to_numpy(zero_copy_only=False).astype(np.int64)
     if fill is not None:
         ids[missing_rows(array)] = fill
     return ids
 
 
 def hashed_ids(array: pa.Array, column: str, num_buckets: int, missing_id: int) -> NDArray[np.int64]:
-    """Return the hashes of the values of a column; see `hash_ids`."""
-    words, places = unique_words(array, column)
-    ids = np.append(hash_ids(words.to_pylist(), num_buckets), missing_id)
-    taken: NDArray[np.int64] = ids[places.fill_null(len(words)).to_numpy(zero_copy_only=False)]
+    """Return the hash of each value; see `hash_ids`."""
+    strings, places = unique_strings(array, column)
+    ids = np.append(hash_ids(strings.to_pylist(), num_buckets), missing_id)
+    taken: NDArray[np.int64] = ids[places.fill_null(len(strings)).to_numpy(zero_copy_only=False)]
     return taken
 
 
 def bucket_ids(numbers: NDArray[Any], edges: NDArray[Any]) -> NDArray[np.int64]:
-    """Return which bucket each number lies in: 0 below the first edge; an edge lies in the bucket above it."""
+    """Return the bucket of each number: 0 below the first edge; an edge lies in the bucket above it."""
     return np.searchsorted(edges, numbers, side="right").astype(np.int64, copy=False)
 
 
@@ -104,10 +104,10 @@ def _hashes(feature: HashIds, array: pa.Array) -> NDArray[np.int64]:
 
 
 def _identity(feature: IdentityIds, numbers: NDArray[Any]) -> NDArray[np.int64]:
-    blank = np.isnan(numbers)
-    known = np.where(blank, feature.limit if feature.fill is None else feature.fill, numbers)
+    missing = np.isnan(numbers)
+    known = np.where(missing, feature.limit if feature.fill is None else feature.fill, numbers)
     ids = np.where(np.isfinite(known), known, -1).astype(np.int64)
-    wrong = ~blank & ((ids != numbers) | (numbers < 0) | (numbers >= feature.limit))
+    wrong = ~missing & ((ids != numbers) | (numbers < 0) | (numbers >= feature.limit))
     if wrong.any():
         row = int(np.argmax(wrong))
         reason = f"expected a whole number from 0 to {feature.limit - 1}, got {numbers[row].item()!r}; raise num_ids"
@@ -149,10 +149,10 @@ def _value_weights(feature: ValueWeights, array: pa.Array) -> NDArray[np.float32
 
 
 def _matrix(members: Sequence[Scalar], columns: Mapping[str, pa.Array]) -> NDArray[np.float32]:
-    """Return a matrix (rows, members), into which each column is written straight."""
+    """Return a matrix (rows, members); each column is written directly into it."""
     arrays = [columns[member.column] for member in members]
     matrix = np.empty((len(arrays[0]), len(members)), np.float32)
-    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite
+    with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite
         for first in range(0, len(matrix), BLOCK_ROWS):
             block = matrix[first : first + BLOCK_ROWS]
             for place, (member, array) in enumerate(zip(members, arrays, strict=True)):
@@ -161,7 +161,7 @@ def _matrix(members: Sequence[Scalar], columns: Mapping[str, pa.Array]) -> NDArr
 
 
 def _write(member: Scalar, array: pa.Array, first: int, out: NDArray[np.float32]) -> None:
-    """Write the feature of some rows, the first of which has the number `first`."""
+    """Write the feature of some rows; `first` is the number of the first one."""
     match member:
         case Number():
             _write_numbers(member, numbers_of(array), first, out)
@@ -173,8 +173,8 @@ def _write(member: Scalar, array: pa.Array, first: int, out: NDArray[np.float32]
 
 def _write_numbers(number: Number, values: NDArray[Any], first: int, out: NDArray[np.float32]) -> None:
     """Impute and normalize in the precision of float64."""
-    if number.fill is not None and (blank := np.isnan(values)).any():
-        values = np.where(blank, number.fill, values.astype(np.float64))
+    if number.fill is not None and (missing := np.isnan(values)).any():
+        values = np.where(missing, number.fill, values.astype(np.float64))
     match number.normalizer:
         case None:
             out[:] = values

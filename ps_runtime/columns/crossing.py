@@ -1,4 +1,4 @@
-"""Crosses: an id for each combination of the ids of several features."""
+"""Crosses features: one id for each combination of the ids of several categorical features."""
 
 from __future__ import annotations
 
@@ -23,33 +23,31 @@ MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 @dataclass(frozen=True, slots=True)
 class CrossOptions:
-    """Which features of ids are crossed, and into how many ids.
+    """The features that are crossed, and the number of ids.
 
     Parameters
     ----------
     columns : sequence of str
-        Two or more features of ids, each once; their order counts.
+        Two or more categorical features, each once; their order counts.
     hash_buckets : int
-        Combinations become ids below this number, by a hash.
+        Combinations are hashed to ids below this number.
     embedding : int, optional
-        The size of the vector that a model looks up for each id.
+        The size of the embedding vector of each id.
     admit_after, expire_after_steps : int
-        See `RowLifetime`: when rows of the ids come into being, and when they are forgotten.
+        See `RowLifetime`: when the rows of ids are created and when they expire.
 
     Raises
     ------
     UsageError
-        With all that are no such values.
+        Lists all invalid values.
     """
 
-    columns: Annotated[Sequence[str], Key("Features of ids whose combinations are ids of their own: two or more.")]
-    hash_buckets: Annotated[int, Key("Combinations become ids below this number, by a hash.", ge=1)]
-    embedding: Annotated[int | None, Key("Size of the vector that a model has for each id.", ge=1)] = None
-    admit_after: Annotated[
-        int, Key("A row of a sparse table is created when so many pushes have touched it.", ge=1)
-    ] = 1
+    columns: Annotated[Sequence[str], Key("Categorical features to cross, two or more.")]
+    hash_buckets: Annotated[int, Key("Combinations are hashed to ids below this number.", ge=1)]
+    embedding: Annotated[int | None, Key("Size of the embedding vector of each id.", ge=1)] = None
+    admit_after: Annotated[int, Key("Number of pushes to a row of a sparse table before it is created.", ge=1)] = 1
     expire_after_steps: Annotated[
-        int | None, Key("A row that no push has touched for so many steps is forgotten; null: none is.", ge=1)
+        int | None, Key("Steps without a push after which a row is removed; null: never.", ge=1)
     ] = None
 
     def __post_init__(self) -> None:
@@ -68,13 +66,13 @@ class CrossOptions:
 
     @property
     def lifetime(self) -> RowLifetime:
-        """How long rows of its ids live."""
+        """The lifetime of the rows of its ids."""
         return RowLifetime(self.admit_after, self.expire_after_steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Cross:
-    """A feature of ids: hashes of the combinations of the ids of `members`, below `num_buckets`."""
+    """A categorical feature: hashes of the combinations of the ids of `members`, below `num_buckets`."""
 
     name: str
     members: tuple[str, ...]
@@ -84,28 +82,28 @@ class Cross:
 
     @property
     def spec(self) -> FeatureSpec:
-        """The feature, as a model sees it."""
+        """The feature as a model sees it."""
         return FeatureSpec(self.name, "int64", (), self.num_buckets, self.embedding, self.lifetime)
 
 
 def crosses_of(
     options: Mapping[str, CrossOptions], of_ids: Sequence[str], others: Sequence[str], apart: Sequence[str]
 ) -> tuple[Cross, ...]:
-    """Return the crosses that options ask for.
+    """Return the configured crosses.
 
     Raises
     ------
     UsageError
-        With all members that are no features of ids, and all names that are taken.
+        Lists all members that are not categorical features, and all names that are taken.
     """
     taken = dict.fromkeys(apart, "label, weight or key column") | dict.fromkeys([*of_ids, *others], "feature")
     faults = [f"cross {name!r} has the name of a {taken[name]}; choose another" for name in options if name in taken]
     for name, cross in options.items():
         for member in cross.columns:
             if member in others:
-                why = "which is not of ids; set vocabulary, hash_buckets or buckets for it"
+                why = "which is not categorical; set vocabulary, hash_buckets or buckets for it"
             elif member not in of_ids:
-                why = f"which is no feature{did_you_mean(member, [*of_ids, *others])}"
+                why = f"which is not a feature{did_you_mean(member, [*of_ids, *others])}"
             else:
                 continue
             faults.append(f"cross {name!r} has {member!r}, {why}")
@@ -122,8 +120,8 @@ def crossing_ids(cross: Cross, features: Mapping[str, NDArray[Any]]) -> NDArray[
 
     Notes
     -----
-    Each member in turn is added to what is mixed so far, times the golden ratio, and mixed by the finalizer of
-    SplitMix64. TensorFlow's ``crossed_column`` takes FarmHash: its ids are other ones.
+    Each member in turn is added to the mixed value so far times the golden ratio, and mixed by the finalizer of
+    SplitMix64. TensorFlow's ``crossed_column`` uses FarmHash, so its ids differ.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""What was learned, as people read it in a plan."""
+"""Describes a learned preprocessing in lines for a plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from psflow.ps_runtime.columns.features import (
     Array,
     BucketIds,
     Feature,
-    Group,
+    FeatureGroup,
     HashIds,
     IdentityIds,
     IsMissing,
@@ -31,9 +31,9 @@ MAX_SHOWN = 10
 
 
 def feature_lines(features: Iterable[Feature], columns: Mapping[str, Column]) -> Iterator[str]:
-    """Yield a line for each group, and one for each column of which there is anything to say."""
+    """Yield a line for each group, and one for each column with something to report."""
     for feature in features:
-        if isinstance(feature, Group):
+        if isinstance(feature, FeatureGroup):
             names = shown(member.name for member in feature.members)
             yield f"{feature.name}: a matrix of {_counted(len(feature.members), 'column')}, {names}"
             yield from feature_lines(feature.members, columns)
@@ -47,13 +47,13 @@ def _sentence(feature: Single, column: Column) -> str:
 
 
 def cross_line(cross: Cross) -> str:
-    """Return what a cross is made of."""
+    """Return the description of a cross."""
     made_of = f"{cross.name}: {' x '.join(cross.members)}, hashed into {_counted(cross.num_buckets, 'bucket')}"
     return ", ".join(filter(None, (made_of, str(cross.lifetime))))
 
 
 def label_line(label: Label) -> str:
-    """Return what the labels are."""
+    """Return the description of the labels."""
     if label.classes is None:
         what = "whole numbers" if label.dtype == "int64" else "numbers"
         if label.normalizer is not None:
@@ -61,12 +61,14 @@ def label_line(label: Label) -> str:
     else:
         what = f"classes {shown(map(repr, label.classes))}"
     num_missing = label.column.num_missing
-    line = f"{label.column.name}: labels, {what}" + (f", {_counted(num_missing, 'blank')}" if num_missing else "")
+    line = f"{label.column.name}: labels, {what}" + (
+        f", {_counted(num_missing, 'missing value')}" if num_missing else ""
+    )
     return "; ".join(filter(None, (line, label.column.looks_like)))
 
 
 def shown(names: Iterable[str]) -> str:
-    """Return the first ten names, and dots where there are more."""
+    """Return the first ten names, and dots if there are more."""
     texts = list(names)
     return ", ".join(texts[:MAX_SHOWN]) + (", ..." if len(texts) > MAX_SHOWN else "")
 
@@ -79,9 +81,9 @@ def _learned(feature: Single) -> Iterator[str]:
         case IsMissing() | Array():
             pass
         case VocabularyIds():
-            yield _counted(len(feature.words), "word")
+            yield _counted(len(feature.vocabulary), "category", "categories")
         case HashIds():
-            yield f"words hashed into {_counted(feature.num_buckets, 'bucket')}"
+            yield f"strings hashed into {_counted(feature.num_buckets, 'bucket')}"
         case IdentityIds():
             yield _counted(feature.limit, "id")
         case BucketIds():
@@ -125,23 +127,23 @@ def _normalized(normalizer: Normalizer) -> str:
 
 
 def _missing(feature: Single, column: Column) -> Iterator[str]:
-    """Yield how many blanks there are, and what becomes of them; of an indicator its column tells."""
+    """Yield the number of missing values and their replacement; for an indicator, its column does so."""
     if isinstance(feature, IsMissing | ManyIds | ValueWeights):
         return
     fill = None if isinstance(feature, Array) else feature.fill
     if fill is not None:
         become = "becomes" if column.num_missing == 1 else "become"
         value = repr(fill) if isinstance(fill, str) else f"{fill:.6g}"
-        yield f"{_counted(column.num_missing, 'blank')} {become} {value}"
+        yield f"{_counted(column.num_missing, 'missing value')} {become} {value}"
     elif column.num_missing:
-        yield _counted(column.num_missing, "blank")
+        yield _counted(column.num_missing, "missing value")
 
 
 def _note(feature: Single, column: Column) -> str:
     if isinstance(feature, ManyIds):
         return _note(feature.of_each, column)
     if isinstance(feature, VocabularyIds) and feature.is_learned:
-        return "; ".join(filter(None, (f"the most frequent is {feature.words[0]!r}", column.looks_like)))
+        return "; ".join(filter(None, (f"the most frequent is {feature.vocabulary[0]!r}", column.looks_like)))
     if isinstance(feature, HashIds):
         return column.looks_like
     if isinstance(feature, Number) and feature.normalizer is None and column.loses_digits:
@@ -152,5 +154,5 @@ def _note(feature: Single, column: Column) -> str:
     return ""
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+def _counted(count: int, noun: str, plural: str = "") -> str:
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -1,4 +1,4 @@
-"""A record that is made up: what people may give a model, without a record of the training input."""
+"""Makes up an example record for a model without copying a record of the training input."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DAY = "2026-01-31"
 MADE_UP: Mapping[str, float | str] = MappingProxyType(
     {"date": DAY, "timestamp": DAY, "bool": "true", "int64": 1, "float32": 1.0, "float64": 1.0, "string": "word"}
 )
-"""Values of which nothing was learned, by what a column is, or is read as."""
+"""Values for columns of which nothing was learned, by type."""
 
 
 def example_record(preprocessing: Preprocessing) -> dict[str, Value]:
@@ -40,8 +40,8 @@ def example_record(preprocessing: Preprocessing) -> dict[str, Value]:
 
     Notes
     -----
-    A value is the mean, the middle or the most frequent word where such a thing was learned, and what a blank becomes
-    where that was; else it is the same whatever the training input was. So each is part of the model anyway.
+    A value is the mean, the middle or the most frequent category if it was learned, or else the value that replaces
+    missing ones; without either it is a constant. So each value is already part of the model.
     """
     typical = {
         single.column: _typical(single)
@@ -54,7 +54,7 @@ def example_record(preprocessing: Preprocessing) -> dict[str, Value]:
 def _typical(
     single: Number | Array | VocabularyIds | HashIds | IdentityIds | BucketIds | ManyIds | ValueWeights,
 ) -> float | str | list[float] | None:
-    """Return what a column may hold; None: nothing was learned of it."""
+    """Return a typical value of a column; None if nothing was learned of it."""
     match single:
         case Array():
             return [0.0] * single.length
@@ -67,7 +67,7 @@ def _typical(
         case Number():
             return _middle(single)
         case VocabularyIds():
-            return single.words[0]
+            return single.vocabulary[0]
         case HashIds():
             return None
         case IdentityIds():
@@ -89,11 +89,11 @@ def _middle(number: Number) -> float | None:
 
 
 def _as_given(value: float | str | list[float] | None, column: Column) -> Value:
-    """Return a value as JSON has those of a raw column."""
+    """Return a value as JSON represents one of the raw column."""
     if isinstance(value, list):
         return value
     of_each, is_list, _ = column.raw.type.partition("[]")
-    if is_list:  # one value stands for several
+    if is_list:  # a list of one value
         one = _as_given(value, replace(column, raw=replace(column.raw, type=of_each), read_as=of_each))
         assert not isinstance(one, list)
         return [one]

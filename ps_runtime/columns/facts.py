@@ -1,4 +1,4 @@
-"""Features as plain data, and back."""
+"""Converts features to plain data and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from psflow.ps_runtime.columns.features import (
     Array,
     BucketIds,
     Feature,
-    Group,
+    FeatureGroup,
     HashIds,
     IdentityIds,
     IsMissing,
@@ -41,18 +41,18 @@ def raw_facts(raw: RawColumn) -> dict[str, Any]:
 
 
 def raw_from(facts: Mapping[str, Any]) -> RawColumn:
-    """Read what `raw_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
+    """Read the result of `raw_facts`; KeyError, TypeError or ValueError if it is invalid."""
     return RawColumn(str(facts["name"]), _type_from(facts["type"]))
 
 
 def column_facts(column: Column) -> dict[str, Any]:
     """Return a column as plain data."""
-    # not by asdict, whose deep copies take long for thousands of columns
+    # the deep copies of asdict are slow for thousands of columns
     return {field.name: getattr(column, field.name) for field in fields(column)} | {"raw": raw_facts(column.raw)}
 
 
 def column_from(facts: Mapping[str, Any]) -> Column:
-    """Read what `column_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
+    """Read the result of `column_facts`; KeyError, TypeError or ValueError if it is invalid."""
     return Column(
         raw_from(facts["raw"]),
         _type_from(facts["read_as"]),
@@ -64,14 +64,14 @@ def column_from(facts: Mapping[str, Any]) -> Column:
 
 
 def label_facts(label: Label) -> dict[str, Any]:
-    """Return what labels are as plain data."""
+    """Return the label description as plain data."""
     classes = None if label.classes is None else list(label.classes)
     normalizer = None if label.normalizer is None else _normalizer_facts(label.normalizer)
     return {"column": column_facts(label.column), "dtype": label.dtype, "classes": classes, "normalizer": normalizer}
 
 
 def label_from(facts: Mapping[str, Any]) -> Label:
-    """Read what `label_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
+    """Read the result of `label_facts`; KeyError, TypeError or ValueError if it is invalid."""
     if facts["dtype"] not in ("int64", "float32"):
         raise ValueError(f"the dtype of labels is {facts['dtype']!r}, expected int64 or float32")
     classes = None if facts["classes"] is None else tuple(map(str, facts["classes"]))
@@ -87,11 +87,11 @@ def feature_facts(feature: Feature) -> dict[str, Any]:
             normalizer = None if feature.normalizer is None else _normalizer_facts(feature.normalizer)
             return {"kind": "number", "column": feature.column, "fill": feature.fill, "normalizer": normalizer}
         case IsMissing():
-            return {"kind": "is_blank", "column": feature.column}
+            return {"kind": "is_missing", "column": feature.column}
         case Array():
             return {"kind": "array", **asdict(feature)}
         case VocabularyIds():
-            return {"kind": "vocabulary_ids", **asdict(feature), "words": list(feature.words)}
+            return {"kind": "vocabulary_ids", **asdict(feature), "vocabulary": list(feature.vocabulary)}
         case HashIds():
             return {"kind": "hash_ids", **asdict(feature)}
         case IdentityIds():
@@ -102,26 +102,26 @@ def feature_facts(feature: Feature) -> dict[str, Any]:
             return {"kind": "many_ids", **asdict(feature), "of_each": feature_facts(feature.of_each)}
         case ValueWeights():
             return {"kind": "value_weights", **asdict(feature)}
-        case Group():
+        case FeatureGroup():
             return {"kind": "group", "name": feature.name, "members": list(map(feature_facts, feature.members))}
     assert_never(feature)
 
 
 def feature_from(facts: Mapping[str, Any]) -> Feature:
-    """Read what `feature_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
+    """Read the result of `feature_facts`; KeyError, TypeError or ValueError if it is invalid."""
     match facts["kind"]:
-        case "number" | "is_blank":
+        case "number" | "is_missing":
             return _scalar_from(facts)
         case "array":
             return Array(str(facts["column"]), int(facts["length"]))
         case "vocabulary_ids":
-            words, fill = tuple(map(str, facts["words"])), _optional(str, facts["fill"])
+            vocabulary, fill = tuple(map(str, facts["vocabulary"])), _optional(str, facts["fill"])
             embedding, lifetime = _optional(int, facts["embedding"]), RowLifetime.from_facts(facts["lifetime"])
-            if len(set(words)) < len(words) or (fill is not None and fill not in words):
+            if len(set(vocabulary)) < len(vocabulary) or (fill is not None and fill not in vocabulary):
                 raise ValueError(
-                    f"the vocabulary of column {facts['column']!r} has a word twice, or not that of blanks"
+                    f"the vocabulary of column {facts['column']!r} repeats a value, or lacks that of missing values"
                 )
-            return VocabularyIds(str(facts["column"]), words, fill, embedding, bool(facts["is_learned"]), lifetime)
+            return VocabularyIds(str(facts["column"]), vocabulary, fill, embedding, bool(facts["is_learned"]), lifetime)
         case "hash_ids":
             fill, embedding = _optional(str, facts["fill"]), _optional(int, facts["embedding"])
             lifetime = RowLifetime.from_facts(facts["lifetime"])
@@ -137,14 +137,14 @@ def feature_from(facts: Mapping[str, Any]) -> Feature:
         case "many_ids":
             of_each, weights = feature_from(facts["of_each"]), _optional(str, facts["weights"])
             if not isinstance(of_each, OneId):
-                raise ValueError(f"values of a cell become {type(of_each).__name__}, expected ids")
+                raise ValueError(f"the values of a cell become {type(of_each).__name__}, expected ids")
             return ManyIds(of_each, int(facts["max_values"]), str(facts["combiner"]), weights)
         case "value_weights":
             return ValueWeights(str(facts["column"]), int(facts["max_values"]))
         case "group":
-            return Group(str(facts["name"]), tuple(map(_scalar_from, facts["members"])))
+            return FeatureGroup(str(facts["name"]), tuple(map(_scalar_from, facts["members"])))
         case kind:
-            raise ValueError(f"there is no kind of feature {kind!r}")
+            raise ValueError(f"unknown kind of feature {kind!r}")
 
 
 def cross_facts(cross: Cross) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def cross_facts(cross: Cross) -> dict[str, Any]:
 
 
 def cross_from(facts: Mapping[str, Any]) -> Cross:
-    """Read what `cross_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
+    """Read the result of `cross_facts`; KeyError, TypeError or ValueError if it is invalid."""
     members, embedding = tuple(map(str, facts["members"])), _optional(int, facts["embedding"])
     lifetime = RowLifetime.from_facts(facts["lifetime"])
     return Cross(str(facts["name"]), members, int(facts["num_buckets"]), embedding, lifetime)
@@ -164,10 +164,10 @@ def _scalar_from(facts: Mapping[str, Any]) -> Scalar:
         case "number":
             normalizer = _optional(_normalizer_from, facts["normalizer"])
             return Number(str(facts["column"]), _optional(float, facts["fill"]), normalizer)
-        case "is_blank":
+        case "is_missing":
             return IsMissing(str(facts["column"]))
         case kind:
-            raise ValueError(f"there is no kind of number {kind!r}")
+            raise ValueError(f"unknown kind of number {kind!r}")
 
 
 def _normalizer_facts(normalizer: Normalizer) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _normalizer_from(facts: Mapping[str, Any]) -> Normalizer:
         case "log1p":
             return LogOnePlus()
         case kind:
-            raise ValueError(f"there is no normalization {kind!r}")
+            raise ValueError(f"unknown normalization {kind!r}")
 
 
 def _standard_from(facts: Mapping[str, Any]) -> Standard:

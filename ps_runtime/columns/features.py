@@ -1,4 +1,4 @@
-"""What columns become: a kind for each way, frozen, with what was learned for it."""
+"""Kinds of features, frozen, each with what was learned for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FeatureSpec:
-    """A feature, as a model sees it."""
+    """A feature as a model sees it."""
 
     name: str
     dtype: str
@@ -29,7 +29,7 @@ class FeatureSpec:
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """``(x - mean) / standard_deviation``; of a constant column 0."""
+    """``(x - mean) / standard_deviation``; 0 for a constant column."""
 
     mean: float
     standard_deviation: float
@@ -37,7 +37,7 @@ class Standard:
 
 @dataclass(frozen=True, slots=True)
 class MinMax:
-    """``(x - minimum) / (maximum - minimum)``; of a constant column 0."""
+    """``(x - minimum) / (maximum - minimum)``; 0 for a constant column."""
 
     minimum: float
     maximum: float
@@ -53,7 +53,7 @@ Normalizer = Standard | MinMax | LogOnePlus
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number as float32; a blank becomes `fill`, or NaN where that is None, and is then normalized as others are."""
+    """A number as float32. A missing value becomes `fill`, or NaN if that is None, before normalization."""
 
     column: str
     fill: float | None = None
@@ -67,7 +67,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class IsMissing:
-    """1 where a column is blank, else 0, as float32."""
+    """1 where a value is missing, else 0, as float32."""
 
     column: str
 
@@ -92,13 +92,13 @@ class Array:
 
 @dataclass(frozen=True)
 class VocabularyIds:
-    """Places of words in a vocabulary. Blanks become `fill`; without it they have the last id, that of unknown words.
+    """Positions of strings in a vocabulary. Missing values become `fill`, or the last id, that of unknown strings.
 
-    Words that are learned (`is_learned`) fall in their count, those that are given are in any order.
+    A learned vocabulary (`is_learned`) is in the order of falling counts, a given one in any order.
     """
 
     column: str
-    words: tuple[str, ...]
+    vocabulary: tuple[str, ...]
     fill: str | None = None
     embedding: int | None = None
     is_learned: bool = False
@@ -111,22 +111,22 @@ class VocabularyIds:
 
     @property
     def num_ids(self) -> int:
-        """Number of ids: the words, and one for all others."""
-        return len(self.words) + 1
+        """Number of ids: the vocabulary, and one for all other values."""
+        return len(self.vocabulary) + 1
 
     @functools.cached_property
     def array(self) -> pa.Array:
-        """The words as pyarrow looks them up."""
+        """The vocabulary as pyarrow looks it up."""
         import pyarrow as pa
 
-        return pa.array(self.words, pa.string())
+        return pa.array(self.vocabulary, pa.string())
 
 
 @dataclass(frozen=True, slots=True)
 class HashIds:
-    """Hashes of words, below `num_buckets`; see `hash_ids`. Whole numbers hash as their decimal text.
+    """Hashes of strings, below `num_buckets`; see `hash_ids`. Whole numbers hash as their decimal text.
 
-    Blanks become `fill`; without it they have an id of their own, the last.
+    Missing values become `fill`, or the last id, which is their own.
     """
 
     column: str
@@ -142,13 +142,13 @@ class HashIds:
 
     @property
     def num_ids(self) -> int:
-        """Number of ids: the buckets, and one for blanks."""
+        """Number of ids: the buckets, and one for missing values."""
         return self.num_buckets + 1
 
 
 @dataclass(frozen=True, slots=True)
 class IdentityIds:
-    """Whole numbers that are ids already, below `limit`. Blanks become `fill`; without it they have an id, the last."""
+    """Whole numbers that are ids already, below `limit`. Missing values become `fill`, or the last id."""
 
     column: str
     limit: int
@@ -163,13 +163,13 @@ class IdentityIds:
 
     @property
     def num_ids(self) -> int:
-        """Number of ids: those of numbers, and one for blanks."""
+        """Number of ids: the numbers, and one for missing values."""
         return self.limit + 1
 
 
 @dataclass(frozen=True, slots=True)
 class BucketIds:
-    """Places of numbers between ascending edges. Blanks become `fill`; without it they have an id, the last.
+    """Buckets of numbers between ascending edges. Missing values become `fill`, or the last id.
 
     Bucket 0 lies below the first edge, and an edge lies in the bucket above it.
     """
@@ -187,19 +187,19 @@ class BucketIds:
 
     @property
     def num_ids(self) -> int:
-        """Number of ids: the buckets, one more than edges, and one for blanks."""
+        """Number of ids: the buckets, one more than edges, and one for missing values."""
         return len(self.edges) + 2
 
 
 OneId = VocabularyIds | HashIds | IdentityIds
-"""What a value becomes in a cell of several."""
+"""The kinds of ids that the values of a cell become."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManyIds:
-    """The ids of the values of a cell, at most `max_values`; -1 where there is no further one.
+    """The ids of the values of a cell, at most `max_values`, padded with -1.
 
-    A value that is blank among others has no id either. `weights` names the column of their weights, None: 1 each.
+    A missing value among others has no id either. `weights` names the column of their weights; None: 1 each.
     """
 
     of_each: OneId
@@ -220,7 +220,7 @@ class ManyIds:
 
 @dataclass(frozen=True, slots=True)
 class ValueWeights:
-    """The weights of the values of a cell, as float32; 0 where there is no further one."""
+    """The weights of the values of a cell, as float32, padded with 0."""
 
     column: str
     max_values: int
@@ -232,11 +232,11 @@ class ValueWeights:
 
 
 Scalar = Number | IsMissing
-"""What a group is made of: one float32 in each record."""
+"""The members of a group: one float32 in each record."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FeatureGroup:
     """One matrix of several columns."""
 
     name: str
@@ -244,9 +244,9 @@ class Group:
 
 
 Single = Scalar | Array | VocabularyIds | HashIds | IdentityIds | BucketIds | ManyIds | ValueWeights
-"""What one column becomes."""
+"""The features of one column."""
 
-Feature = Single | Group
+Feature = Single | FeatureGroup
 
 
 def spec_of(feature: Feature) -> FeatureSpec:
@@ -256,7 +256,7 @@ def spec_of(feature: Feature) -> FeatureSpec:
             return FeatureSpec(feature.name, "float32", ())
         case Array():
             return FeatureSpec(feature.name, "float32", (feature.length,))
-        case Group():
+        case FeatureGroup():
             return FeatureSpec(feature.name, "float32", (len(feature.members),))
         case VocabularyIds() | HashIds() | IdentityIds() | BucketIds():
             return FeatureSpec(feature.name, "int64", (), feature.num_ids, feature.embedding, feature.lifetime)
@@ -272,6 +272,6 @@ def spec_of(feature: Feature) -> FeatureSpec:
 
 
 def singles(features: Iterable[Feature]) -> Iterator[Single]:
-    """Yield all features, those of groups one by one."""
+    """Yield all features, with the members of groups one by one."""
     for feature in features:
-        yield from feature.members if isinstance(feature, Group) else (feature,)
+        yield from feature.members if isinstance(feature, FeatureGroup) else (feature,)

@@ -1,4 +1,4 @@
-"""Columns that come as arrays, such as those of a DataFrame, as the table that a preprocessing reads."""
+"""Converts columns given as arrays, such as those of a DataFrame, to a table for a preprocessing."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ KINDS = {
     "date": "time",
     "timestamp": "time",
 }
-"""Values of one kind may stand for one another."""
+"""Types whose values are interchangeable."""
 MAX_SHOWN = 60
 
 
 def table_of(
     given: Mapping[str, Any], columns: Sequence[RawColumn], na_values: Sequence[str] | None = None
 ) -> pa.Table:
-    """Return those of `columns` that are given; None and NaN are blank.
+    """Return the given ones of `columns`; None and NaN are missing values.
 
     Raises
     ------
     InputError
-        With all columns that have a value which is none of their type.
+        Lists all columns that have a value of another type.
     """
     import pyarrow as pa
 
@@ -46,7 +46,7 @@ def table_of(
         if column.name not in given:
             continue
         try:
-            values = _words(_values(given[column.name], column.name), na_values)
+            values = _strings(_values(given[column.name], column.name), na_values)
             arrays[column.name] = _as_column(values, column)
         except InputError as error:
             faults += error.faults
@@ -56,42 +56,42 @@ def table_of(
 
 
 def _values(given: Any, name: str) -> pa.Array:
-    """Return values as pyarrow understands them; InputError if they are of several types."""
+    """Return values as a pyarrow array; InputError if they are of several types."""
     import pyarrow as pa
 
-    rows = list(given) if getattr(given, "ndim", 1) > 1 else given  # an array of arrays, which pyarrow does not take
+    rows = list(given) if getattr(given, "ndim", 1) > 1 else given  # pyarrow takes no arrays of several dimensions
     try:
         values = pa.array(rows, from_pandas=True)
     except (pa.ArrowException, TypeError) as error:
         raise InputError(
-            (f"column {name!r}: expected values of one type, and null where there is none: {error}",)
+            (f"column {name!r}: expected values of one type, and null for missing ones: {error}",)
         ) from None
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
-def _words(values: pa.Array, na_values: Sequence[str] | None) -> pa.Array:
-    """Return words as they are read from delimited text, if `na_values` are those of it; all else stays as it is."""
+def _strings(values: pa.Array, na_values: Sequence[str] | None) -> pa.Array:
+    """Return strings as the reader of delimited text reads them if `na_values` are given; other values unchanged."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if na_values is None or raw_type(values.type) != "string":
         return values
-    words = pc.ascii_trim_whitespace(values.cast(pa.string()))
-    blank = pc.is_in(words, value_set=pa.array(["", *na_values], pa.string()))
-    return pc.if_else(blank, pa.scalar(None, pa.string()), words)
+    strings = pc.ascii_trim_whitespace(values.cast(pa.string()))
+    missing = pc.is_in(strings, value_set=pa.array(["", *na_values], pa.string()))
+    return pc.if_else(missing, pa.scalar(None, pa.string()), strings)
 
 
 def _as_column(values: pa.Array, column: RawColumn) -> pa.ChunkedArray:
-    """Return values as those of a column: as they are if they are numbers where numbers are wanted.
+    """Return values as those of a column; numbers are unchanged if numbers are expected.
 
-    Text is parsed. Nothing else is turned into something of another kind: 1 is no truth, and 2026 no date.
+    Text is parsed. No other value is converted: 1 is not a boolean, and 2026 is not a date.
 
     Raises
     ------
     CellError
-        Of the first value that is none of the type.
+        For the first value of another type.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -1,4 +1,4 @@
-"""Groups: which columns arrive as one matrix."""
+"""Groups columns that a model receives as one matrix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 
 Groups = Mapping[str, Sequence[str] | Literal["numeric"]]
-"""Of each group its members, or ``numeric``: all numbers that are in no other group."""
+"""The members of each group, or ``numeric``: all numbers that are in no other group."""
 
 
 def members_of(groups: Groups, numbers: Sequence[str], others: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -18,21 +18,23 @@ def members_of(groups: Groups, numbers: Sequence[str], others: Sequence[str]) ->
     Raises
     ------
     UsageError
-        With all that is wrong: members that are no numbers or in two groups, groups without members, names that are
-        there twice.
+        Lists all faults: members that are not numbers or are in two groups, groups without members, and names that
+        occur twice.
     """
     counts = Counter((*numbers, *others))
     faults = [f"two features are called {name!r}" for name, count in counts.items() if count > 1]
     known = dict.fromkeys(others, False) | dict.fromkeys(numbers, True)
     group_of: dict[str, str] = {}
     found: dict[str, tuple[str, ...]] = {}
-    for group, asked in sorted(groups.items(), key=lambda item: item[1] == "numeric"):  # it is what others have left
+    for group, asked in sorted(
+        groups.items(), key=lambda item: item[1] == "numeric"
+    ):  # numeric takes what the other groups leave
         members = tuple(name for name in numbers if name not in group_of) if asked == "numeric" else asked
         if isinstance(members, str):
             faults.append(f"group {group!r} is {members!r}, expected numeric or a list of columns")
             continue
         if not members:
-            faults.append(f"group {group!r} has no columns, expected at least one that becomes a number")
+            faults.append(f"group {group!r} is empty, expected at least one numeric column")
         for name in members:
             if fault := _member_fault(name, known, group_of):
                 faults.append(f"group {group!r} has {name!r}, which {fault}")
@@ -46,9 +48,9 @@ def members_of(groups: Groups, numbers: Sequence[str], others: Sequence[str]) ->
 
 
 def _member_fault(name: str, known: Mapping[str, bool], group_of: Mapping[str, str]) -> str:
-    """Say what is wrong with a member, given which features there are and whether they are numbers."""
+    """Return the fault of a member, or ''; `known` says which features are numbers."""
     if name in group_of:
         return f"is in group {group_of[name]!r} already"
     if name not in known:
-        return f"is no column{did_you_mean(name, known)}"
-    return "" if known[name] else "does not become one number in each record; leave it out, or set type: number"
+        return f"is not a column{did_you_mean(name, known)}"
+    return "" if known[name] else "is not one number per record; leave it out, or set type: number"

@@ -1,4 +1,4 @@
-"""Ids of words without a vocabulary."""
+"""Hashes strings to ids without a vocabulary."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 DIGEST_BYTES = 8
 
 
-def hash_ids(words: Iterable[str], num_buckets: int) -> NDArray[np.int64]:
-    """Return an id for each word: BLAKE2b of its UTF-8 text, modulo `num_buckets`.
+def hash_ids(strings: Iterable[str], num_buckets: int) -> NDArray[np.int64]:
+    """Return an id for each string: BLAKE2b of its UTF-8 text, modulo `num_buckets`.
 
     Notes
     -----
-    TensorFlow takes FarmHash's Fingerprint64 modulo the number of buckets, as in
-    ``categorical_column_with_hash_bucket``: its ids are other ones.
+    TensorFlow's ``categorical_column_with_hash_bucket`` uses FarmHash's Fingerprint64 modulo the number of buckets, so
+    its ids differ.
 
     References
     ----------
@@ -31,8 +31,8 @@ def hash_ids(words: Iterable[str], num_buckets: int) -> NDArray[np.int64]:
     """
     empty = hashlib.blake2b(digest_size=DIGEST_BYTES)
     digests = []
-    for word in words:
-        digest = empty.copy()  # sooner made than a new one
-        digest.update(word.encode())
+    for string in strings:
+        digest = empty.copy()  # a copy is faster than a new one
+        digest.update(string.encode())
         digests.append(digest.digest())
     return (np.frombuffer(b"".join(digests), "<u8") % np.uint64(num_buckets)).astype(np.int64)

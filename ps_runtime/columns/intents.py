@@ -1,4 +1,4 @@
-"""What is to become of each column: its options and its raw type, held against one another."""
+"""Checks the options of each column against its raw type, and decides the kind of its feature."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from psflow.ps_runtime.columns.options import ColumnOptions, as_word, word_list_faults
+from psflow.ps_runtime.columns.options import ColumnOptions, as_text, string_list_faults
 from psflow.ps_runtime.columns.raw import RawColumn, is_list
 from psflow.ps_runtime.columns.reading import NUMBERS, split_type
 from psflow.ps_runtime.errors import UsageError, did_you_mean
@@ -24,11 +24,11 @@ SOURCES = {
     "date": ("date", "timestamp", "string"),
     "timestamp": ("date", "timestamp", "string"),
 }
-"""What can be read as what."""
+"""The raw types that can be read as each type."""
 
 
 class Becomes(enum.Enum):
-    """What a column becomes."""
+    """The kind of feature that a column becomes."""
 
     NUMBER = enum.auto()
     ARRAY = enum.auto()
@@ -39,8 +39,8 @@ class Becomes(enum.Enum):
     VALUE_WEIGHTS = enum.auto()
 
     @property
-    def is_word(self) -> bool:
-        """Whether its values are words, if they are numbers too."""
+    def is_string(self) -> bool:
+        """Whether its values are handled as strings, even if they are numbers."""
         return self in (Becomes.VOCABULARY_IDS, Becomes.HASH_IDS)
 
     @property
@@ -51,13 +51,13 @@ class Becomes(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What is to become of one column."""
+    """The kind of feature of one column, with its options."""
 
     raw: RawColumn
     read_as: str
     becomes: Becomes
     options: ColumnOptions
-    words: tuple[str, ...] | None = None
+    vocabulary: tuple[str, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -71,24 +71,24 @@ class Intent:
 
     @property
     def is_one_id(self) -> bool:
-        """Whether a record has one id, which may be crossed."""
+        """Whether a record has exactly one id, so the feature may be crossed."""
         return self.becomes.is_id and not self.is_many
 
     @property
     def needs_quantiles(self) -> bool:
         """Whether a sample of its numbers is needed."""
-        return self.options.quantiles is not None or (not self.becomes.is_word and self.options.impute == "median")
+        return self.options.quantiles is not None or (not self.becomes.is_string and self.options.impute == "median")
 
     @property
     def needs_moments(self) -> bool:
         """Whether the mean, or the standard deviation, of its numbers is needed."""
-        return self.options.normalize == "standard" or (not self.becomes.is_word and self.options.impute == "mean")
+        return self.options.normalize == "standard" or (not self.becomes.is_string and self.options.impute == "mean")
 
     @property
     def needs_counts(self) -> bool:
         """Whether the count of each of its values is needed."""
-        learns_words = self.becomes is Becomes.VOCABULARY_IDS and self.words is None
-        return learns_words or self.options.impute == "most_frequent"
+        learns_strings = self.becomes is Becomes.VOCABULARY_IDS and self.vocabulary is None
+        return learns_strings or self.options.impute == "most_frequent"
 
     @property
     def needs_anything(self) -> bool:
@@ -98,23 +98,23 @@ class Intent:
 
 
 def intend(columns: Sequence[RawColumn], options: Mapping[str, ColumnOptions]) -> tuple[Intent, ...]:
-    """Return what is to become of columns.
+    """Return the intent of each column.
 
     Raises
     ------
     UsageError
-        With all that is wrong: options of no column, and options that the type of a column does not allow.
+        Lists all faults: options for unknown columns, and options that do not suit the type of a column.
     """
     names = dict.fromkeys(column.name for column in columns)
     plain = ColumnOptions()
     faults = [
-        f"columns has options for {name!r}, which is no column of the features{did_you_mean(name, names)}"
+        f"columns has options for {name!r}, which is not a feature column{did_you_mean(name, names)}"
         for name in options
         if name not in names
     ]
     weighed = {own.weights: own for own in options.values() if own.weights is not None}
     faults += [
-        f"columns.{name} has weights {own.weights!r}, which is no column of the features{fault}"
+        f"columns.{name} has weights {own.weights!r}, which is not a feature column{fault}"
         for name, own in options.items()
         if own.weights is not None and (fault := _weights_fault(own, names, options)) is not None
     ]
@@ -133,7 +133,7 @@ def intend(columns: Sequence[RawColumn], options: Mapping[str, ColumnOptions]) -
 
 
 def _weights_fault(own: ColumnOptions, names: Collection[str], options: Mapping[str, ColumnOptions]) -> str | None:
-    """Say why a column cannot be the weights of another's values; None: it can."""
+    """Return why a column cannot hold the weights of another column's values; None if it can."""
     if own.weights not in names:
         return did_you_mean(str(own.weights), names)
     if own.weights in options:
@@ -144,7 +144,7 @@ def _weights_fault(own: ColumnOptions, names: Collection[str], options: Mapping[
 
 
 def _weights_intent(raw: RawColumn, weighed: ColumnOptions) -> Intent:
-    """Return what becomes of the weights of values, which are given as these are."""
+    """Return the intent of a column of weights, whose cells have the form of the weighed ones."""
     if (fault := _many_fault(raw.type, weighed, NUMBERS)) is not None:
         raise UsageError((fault,))
     return Intent(raw, "float64[]", Becomes.VALUE_WEIGHTS, weighed)
@@ -152,13 +152,13 @@ def _weights_intent(raw: RawColumn, weighed: ColumnOptions) -> Intent:
 
 def _many_intent(raw: RawColumn, options: ColumnOptions) -> Intent:
     becomes = _becomes(options, is_number=False, type_="string")
-    if (fault := _many_fault(raw.type, options, ("int64", "string") if becomes.is_word else ("int64",))) is not None:
+    if (fault := _many_fault(raw.type, options, ("int64", "string") if becomes.is_string else ("int64",))) is not None:
         raise UsageError((fault,))
-    return Intent(raw, "string[]" if becomes.is_word else "int64[]", becomes, options, _vocabulary(options))
+    return Intent(raw, "string[]" if becomes.is_string else "int64[]", becomes, options, _vocabulary(options))
 
 
 def _many_fault(raw_type: str, options: ColumnOptions, of_each: Sequence[str]) -> str | None:
-    """Say why a column does not have several values in a cell; None: it has."""
+    """Return why the cells of a column cannot have several values; None if they can."""
     if options.separator is not None:
         return None if raw_type == "string" else f"separator is for text, but the column is {raw_type}"
     element, is_list, _ = raw_type.partition("[")
@@ -183,20 +183,23 @@ def _intent(raw: RawColumn, options: ColumnOptions) -> Intent:
     becomes = _becomes(options, is_number, scalar if asked is None else asked)
     if faults := tuple(_faults(options, becomes, is_number, scalar)):
         raise UsageError(faults)
-    words = _vocabulary(options)
-    if words is not None and (strange := _strange_word(words, scalar if asked is None else asked)) is not None:
+    vocabulary = _vocabulary(options)
+    if (
+        vocabulary is not None
+        and (strange := _unmatched_string(vocabulary, scalar if asked is None else asked)) is not None
+    ):
         raise UsageError(
-            (f"vocabulary has {strange!r}, which is no value of such a column; set type: string if it has words",)
+            (f"vocabulary has {strange!r}, which is not a value of such a column; set type: string if it has strings",)
         )
-    return Intent(raw, _read_as(scalar, asked), becomes, options, words)
+    return Intent(raw, _read_as(scalar, asked), becomes, options, vocabulary)
 
 
-def _strange_word(words: Sequence[str], type_: str) -> str | None:
-    """Return the first word that no value of a type is, as text: whole numbers in decimal, ``true`` and ``false``."""
+def _unmatched_string(vocabulary: Sequence[str], type_: str) -> str | None:
+    """Return the first string that is not a value of the type: a decimal integer, ``true`` or ``false``."""
     if type_ == "bool":
-        return next((word for word in words if word not in ("true", "false")), None)
+        return next((string for string in vocabulary if string not in ("true", "false")), None)
     if type_ in NUMBER_OPTIONS:
-        return next((word for word in words if WHOLE.fullmatch(word) is None), None)
+        return next((string for string in vocabulary if WHOLE.fullmatch(string) is None), None)
     return None
 
 
@@ -237,28 +240,28 @@ def _faults(options: ColumnOptions, becomes: Becomes, is_number: bool, scalar: s
         yield "num_ids is for whole numbers; set vocabulary or hash_buckets, or type: number if these are numbers"
     if is_date and becomes is Becomes.NUMBER and options.normalize is None:
         yield (
-            "what shall become of dates? Set normalize, buckets or type: number to have days since 1970-01-01, or "
-            "type: string, vocabulary or hash_buckets to have words; or leave the column out"
+            "dates need a type: set normalize, buckets or type: number for days since 1970-01-01, or type: string, "
+            "vocabulary or hash_buckets for categories; or leave the column out"
         )
     if becomes is Becomes.NUMBER and options.embedding is not None:
         yield "an embedding needs ids; set vocabulary, hash_buckets, num_ids or buckets too"
     if becomes is Becomes.NUMBER and options.lifetime.is_limited:
-        yield f"{options.lifetime} is about rows of ids; set vocabulary, hash_buckets, num_ids or buckets too"
+        yield f"{options.lifetime} applies to rows of ids; set vocabulary, hash_buckets, num_ids or buckets too"
     yield from _impute_faults(options.impute, becomes)
 
 
 def _impute_faults(impute: bool | int | float | str | None, becomes: Becomes) -> Iterator[str]:
-    if becomes.is_word:
+    if becomes.is_string:
         if impute in ("mean", "median"):
-            yield f"impute: {impute} is for numbers; use most_frequent or a word"
+            yield f"impute: {impute} is for numbers; use most_frequent or a string"
         elif isinstance(impute, float) and not impute.is_integer():
-            yield f"impute is {impute!r}, expected a word or a whole number"
+            yield f"impute is {impute!r}, expected a string or a whole number"
     elif isinstance(impute, bool) or (isinstance(impute, str) and impute not in ("mean", "median", "most_frequent")):
         yield f"impute is {impute!r}, expected mean, median, most_frequent or a number"
 
 
 def _vocabulary(options: ColumnOptions) -> tuple[str, ...] | None:
-    """Return the words that are given, read from their file where this is what the options say."""
+    """Return the given vocabulary, which is read from a file if the option is a path."""
     if not isinstance(options.vocabulary, str) or options.vocabulary == "auto":
         return options.words
     path = options.vocabulary
@@ -270,14 +273,16 @@ def _vocabulary(options: ColumnOptions) -> tuple[str, ...] | None:
             (f"the vocabulary {path!r} cannot be read ({error}): expected auto or a local file",)
         ) from None
     if "" in lines:
-        raise UsageError((f"the vocabulary {path!r} has no word in line {lines.index('') + 1}: expected one a line",))
-    faults = list(word_list_faults(f"the vocabulary {path!r}", lines))
+        raise UsageError(
+            (f"the vocabulary {path!r} has an empty line {lines.index('') + 1}: expected one string per line",)
+        )
+    faults = list(string_list_faults(f"the vocabulary {path!r}", lines))
     if (
         options.impute is not None
         and options.impute != "most_frequent"
-        and (word := as_word(options.impute)) not in lines
+        and (string := as_text(options.impute)) not in lines
     ):
-        faults.append(f"impute is {word!r}, which is not in the vocabulary {path!r}{did_you_mean(word, lines)}")
+        faults.append(f"impute is {string!r}, which is not in the vocabulary {path!r}{did_you_mean(string, lines)}")
     if faults:
         raise UsageError(tuple(faults))
     return lines

@@ -1,4 +1,4 @@
-"""Labels and weights: learned from one column, and computed from it as it was learned."""
+"""Learns labels and weights from one column, and computes them for every input in the same way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.columns.computing import word_ids
+from psflow.ps_runtime.columns.computing import vocabulary_ids
 from psflow.ps_runtime.columns.features import FeatureSpec, Standard
 from psflow.ps_runtime.columns.near_numeric import NearNumericStrings
 from psflow.ps_runtime.columns.options import LabelOptions
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LARGEST_WHOLE = 2.0**53
-"""Beyond it, each float64 is whole."""
+"""Every float64 beyond this number is whole."""
 
 
 @dataclass(frozen=True)
 class Label:
-    """What the labels are."""
+    """The kind of labels, as learned."""
 
     column: Column
     dtype: str
@@ -38,15 +38,15 @@ class Label:
 
     @property
     def spec(self) -> FeatureSpec:
-        """Name, dtype and shape, and the number of classes where they are words."""
+        """Name, dtype and shape, and the number of classes if there are classes."""
         return FeatureSpec(self.column.name, self.dtype, (), None if self.classes is None else len(self.classes))
 
     def named(self, name: str) -> Label:
-        """Return the same labels out of a column of another name."""
+        """Return the same labels, read from a column of another name."""
         return replace(self, column=replace(self.column, raw=RawColumn(name, self.column.raw.type)))
 
     @functools.cached_property
-    def words(self) -> pa.Array:
+    def class_array(self) -> pa.Array:
         """The classes as pyarrow looks them up."""
         import pyarrow as pa
 
@@ -60,14 +60,14 @@ class Label:
         InputError
             If the column is missing or of another type.
         CellError
-            If a label is blank, is no class, or is a fraction where all were whole.
+            If a label is missing, is not a class, or is a fraction although all others were whole.
         """
         array = read_column(table, self.column)
-        if (blank := missing_rows(array)).any():
+        if (missing := missing_rows(array)).any():
             raise CellError(
                 column=self.column.name,
-                row=int(np.argmax(blank)),
-                reason="expected a label, got a blank; correct it, or leave the row out",
+                row=int(np.argmax(missing)),
+                reason="expected a label, got a missing value; correct it, or leave the row out",
             )
         if self.classes is not None:
             return self.class_ids(array)
@@ -79,13 +79,13 @@ class Label:
                 row=row,
                 reason=f"expected a whole number, as all labels of the training input, got {numbers[row].item()!r}",
             )
-        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite
+        with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite
             return numbers.astype(self.dtype)
 
     def class_ids(self, array: pa.Array) -> NDArray[np.int64]:
-        """Return the labels of words; those of blanks mean nothing."""
+        """Return the class ids; those of missing values are meaningless."""
         assert self.classes is not None
-        ids = word_ids(array, self.column.name, self.words, fill=0)
+        ids = vocabulary_ids(array, self.column.name, self.class_array, fill=0)
         if (unknown := ids == len(self.classes)).any():
             row = int(np.argmax(unknown))
             got = array[row].as_py()
@@ -99,17 +99,17 @@ class Label:
 
 
 class LabelLearner:
-    """Learns what the labels are from the chunks of the training input.
+    """Learns labels from the chunks of the training input.
 
     Raises
     ------
     UsageError
-        If a column of this type cannot be labels, or not be normalized.
+        If a column of this type cannot hold labels, or cannot be normalized.
     """
 
     def __init__(self, raw: RawColumn, options: LabelOptions) -> None:
         if raw.type not in (*NUMBERS, "string", "bool"):
-            raise UsageError((f"the label {raw.name!r} is {raw.type}, expected numbers, words or booleans",))
+            raise UsageError((f"the label {raw.name!r} is {raw.type}, expected numbers, strings or booleans",))
         if options.normalize is not None and raw.type not in NUMBERS:
             raise UsageError((f"the label {raw.name!r} is {raw.type}, expected numbers to normalize",))
         self.column = Column(raw, "float64" if raw.type in NUMBERS else raw.type)
@@ -124,36 +124,36 @@ class LabelLearner:
         self._num_labels = 0
 
     def update(self, array: pa.Array) -> None:
-        """Take in the column of a chunk, as it is read; blanks are only counted.
+        """Add the column of a chunk, as it is read; missing values are only counted.
 
         Raises
         ------
         CellError
-            If a label is infinite, or none of the classes.
+            If a label is infinite, or not one of the classes.
         """
-        blank = missing_rows(array)
-        self._num_missing += int(blank.sum())
-        self._num_labels += int((~blank).sum())
+        missing = missing_rows(array)
+        self._num_missing += int(missing.sum())
+        self._num_labels += int((~missing).sum())
         if self._counts is not None:
-            self._counts.update_words(array)
+            self._counts.update_strings(array)
             if self.column.read_as == "string":
                 self._near_numeric.update(array)
         elif self._given is not None:
             self._given.class_ids(array)
         else:
-            self._update_numbers(numbers_of(array), blank)
+            self._update_numbers(numbers_of(array), missing)
 
-    def _update_numbers(self, numbers: NDArray[Any], blank: NDArray[np.bool_]) -> None:
+    def _update_numbers(self, numbers: NDArray[Any], missing: NDArray[np.bool_]) -> None:
         if (infinite := np.isinf(numbers)).any():
             reason = "expected a finite number as label, got an infinite one"
             raise CellError(column=self.column.name, row=int(np.argmax(infinite)), reason=reason)
-        self._is_whole = self._is_whole and bool((blank | _is_whole(numbers)).all())
+        self._is_whole = self._is_whole and bool((missing | _is_whole(numbers)).all())
         if self._moments is not None:
-            self._moments.update(numbers[~blank])
-            self._range.update(numbers[~blank])
+            self._moments.update(numbers[~missing])
+            self._range.update(numbers[~missing])
 
     def finish(self) -> Label:
-        """Return what was learned.
+        """Return the learned labels.
 
         Raises
         ------
@@ -161,13 +161,13 @@ class LabelLearner:
             If there is no label, or the labels are too large to normalize.
         """
         if not self._num_labels:
-            raise InputError((f"the label {self.column.name!r} has nothing but blanks",))
+            raise InputError((f"the label {self.column.name!r} has only missing values",))
         column = replace(self.column, num_missing=self._num_missing, looks_like=self._near_numeric.sentence)
         if self._given is not None:
             return replace(self._given, column=column)
         if self._counts is not None:
-            words = self._counts.counts
-            return Label(column, "int64", tuple(sorted(words, key=int if column.raw.type in NUMBERS else str)))
+            counts = self._counts.counts
+            return Label(column, "int64", tuple(sorted(counts, key=int if column.raw.type in NUMBERS else str)))
         return Label(column, "int64" if self._is_whole else "float32", normalizer=self._normalizer())
 
     def _normalizer(self) -> Standard | None:
@@ -178,7 +178,7 @@ class LabelLearner:
             raise InputError(
                 (f"the label {self.column.name!r} has numbers up to {self._range.largest:g}: too large to normalize",)
             )
-        is_constant = self._range.is_constant  # whose deviation may be more than 0 by rounding
+        is_constant = self._range.is_constant  # rounding can make its deviation greater than 0
         return Standard(float(self._range.minimum), 0.0) if is_constant else Standard(mean, deviation)
 
 
@@ -190,7 +190,7 @@ def weights_of(table: pa.Table, column: Column) -> NDArray[np.float32]:
     InputError
         If the column is missing or of another type.
     CellError
-        If a weight is blank, negative or infinite.
+        If a weight is missing, negative or infinite.
     """
     numbers = numbers_of(read_column(table, column))
     with np.errstate(over="ignore"):
@@ -203,7 +203,7 @@ def weights_of(table: pa.Table, column: Column) -> NDArray[np.float32]:
 
 
 def _is_whole(numbers: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which numbers int64 holds without loss."""
+    """Return which numbers int64 holds exactly."""
     if numbers.dtype.kind != "f":
         return np.ones(len(numbers), np.bool_)
     return np.asarray((numbers == np.floor(numbers)) & (np.abs(numbers) <= LARGEST_WHOLE))

@@ -1,4 +1,4 @@
-"""Learns from the chunks of one scan of the training input what becomes of its columns."""
+"""Learns the features of all columns from the chunks of one scan of the training input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from psflow.ps_runtime.columns.column_learner import ColumnLearner
 from psflow.ps_runtime.columns.crossing import CrossOptions, crosses_of
-from psflow.ps_runtime.columns.features import Feature, Group, IsMissing, Number, Scalar, Single
+from psflow.ps_runtime.columns.features import Feature, FeatureGroup, IsMissing, Number, Scalar, Single
 from psflow.ps_runtime.columns.grouping import Groups, members_of
 from psflow.ps_runtime.columns.intents import Becomes, Intent, intend
 from psflow.ps_runtime.columns.labels import LabelLearner, weights_of
@@ -31,14 +31,14 @@ class Learner:
     Raises
     ------
     UsageError
-        With all that is wrong with the names and options.
+        Lists all faults of names and options.
 
     Notes
     -----
-    What is learned does not depend on how records are cut into chunks, except for the rounding of means and standard
-    deviations. Blanks, which are nulls and NaN alike, are counted and not learned from.
+    The result does not depend on how records are divided into chunks, except for the rounding of means and standard
+    deviations. Missing values, which are nulls and NaN alike, are counted and not learned from.
 
-    Memory is bounded: 0.8 MB for each column with a median or quantiles, and at most 100,000 words of
+    Memory is bounded: 0.8 MB for each column with a median or quantiles, and at most 100,000 strings of
     1,000 characters for each vocabulary.
     Not thread-safe.
 
@@ -50,7 +50,7 @@ class Learner:
     >>> learner.update(pa.table({"age": [60, None]}))
     >>> learned = learner.finish()
     >>> learned.lines()
-    ['age: minimum 20, maximum 60, 1 blank']
+    ['age: minimum 20, maximum 60, 1 missing value']
     >>> learned.apply(pa.table({"age": [30, 50]}))
     {'age': array([0.25, 0.75], dtype=float32)}
     """
@@ -73,8 +73,8 @@ class Learner:
         faults: list[str] = []
         if weight is not None and raw[weight].type not in NUMBERS:
             faults.append(f"the weight {weight!r} is {raw[weight].type}, expected numbers")
-        faults += [f"{name!r} is a list of values, expected one in each record" for name in apart if is_list(raw[name])]
-        # of a column that is no feature, only the type that it has been read as
+        faults += [f"{name!r} is a list of values, expected one per record" for name in apart if is_list(raw[name])]
+        # a column that is not a feature has only the type that it was read as
         own = {
             name: keys
             for name, keys in options.items()
@@ -100,14 +100,14 @@ class Learner:
         self._num_records = 0
 
     def update(self, table: pa.Table) -> None:
-        """Take in the next chunk.
+        """Add the next chunk.
 
         Raises
         ------
         InputError
-            With all columns that are missing or of another type; if there are too many words for a vocabulary.
+            Lists all columns that are missing or of another type; also if a vocabulary is too large.
         CellError
-            If a value cannot be learned from, or is no weight; its row is the number of the record in the whole input.
+            If a value cannot be learned from, or is not a weight; its row is the number of the record in the input.
         """
         learned = [learner.column for learner in self._columns.values()]
         try:
@@ -123,12 +123,12 @@ class Learner:
         self._num_records += table.num_rows
 
     def finish(self) -> Preprocessing:
-        """Return what was learned.
+        """Return the learned preprocessing.
 
         Raises
         ------
         InputError
-            With all columns of which nothing can be learned; if there were no records.
+            Lists all columns from which nothing can be learned; also if there were no records.
         """
         if not self._num_records:
             raise InputError(("there are no records: nothing can be learned",))
@@ -140,12 +140,12 @@ class Learner:
         label = None if self._label is None else _or_faults(self._label.finish, faults)
         if not self._has_weight:
             assert self._weight is not None
-            faults.append(f"all weights in column {self._weight.name!r} are 0: expected one that is greater")
+            faults.append(f"all weights in column {self._weight.name!r} are 0: expected at least one above 0")
         if faults:
             raise InputError(tuple(faults))
         features: list[Feature] = []
         for name, members in self._members.items():
-            features.append(Group(name, tuple(_scalar(singles.pop(member)) for member in members)))
+            features.append(FeatureGroup(name, tuple(_scalar(singles.pop(member)) for member in members)))
         columns = tuple(learner.column for learner in self._columns.values())
         return Preprocessing(
             columns, (*features, *singles.values()), label, self._weight, self._keys, self._num_records, self._crosses
@@ -153,7 +153,7 @@ class Learner:
 
 
 def _or_faults(make: Callable[[], T], faults: list[str]) -> T | None:
-    """Return what `make` returns; what it says is wrong goes to `faults`."""
+    """Return the result of `make`; its errors are appended to `faults`."""
     try:
         return make()
     except UsageError as error:
@@ -162,21 +162,21 @@ def _or_faults(make: Callable[[], T], faults: list[str]) -> T | None:
 
 
 def _scalar(feature: Single) -> Scalar:
-    assert isinstance(feature, Number | IsMissing), feature  # as _members has it
+    assert isinstance(feature, Number | IsMissing), feature  # guaranteed by _members
     return feature
 
 
 def _check_names(names: Sequence[str], apart: Sequence[str]) -> None:
-    """Raise UsageError unless the columns that are no features are there, and each is one thing."""
-    faults = [f"column {name!r} is there {count} times" for name, count in Counter(names).items() if count > 1]
+    """Raise UsageError unless the columns that are not features exist and have one purpose each."""
+    faults = [f"column {name!r} occurs {count} times" for name, count in Counter(names).items() if count > 1]
     faults += [f"there is no column {name!r}{did_you_mean(name, names)}" for name in apart if name not in names]
     faults += [
-        f"column {name!r} is named {count} times: expected it to be the label, the weight or a key column"
+        f"column {name!r} is named {count} times: expected it to be only one of label, weight and key column"
         for name, count in Counter(apart).items()
         if count > 1
     ]
     if not faults and not {*names} - {*apart}:
-        faults.append("there is no column that could be a feature")
+        faults.append("there is no column for a feature")
     if faults:
         raise UsageError(tuple(faults))
 

@@ -1,4 +1,4 @@
-"""Cells of several values: text that is split, lists as they are stored."""
+"""Cells with several values: text that is split, and stored lists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CellValues(NamedTuple):
-    """The values of the cells of a column, one after the other."""
+    """The values of the cells of a column, concatenated."""
 
     values: pa.Array
     rows: NDArray[np.int64]
@@ -22,12 +22,12 @@ class CellValues(NamedTuple):
     lengths: NDArray[np.int64]
 
     def spread(self, column: str, max_values: int, values: NDArray[Any], absent: float) -> NDArray[Any]:
-        """Return an array ``(rows, max_values)`` of what the values have become, in C order.
+        """Return `values`, computed from the values of the cells, as an array ``(rows, max_values)`` in C order.
 
         Raises
         ------
         CellError
-            If a cell has more places.
+            If a cell has more values than fit.
         """
         if (long := self.lengths > max_values).any():
             row = int(np.argmax(long))
@@ -39,20 +39,20 @@ class CellValues(NamedTuple):
 
 
 def split_cells(array: pa.Array, separator: str) -> pa.Array:
-    """Return text as lists of the texts between separators, without white space around them; an empty one is null."""
+    """Return text as lists of the texts between separators, without surrounding white space; empty ones are null."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
     cells = array.cast(pa.string())
-    blank = pc.equal(pc.ascii_trim_whitespace(cells), "")
-    lists = pc.split_pattern(pc.if_else(blank, None, cells), separator).cast(pa.list_(pa.string()))
-    words = pc.ascii_trim_whitespace(pc.list_flatten(lists))
-    words = pc.if_else(pc.equal(words, ""), pa.scalar(None, pa.string()), words)
-    return pa.ListArray.from_arrays(_offsets(_lengths(lists)), words)
+    missing = pc.equal(pc.ascii_trim_whitespace(cells), "")
+    lists = pc.split_pattern(pc.if_else(missing, None, cells), separator).cast(pa.list_(pa.string()))
+    texts = pc.ascii_trim_whitespace(pc.list_flatten(lists))
+    texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    return pa.ListArray.from_arrays(_offsets(_lengths(lists)), texts)
 
 
 def values_of(array: pa.Array) -> CellValues:
-    """Return the values of a column of lists; a list that is null has none."""
+    """Return the values of a column of lists; a null list has none."""
     from pyarrow import compute as pc
 
     lengths = _lengths(array)

@@ -1,4 +1,4 @@
-"""Words that people mean as numbers or dates, in a spelling that is not read as such."""
+"""Detects strings that spell numbers or dates in a form that is not parsed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST = 0.9
-"""Of the words of a column, with plain numbers among them: what has more others is no column of numbers."""
+"""Share of the strings of a column, plain numbers included, that must look numeric."""
 MAX_SHOWN = 40
-"""Characters of a word."""
-MAX_WORDS = 10_000
-"""Of a column that are looked at."""
+"""Characters of a string that are shown."""
+MAX_STRINGS = 10_000
+"""Strings of a column that are inspected."""
 SIGN = r"[+\-\x{2212}]?"
 SPACE = r"[ \x{a0}\x{202f}]"
-"""A plain one, or one that does not break a line."""
+"""A plain space, or one that does not break a line."""
 PLAIN_NUMBER = r"^[+-]?[0-9]*\.?[0-9]+$"
 AMOUNT = r"[0-9][0-9.,']*"
 CURRENCY = r"(?:\p{Sc}|AUD|BRL|CAD|CHF|CNY|DKK|EUR|GBP|INR|JPY|NOK|PLN|SEK|USD)"
@@ -35,7 +35,7 @@ class _Spelling:
     pattern: str
     advice: str
     beside: str | None = PLAIN_NUMBER
-    """What other words of such a column look like."""
+    """The other strings that such a column may have."""
 
 
 SPELLINGS = (
@@ -73,7 +73,7 @@ SPELLINGS = (
     ),
     _Spelling("dates", PLAIN_DATE, "as YYYY-MM-DD, such as 2026-01-31", beside=None),
 )
-"""In the order in which they are tried: what a later one means, an earlier one may hold, too."""
+"""In the order in which they are tried: a string of a later spelling may match an earlier one, too."""
 
 
 @dataclass
@@ -85,53 +85,53 @@ class _Count:
 
 @dataclass
 class NearNumericStrings:
-    """Counts the spellings of the first `MAX_WORDS` words of a column, however they are cut into chunks."""
+    """Counts the spellings of the first `MAX_STRINGS` strings of a column, independent of its chunks."""
 
-    _num_words: int = 0
+    _num_strings: int = 0
     _counts: dict[str, _Count] = field(default_factory=lambda: {spelling.what: _Count() for spelling in SPELLINGS})
 
-    def update(self, words: pa.Array) -> None:
-        """Take in the next words, text; nulls are passed over."""
+    def update(self, strings: pa.Array) -> None:
+        """Add the next strings; nulls are skipped."""
         from pyarrow import compute as pc
 
-        if self._num_words >= MAX_WORDS:
+        if self._num_strings >= MAX_STRINGS:
             return
-        words = words.drop_null().slice(0, MAX_WORDS - self._num_words)
-        self._num_words += len(words)
+        strings = strings.drop_null().slice(0, MAX_STRINGS - self._num_strings)
+        self._num_strings += len(strings)
         for spelling in SPELLINGS:
             count = self._counts[spelling.what]
-            is_spelled = pc.match_substring_regex(words, spelling.pattern)
+            is_spelled = pc.match_substring_regex(strings, spelling.pattern)
             fits = is_spelled
             if spelling.beside is not None:
-                fits = pc.or_(is_spelled, pc.match_substring_regex(words, spelling.beside))
+                fits = pc.or_(is_spelled, pc.match_substring_regex(strings, spelling.beside))
             num_spelled = pc.sum(is_spelled).as_py() or 0
             if num_spelled and not count.num_spelled:
-                count.first = words.filter(is_spelled)[0].as_py()[:MAX_SHOWN]
+                count.first = strings.filter(is_spelled)[0].as_py()[:MAX_SHOWN]
             count.num_spelled += num_spelled
             count.num_fitting += pc.sum(fits).as_py() or 0
 
     @property
     def sentence(self) -> str:
-        """What the words look like, and what to do; empty if they look like words."""
+        """What the strings look like, and what to do; empty if they look like plain strings."""
         for spelling in SPELLINGS:
             count = self._counts[spelling.what]
-            if count.num_spelled and count.num_fitting >= MOST * self._num_words:
+            if count.num_spelled and count.num_fitting >= MOST * self._num_strings:
                 return (
-                    f"{count.num_spelled:,} of {self._num_words:,} look like {count.first!r}, {spelling.what}: change "
-                    f"them in the files, {spelling.advice}, else they are words"
+                    f"{count.num_spelled:,} of {self._num_strings:,} look like {count.first!r}, {spelling.what}: "
+                    f"change them in the files, {spelling.advice}, else they stay text"
                 )
         return ""
 
 
-def near_numeric(words: pa.Array) -> str:
-    """Return the sentence of `NearNumericStrings` on the words of a column, text.
+def near_numeric(strings: pa.Array) -> str:
+    """Return the sentence of `NearNumericStrings` for the strings of a column.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> lookalike(pa.array(["12%", "7 %"]))
-    "2 of 2 look like '12%', percentages: change them in the files, without the sign, such as 12, else they are words"
+    >>> near_numeric(pa.array(["12%", "7 %"]))
+    "2 of 2 look like '12%', percentages: change them in the files, without the sign, such as 12, else they stay text"
     """
     counted = NearNumericStrings()
-    counted.update(words)
+    counted.update(strings)
     return counted.sentence

@@ -14,13 +14,13 @@ from psflow.ps_runtime.columns.row_lifetime import RowLifetime, lifetime_faults
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.keys import Key
 
-MAX_WORDS = 100_000
-"""The most words that a vocabulary has."""
+MAX_VOCABULARY = 100_000
+"""The maximum size of a vocabulary."""
 
 MAX_QUANTILES = 10_000
 
 MAX_NUMBER = 2**62 - 1
-"""Of `hash_buckets` and `embedding`: ids are int64, with one more for blanks. Tables of a model may have fewer ids."""
+"""Maximum of `hash_buckets` and `embedding`: ids are int64, with one more for missing values. Tables may hold fewer."""
 
 TypeOption = Literal["number", "string", "bool", "date", "timestamp", "int64", "float32", "float64"]
 Normalization = Literal["standard", "min_max", "log1p"]
@@ -28,17 +28,17 @@ Statistic = Literal["mean", "median", "most_frequent"]
 Combiner = Literal["sum", "mean", "sqrtn"]
 
 MAX_VALUES = 10_000
-"""The most values of a cell: each record has memory for so many as its column allows."""
+"""The maximum number of values of a cell: each record has memory for as many as its column allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Buckets that hold about equally many records of the training input.
+    """Buckets that hold about the same number of records of the training input.
 
     Parameters
     ----------
     quantiles : int
-        Number of buckets, 2 to 10,000; there are fewer where many values are equal.
+        Number of buckets, 2 to 10,000; there are fewer if many values are equal.
     """
 
     quantiles: Annotated[int, Key("Number of buckets.", ge=2, le=MAX_QUANTILES)] = 10
@@ -51,7 +51,7 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnOptions:
-    """What becomes of one column. Without keys numbers stay numbers, and words become ids of a learned vocabulary.
+    """The preprocessing of one column. By default numbers stay numbers, and strings become ids of a learned vocabulary.
 
     Parameters
     ----------
@@ -61,79 +61,69 @@ class ColumnOptions:
     normalize : {"standard", "min_max", "log1p"}, optional
         Subtract the mean and divide by the standard deviation; map the range to [0, 1]; or take ``log(1 + x)``.
     impute : {"mean", "median", "most_frequent"} or value, optional
-        What a blank becomes, before all else; default: blanks stay blank.
+        The replacement of missing values, applied first; default: missing values stay missing.
     indicator : bool
-        Whether there is a further feature, ``<name>_is_blank``, which is 1 where the column is blank, else 0.
-    vocabulary : "auto" or list of words or path, optional
-        Words become ids in this order: learned by falling count; as listed; as in a local file with a word a line.
-        Whole numbers are words too.
+        Whether to add a feature ``<name>_is_blank``, which is 1 where the value is missing, else 0.
+    vocabulary : "auto" or list of values or path, optional
+        Strings or whole numbers become ids, their positions in a list: learned, by falling count; given; or read from
+            a local file with one string per line.
     hash_buckets : int, optional
-        Words become the hash of their text modulo this number.
+        Strings become the hash of their text modulo this number.
     num_ids : int, optional
-        Whole numbers are ids as they are, from 0 to ``num_ids - 1``; another one is refused.
+        Whole numbers from 0 to ``num_ids - 1`` are ids already; other values are an error.
     buckets : list of numbers or "quantiles" or Quantiles, optional
-        Numbers become the id of the interval that they lie in. A number on an edge lies above it.
+        Numbers become the id of their interval. A number on an edge belongs to the interval above it.
     embedding : int, optional
-        The size of the vector that a model looks up for each id.
+        The size of the embedding vector of each id.
     max_values : int, optional
-        A cell has several values, at most so many, each of which becomes an id: a list, or text with a `separator`.
+        The maximum number of values of a cell, each of which becomes an id: a list, or text with a `separator`.
     separator : str, optional
-        What stands between the values of a cell of text.
+        The text between the values of a cell.
     weights : str, optional
-        The column of the weights of the values: as many numbers in each cell, in the same form.
+        The column of the weights of the values: the same number of values in each cell, in the same form.
     combiner : {"sum", "mean", "sqrtn"}, optional
-        How the vectors of several ids become one; default: mean.
+        How the vectors of several ids are combined; default: mean.
     admit_after, expire_after_steps : int
-        See `RowLifetime`: when rows of the ids come into being, and when they are forgotten.
+        See `RowLifetime`: when the rows of ids are created and when they expire.
 
     Raises
     ------
     UsageError
-        With all keys that have no such value, or that contradict one another.
+        Lists all keys with an invalid value, and those that contradict one another.
     """
 
     type: Annotated[
         TypeOption | None,
-        Key(
-            "What values are: number, string, bool, date, timestamp, or int64, float32, float64; null: as in the file."
-        ),
+        Key("Type: number, string, bool, date, timestamp, or int64, float32, float64; null: as in the file."),
     ] = None
-    normalize: Annotated[Normalization | None, Key("How a number is scaled; null: not at all.")] = None
+    normalize: Annotated[Normalization | None, Key("Scaling of numbers; null: none.")] = None
     impute: Annotated[
         Statistic | bool | int | float | str | None,
-        Key("What a blank becomes: mean, median, most_frequent or a value; null: it stays blank."),
+        Key("Replacement of missing values: mean, median, most_frequent or a value; null: none."),
     ] = None
-    indicator: Annotated[bool, Key("Whether <name>_is_blank is a feature too: 1 where the column is blank.")] = False
+    indicator: Annotated[bool, Key("Whether to add a feature <name>_is_blank: 1 where a value is missing.")] = False
     vocabulary: Annotated[
         str | os.PathLike[str] | Sequence[str | int | bool] | None,
-        Key("Words become ids: auto learns the words, else a list of them, or a file with a word a line."),
+        Key("Strings become ids: auto learns the vocabulary; or a list, or a file with one string per line."),
     ] = None
-    hash_buckets: Annotated[int | None, Key("Words become ids below this number, by a hash of their text.", ge=1)] = (
-        None
-    )
-    num_ids: Annotated[int | None, Key("Whole numbers from 0 to num_ids - 1 are ids as they are.", ge=1)] = None
+    hash_buckets: Annotated[int | None, Key("Strings are hashed to ids below this number.", ge=1)] = None
+    num_ids: Annotated[int | None, Key("Whole numbers from 0 to num_ids - 1 are ids already.", ge=1)] = None
     buckets: Annotated[
         Sequence[float] | Literal["quantiles"] | Quantiles | None,
         Key("Numbers become ids of buckets: a list of edges, quantiles (ten), or {quantiles: N}."),
     ] = None
-    embedding: Annotated[int | None, Key("Size of the vector that a model has for each id.", ge=1)] = None
+    embedding: Annotated[int | None, Key("Size of the embedding vector of each id.", ge=1)] = None
     max_values: Annotated[
-        int | None, Key("A cell is a list of ids, or text with a separator, of at most so many values.", ge=1)
+        int | None, Key("Maximum number of values in a cell, which is a list, or text with a separator.", ge=1)
     ] = None
-    separator: Annotated[str | None, Key("Between the values of a cell of text, such as |; null: they are lists.")] = (
-        None
-    )
-    weights: Annotated[str | None, Key("Column of the weights of the values, as many in each cell; null: 1 each.")] = (
-        None
-    )
+    separator: Annotated[str | None, Key("Text between the values of a cell, such as |; null: cells are lists.")] = None
+    weights: Annotated[str | None, Key("Column of the weights of the values of each cell; null: 1 each.")] = None
     combiner: Annotated[
-        Combiner | None, Key("How the vectors of the values of a cell become one: sum, mean, sqrtn; null: mean.")
+        Combiner | None, Key("How to combine the vectors of the values of a cell: sum, mean, sqrtn; null: mean.")
     ] = None
-    admit_after: Annotated[
-        int, Key("A row of a sparse table is created when so many pushes have touched it.", ge=1)
-    ] = 1
+    admit_after: Annotated[int, Key("Number of pushes to a row of a sparse table before it is created.", ge=1)] = 1
     expire_after_steps: Annotated[
-        int | None, Key("A row that no push has touched for so many steps is forgotten; null: none is.", ge=1)
+        int | None, Key("Steps without a push after which a row is removed; null: never.", ge=1)
     ] = None
 
     def __post_init__(self) -> None:
@@ -149,7 +139,7 @@ class ColumnOptions:
 
     @property
     def lifetime(self) -> RowLifetime:
-        """How long rows of the ids live."""
+        """The lifetime of the rows of its ids."""
         return RowLifetime(self.admit_after, self.expire_after_steps)
 
     @property
@@ -161,13 +151,13 @@ class ColumnOptions:
 
     @property
     def edges(self) -> tuple[float, ...] | None:
-        """The edges of the buckets, where they are listed."""
+        """The edges of the buckets, if they are listed."""
         return tuple(map(float, self.buckets)) if isinstance(self.buckets, tuple) else None
 
     @property
     def words(self) -> tuple[str, ...] | None:
-        """The words of the vocabulary, where they are listed."""
-        return tuple(map(as_word, self.vocabulary)) if isinstance(self.vocabulary, tuple) else None
+        """The vocabulary as text, if it is listed."""
+        return tuple(map(as_text, self.vocabulary)) if isinstance(self.vocabulary, tuple) else None
 
     def _value_faults(self) -> Iterator[str]:
         yield from _choice_faults("type", self.type, get_args(TypeOption))
@@ -186,9 +176,9 @@ class ColumnOptions:
             if getattr(self, name) == "":
                 yield f"{name} is '', expected {'a text such as |' if name == 'separator' else 'the name of a column'}"
         if not isinstance(self.vocabulary, str | None):
-            yield from word_list_faults("vocabulary", self.vocabulary)
+            yield from string_list_faults("vocabulary", self.vocabulary)
         elif self.vocabulary == "":
-            yield "vocabulary is empty, expected auto, a list of words or a path"
+            yield "vocabulary is empty, expected auto, a list of strings or a path"
         if self.buckets is not None and self.buckets != "quantiles" and not isinstance(self.buckets, Quantiles):
             yield from _edge_faults(self.buckets)
 
@@ -196,17 +186,17 @@ class ColumnOptions:
         if self.max_values is None:
             for name in ("separator", "weights", "combiner"):
                 if getattr(self, name) is not None:
-                    yield f"{name} is about cells of several values; set max_values too"
+                    yield f"{name} applies to cells of several values; set max_values too"
             return
         if self.vocabulary is None and self.hash_buckets is None and self.num_ids is None:
             yield "the values of a cell become ids; set vocabulary, hash_buckets or num_ids beside max_values"
         for name in ("type", "normalize", "impute", "buckets"):
             if getattr(self, name) is not None:
-                yield f"{name} and max_values contradict each other: it is for cells of one value"
+                yield f"{name} and max_values contradict each other: it applies to cells of one value"
         if self.indicator:
-            yield "indicator and max_values contradict each other: a cell may have no value at all"
+            yield "indicator and max_values contradict each other: a cell may be empty"
         if self.combiner is not None and self.embedding is None:
-            yield "combiner joins vectors; set embedding too"
+            yield "combiner combines vectors; set embedding too"
 
     def _contradictions(self) -> Iterator[str]:
         yield from self._contradictions_of_many()
@@ -218,15 +208,15 @@ class ColumnOptions:
         if self.normalize is not None and self.embedding is not None:
             yield "normalize and embedding contradict each other: an embedding needs ids, which are not scaled"
         if self.normalize is not None and self.lifetime.is_limited:
-            yield f"normalize and {self.lifetime} contradict each other: rows are those of ids, which are not scaled"
+            yield f"normalize and {self.lifetime} contradict each other: rows belong to ids, which are not scaled"
         if self.impute in ("mean", "median") and ids and ids[0] != "buckets":
-            yield f"impute: {self.impute} is for numbers, not for {ids[0]}; use most_frequent or a word"
+            yield f"impute: {self.impute} is for numbers, not for {ids[0]}; use most_frequent or a string"
         if self.num_ids is not None and isinstance(self.impute, int | float) and not self._is_id(self.impute):
             yield f"impute is {self.impute!r}, expected an id from 0 to {self.num_ids - 1}"
         if self.words is not None and self.impute is not None and self.impute != "most_frequent":
-            word = as_word(self.impute)
-            if self.impute not in get_args(Statistic) and word not in self.words:
-                yield f"impute is {word!r}, which is not in the vocabulary{did_you_mean(word, self.words)}"
+            text = as_text(self.impute)
+            if self.impute not in get_args(Statistic) and text not in self.words:
+                yield f"impute is {text!r}, which is not in the vocabulary{did_you_mean(text, self.words)}"
 
     def _is_id(self, value: float) -> bool:
         return not isinstance(value, bool) and value == int(value) and 0 <= value < (self.num_ids or 0)
@@ -234,36 +224,36 @@ class ColumnOptions:
 
 @dataclass(frozen=True, slots=True)
 class LabelOptions:
-    """Which column the labels are, and which classes its words stand for.
+    """The column of the labels, and their classes.
 
     Parameters
     ----------
     column : str
         Its name.
     classes : list or "auto", optional
-        Words, or whole numbers, whose labels are 0, 1, ... in this order. ``auto`` learns them: sorted, as
+        Strings or whole numbers whose labels are 0, 1, ... in this order. ``auto`` learns them, sorted as
         scikit-learn's LabelEncoder sorts them. Default: numbers are labels themselves, booleans are 0 and 1, and the
-        classes of words are learned.
+        classes of strings are learned.
     normalize : {"standard"}, optional
-        Labels stay as they are, but a canned regressor learns them less their mean, by their standard deviation, and
-        makes predictions of their own size of what it computes.
+        Labels are returned unchanged, but a canned regressor trains on them standardized, and scales its predictions
+        back.
 
     Raises
     ------
     UsageError
-        If there is no class, or one is there twice; if classes are to be normalized.
+        If there is no class, or one occurs twice; if classes are to be normalized.
     """
 
     column: Annotated[str, Key("Column of the labels.")]
     classes: Annotated[
         Sequence[str | int | bool] | Literal["auto"] | None,
-        Key("Words in the order of their labels 0, 1, ...; auto: sorted; null: numbers stay, words are sorted."),
+        Key("Classes in the order of their labels 0, 1, ...; auto: sorted; null: numbers stay, strings are sorted."),
     ] = None
     normalize: Annotated[
         Literal["standard"] | None,
         Key(
-            "standard: a canned regressor learns labels less their mean, by their standard deviation, and predicts "
-            "labels of their own size; null: as they are."
+            "standard: a canned regressor trains on standardized labels, and scales its predictions back; "
+            "null: labels are unchanged."
         ),
     ] = None
 
@@ -274,24 +264,24 @@ class LabelOptions:
         if faults := tuple(_choice_faults("normalize", self.normalize, ("standard",))):
             raise UsageError(faults)
         if self.normalize is not None and self.classes is not None:
-            raise UsageError(("normalize and classes contradict each other: classes are no sizes",))
+            raise UsageError(("normalize and classes contradict each other: classes have no scale",))
         if self.classes is None or self.classes == "auto":
             return
-        if faults := tuple(word_list_faults("classes", self.classes)):
+        if faults := tuple(string_list_faults("classes", self.classes)):
             raise UsageError(faults)
 
     @property
     def words(self) -> tuple[str, ...] | None:
-        """The classes as text, where they are listed."""
-        return tuple(map(as_word, self.classes)) if isinstance(self.classes, tuple) else None
+        """The classes as text, if they are listed."""
+        return tuple(map(as_text, self.classes)) if isinstance(self.classes, tuple) else None
 
 
-def as_word(value: str | float) -> str:
-    """Return the text of a value as a column of words has it.
+def as_text(value: str | float) -> str:
+    """Return the text of a value as a column of strings has it.
 
     Examples
     --------
-    >>> as_word("red"), as_word(7), as_word(7.0), as_word(True)
+    >>> as_text("red"), as_text(7), as_text(7.0), as_text(True)
     ('red', '7', '7', 'true')
     """
     if isinstance(value, bool):
@@ -299,16 +289,16 @@ def as_word(value: str | float) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def word_list_faults(name: str, words: object) -> Iterator[str]:
-    """Say what is wrong with a list of words."""
-    if not isinstance(words, tuple):
-        yield f"{name} is {words!r}, expected auto or a list of words"
+def string_list_faults(name: str, values: object) -> Iterator[str]:
+    """Yield the faults of a list of strings."""
+    if not isinstance(values, tuple):
+        yield f"{name} is {values!r}, expected auto or a list of strings"
         return
-    texts = list(map(as_word, words))
+    texts = list(map(as_text, values))
     if not texts:
-        yield f"{name} is empty: expected at least one word"
-    if len(texts) > MAX_WORDS:
-        yield f"{name} has {len(texts):,} words, at most {MAX_WORDS:,} are allowed; set hash_buckets instead"
+        yield f"{name} is empty: expected at least one string"
+    if len(texts) > MAX_VOCABULARY:
+        yield f"{name} has {len(texts):,} strings, at most {MAX_VOCABULARY:,} are allowed; set hash_buckets instead"
     elif len(set(texts)) < len(texts):
         seen: set[str] = set()
         twice = next(text for text in texts if text in seen or seen.add(text))  # type: ignore[func-returns-value]
@@ -328,9 +318,9 @@ def _edge_faults(edges: Any) -> Iterator[str]:
     elif not all(map(_is_finite, edges)):
         yield f"buckets has {next(e for e in edges if not _is_finite(e))!r}, expected finite edges"
     elif late := [(a, b) for a, b in itertools.pairwise(edges) if not float(a) < float(b)]:
-        yield f"buckets has {late[0][1]!r} after {late[0][0]!r}: expected edges that ascend"
+        yield f"buckets has {late[0][1]!r} after {late[0][0]!r}: expected ascending edges"
 
 
 def _is_finite(number: float) -> bool:
-    """Return whether a number, whole ones included, is one as float64."""
+    """Return whether a number, which may be an int, is finite as float64."""
     return abs(number) <= sys.float_info.max

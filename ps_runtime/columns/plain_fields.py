@@ -1,4 +1,4 @@
-"""What a program gives to the fields of a dataclass: held against their types, and kept as plain values."""
+"""Checks the fields of a dataclass against their types, and keeps them as plain values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 
 from psflow.ps_runtime.errors import ArgumentTypeError
 
-WORDS: Mapping[Any, tuple[str, str]] = types.MappingProxyType(
+TYPE_NAMES: Mapping[Any, tuple[str, str]] = types.MappingProxyType(
     {
-        bool: ("true or false", "truths"),
+        bool: ("true or false", "booleans"),
         int: ("a whole number", "whole numbers"),
         float: ("a number", "numbers"),
         str: ("text", "texts"),
@@ -23,26 +23,26 @@ WORDS: Mapping[Any, tuple[str, str]] = types.MappingProxyType(
         type(None): ("None", "None"),
     }
 )
-"""What people read for a type: of one value, and of several."""
+"""Names of a type in error messages: for one value, and for several."""
 
 MAX_SHOWN = 80
 
 
 class _WrongKindError(Exception):
-    """A value is of no kind that its field has; the message is a sentence."""
+    """A value has none of the types of its field; the message is a sentence."""
 
 
 def keep_plain_fields(described: Any) -> None:
-    """Hold the fields of a frozen dataclass against their types, and keep them as plain values.
+    """Check the fields of a frozen dataclass against their types, and keep them as plain values.
 
     Numbers of numpy become numbers of Python, a whole number such as ``1e4`` an int where one is expected, any
-    sequence a tuple, a mapping a dict, and a path its text. None is what is empty where that is the default. Ranges
-    and choices are for the dataclass itself to check.
+    sequence a tuple, a mapping a dict, and a path its text. None becomes the empty default where there is one. The
+    dataclass itself checks ranges and choices.
 
     Raises
     ------
     ArgumentTypeError
-        With a sentence for each field whose value, or a part of it, is of no such kind.
+        Has a sentence for each field whose value, or a part of it, is of another type.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def keep_plain_fields(described: Any) -> None:
     for field in fields(described):
         given = getattr(described, field.name)
         if given is field.default:
-            continue  # plain as it is
+            continue  # already plain
         if given is None:
             given = _empty_default(field)
         try:
@@ -80,19 +80,19 @@ def keep_plain_fields(described: Any) -> None:
 
 @functools.lru_cache
 def _hints(kind: type) -> dict[str, Any]:
-    """Return the type of each field of a dataclass: of one of ten fields that takes 0.2 ms, where it is text."""
+    """Return the type of each field of a dataclass; resolving ten fields given as text takes 0.2 ms."""
     return get_type_hints(kind)
 
 
 def _empty_default(field: Field[Any]) -> Any:
-    """Return what is empty, if that is the default of a field; else None."""
+    """Return the default of a field if it is empty; else None."""
     if field.default_factory is dict:
         return {}
     return () if field.default == () else None
 
 
 def _plain(value: Any, hint: Any, where: str) -> Any:
-    """Return a value as a plain one of the first kind that it is of; `where` is its place in the argument."""
+    """Return a value as a plain one of the first type that it has; `where` is its place in the argument."""
     if isinstance(value, np.generic):
         value = value.item()
     kinds = _kinds(hint)
@@ -106,12 +106,12 @@ def _plain(value: Any, hint: Any, where: str) -> Any:
 
 @functools.cache
 def _kinds(hint: Any) -> tuple[Any, ...]:
-    """Return the kinds of which a value may be."""
+    """Return the types that a value may have."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def _is_of(value: Any, kind: Any) -> bool:
-    """Return whether a value, without a look at what it holds, is of a kind."""
+    """Return whether a value is of a type; its members are not checked."""
     origin = get_origin(kind) or kind
     if origin is Literal:
         return any(type(value) is type(choice) for choice in get_args(kind))
@@ -123,14 +123,14 @@ def _is_of(value: Any, kind: Any) -> bool:
 
 
 def _converted(value: Any, kind: Any, where: str) -> Any:
-    """Return a value of a kind as a plain one."""
+    """Return a value of a type as a plain one."""
     origin, inner = get_origin(kind) or kind, get_args(kind)
     if origin is Sequence:
         return tuple(_plain(item, inner[0], f"{where}[{place}]") for place, item in enumerate(value))
     if origin is Mapping:
         for key in value:
             if not isinstance(key, inner[0]):
-                raise _WrongKindError(f"{where} has the key {_shown(key)}, expected {WORDS[inner[0]][0]}")
+                raise _WrongKindError(f"{where} has the key {_shown(key)}, expected {TYPE_NAMES[inner[0]][0]}")
         return {
             _plain(key, inner[0], where): _plain(item, inner[1], f"{where}[{key!r}]") for key, item in value.items()
         }
@@ -145,10 +145,10 @@ def _expected(kinds: Sequence[Any]) -> str:
 
 
 def _described(kind: Any, *, several: bool) -> str:
-    """Return what people read for a kind of values."""
+    """Return the name of a type in error messages."""
     origin, inner = get_origin(kind) or kind, get_args(kind)
-    if origin in WORDS:
-        return WORDS[origin][several]
+    if origin in TYPE_NAMES:
+        return TYPE_NAMES[origin][several]
     if origin is Literal:
         return ", ".join(map(repr, inner))
     if origin is Sequence:
@@ -159,11 +159,11 @@ def _described(kind: Any, *, several: bool) -> str:
 
 
 def _as_list(value: Any, kinds: Sequence[Any]) -> str:
-    """Return what to write in place of one text where a list of them is expected."""
+    """Return a suggestion to put a single text into a list if a list is expected."""
     return f", such as [{_shown(value)}]" if isinstance(value, str) and Sequence[str] in kinds else ""
 
 
 def _shown(value: Any) -> str:
-    """Return a value in one line of a size that people read."""
+    """Return a value as one short line."""
     text = " ".join(repr(value).split())
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."

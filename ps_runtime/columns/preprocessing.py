@@ -1,4 +1,4 @@
-"""What becomes of the columns of every input of a model, as learned from its training input."""
+"""Applies to every input of a model the preprocessing that was learned from its training input."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Turns tables into features, labels and weights; `Learner` makes it.
+    """Turns tables into features, labels and weights; made by `Learner`.
 
     Notes
     -----
-    The features of a row depend on that row alone, so it makes no difference how records are cut into tables. Methods
+    The features of a row depend on that row alone, so the division of records into tables does not matter. Methods
     change nothing and are thread-safe.
 
-    The last id of each feature of ids stands for what has no other: blanks without imputation, and unknown words. A
-    cross has no such id: what has no id of its own is crossed as that last id.
+    The last id of each categorical feature is for values without one: missing values without imputation, and unknown
+    strings. A cross has no such id: values without an id are crossed as that last id.
 
-    A number that float32 cannot hold becomes infinite.
+    A number too large for float32 becomes infinite.
     """
 
     columns: tuple[Column, ...]
@@ -91,18 +91,18 @@ class Preprocessing:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the features, and of the weights, which are one to those who read them."""
+        """The names of the features and of the weights; readers of features treat weights as one."""
         return (*(spec.name for spec in self.specs), *(() if self.weight is None else (self.weight.name,)))
 
     def computable(self, columns: Collection[str]) -> set[str]:
-        """Return which of `names` these columns are enough for."""
+        """Return the ones of `names` that can be computed from these columns."""
         there = frozenset(columns)
         found = {feature.name for feature in self.features if all(one.column in there for one in singles([feature]))}
         found |= {cross.name for cross in self.crosses if found.issuperset(cross.members)}
         return found if self.weight is None or self.weight.name not in columns else found | {self.weight.name}
 
     def narrowed(self, names: Collection[str]) -> Self:
-        """Return what computes some of the features, with the others that they need, and no more."""
+        """Return a preprocessing that computes only these features and those that they need."""
         crosses = tuple(cross for cross in self.crosses if cross.name in names)
         needed = {*names, *(member for cross in crosses for member in cross.members)}
         needed |= {spec.weights for spec in self.specs if spec.name in needed}
@@ -117,7 +117,7 @@ class Preprocessing:
         Raises
         ------
         InputError
-            With all columns that are missing or of another type.
+            Lists all columns that are missing or of another type.
         CellError
             If a value cannot be read as the type of its column, is a fraction where whole numbers are ids, or has no
             logarithm.
@@ -139,7 +139,7 @@ class Preprocessing:
         return weights_of(table, self.weight)
 
     def num_missing(self, table: pa.Table) -> dict[str, NDArray[np.int64]]:
-        """Return which rows are blank in columns that are not imputed.
+        """Return the rows with missing values, by column, for columns that are not imputed.
 
         Raises
         ------
@@ -155,18 +155,18 @@ class Preprocessing:
 
     @functools.cached_property
     def filled_columns(self) -> frozenset[str]:
-        """The columns whose blanks become something else."""
+        """The columns whose missing values are replaced."""
         return frozenset(self._column_of).difference(self._missing_columns)
 
     @functools.cached_property
-    def word_columns(self) -> frozenset[str]:
-        """The columns whose values are words, whole numbers among them: every digit counts."""
+    def string_columns(self) -> frozenset[str]:
+        """The columns whose values are handled as strings, whole numbers included: every digit counts."""
         each = ((single.of_each if isinstance(single, ManyIds) else single) for single in singles(self.features))
         return frozenset(single.column for single in each if isinstance(single, VocabularyIds | HashIds))
 
     @functools.cached_property
     def _missing_columns(self) -> tuple[str, ...]:
-        """The columns whose blanks become nothing else."""
+        """The columns whose missing values are not replaced."""
         return tuple(
             single.column
             for single in singles(self.features)
@@ -175,17 +175,17 @@ class Preprocessing:
         )
 
     def lines(self) -> list[str]:
-        """Return what was learned, a line for each group and each column of which there is anything to say."""
+        """Return what was learned: a line for each group, and one for each column with something to report."""
         lines = [*feature_lines(self.features, self._column_of), *map(cross_line, self.crosses)]
         return lines if self.label is None else [*lines, label_line(self.label)]
 
     def doubts(self) -> list[str]:
-        """Return a sentence for each column whose words are most likely numbers or dates."""
+        """Return a sentence for each column whose strings are probably numbers or dates."""
         read = [*self.columns, *([] if self.label is None else [self.label.column])]
         return [f"column {column.name!r}: {column.looks_like}" for column in read if column.looks_like]
 
     def differences(self, other: Preprocessing) -> list[str]:
-        """Say in sentences how `other` differs from this one in what it computes; empty if it does not."""
+        """Return the differences in what `other` and this one compute, as sentences; empty if there are none."""
         lines = list(column_differences(self._column_of, other._column_of))
         lines += feature_differences(self.features, other.features)
         lines += cross_differences(self.crosses, other.crosses)
@@ -199,7 +199,7 @@ class Preprocessing:
         return lines
 
     def to_facts(self) -> dict[str, Any]:
-        """Return this as plain data, which JSON keeps exactly."""
+        """Return this preprocessing as plain data, which JSON preserves exactly."""
         return {
             "columns": list(map(column_facts, self.columns)),
             "features": list(map(feature_facts, self.features)),
@@ -212,7 +212,7 @@ class Preprocessing:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Self:
-        """Read what `to_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
+        """Read the result of `to_facts`; KeyError, TypeError or ValueError if it is invalid."""
         made = cls(
             tuple(map(column_from, facts["columns"])),
             tuple(map(feature_from, facts["features"])),
@@ -223,8 +223,8 @@ class Preprocessing:
             tuple(map(cross_from, facts["crosses"])),
         )
         if unknown := {single.column for single in singles(made.features)} - made._column_of.keys():
-            raise ValueError(f"there are features of columns that are not read: {', '.join(sorted(unknown))}")
+            raise ValueError(f"features use columns that are not read: {', '.join(sorted(unknown))}")
         of_ids = {spec.name for spec in map(spec_of, made.features) if spec.num_ids is not None}
         if unknown := {member for cross in made.crosses for member in cross.members} - of_ids:
-            raise ValueError(f"there are crosses of what is no feature of ids: {', '.join(sorted(unknown))}")
+            raise ValueError(f"crosses need categorical features, these are not: {', '.join(sorted(unknown))}")
         return made

@@ -1,4 +1,4 @@
-"""The types of raw columns and those of pyarrow: which stands for which, and values of one as another."""
+"""Maps raw column types to pyarrow types and back, and casts values between them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NUMBERS = ("int64", "float32", "float64")
-"""Each can hold the values of those before it, up to a size that a cast checks."""
+"""Each holds the values of those before it, up to a size that a cast checks."""
 ARRAY = re.compile(r"(\w+)\[(\d{1,9})\]")
 LISTS = tuple(f"{element}[]" for element in (*NUMBERS, "string"))
 LIST = "list"
-"""Lists without a value, which may be those of anything."""
+"""Lists without any value, whose element type is unknown."""
 
 
 def is_raw_type(text: str) -> bool:
-    """Return whether a text is a type of raw columns: a scalar type, numbers with a length above 0, or lists.
+    """Return whether a text is a raw column type: a scalar type, numbers with a length above 0, or lists.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def _element_of(text: str) -> str:
 
 @functools.cache
 def arrow_type(raw: str) -> pa.DataType:
-    """Return the type of pyarrow that a raw column arrives in."""
+    """Return the pyarrow type of a raw column."""
     import pyarrow as pa
 
     if raw in LISTS:
@@ -64,10 +64,10 @@ def arrow_type(raw: str) -> pa.DataType:
 
 
 def raw_type(stored: pa.DataType) -> str:
-    """Return the raw type of a stored column; for one that has none, the text of its type.
+    """Return the raw type of a stored column, or the text of its type if it has none.
 
-    Integers of any size are int64, half floats float32, decimals float64, dictionaries what they hold, and times of any
-    unit and zone timestamp. A column of nothing but nulls is float64, and one of lists without a value is `LIST`.
+    Integers of any size are int64, half floats float32, decimals float64, dictionaries the type of their values, and
+    times of any unit and zone timestamp. A column of only nulls is float64, and one of lists without a value is `LIST`.
     """
     import pyarrow.types as kinds
 
@@ -100,7 +100,7 @@ def raw_type(stored: pa.DataType) -> str:
 
 
 def is_stored_as(stored: pa.DataType, raw: str) -> bool:
-    """Return whether a stored column may be read as a raw type that nobody set: nothing is lost in it."""
+    """Return whether a stored column may be read as an inferred raw type without loss."""
     import pyarrow.types as kinds
 
     found = raw_type(stored)
@@ -114,7 +114,7 @@ def is_stored_as(stored: pa.DataType, raw: str) -> bool:
 
 
 def as_list(found: str, expected: str) -> str:
-    """Return the type of a column of lists, where those that were found may lack values, or have one length by chance.
+    """Return the type of a column of lists; those found may lack values, or have one length by chance.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def as_list(found: str, expected: str) -> str:
 
 
 def wider_type(raw: str) -> str | None:
-    """Return the type that a column of numbers widens to where a value does not fit, or None.
+    """Return the type that a column of numbers widens to if a value does not fit, or None.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def cast_values(values: pa.ChunkedArray, raw: str) -> pa.ChunkedArray:
 
     Notes
     -----
-    Times are in UTC; what is finer than a microsecond is cut off.
+    Times are in UTC, truncated to microseconds.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -163,7 +163,7 @@ def cast_values(values: pa.ChunkedArray, raw: str) -> pa.ChunkedArray:
 
 
 def first_fault(length: int, attempt: Callable[[int], object]) -> int:
-    """Return which of `length` things is the first at fault, by attempts that are made with the first ``n`` of them."""
+    """Return the index of the first fault among `length` items, by attempts with the first ``n`` of them."""
     import pyarrow as pa
 
     def fails(num_first: int) -> bool:
@@ -177,7 +177,7 @@ def first_fault(length: int, attempt: Callable[[int], object]) -> int:
 
 
 def faults_in(start: int, stop: int, attempt: Callable[[int, int], object]) -> Iterator[int]:
-    """Yield which items of ``[start, stop)`` fail, in order; tries runs of items at once."""
+    """Yield the indices of the failing items of ``[start, stop)`` in order; runs of items are tried at once."""
     import pyarrow as pa
 
     try:

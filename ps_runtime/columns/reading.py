@@ -1,4 +1,4 @@
-"""The columns of a pyarrow Table, checked against what was learned, as they are to be read."""
+"""Checks the columns of a pyarrow Table against the learned ones, and converts them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ EXPECTED = {
     "date": "a day such as 2026-01-31",
     "timestamp": "a time such as 2026-01-31T23:59:00, without a zone",
 }
-"""What people read who give something else, by the type of the column."""
+"""Expected values in error messages, by the type of the column."""
 
 ARRAY_TYPE = re.compile(rf"({'|'.join(TYPES)})\[([1-9][0-9]*)?\]")
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that is read."""
+    """A column that is read, with its counts."""
 
     raw: RawColumn
     read_as: str
@@ -56,7 +56,7 @@ def split_type(raw_type: str) -> tuple[str, int | None]:
     Raises
     ------
     InputError
-        If `raw_type` is no type of a `RawColumn`.
+        If `raw_type` is not a type of a `RawColumn`.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def split_type(raw_type: str) -> tuple[str, int | None]:
 
 
 def raw_type_of(arrow_type: pa.DataType) -> str:
-    """Return the type of a raw column of this arrow type; that of any other is its own name, such as ``uint8``."""
+    """Return the raw type for an arrow type; an unsupported one gives its own name, such as ``uint8``."""
     import pyarrow as pa
 
     if pa.types.is_fixed_size_list(arrow_type):
@@ -83,12 +83,12 @@ def raw_type_of(arrow_type: pa.DataType) -> str:
 
 
 def read_columns(table: pa.Table, columns: Sequence[Column]) -> dict[str, pa.Array]:
-    """Return the columns of `table` by name, each as it is to be read.
+    """Return the columns of `table` by name, converted.
 
     Raises
     ------
     InputError
-        With all columns that are missing, there more than once, or of another type than in the training input.
+        Lists all columns that are missing, duplicated, or of another type than in the training input.
     CellError
         If a value cannot be converted.
     """
@@ -125,7 +125,7 @@ def _as_read(array: pa.Array, column: Column) -> pa.Array:
 
 
 def _column_of(table: pa.Table, raw: RawColumn) -> pa.Array:
-    """Return a column whose type fits; one of nothing but blanks fits every type, and has none of its own."""
+    """Return a column whose type fits; a column of only missing values fits every type."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
@@ -134,7 +134,7 @@ def _column_of(table: pa.Table, raw: RawColumn) -> pa.Array:
         near = did_you_mean(raw.name, table.column_names)
         raise InputError((f"column {raw.name!r} ({raw.type}) is missing{near}",))
     if len(found) > 1:
-        raise InputError((f"column {raw.name!r} is there {len(found)} times, expected once",))
+        raise InputError((f"column {raw.name!r} occurs {len(found)} times, expected once",))
     column = table.column(found[0])
     if fits(raw_type_of(column.type), raw.type):
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
@@ -146,7 +146,7 @@ def _column_of(table: pa.Table, raw: RawColumn) -> pa.Array:
 
 
 def fits(got: str, expected: str) -> bool:
-    """Return whether values of one type may come for those of another: numbers for numbers."""
+    """Return whether values of one type are accepted for another: numbers for numbers."""
     if got == expected:
         return True
     scalar, _, length = expected.partition("[")
@@ -155,15 +155,15 @@ def fits(got: str, expected: str) -> bool:
 
 
 def convert(array: pa.Array, to: str, column: str) -> pa.Array:
-    """Return the values as those of the type `to`, nulls as nulls.
+    """Return the values as those of the type `to`; nulls stay null.
 
-    What is a number stays as it is where `to` is a type of fractions; `numbers_of` makes dates and booleans numbers.
-    Arrays stay as they are.
+    Numbers stay unchanged if `to` is a floating-point type; `numbers_of` makes dates and booleans numbers.
+    Arrays stay unchanged.
 
     Raises
     ------
     CellError
-        If a value is no such thing, such as a text that is no number.
+        If a value cannot be converted, such as text that is not a number.
     """
     import pyarrow as pa
     from pyarrow import compute as pc
@@ -204,8 +204,8 @@ def _can_cast(array: pa.Array, to: pa.DataType) -> bool:
 
 
 def first_row(array: pa.Array, is_good: Callable[[pa.Array], bool]) -> int:
-    """Return the first row that is not good, by bisection: at least one is not."""
-    low, high = 0, len(array)  # what lies before low is good, low:high is not
+    """Return the first row that is not good, by bisection; there is at least one."""
+    low, high = 0, len(array)  # rows before low are good, low:high is not
     while high - low > 1:
         middle = (low + high) // 2
         if is_good(array.slice(low, middle - low)):

@@ -1,4 +1,4 @@
-"""When rows of sparse tables come into being, and when they are forgotten."""
+"""The lifetime of the rows of sparse tables: when they are created, and when they expire."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_COUNT = 2**62
 
 @dataclass(frozen=True, slots=True)
 class RowLifetime:
-    """How long the rows of the ids of a feature live, in each sparse table that it has.
+    """The lifetime of the rows of the ids of a feature, in each sparse table that it has.
 
     Examples
     --------
@@ -26,7 +26,7 @@ class RowLifetime:
 
     @property
     def is_limited(self) -> bool:
-        """Whether rows come later than with their first push, or go at some time."""
+        """Whether rows are created later than with their first push, or expire."""
         return self.admit_after > 1 or self.expire_after_steps is not None
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class RowLifetime:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Self:
-        """Read what `dataclasses.asdict` returned; KeyError, TypeError or ValueError where it cannot be."""
+        """Read the result of `dataclasses.asdict`; KeyError, TypeError or ValueError if it is invalid."""
         expiry = facts["expire_after_steps"]
         made = cls(int(facts["admit_after"]), None if expiry is None else int(expiry))
         if faults := list(lifetime_faults(made.admit_after, made.expire_after_steps)):
@@ -45,11 +45,11 @@ class RowLifetime:
 
 
 UNLIMITED = RowLifetime()
-"""From the first push on, for ever."""
+"""Rows exist from the first push on, forever."""
 
 
 def lifetime_faults(admit_after: object, expire_after_steps: object) -> Iterator[str]:
-    """Say which of the two values is none of a `RowLifetime`."""
+    """Yield the faults of the two values of a `RowLifetime`."""
     for name, value in (("admit_after", admit_after), ("expire_after_steps", expire_after_steps)):
         is_left_out = name == "expire_after_steps" and value is None
         is_count = isinstance(value, int) and not isinstance(value, bool) and 1 <= value < MAX_COUNT

@@ -1,4 +1,4 @@
-"""What is learned of one column, in one pass and bounded memory, whatever the chunks are."""
+"""Statistics of one column in one pass and bounded memory, independent of its chunks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.columns.options import MAX_WORDS
-from psflow.ps_runtime.columns.values import unique_words
+from psflow.ps_runtime.columns.options import MAX_VOCABULARY
+from psflow.ps_runtime.columns.values import unique_strings
 from psflow.ps_runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 RESERVOIR_SIZE = 100_000
 
-MAX_WORD_LENGTH = 1000
-"""Characters of a word of a vocabulary."""
+MAX_STRING_LENGTH = 1000
+"""Characters of a string of a vocabulary."""
 
 
 class Range:
-    """The least and the greatest number."""
+    """The smallest and the largest number."""
 
     def __init__(self) -> None:
         self.minimum: float = math.inf
         self.maximum: float = -math.inf
 
     def update(self, numbers: NDArray[Any]) -> None:
-        """Take in finite numbers (n,)."""
+        """Add finite numbers (n,)."""
         if len(numbers):
             self.minimum = min(self.minimum, numbers.min().item())
             self.maximum = max(self.maximum, numbers.max().item())
@@ -43,7 +43,7 @@ class Range:
 
     @property
     def largest(self) -> float:
-        """The greatest absolute value."""
+        """The largest absolute value."""
         return max(abs(self.minimum), abs(self.maximum))
 
 
@@ -62,10 +62,10 @@ class Moments:
         """Sum of squared distances from the mean."""
 
     def update(self, numbers: NDArray[Any]) -> None:
-        """Take in finite numbers (n,)."""
+        """Add finite numbers (n,)."""
         if not len(numbers):
             return
-        with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what is not finite in the end
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller rejects a result that is not finite
             mean = float(np.mean(numbers, dtype=np.float64))
             centered = np.subtract(numbers, mean, dtype=np.float64)
             squares = float(np.square(centered, out=centered).sum())
@@ -77,16 +77,16 @@ class Moments:
 
     @property
     def standard_deviation(self) -> float:
-        """Root of the mean squared distance from the mean, as scikit-learn's StandardScaler has it."""
+        """Root of the mean squared distance from the mean, as in scikit-learn's StandardScaler."""
         return math.sqrt(self._squares / self.count)
 
 
 class Reservoir:
-    """A uniform sample of at most 100,000 numbers, without replacement, the same for one seed whatever the chunks are.
+    """A uniform sample of at most 100,000 numbers without replacement, the same for one seed whatever the chunks are.
 
     Notes
     -----
-    Up to 100,000 numbers it holds all of them, and quantiles are exact. Beyond, the rank of a quantile is wrong by at
+    Up to 100,000 numbers it holds all of them, and quantiles are exact. Beyond, the rank of a quantile is off by at
     most 0.62 % of the numbers, for all quantiles at once, with a probability of 99.9 %: the inequality of Dvoretzky,
     Kiefer and Wolfowitz bounds the chance of an error above e by ``2 * exp(-2 * n * e**2)``, so
     ``e = sqrt(ln(2 / 0.001) / (2 * 100_000)) = 0.0062``.
@@ -105,7 +105,7 @@ class Reservoir:
         self._count = 0
 
     def update(self, numbers: NDArray[Any]) -> None:
-        """Take in finite numbers (n,)."""
+        """Add finite numbers (n,)."""
         room = RESERVOIR_SIZE - len(self._sample)
         if room:
             self._sample = np.append(self._sample, numbers[:room].astype(np.float64))
@@ -114,61 +114,61 @@ class Reservoir:
         seen = np.arange(self._count + 1, self._count + 1 + len(numbers))
         places = (self._random.random(len(numbers)) * seen).astype(np.int64)
         taken = np.flatnonzero(places < RESERVOIR_SIZE)[::-1]
-        # the last of those that take one place stays
+        # if several numbers take one place, the last one stays
         unique, latest = np.unique(places[taken], return_index=True)
         self._sample[unique] = numbers[taken[latest]]
         self._count += len(numbers)
 
     def quantiles(self, shares: Iterable[float]) -> NDArray[np.float64]:
-        """Return the numbers below which these shares of all numbers lie, interpolated linearly (shares,)."""
+        """Return the linearly interpolated quantiles of these shares (shares,)."""
         return np.quantile(self._sample, list(shares))
 
 
 class ValueCounts:
-    """How often each value occurs, of at most 100,000."""
+    """Counts of each value, for at most 100,000 values."""
 
     def __init__(self, column: str) -> None:
         self._column = column
         self.counts: dict[Any, int] = {}
 
-    def update_words(self, array: pa.Array) -> None:
-        """Take in the words of a column as `unique_words` has them; blanks do not count."""
+    def update_strings(self, array: pa.Array) -> None:
+        """Add the strings of a column, as `unique_strings` returns them; missing values do not count."""
         from pyarrow import compute as pc
 
-        words, places = unique_words(array, self._column)
-        if len(words) and (length := pc.max(pc.utf8_length(words)).as_py()) > MAX_WORD_LENGTH:
+        strings, places = unique_strings(array, self._column)
+        if len(strings) and (length := pc.max(pc.utf8_length(strings)).as_py()) > MAX_STRING_LENGTH:
             raise InputError(
                 (
-                    f"column {self._column!r} has a text of {length:,} characters, and a word has at most "
-                    f"{MAX_WORD_LENGTH:,}; set hash_buckets instead of a vocabulary, or leave the column out",
+                    f"column {self._column!r} has a text of {length:,} characters, but a string has at most "
+                    f"{MAX_STRING_LENGTH:,}; set hash_buckets instead of a vocabulary, or leave the column out",
                 )
             )
-        counts = np.bincount(places.drop_null().to_numpy(), minlength=len(words))
-        self.add(words.to_pylist(), counts.tolist())
+        counts = np.bincount(places.drop_null().to_numpy(), minlength=len(strings))
+        self.add(strings.to_pylist(), counts.tolist())
 
     def update_numbers(self, numbers: NDArray[Any]) -> None:
-        """Take in finite numbers (n,)."""
+        """Add finite numbers (n,)."""
         unique, counts = np.unique(numbers, return_counts=True)
         self.add(unique.tolist(), counts.tolist())
 
     def add(self, values: Iterable[Any], counts: Iterable[int]) -> None:
-        """Take in values, each with the number of times that it occurs.
+        """Add values, each with its count.
 
         Raises
         ------
         InputError
-            If there are more than 100,000 different ones.
+            If there are more than 100,000 distinct values.
         """
         for value, count in zip(values, counts, strict=True):
             self.counts[value] = self.counts.get(value, 0) + count
-        if len(self.counts) > MAX_WORDS:
+        if len(self.counts) > MAX_VOCABULARY:
             raise InputError(
                 (
-                    f"column {self._column!r} has more than {MAX_WORDS:,} different values, too many to count; set "
-                    "hash_buckets instead of a vocabulary, or impute a value instead of most_frequent",
+                    f"column {self._column!r} has more than {MAX_VOCABULARY:,} different values, too many to count; "
+                    "set hash_buckets instead of a vocabulary, or impute a value instead of most_frequent",
                 )
             )
 
     def by_count(self) -> tuple[Any, ...]:
-        """Return the values by falling count, those that occur equally often in their own order."""
+        """Return the values by falling count; equal counts are in the order of the values."""
         return tuple(sorted(self.counts, key=lambda value: (-self.counts[value], value)))

@@ -1,4 +1,4 @@
-"""Text that comes as bytes."""
+"""Decodes text that is given as bytes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from psflow.ps_runtime.errors import InputError
 
 
 def decoded(values: NDArray[Any], what: str) -> NDArray[Any]:
-    """Return values of which those that are bytes have become text; an array without bytes as it is.
+    """Return values with bytes decoded to text; an array without bytes is returned unchanged.
 
     Raises
     ------
     InputError
-        If bytes are no UTF-8; names the row of the first such value.
+        If bytes are not UTF-8; names the row of the first such value.
 
     Examples
     --------
@@ -32,6 +32,6 @@ def decoded(values: NDArray[Any], what: str) -> NDArray[Any]:
             texts[place] = value.decode() if isinstance(value, bytes) else value
         except UnicodeDecodeError:
             row = f"row {place[0]}" if place else "the value"
-            fault = f"{row} of {what} is {value[:20]!r}, which is no UTF-8; decode the words in input_fn"
+            fault = f"{row} of {what} is {value[:20]!r}, which is not UTF-8; decode it in input_fn"
             raise InputError((fault,)) from None
     return texts.astype(str) if values.dtype.kind == "S" else texts

@@ -1,4 +1,4 @@
-"""The values of a column as numpy and words: numbers with NaN for blanks, and words each of which is there once."""
+"""Values of a column for numpy: numbers with NaN for missing values, and distinct strings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MICROSECONDS_A_DAY = 86_400_000_000
 
 
 def numbers_of(array: pa.Array) -> NDArray[Any]:
-    """Return the numbers of a column of one value a record."""
+    """Return the numbers of a column of one value per record."""
     import pyarrow as pa
 
     if pa.types.is_boolean(array.type):
@@ -34,25 +34,25 @@ def array_of(array: pa.Array) -> NDArray[np.float32]:
     """Return the arrays of a column."""
     length = array.type.list_size
     values = array.values.slice(array.offset * length, len(array) * length)
-    # an array that is null has values that mean nothing, and a table without rows may have no values at all
+    # the values of a null array are meaningless, and a table without rows may have no values at all
     numbers = np.array(numbers_of(values), np.float32).reshape(len(array), length)
     numbers[array.is_null().to_numpy(zero_copy_only=False)] = np.nan
     return numbers
 
 
 def missing_rows(array: pa.Array) -> NDArray[np.bool_]:
-    """Return for each row whether it is null or NaN, or has such a value among others."""
+    """Return for each row whether it is null or NaN, or contains such a value."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
     if pa.types.is_fixed_size_list(array.type):
         return np.asarray(np.isnan(array_of(array)).any(axis=1))
-    blank: NDArray[np.bool_] = pc.is_null(array, nan_is_null=True).to_numpy(zero_copy_only=False)
-    return blank
+    missing: NDArray[np.bool_] = pc.is_null(array, nan_is_null=True).to_numpy(zero_copy_only=False)
+    return missing
 
 
-def unique_words(array: pa.Array, column: str) -> tuple[pa.Array, pa.Array]:
-    """Return the words of a column, each once, and which of them each row has.
+def unique_strings(array: pa.Array, column: str) -> tuple[pa.Array, pa.Array]:
+    """Return the distinct strings of a column, and the index of each row's string.
 
     Raises
     ------

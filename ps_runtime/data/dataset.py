@@ -23,7 +23,7 @@ from psflow.ps_runtime.data.declared_columns import faults_of_column_names, faul
 from psflow.ps_runtime.data.given_arrays import arrays_of, integers
 from psflow.ps_runtime.data.lazy_dataset import LazyDataset
 from psflow.ps_runtime.data.nests import map_nest
-from psflow.ps_runtime.data.non_finite import ALL_FINITE, UNKNOWN, NonFiniteCells, Source, non_finite_cells
+from psflow.ps_runtime.data.non_finite import ALL_FINITE, UNKNOWN, NonFiniteCells, RecordSource, non_finite_cells
 from psflow.ps_runtime.data.record_stream import RecordStream
 from psflow.ps_runtime.data.row_order import AS_STORED, RowOrder
 from psflow.ps_runtime.data.splittable import KnownInput, batching_faults
@@ -106,7 +106,7 @@ class Dataset(Transformations, KnownInput):
     embedding: Mapping[str, int] = field(default_factory=dict)
     admit_after: Mapping[str, int] = field(default_factory=dict)
     expire_after_steps: Mapping[str, int] = field(default_factory=dict)
-    source: Source = UNKNOWN
+    source: RecordSource = UNKNOWN
     non_finite: NonFiniteCells = ALL_FINITE
     order: RowOrder = AS_STORED
 

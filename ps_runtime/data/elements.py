@@ -16,7 +16,7 @@ from psflow.ps_runtime.data.nests import call_with, leaves, map_nest, owned, sta
 from psflow.ps_runtime.data.ordered_map import ordered_map
 
 
-class Address(NamedTuple):
+class ElementAddress(NamedTuple):
     """Which element of which pass over a data set; both from 0."""
 
     epoch: int
@@ -36,18 +36,18 @@ class Elements(ABC):
         """Return `num_elements`, which is asked for each element."""
 
     @abstractmethod
-    def each(self, addresses: Iterable[Address]) -> Iterator[Any]:
+    def each(self, addresses: Iterable[ElementAddress]) -> Iterator[Any]:
         """Yield the elements of some addresses, each within the elements, in their order."""
 
     @abstractmethod
-    def place(self, address: Address) -> str:
+    def place(self, address: ElementAddress) -> str:
         """Return what error texts call an element, such as ``record 3``."""
 
     @abstractmethod
-    def is_row(self, first: Address, last: Address) -> bool:
+    def is_row(self, first: ElementAddress, last: ElementAddress) -> bool:
         """Whether the elements from one address to another stand side by side in what they are made of."""
 
-    def places(self, addresses: Sequence[Address]) -> str:
+    def places(self, addresses: Sequence[ElementAddress]) -> str:
         """Return what error texts call the elements of some addresses, at least one."""
         first, last = self.place(addresses[0]), self.place(addresses[-1])
         is_range = all(next_one == (one.epoch, one.number + 1) for one, next_one in itertools.pairwise(addresses))
@@ -55,13 +55,13 @@ class Elements(ABC):
             return f"{first} to {last}"
         return f"{len(addresses)} elements, shuffled or joined: the first is {first}, the last {last}"
 
-    def block(self, addresses: Sequence[Address]) -> Any:
+    def block(self, addresses: Sequence[ElementAddress]) -> Any:
         """Return the elements of some addresses, at least one, stacked."""
         return stacked(list(self.each(addresses)), self.places(addresses))
 
 
 @dataclass(frozen=True, eq=False)
-class Rows(Elements):
+class ArrayRows(Elements):
     """The rows of a nest of arrays of one length, without a copy."""
 
     nest: Any
@@ -70,21 +70,21 @@ class Rows(Elements):
         """See `Elements`."""
         return len(next(leaves(self.nest)))
 
-    def each(self, addresses: Iterable[Address]) -> Iterator[Any]:
+    def each(self, addresses: Iterable[ElementAddress]) -> Iterator[Any]:
         """See `Elements`."""
         for _, number in addresses:
             yield map_nest(operator.itemgetter(number), self.nest)
 
-    def block(self, addresses: Sequence[Address]) -> Any:
+    def block(self, addresses: Sequence[ElementAddress]) -> Any:
         """See `Elements`."""
         rows = [number for _, number in addresses]
         return map_nest(operator.itemgetter(rows), self.nest)
 
-    def place(self, address: Address) -> str:
+    def place(self, address: ElementAddress) -> str:
         """See `Elements`."""
         return f"record {address.number}"
 
-    def is_row(self, first: Address, last: Address) -> bool:
+    def is_row(self, first: ElementAddress, last: ElementAddress) -> bool:
         """See `Elements`."""
         return True
 
@@ -101,20 +101,20 @@ class Mapped(Elements):
         """See `Elements`."""
         return self.source.num_elements
 
-    def each(self, addresses: Iterable[Address]) -> Iterator[Any]:
+    def each(self, addresses: Iterable[ElementAddress]) -> Iterator[Any]:
         """See `Elements`."""
         asked, read = itertools.tee(addresses)
         return ordered_map(self._made, zip(asked, self.source.each(read), strict=True), self.num_threads)
 
-    def _made(self, addressed: tuple[Address, Any]) -> Any:
+    def _made(self, addressed: tuple[ElementAddress, Any]) -> Any:
         address, element = addressed
         return owned(call_with(self.function, element, lambda: self.place(address)))
 
-    def place(self, address: Address) -> str:
+    def place(self, address: ElementAddress) -> str:
         """See `Elements`."""
         return self.source.place(address)
 
-    def is_row(self, first: Address, last: Address) -> bool:
+    def is_row(self, first: ElementAddress, last: ElementAddress) -> bool:
         """See `Elements`."""
         return self.source.is_row(first, last)
 
@@ -132,22 +132,22 @@ class Batched(Elements):
         whole, rest = divmod(self.source.num_elements, self.batch_size)
         return whole + (rest > 0 and not self.drops_remainder)
 
-    def each(self, addresses: Iterable[Address]) -> Iterator[Any]:
+    def each(self, addresses: Iterable[ElementAddress]) -> Iterator[Any]:
         """See `Elements`."""
         return (self.source.block(self._records(address)) for address in addresses)
 
-    def place(self, address: Address) -> str:
+    def place(self, address: ElementAddress) -> str:
         """See `Elements`."""
         return f"batch {address.number} ({self.source.places(self._records(address))})"
 
-    def is_row(self, first: Address, last: Address) -> bool:
+    def is_row(self, first: ElementAddress, last: ElementAddress) -> bool:
         """See `Elements`."""
         return self.source.is_row(self._records(first)[0], self._records(last)[-1])
 
-    def _records(self, address: Address) -> list[Address]:
+    def _records(self, address: ElementAddress) -> list[ElementAddress]:
         start = address.number * self.batch_size
         stop = min(start + self.batch_size, self.source.num_elements)
-        return [Address(address.epoch, number) for number in range(start, stop)]
+        return [ElementAddress(address.epoch, number) for number in range(start, stop)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,16 +160,16 @@ class Zipped(Elements):
         """See `Elements`."""
         return min(source.num_elements for source in self.sources)
 
-    def each(self, addresses: Iterable[Address]) -> Iterator[Any]:
+    def each(self, addresses: Iterable[ElementAddress]) -> Iterator[Any]:
         """See `Elements`."""
         asked = itertools.tee(addresses, len(self.sources))
         return zip(*(source.each(each) for source, each in zip(self.sources, asked, strict=True)), strict=True)
 
-    def place(self, address: Address) -> str:
+    def place(self, address: ElementAddress) -> str:
         """See `Elements`."""
         return " with ".join(dict.fromkeys(source.place(address) for source in self.sources))
 
-    def is_row(self, first: Address, last: Address) -> bool:
+    def is_row(self, first: ElementAddress, last: ElementAddress) -> bool:
         """See `Elements`."""
         return all(source.is_row(first, last) for source in self.sources)
 
@@ -185,19 +185,19 @@ class Concatenated(Elements):
         """See `Elements`."""
         return self.first.num_elements + self.second.num_elements
 
-    def each(self, addresses: Iterable[Address]) -> Iterator[Any]:
+    def each(self, addresses: Iterable[ElementAddress]) -> Iterator[Any]:
         """See `Elements`."""
         for is_first, some in itertools.groupby(addresses, lambda address: address.number < self.first.num_elements):
             source = self.first if is_first else self.second
             yield from source.each(address if is_first else self._in_second(address) for address in some)
 
-    def place(self, address: Address) -> str:
+    def place(self, address: ElementAddress) -> str:
         """See `Elements`."""
         if address.number < self.first.num_elements:
             return self.first.place(address)
         return f"{self.second.place(self._in_second(address))} of the second data set"
 
-    def is_row(self, first: Address, last: Address) -> bool:
+    def is_row(self, first: ElementAddress, last: ElementAddress) -> bool:
         """See `Elements`."""
         if last.number < self.first.num_elements:
             return self.first.is_row(first, last)
@@ -205,8 +205,8 @@ class Concatenated(Elements):
             self._in_second(first), self._in_second(last)
         )
 
-    def _in_second(self, address: Address) -> Address:
-        return Address(address.epoch, address.number - self.first.num_elements)
+    def _in_second(self, address: ElementAddress) -> ElementAddress:
+        return ElementAddress(address.epoch, address.number - self.first.num_elements)
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,15 +220,15 @@ class Enumerated(Elements):
         """See `Elements`."""
         return self.source.num_elements
 
-    def each(self, addresses: Iterable[Address]) -> Iterator[Any]:
+    def each(self, addresses: Iterable[ElementAddress]) -> Iterator[Any]:
         """See `Elements`."""
         asked, read = itertools.tee(addresses)
         return ((np.int64(self.start + a.number), e) for a, e in zip(asked, self.source.each(read), strict=True))
 
-    def place(self, address: Address) -> str:
+    def place(self, address: ElementAddress) -> str:
         """See `Elements`."""
         return self.source.place(address)
 
-    def is_row(self, first: Address, last: Address) -> bool:
+    def is_row(self, first: ElementAddress, last: ElementAddress) -> bool:
         """See `Elements`."""
         return self.source.is_row(first, last)

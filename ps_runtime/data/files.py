@@ -11,7 +11,7 @@ from fsspec.core import has_magic
 
 from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.dataset import Dataset
-from psflow.ps_runtime.data.non_finite import Source
+from psflow.ps_runtime.data.non_finite import RecordSource
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.redaction import shown_path, without_secrets
 from psflow.ps_runtime.specs.schema_enforcement import listed_names, missing_faults
@@ -95,7 +95,7 @@ def left_over(known: Iterable[str], features: Iterable[str], label: str | None) 
     return tuple(name for name in known if name not in used)
 
 
-def one_batch(source: Source, features: Columns, labels: Columns | None, **facts: Any) -> Dataset:
+def one_batch(source: RecordSource, features: Columns, labels: Columns | None, **facts: Any) -> Dataset:
     """Return a data set of one batch, with `facts` such as its columns; its faults name the source.
 
     Raises

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.files import MAX_FILE_BYTES, one_batch, read_file
-from psflow.ps_runtime.data.non_finite import Source
+from psflow.ps_runtime.data.non_finite import RecordSource
 from psflow.ps_runtime.data.scale import UNIT, ScaleRange, scaling_to
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.keys import Key
@@ -80,7 +80,7 @@ def read_idx(
     pixels = scaling.apply(images.reshape(len(images), -1))
     columns = tuple("_".join(["pixel", *map(str, place)]) for place in np.ndindex(images.shape[1:]))
     labels = None if labels_path is None else _read_labels(labels_path, len(images), path)
-    return one_batch(Source(shown_path(path)), {MATRIX: pixels}, labels, columns=columns, scaling=scaling)
+    return one_batch(RecordSource(shown_path(path)), {MATRIX: pixels}, labels, columns=columns, scaling=scaling)
 
 
 def _read_labels(

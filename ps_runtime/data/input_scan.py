@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.values import array_of, missing_rows, numbers_of
 from psflow.ps_runtime.data.invalid_cells import CountedCells, Invalid, InvalidCells, rows_with_invalid
-from psflow.ps_runtime.data.non_finite import NonFinite, NonFiniteCells, NonFiniteColumn, Source
+from psflow.ps_runtime.data.non_finite import NonFinite, NonFiniteCells, NonFiniteColumn, RecordSource
 from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.data.reading_progress import watch_scan
 from psflow.ps_runtime.errors import CellError, InputError
@@ -83,11 +83,11 @@ def _beyond_float32(array: pa.Array) -> NDArray[np.bool_]:
     return np.asarray(np.abs(array.to_numpy(zero_copy_only=False)) > FLOAT32_MAX)
 
 
-def source_of(index: RecordIndex, label_dtype: str | None = None) -> Source:
-    """Return what people call the records of an index; see `Source` for `label_dtype`."""
+def source_of(index: RecordIndex, label_dtype: str | None = None) -> RecordSource:
+    """Return what people call the records of an index; see `RecordSource` for `label_dtype`."""
     [first, *others] = (file.shown for file in index.files)
     name = f"{first} and {len(others)} more files" if others else first
-    return Source(name, index.record_format.first_row, index.record_format.row_note, label_dtype)
+    return RecordSource(name, index.record_format.first_row, index.record_format.row_note, label_dtype)
 
 
 def located(error: CellError, index: RecordIndex, record: int) -> InputError:
@@ -160,8 +160,8 @@ def invalid_cells(counted: CountedCells, index: RecordIndex, policy: Invalid) ->
         return f"row {row}{f' of {file}' if len(index.files) > 1 else ''} ({index.record_format.row_note})"
 
     columns = counted.columns(index.columns, where)
-    has_words = isinstance(index.record_format, DelimitedText)
-    return InvalidCells(source_of(index), counted.num_rows, columns, policy, has_words)
+    has_strings = isinstance(index.record_format, DelimitedText)
+    return InvalidCells(source_of(index), counted.num_rows, columns, policy, has_strings)
 
 
 def _faults_of_nothing(

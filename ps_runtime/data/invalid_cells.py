@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.raw import RawColumn
-from psflow.ps_runtime.data.non_finite import MAX_SHOWN, UNKNOWN, Source
+from psflow.ps_runtime.data.non_finite import MAX_SHOWN, UNKNOWN, RecordSource
 from psflow.ps_runtime.tabular_files.base import NAME_OF_COLUMN, InvalidValues
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ class InvalidColumn:
 class InvalidCells:
     """The cells of an input that are not of the type of their column."""
 
-    source: Source = UNKNOWN
+    source: RecordSource = UNKNOWN
     num_rows: int = 0
     columns: tuple[InvalidColumn, ...] = ()
     policy: Invalid = "error"
-    has_words: bool = False
+    has_strings: bool = False
 
     def __str__(self) -> str:
         """Return how many rows these are, and what became of them."""
@@ -83,12 +83,12 @@ class InvalidCells:
         return {
             "rows": self.num_rows,
             "policy": self.policy,
-            "has_words": self.has_words,
+            "has_words": self.has_strings,
             "columns": [asdict(column) for column in self.columns],
         }
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any], source: Source) -> Self:
+    def from_facts(cls, facts: Mapping[str, Any], source: RecordSource) -> Self:
         """Return what `facts` was called on."""
         columns = tuple(InvalidColumn(**column) for column in facts["columns"])
         return cls(source, int(facts["rows"]), columns, facts["policy"], bool(facts["has_words"]))
@@ -104,7 +104,7 @@ class InvalidCells:
             advice = f"invalid of {where} is drop, but a prediction has a row for each record; {advice}"
         headers = [column.first.endswith(NAME_OF_COLUMN) for column in self.columns]
         mixed = [column.name for column, is_header in zip(self.columns, headers, strict=True) if not is_header]
-        if self.has_words and mixed:
+        if self.has_strings and mixed:
             advice += f"; or set columns.{mixed[0]}.type: string, if its cells are words"
         if unneeded := [name for name in mixed if name in features]:
             advice += f"; or leave {unneeded[0]!r} out of features: [...], which names the columns to read"

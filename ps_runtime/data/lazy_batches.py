@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from psflow.ps_runtime.data.arrays import num_rows
 from psflow.ps_runtime.data.batch_check import Batch, checked_batch
-from psflow.ps_runtime.data.elements import Address
+from psflow.ps_runtime.data.elements import ElementAddress
 from psflow.ps_runtime.data.enforcement import Enforcement, schema_of
 from psflow.ps_runtime.data.lazy_dataset import LazyDataset
-from psflow.ps_runtime.data.non_finite import NonFinite, Source, non_finite_cells
+from psflow.ps_runtime.data.non_finite import NonFinite, RecordSource, non_finite_cells
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import InputSchema
 
-FIRST = Address(0, 0)
+FIRST = ElementAddress(0, 0)
 
 
 class LazyBatches(SplittableInput):
@@ -45,7 +45,7 @@ class LazyBatches(SplittableInput):
         self._refuses = non_finite == "error"
         self._enforcement = enforcement
         self._first: tuple[InputSchema, int] | None = None  # what the first batch looks like, and its rows
-        self._kept: dict[Address, Batch] = {}
+        self._kept: dict[ElementAddress, Batch] = {}
 
     @property
     def num_records(self) -> int:
@@ -66,18 +66,18 @@ class LazyBatches(SplittableInput):
                     f"got epoch {epoch}, batches [{start}, {stop})",
                 )
             )
-        address = Address(epoch, start)
+        address = ElementAddress(epoch, start)
         kept = self._kept.pop(FIRST, None)
         return self._read(address) if kept is None or address != FIRST else kept
 
-    def _read(self, address: Address) -> Batch:
+    def _read(self, address: ElementAddress) -> Batch:
         [given] = self._elements.each([address])
         where = f"{self._elements.place(address)} of {self._where}"
         features, labels = checked_batch(given, where)
         self._enforcement = self._enforcement.for_batch(features, labels)
         features = self._enforcement.selected_batch(features, where, is_first=address == FIRST)
         if self._refuses:
-            cells, _ = non_finite_cells(features, labels, source=Source(where))
+            cells, _ = non_finite_cells(features, labels, source=RecordSource(where))
             if cells.num_rows:
                 raise InputError(cells.faults())
         batch = self._enforcement.batch(features, labels, where)
@@ -88,7 +88,9 @@ class LazyBatches(SplittableInput):
     def first_non_finite_cell(self, epoch: int, start: int, stop: int) -> str:
         """Return column and row of such a cell; see `SplittableInput.first_non_finite_cell`."""
         batch = self.read(epoch, start, stop)
-        return non_finite_cells(*batch, source=Source(self._elements.place(Address(epoch, start))))[0].first
+        return non_finite_cells(*batch, source=RecordSource(self._elements.place(ElementAddress(epoch, start))))[
+            0
+        ].first
 
     def schema(self) -> InputSchema:
         """Return what a row of a batch looks like, as the first batch shows it."""

@@ -9,19 +9,19 @@ from functools import partial
 from typing import Any
 
 from psflow.ps_runtime.data.elements import (
-    Address,
+    ArrayRows,
     Batched,
     Concatenated,
+    ElementAddress,
     Elements,
     Enumerated,
     Mapped,
-    Rows,
     Zipped,
 )
 from psflow.ps_runtime.data.given_arrays import arrays_of, rows_of
 from psflow.ps_runtime.data.nests import leaves, map_nest
 from psflow.ps_runtime.data.record_stream import RecordStream
-from psflow.ps_runtime.data.reordered_elements import Part, Repeated, Shuffled
+from psflow.ps_runtime.data.reordered_elements import ElementRange, Repeated, Shuffled
 from psflow.ps_runtime.data.transformations import (
     Transformations,
     check_at_least,
@@ -52,7 +52,7 @@ class LazyDataset(Transformations):
         lengths = sorted({len(array) for array in leaves(arrays)})
         if len(lengths) != 1:
             raise InputError((f"from_tensor_slices: expected arrays of one length, got {lengths or 'no array'}",))
-        return cls(Rows(arrays))
+        return cls(ArrayRows(arrays))
 
     def map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> LazyDataset:  # noqa: D102
         check_callable("map", function)
@@ -84,13 +84,13 @@ class LazyDataset(Transformations):
     def take(self, count: int) -> LazyDataset:  # noqa: D102
         check_at_least("take", "count", count, 0)
         elements = self._at_least(count)
-        return LazyDataset(Part(elements, 0, min(int(count), elements.num_elements)), 1, self.is_batched)
+        return LazyDataset(ElementRange(elements, 0, min(int(count), elements.num_elements)), 1, self.is_batched)
 
     def skip(self, count: int) -> LazyDataset:  # noqa: D102
         check_at_least("skip", "count", count, 0)
         elements = self._all("skip")
         last = elements.num_elements
-        return LazyDataset(Part(elements, min(int(count), last), last), 1, self.is_batched)
+        return LazyDataset(ElementRange(elements, min(int(count), last), last), 1, self.is_batched)
 
     def concatenate(self, other: Transformations) -> Transformations:  # noqa: D102
         check_other("concatenate", other)
@@ -109,8 +109,8 @@ class LazyDataset(Transformations):
 
     def stream(self) -> RecordStream:  # noqa: D102
         of_epoch = None if self.elements_of_epoch is None else partial(_read_pass, self.elements_of_epoch)
-        last = Address(0, self.elements.num_elements - 1)
-        is_row = last.number < 0 or self.elements.is_row(Address(0, 0), last)
+        last = ElementAddress(0, self.elements.num_elements - 1)
+        is_row = last.number < 0 or self.elements.is_row(ElementAddress(0, 0), last)
         name = "the data set" if is_row else "the data set as it is shuffled or joined"
         one_pass = RecordStream(partial(_read_pass, self.elements), name, self.is_batched, of_epoch)
         return one_pass if self.num_epochs == 1 else one_pass.repeat(self.num_epochs)
@@ -165,4 +165,4 @@ class LazyDataset(Transformations):
 
 
 def _read_pass(elements: Elements, epoch: int) -> Iterator[Any]:
-    return elements.each(Address(epoch, number) for number in range(elements.num_elements))
+    return elements.each(ElementAddress(epoch, number) for number in range(elements.num_elements))

@@ -30,7 +30,7 @@ MAX_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RecordSource:
     """Where records come from, as people call it."""
 
     name: str = ""
@@ -39,7 +39,7 @@ class Source:
     label_dtype: str | None = None
 
 
-UNKNOWN = Source()
+UNKNOWN = RecordSource()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class NonFiniteColumn:
 class NonFiniteCells:
     """The cells of some records that are blank, NaN or infinite."""
 
-    source: Source = UNKNOWN
+    source: RecordSource = UNKNOWN
     num_rows: int = 0
     columns: tuple[NonFiniteColumn, ...] = ()
     is_dropped: bool = False
@@ -123,7 +123,7 @@ def non_finite_cells(
     features: Columns,
     labels: Columns | None,
     columns: Mapping[str, Sequence[str]] = MappingProxyType({}),
-    source: Source = UNKNOWN,
+    source: RecordSource = UNKNOWN,
 ) -> tuple[NonFiniteCells, NDArray[np.bool_]]:
     """Look at every number of some records, some thousands at a time."""
     has_one = np.zeros(num_rows(features), np.bool_)

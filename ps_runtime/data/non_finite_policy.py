@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.data.arrays import Columns, map_columns, num_rows
 from psflow.ps_runtime.data.dataset import Dataset
-from psflow.ps_runtime.data.non_finite import NonFinite, RefusedCellsError, Source, non_finite_cells
+from psflow.ps_runtime.data.non_finite import NonFinite, RecordSource, RefusedCellsError, non_finite_cells
 from psflow.ps_runtime.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def batches_with_policy(batches: Iterator[Batch], policy: NonFinite, where: str)
     """
     num_dropped = 0
     for number, batch in enumerate(batches):
-        cells, has_one = non_finite_cells(*batch, source=Source(f"batch {number} of {where}"))
+        cells, has_one = non_finite_cells(*batch, source=RecordSource(f"batch {number} of {where}"))
         if not cells.num_rows:
             yield batch
             continue

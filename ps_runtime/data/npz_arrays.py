@@ -16,7 +16,7 @@ from psflow.ps_runtime.data.arrays import Array
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.files import MAX_FILE_BYTES, chosen_names, left_over, one_batch, read_file
-from psflow.ps_runtime.data.non_finite import Source
+from psflow.ps_runtime.data.non_finite import RecordSource
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.redaction import shown_path
@@ -75,7 +75,7 @@ def read_npz(
         raise InputError((f"{shown_path(path)} is not an archive of numpy.savez, or is damaged: {error}",)) from error
     chosen = {name: arrays[name] for name in names}
     labels = None if label is None else arrays[label]
-    return one_batch(Source(shown_path(path)), chosen, labels, label=label, unused=left_over(known, names, label))
+    return one_batch(RecordSource(shown_path(path)), chosen, labels, label=label, unused=left_over(known, names, label))
 
 
 def _read_member(archive: zipfile.ZipFile, name: str) -> Array:

@@ -86,5 +86,5 @@ def _place(objects: NDArray[np.object_], number: int) -> str:
 
 
 def _shown(value: Any) -> str:
-    words = repr(value)
-    return words if len(words) <= MAX_SHOWN else words[:MAX_SHOWN] + "..."
+    described = repr(value)
+    return described if len(described) <= MAX_SHOWN else described[:MAX_SHOWN] + "..."

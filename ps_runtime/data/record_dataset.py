@@ -27,7 +27,7 @@ from psflow.ps_runtime.data.non_finite import (
 )
 from psflow.ps_runtime.data.scanned_input import ScannedInput
 from psflow.ps_runtime.data.splittable import KnownInput, batching_faults
-from psflow.ps_runtime.data.window_order import Part, Window, WindowOrder
+from psflow.ps_runtime.data.window_order import Window, WindowOrder, WindowRows
 from psflow.ps_runtime.errors import CellError, InputError
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 from psflow.ps_runtime.tabular_files.index import RecordIndex
@@ -211,7 +211,7 @@ class RecordDataset(KnownInput):
         weight = () if self._weight is None else (FeatureSpec(self._weight.name, "float32", ()),)
         return (*self._preprocessing.specs, *weight)
 
-    def _part(self, part: Part) -> Batch:
+    def _part(self, part: WindowRows) -> Batch:
         features, labels = self._window(part.window)
         rows = part.rows
         return (

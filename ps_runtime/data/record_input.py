@@ -218,7 +218,7 @@ class RecordInput:
         read = self._as_in_training(schema, preprocessing.raw_columns, needs_labels=False)
         if isinstance(read, DelimitedText | JsonLines):
             whole = [column.name for column in preprocessing.raw_columns if column.type == "int64"]
-            as_numbers = dict.fromkeys(set(whole) - preprocessing.word_columns, "float64")  # with fractions or not
+            as_numbers = dict.fromkeys(set(whole) - preprocessing.string_columns, "float64")  # with fractions or not
             read = replace(read, types={**read.types, **as_numbers})
         given = replace(self, record_format=read)
         scan, known = given.scan(lambda known: [*names, *_there(keys, names, known)], schema)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from psflow.ps_runtime.data.elements import Address, Elements
+from psflow.ps_runtime.data.elements import ElementAddress, Elements
 from psflow.ps_runtime.data.shuffle_order import shuffled_window
 
 
@@ -18,22 +18,22 @@ class Reordered(Elements):
     source: Elements
 
     @abstractmethod
-    def origin(self, address: Address) -> Address:
+    def origin(self, address: ElementAddress) -> ElementAddress:
         """Return where the source has an element."""
 
-    def each(self, addresses: Iterable[Address]) -> Iterator[Any]:
+    def each(self, addresses: Iterable[ElementAddress]) -> Iterator[Any]:
         """See `Elements`."""
         return self.source.each(map(self.origin, addresses))
 
-    def block(self, addresses: Sequence[Address]) -> Any:
+    def block(self, addresses: Sequence[ElementAddress]) -> Any:
         """See `Elements`."""
         return self.source.block([self.origin(address) for address in addresses])
 
-    def place(self, address: Address) -> str:
+    def place(self, address: ElementAddress) -> str:
         """See `Elements`."""
         return self.source.place(self.origin(address))
 
-    def is_row(self, first: Address, last: Address) -> bool:
+    def is_row(self, first: ElementAddress, last: ElementAddress) -> bool:
         """See `Elements`."""
         first, last = self.origin(first), self.origin(last)
         return first.epoch == last.epoch and self.source.is_row(first, last)
@@ -51,21 +51,21 @@ class Shuffled(Reordered):
         """See `Elements`."""
         return self.source.num_elements
 
-    def origin(self, address: Address) -> Address:
+    def origin(self, address: ElementAddress) -> ElementAddress:
         """See `Reordered`."""
         epoch, number = address
         window, place = divmod(number, self.buffer_size)
         order_of = epoch if self.reshuffles else 0
         order = shuffled_window(self.seed, order_of, self.num_elements, self.buffer_size, window)
-        return Address(epoch, int(order[place]))
+        return ElementAddress(epoch, int(order[place]))
 
-    def is_row(self, first: Address, last: Address) -> bool:
+    def is_row(self, first: ElementAddress, last: ElementAddress) -> bool:
         """See `Elements`."""
         return first == last and super().is_row(first, last)
 
 
 @dataclass(frozen=True, eq=False)
-class Part(Reordered):
+class ElementRange(Reordered):
     """The elements ``[start, stop)``, ``start <= stop``, of a pass."""
 
     start: int
@@ -75,9 +75,9 @@ class Part(Reordered):
         """See `Elements`."""
         return self.stop - self.start
 
-    def origin(self, address: Address) -> Address:
+    def origin(self, address: ElementAddress) -> ElementAddress:
         """See `Reordered`."""
-        return Address(address.epoch, self.start + address.number)
+        return ElementAddress(address.epoch, self.start + address.number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ class Repeated(Reordered):
         """See `Elements`."""
         return self.num_passes * self.source.num_elements
 
-    def origin(self, address: Address) -> Address:
+    def origin(self, address: ElementAddress) -> ElementAddress:
         """See `Reordered`."""
         passes, number = divmod(address.number, self.source.num_elements)
-        return Address(address.epoch * self.num_passes + passes, number)
+        return ElementAddress(address.epoch * self.num_passes + passes, number)

@@ -9,7 +9,7 @@ import numpy as np
 
 from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.invalid_cells import ALL_VALID, InvalidCells
-from psflow.ps_runtime.data.non_finite import NonFiniteCells, Source
+from psflow.ps_runtime.data.non_finite import NonFiniteCells, RecordSource
 from psflow.ps_runtime.specs.schema import InputSchema
 
 
@@ -78,7 +78,7 @@ class KnownInput(SplittableInput):
 
     unused: tuple[str, ...]
     """Columns or arrays of the source that are neither features nor labels."""
-    source: Source
+    source: RecordSource
     """Where the records come from, for error texts."""
     non_finite: NonFiniteCells
     """The blank, NaN and infinite cells that were found when it was opened, before rows were left out."""

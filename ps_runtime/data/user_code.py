@@ -28,8 +28,8 @@ def user_code(function: Callable[..., Any], error: type[UsageError], when: str) 
 
 def user_error(function: Callable[..., Any], error: type[UsageError], when: str, cause: Exception) -> UsageError:
     """Return the `error` that tells what `function` has raised, as in `user_code`."""
-    words = f": {cause}" if str(cause) else ""
-    return error((f"{_name(function)} raised {type(cause).__name__} {when}{_place(function, cause)}{words}",))
+    message = f": {cause}" if str(cause) else ""
+    return error((f"{_name(function)} raised {type(cause).__name__} {when}{_place(function, cause)}{message}",))
 
 
 def misfit(function: Callable[..., Any], num_arguments: int) -> str:

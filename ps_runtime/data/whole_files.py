@@ -49,11 +49,11 @@ def whole_dataset(given: RecordInput, schema: InputSchema, where: str, *, needs_
     if scan.num_bytes > MAX_FILE_BYTES:
         fault = f"have {scan.num_bytes} bytes: at most {MAX_FILE_BYTES} are read for a model that was trained on arrays"
         raise InputError((f"the files {fault}",))
-    if words := [column for column in scan.columns if column.type not in NUMBERS]:
-        raise InputError(tuple(f"column {column.name!r} is {column.type}: expected numbers" for column in words))
+    if not_numbers := [column for column in scan.columns if column.type not in NUMBERS]:
+        raise InputError(tuple(f"column {column.name!r} is {column.type}: expected numbers" for column in not_numbers))
     columns, counted = _columns(scan)
     labels = None if label is None else columns.pop(label)
-    cells = replace(invalid_cells(counted, scan.index(), given.invalid), has_words=False)  # such a model reads none
+    cells = replace(invalid_cells(counted, scan.index(), given.invalid), has_strings=False)  # such a model reads none
     if faults := cells.faults(where, may_drop=False):
         raise InputError(faults)
     source = source_of(scan.index(), None if labels is None else _label_dtype(schema))

@@ -24,7 +24,7 @@ class Window(NamedTuple):
     chunks: tuple[int, ...]
 
 
-class Part(NamedTuple):
+class WindowRows(NamedTuple):
     """Some records of a window: `rows` of its chunks, put one after the other."""
 
     window: Window
@@ -54,7 +54,7 @@ class WindowOrder:
         self._windows = functools.lru_cache(maxsize=NUM_EPOCHS_KEPT)(self._windows_of)
         self._shuffled = functools.lru_cache(maxsize=NUM_EPOCHS_KEPT)(self._permutation)
 
-    def parts(self, epoch: int, start: int, stop: int) -> list[Part]:
+    def parts(self, epoch: int, start: int, stop: int) -> list[WindowRows]:
         """Return where records ``[start, stop)`` of `epoch` are: at least one part, in their order."""
         windows, starts = self._windows(0 if self._seed is None else epoch)
         parts = []
@@ -62,7 +62,7 @@ class WindowOrder:
             window = windows[number]
             low, high = max(start, window.start) - window.start, min(stop - window.start, window.num_records)
             rows, place = slice(low, high), (window.epoch, window.number, window.num_records)
-            parts.append(Part(window, rows if self._seed is None else self._shuffled(place)[rows]))
+            parts.append(WindowRows(window, rows if self._seed is None else self._shuffled(place)[rows]))
         return parts
 
     def _windows_of(self, epoch: int) -> tuple[list[Window], list[int]]:

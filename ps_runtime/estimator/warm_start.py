@@ -51,8 +51,8 @@ def changed_ids(new: InputSchema | None, old: InputSchema | None) -> list[Change
     for name in mine.keys() & theirs.keys():
         a, b = mine[name], theirs[name]
         if isinstance(a, VocabularyIds) and isinstance(b, VocabularyIds):
-            if a.words != b.words:
-                places = np.append(places_of_entries(a.words, b.words), b.num_ids - 1)
+            if a.vocabulary != b.vocabulary:
+                places = np.append(places_of_entries(a.vocabulary, b.vocabulary), b.num_ids - 1)
                 changed.append(ChangedIds(name, a.num_ids, b.num_ids, places))
         elif type(a) is not type(b):
             changed.append(ChangedIds(name, a.num_ids, b.num_ids, None))

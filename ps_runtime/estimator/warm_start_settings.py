@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.feature_columns.vocabulary_file import read_words
+from psflow.ps_runtime.feature_columns.vocabulary_file import read_vocabulary
 from psflow.ps_runtime.initializers import Initializer
 from psflow.ps_runtime.numeric import whole_number
 
@@ -188,6 +188,6 @@ def read_places(info: VocabInfo) -> NDArray[np.int64]:
     InputError
         If a vocabulary has fewer entries than its size, or an entry twice; names the line.
     """
-    new = read_words(info.new_vocab, info.new_vocab_size)
-    old = read_words(info.old_vocab, info.old_vocab_size)
+    new = read_vocabulary(info.new_vocab, info.new_vocab_size)
+    old = read_vocabulary(info.old_vocab, info.old_vocab_size)
     return np.append(places_of_entries(new, old), np.full(info.num_oov_buckets, -1, np.int64))

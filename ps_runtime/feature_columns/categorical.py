@@ -26,7 +26,7 @@ from psflow.ps_runtime.feature_columns.kinds import (
     WeightedColumn,
     leaves_of,
 )
-from psflow.ps_runtime.feature_columns.vocabulary_file import read_words
+from psflow.ps_runtime.feature_columns.vocabulary_file import read_vocabulary
 
 MAX_BUCKETS = 2**62
 BUCKETS = "an integer from 1 to 2**62 - 1"
@@ -70,11 +70,11 @@ def categorical_column_with_vocabulary_list(
     own = of_list if dtype is None else checked_dtype(dtype, key, "iuU")
     if (own == STRING) != (of_list == STRING):
         raise UsageError((f"dtype of column {key!r} is {own}, but vocabulary_list is of {of_list}",))
-    words = tuple(map(str, given.tolist()))
-    if len(set(words)) != len(words):
-        twice = next(word for place, word in enumerate(words) if word in words[:place])
+    vocabulary = tuple(map(str, given.tolist()))
+    if len(set(vocabulary)) != len(vocabulary):
+        twice = next(string for place, string in enumerate(vocabulary) if string in vocabulary[:place])
         raise UsageError((f"vocabulary_list of column {key!r} has {twice!r} twice, expected each value once",))
-    return _vocabulary_column(key, words, own, default_value, num_oov_buckets)
+    return _vocabulary_column(key, vocabulary, own, default_value, num_oov_buckets)
 
 
 def categorical_column_with_vocabulary_file(
@@ -119,14 +119,14 @@ def categorical_column_with_vocabulary_file(
     if vocabulary_size is not None:
         what = f"vocabulary_size of column {key!r}"
         check_integer(what, vocabulary_size, 1, MAX_BUCKETS, "an integer >= 1")
-    words = tuple(read_words(vocabulary_file, -1 if vocabulary_size is None else int(vocabulary_size)))
-    if not words:
+    vocabulary = tuple(read_vocabulary(vocabulary_file, -1 if vocabulary_size is None else int(vocabulary_size)))
+    if not vocabulary:
         raise UsageError((f"vocabulary_file of column {key!r}, {vocabulary_file}, has no line, expected a word",))
     if own != STRING:
-        words = tuple(_as_integers(words, vocabulary_file))
+        vocabulary = tuple(_as_integers(vocabulary, vocabulary_file))
     if num_oov_buckets and default_value is not None:
         raise UsageError((f"column {key!r} has num_oov_buckets and default_value, expected one of them",))
-    return _vocabulary_column(key, words, own, -1 if default_value is None else default_value, num_oov_buckets)
+    return _vocabulary_column(key, vocabulary, own, -1 if default_value is None else default_value, num_oov_buckets)
 
 
 def categorical_column_with_identity(key: str, num_buckets: int, default_value: int | None = None) -> IdentityColumn:
@@ -258,22 +258,24 @@ def _as_values(vocabulary_list: Any, key: str) -> NDArray[Any]:
     return np.array(texts)
 
 
-def _vocabulary_column(key: str, words: tuple[str, ...], dtype: str, default: Any, num_oov: Any) -> VocabularyColumn:
+def _vocabulary_column(
+    key: str, vocabulary: tuple[str, ...], dtype: str, default: Any, num_oov: Any
+) -> VocabularyColumn:
     check_integer(f"num_oov_buckets of column {key!r}", num_oov, 0, MAX_BUCKETS, "an integer >= 0")
     if num_oov and default != -1:
         raise UsageError((f"column {key!r} has num_oov_buckets and default_value, expected one of them",))
-    below = f"an integer below {len(words)}"
-    check_integer(f"default_value of column {key!r}", default, -(2**63), len(words), below)
-    return VocabularyColumn(key, words, dtype, int(default), int(num_oov))
+    below = f"an integer below {len(vocabulary)}"
+    check_integer(f"default_value of column {key!r}", default, -(2**63), len(vocabulary), below)
+    return VocabularyColumn(key, vocabulary, dtype, int(default), int(num_oov))
 
 
-def _as_integers(words: Sequence[str], path: str) -> Iterator[str]:
+def _as_integers(vocabulary: Sequence[str], path: str) -> Iterator[str]:
     """Return integers in their shortest text."""
-    for line, word in enumerate(words, start=1):
+    for line, string in enumerate(vocabulary, start=1):
         try:
-            yield str(int(word))
+            yield str(int(string))
         except ValueError:
-            raise UsageError((f"vocabulary {path}: line {line} is {word!r}, expected an integer",)) from None
+            raise UsageError((f"vocabulary {path}: line {line} is {string!r}, expected an integer",)) from None
 
 
 def _check_buckets(what: str, number: Any, key: str) -> None:

@@ -85,7 +85,7 @@ class VocabularyColumn:
         return len(self.vocabulary) + self.num_oov_buckets
 
     @functools.cached_property
-    def words(self) -> pa.Array:
+    def array(self) -> pa.Array:
         """The vocabulary as pyarrow looks it up."""
         import pyarrow as pa
 

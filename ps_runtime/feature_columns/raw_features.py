@@ -84,9 +84,9 @@ class RawFeatures:
             numbers = self.integers(key)
             present = numbers != -1
             return Values(pa.array(numbers.ravel(), mask=~present.ravel()), present)
-        words = self._words(key)
-        present = words != ""
-        return Values(pa.array(words.ravel(), pa.string(), mask=~present.ravel()), present)
+        strings = self._strings(key)
+        present = strings != ""
+        return Values(pa.array(strings.ravel(), pa.string(), mask=~present.ravel()), present)
 
     def fingerprints(self, key: str) -> NDArray[np.int64]:
         """Return a number for each value of a feature, ``(batch, n)``: of words a hash, else the integer itself.
@@ -100,8 +100,10 @@ class RawFeatures:
 
         if self._array(key).dtype.kind in "iu":
             return self.integers(key)
-        words = self._words(key)
-        return hashed_ids(pa.array(words.ravel(), pa.string()), key, FINGERPRINTS, missing_id=-1).reshape(words.shape)
+        strings = self._strings(key)
+        return hashed_ids(pa.array(strings.ravel(), pa.string()), key, FINGERPRINTS, missing_id=-1).reshape(
+            strings.shape
+        )
 
     def steps(self, key: str, of_step: tuple[int, ...] | None) -> tuple[NDArray[Any], tuple[int, int]]:
         """Return a feature of sequences with a row for each step, ``(batch * length, ...)``, and batch and length.
@@ -122,11 +124,11 @@ class RawFeatures:
         shape = of_step if of_step is not None else array.shape[2:]
         return array.reshape(len(array) * length, *shape), (len(array), length)
 
-    def _words(self, key: str) -> NDArray[Any]:
+    def _strings(self, key: str) -> NDArray[Any]:
         """Return a feature of text, ``(batch, n)``; ``""`` for None."""
         array = decoded(self._array(key), f"feature {key!r}")
-        if array.dtype == object and all(word is None or isinstance(word, str) for word in array.flat):
-            array = np.array(["" if word is None else word for word in array.flat]).reshape(array.shape)
+        if array.dtype == object and all(string is None or isinstance(string, str) for string in array.flat):
+            array = np.array(["" if string is None else string for string in array.flat]).reshape(array.shape)
         if array.dtype.kind != "U":
             raise InputError((f"feature {key!r} is of {array.dtype}, its column expects text",))
         return _flat(array)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.columns.computing import bucket_ids, hashed_ids, word_ids
+from psflow.ps_runtime.columns.computing import bucket_ids, hashed_ids, vocabulary_ids
 from psflow.ps_runtime.columns.crossing import combination_ids
 from psflow.ps_runtime.errors import InputError, ModelFnError, PsflowError
 from psflow.ps_runtime.feature_columns.kinds import (
@@ -193,7 +193,7 @@ def _along(axis: int, member: IdValues, shape: Sequence[int]) -> tuple[NDArray[n
 def _in_vocabulary(column: VocabularyColumn, values: Values) -> NDArray[np.int64]:
     import pyarrow as pa
 
-    ids = word_ids(values.array, column.key, column.words)
+    ids = vocabulary_ids(values.array, column.key, column.array)
     is_known = ids < len(column.vocabulary)
     unknown = ~is_known & values.present.ravel()
     if column.num_oov_buckets and unknown.any():

@@ -7,7 +7,7 @@ import fsspec
 from psflow.ps_runtime.errors import InputError, UsageError
 
 
-def read_words(path: str, size: int) -> list[str]:
+def read_vocabulary(path: str, size: int) -> list[str]:
     """Return the first `size` lines of a text file, -1: all. Blocks.
 
     Raises
@@ -19,16 +19,18 @@ def read_words(path: str, size: int) -> list[str]:
     """
     try:
         with fsspec.open(path, "rt", encoding="utf-8-sig") as file:
-            words = [line.rstrip("\r\n") for line in file]
+            vocabulary = [line.rstrip("\r\n") for line in file]
     except OSError as error:
         raise UsageError((f"vocabulary {path}: cannot be read: {error.strerror or error}",)) from None
     except UnicodeDecodeError as error:
         raise InputError((f"vocabulary {path}: byte {error.start} is no UTF-8; save it as UTF-8 text",)) from None
-    if len(words) < size:
-        raise InputError((f"vocabulary {path}: expected {size} words or more, a word in each line, got {len(words)}",))
-    words = words if size == -1 else words[:size]
+    if len(vocabulary) < size:
+        raise InputError(
+            (f"vocabulary {path}: expected {size} words or more, a word in each line, got {len(vocabulary)}",)
+        )
+    vocabulary = vocabulary if size == -1 else vocabulary[:size]
     first_line: dict[str, int] = {}
-    for line, word in enumerate(words, start=1):
-        if first_line.setdefault(word, line) != line:
-            raise InputError((f"vocabulary {path}: line {line} repeats {word!r} of line {first_line[word]}",))
-    return words
+    for line, string in enumerate(vocabulary, start=1):
+        if first_line.setdefault(string, line) != line:
+            raise InputError((f"vocabulary {path}: line {line} repeats {string!r} of line {first_line[string]}",))
+    return vocabulary

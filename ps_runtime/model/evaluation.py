@@ -17,7 +17,7 @@ from psflow.ps_runtime.data.batch_check import batch_named
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.kept_scan import KeptScan
-from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
+from psflow.ps_runtime.data.non_finite import RecordSource, non_finite_cells
 from psflow.ps_runtime.data.splittable import KnownInput, SplittableInput
 from psflow.ps_runtime.errors import InputError, ModelFnError
 from psflow.ps_runtime.metrics import Metric, mean
@@ -245,7 +245,7 @@ class OpenedEvaluation:
             if self.example is None:
                 self.example = first_rows(features)
             if not is_known and not self._first_cell:
-                self._first_cell = non_finite_cells(features, labels, source=Source(f"batch {number}"))[0].first
+                self._first_cell = non_finite_cells(features, labels, source=RecordSource(f"batch {number}"))[0].first
             yield features, labels
 
     def _open(self, values: ModelValues | None) -> SplittableInput | Iterator[Batch]:

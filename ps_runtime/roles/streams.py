@@ -12,7 +12,7 @@ from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.data.batch_codec import decode_batch, encode_batch
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
-from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
+from psflow.ps_runtime.data.non_finite import RecordSource, non_finite_cells
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import InputError, PsflowError
@@ -57,7 +57,7 @@ class BatchReader:
         if self._dataset is not None:
             order = self._first_order + records.epoch
             return self._dataset.first_non_finite_cell(order, records.start, records.stop)
-        return non_finite_cells(*batch, source=Source(f"batch {records.start}"))[0].first
+        return non_finite_cells(*batch, source=RecordSource(f"batch {records.start}"))[0].first
 
 
 def name_in_stream(records: RecordRange) -> str:
@@ -111,7 +111,7 @@ class PrivateStream:
 
     def first_non_finite_cell(self, records: RecordRange, batch: Batch) -> str:
         """Return column and row of a missing, NaN or infinite value in the batch of `records`, or ""."""
-        return non_finite_cells(*batch, source=Source(f"batch {records.start}"))[0].first
+        return non_finite_cells(*batch, source=RecordSource(f"batch {records.start}"))[0].first
 
 
 READ_AHEAD_BATCHES = 4

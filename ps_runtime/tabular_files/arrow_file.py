@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from psflow.ps_runtime.tabular_files.base import OnInvalid, OpenRecords, Place, RecordError, RecordFormat
+from psflow.ps_runtime.tabular_files.base import ChunkRange, OnInvalid, OpenRecords, RecordError, RecordFormat
 from psflow.ps_runtime.tabular_files.files import DataFile, open_file, read_bytes
 from psflow.ps_runtime.tabular_files.stored_columns import as_raw_columns, check_names, stored_types, whole_file
 
@@ -67,12 +67,12 @@ class OpenArrow(OpenRecords):
         """Return the types of some columns; see `OpenRecords.types`."""
         return stored_types(self._schema, names)
 
-    def places(self, chunk_bytes: int) -> Iterator[Place]:
+    def places(self, chunk_bytes: int) -> Iterator[ChunkRange]:
         """Return the number of each record batch; see `OpenRecords.places`."""
         for number in range(self._reader.num_record_batches):
-            yield Place(number, number + 1)
+            yield ChunkRange(number, number + 1)
 
-    def read(self, place: Place, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
+    def read(self, place: ChunkRange, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
         import pyarrow as pa
 
@@ -86,16 +86,16 @@ class OpenArrow(OpenRecords):
             table.validate(full=True)  # a wrong offset would read beyond the buffers
         return as_raw_columns(table, types, self._set_types, on_invalid)
 
-    def count(self, place: Place) -> int:
+    def count(self, place: ChunkRange) -> int:
         """Return how many records a chunk has; see `OpenRecords.count`."""
         with whole_file("Arrow"):
             return int(self._reader.get_batch(place.start).num_rows)
 
-    def parts(self, place: Place) -> tuple[Place, ...]:
+    def parts(self, place: ChunkRange) -> tuple[ChunkRange, ...]:
         """Return none: a record batch is read as a whole."""
         return ()
 
-    def text(self, place: Place) -> str:
+    def text(self, place: ChunkRange) -> str:
         """Return nothing: this is no text."""
         return ""
 
@@ -103,7 +103,7 @@ class OpenArrow(OpenRecords):
         """Look at the types of columns; see `OpenRecords.check_types`."""
         as_raw_columns(self._schema.empty_table(), types, self._set_types)
 
-    def bytes_up_to(self, place: Place) -> int:
+    def bytes_up_to(self, place: ChunkRange) -> int:
         """Return about how many bytes of the file are read when the chunk has been read."""
         return self.file.size * place.stop // int(self._reader.num_record_batches)
 

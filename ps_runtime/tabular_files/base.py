@@ -31,7 +31,7 @@ NUMBER = "number"
 """A name for float64, for those who set the type of a column."""
 
 
-class Place(NamedTuple):
+class ChunkRange(NamedTuple):
     """Where a chunk lies in its file: from `start` up to `stop`.
 
     These are bytes of text, rows of a Parquet file, record batches of an Arrow file.
@@ -152,7 +152,7 @@ class OpenRecords(ABC):
         """
 
     @abstractmethod
-    def places(self, chunk_bytes: int) -> Iterator[Place]:
+    def places(self, chunk_bytes: int) -> Iterator[ChunkRange]:
         """Return where each chunk lies, in order; one of text has about `chunk_bytes`, and at least a record.
 
         Raises
@@ -161,12 +161,12 @@ class OpenRecords(ABC):
             If a record has no end; its number counts from the end of the place before.
         """
 
-    def starts_run(self, place: Place) -> bool:
+    def starts_run(self, place: ChunkRange) -> bool:
         """Return whether a chunk can be read alone at its own price, not only behind the one before it."""
         return True
 
     @abstractmethod
-    def read(self, place: Place, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
+    def read(self, place: ChunkRange, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
         """Return the records of a chunk: these columns, of these types, in this order.
 
         Raises
@@ -181,7 +181,7 @@ class OpenRecords(ABC):
         return None
 
     @abstractmethod
-    def count(self, place: Place) -> int:
+    def count(self, place: ChunkRange) -> int:
         """Return how many records a chunk has, those that cannot be read among them; no value is looked at.
 
         Raises
@@ -191,11 +191,11 @@ class OpenRecords(ABC):
         """
 
     @abstractmethod
-    def parts(self, place: Place) -> tuple[Place, ...]:
+    def parts(self, place: ChunkRange) -> tuple[ChunkRange, ...]:
         """Return the two places that a chunk of text is made of; none if it is one record, or no text."""
 
     @abstractmethod
-    def text(self, place: Place) -> str:
+    def text(self, place: ChunkRange) -> str:
         """Return the text of a chunk, whatever it is; empty if it is none."""
 
     @abstractmethod
@@ -209,7 +209,7 @@ class OpenRecords(ABC):
         """
 
     @abstractmethod
-    def bytes_up_to(self, place: Place) -> int:
+    def bytes_up_to(self, place: ChunkRange) -> int:
         """Return about how many bytes of the file are read when the chunk has been read."""
 
     @abstractmethod

@@ -10,7 +10,7 @@ from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.raw_types import wider_type
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
-from psflow.ps_runtime.tabular_files.base import CHUNK_BYTES, OpenRecords, Place, RecordError, RecordFormat
+from psflow.ps_runtime.tabular_files.base import CHUNK_BYTES, ChunkRange, OpenRecords, RecordError, RecordFormat
 from psflow.ps_runtime.tabular_files.files import DataFile, unchanged
 from psflow.ps_runtime.tabular_files.index import RecordIndex
 from psflow.ps_runtime.tabular_files.partitions import open_records
@@ -38,7 +38,7 @@ def count_records(
     with too few cells, is found by whoever reads it: here it is counted. Memory is bounded by a chunk.
     """
     types = dict(columns)
-    chunks: list[tuple[int, Place, int, bool]] = []  # file, place, number of records, whether it starts a run
+    chunks: list[tuple[int, ChunkRange, int, bool]] = []  # file, place, number of records, whether it starts a run
     bytes_before = 0
     for number, file in enumerate(files):
         num_records = 0
@@ -72,7 +72,7 @@ def count_records(
     )
 
 
-def _next(places: Iterator[Place], file: DataFile) -> Place | None:
+def _next(places: Iterator[ChunkRange], file: DataFile) -> ChunkRange | None:
     with unchanged(file):
         return next(places, None)
 

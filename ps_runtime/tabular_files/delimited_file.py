@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.raw_types import arrow_type, first_fault
-from psflow.ps_runtime.tabular_files.base import NAME_OF_COLUMN, InvalidValues, OnInvalid, Place, RecordError
+from psflow.ps_runtime.tabular_files.base import NAME_OF_COLUMN, ChunkRange, InvalidValues, OnInvalid, RecordError
 from psflow.ps_runtime.tabular_files.cuts import QuotedSpans, first_record_end, last_record_end, plain_lines
 from psflow.ps_runtime.tabular_files.files import DataFile, read_bytes
 from psflow.ps_runtime.tabular_files.text_cells import FALSE, HEX, TRUE, inferred_type, parse_cells, stripped
@@ -68,7 +68,7 @@ class OpenDelimited(OpenText):
         first = cells.slice(0, INFERRED_ROWS)
         return {name: inferred_type(self._values(first[name], "string", name)) for name in names}
 
-    def places(self, chunk_bytes: int) -> Iterator[Place]:
+    def places(self, chunk_bytes: int) -> Iterator[ChunkRange]:
         """Return where each chunk lies; see `OpenRecords.places`.
 
         Raises
@@ -103,7 +103,7 @@ class OpenDelimited(OpenText):
             what = f"the quote that begins {opened!r} does not close: the file is cut off, or the quote is a wrong one"
             raise RecordError(what, self._record_at(text[:unclosed]))
 
-    def count(self, place: Place) -> int:
+    def count(self, place: ChunkRange) -> int:
         """Return how many records a chunk has, those with too few or too many cells among them."""
         text = self._utf8(self.text_of(place))
         if (num_lines := plain_lines(text)) is not None:
@@ -111,7 +111,7 @@ class OpenDelimited(OpenText):
         table, others = self._read_whole_rows(text, self._names[:1])
         return int(table.num_rows) + others
 
-    def read(self, place: Place, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
+    def read(self, place: ChunkRange, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
         import pyarrow as pa
 
@@ -323,11 +323,13 @@ def _counts(names: list[str]) -> bool:
 
 def _repeated_headers(table: pa.Table, types: Mapping[str, str], invalid: Sequence[InvalidValues]) -> NDArray[np.int64]:
     """Return the rows in which each column has its name, as in the header of a file that was appended to another."""
-    words = [name for name, raw in types.items() if raw == "string"]
-    if len(types) < 2 or len(invalid) + len(words) < len(types):  # a column has neither names nor invalid values
+    string_columns = [name for name, raw in types.items() if raw == "string"]
+    if len(types) < 2 or len(invalid) + len(string_columns) < len(
+        types
+    ):  # a column has neither names nor invalid values
         return np.empty(0, np.int64)
     rows = [values.rows[_named(table[values.column].take(values.rows), values.column)] for values in invalid]
-    for name in words:
+    for name in string_columns:
         if rows and not len(rows[-1]):
             break
         rows.append(_named(table[name], name))

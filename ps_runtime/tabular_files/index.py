@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.tabular_files.base import Place, RecordFormat
+from psflow.ps_runtime.tabular_files.base import ChunkRange, RecordFormat
 from psflow.ps_runtime.tabular_files.files import DataFile, check_unchanged
 from psflow.ps_runtime.tabular_files.formats import RECORD_FORMATS
 from psflow.ps_runtime.tabular_files.sealed import seal, unseal
@@ -57,10 +57,10 @@ class RecordIndex:
         """Return the file of a chunk."""
         return self.files[int(self.chunk_files[chunk])]
 
-    def place_of(self, chunk: int) -> Place:
+    def place_of(self, chunk: int) -> ChunkRange:
         """Return where a chunk lies in its file."""
         start, stop = self.chunk_places[chunk].tolist()
-        return Place(start, stop)
+        return ChunkRange(start, stop)
 
     def first_in_file(self, chunk: int) -> int:
         """Return the number that the first record of a chunk has in its file, from 0."""

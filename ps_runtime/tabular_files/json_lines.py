@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from psflow.ps_runtime.columns.raw_types import arrow_type, cast_values, first_fault
-from psflow.ps_runtime.tabular_files.base import OnInvalid, OpenRecords, Place, RecordError, RecordFormat
+from psflow.ps_runtime.tabular_files.base import ChunkRange, OnInvalid, OpenRecords, RecordError, RecordFormat
 from psflow.ps_runtime.tabular_files.files import DataFile
 from psflow.ps_runtime.tabular_files.json_values import ADVICE, first_types, line_fault, object_of, without_invalid
 from psflow.ps_runtime.tabular_files.text_cells import parse_cells, value_fault
@@ -79,12 +79,12 @@ class OpenJsonLines(OpenText):
     def check_end(self, text: bytes) -> None:
         """Accept any end: a last line that is cut off is no JSON, which `read` says."""
 
-    def count(self, place: Place) -> int:
+    def count(self, place: ChunkRange) -> int:
         """Return how many lines a chunk has; see `OpenRecords.count`."""
         lines = self._lines(place)
         return lines.count(b"\n") + 1 if lines else 0
 
-    def read(self, place: Place, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
+    def read(self, place: ChunkRange, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
         import pyarrow as pa
 
@@ -98,7 +98,7 @@ class OpenJsonLines(OpenText):
             table = _checked(without_invalid(lines, types, on_invalid), schema, types)
         return pa.table({name: _values(table[name], name, raw, on_invalid) for name, raw in types.items()})
 
-    def _lines(self, place: Place) -> bytes:
+    def _lines(self, place: ChunkRange) -> bytes:
         """Return the lines of a chunk without the end of the last one."""
         text = self.text_of(place)
         return text.rstrip(WHITE_SPACE) if place.stop == self.file.size else text[:-1]

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from psflow.ps_runtime.columns.reading import split_type
-from psflow.ps_runtime.tabular_files.base import CHUNK_BYTES, OnInvalid, OpenRecords, Place, RecordError, RecordFormat
+from psflow.ps_runtime.tabular_files.base import (
+    CHUNK_BYTES,
+    ChunkRange,
+    OnInvalid,
+    OpenRecords,
+    RecordError,
+    RecordFormat,
+)
 from psflow.ps_runtime.tabular_files.files import DataFile
 from psflow.ps_runtime.tabular_files.libsvm_lines import FEATURES, LABEL, LibSvmLines, num_records
 from psflow.ps_runtime.tabular_files.text_cells import inferred_type, parse_cells
@@ -96,18 +103,18 @@ class OpenLibSvm(OpenText):
     def check_end(self, text: bytes) -> None:
         """Accept any end: it cannot be seen whether a last line is cut off between two pairs."""
 
-    def place_from(self, start: int, chunk_bytes: int) -> Place:
+    def place_from(self, start: int, chunk_bytes: int) -> ChunkRange:
         """Return the place of a chunk, of at most so many lines that its matrix stays small."""
         place = super().place_from(start, chunk_bytes)
         ends = np.flatnonzero(np.frombuffer(self.text_of(place), np.uint8) == ord("\n"))
         most = max(1, MATRIX_BYTES // (4 * (self._format.num_features or MAX_INFERRED_FEATURES)))
-        return place if len(ends) <= most else Place(start, start + int(ends[most - 1]) + 1)
+        return place if len(ends) <= most else ChunkRange(start, start + int(ends[most - 1]) + 1)
 
-    def count(self, place: Place) -> int:
+    def count(self, place: ChunkRange) -> int:
         """Return how many lines of a chunk hold a record; see `OpenRecords.count`."""
         return num_records(self.text_of(place))
 
-    def read(self, place: Place, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
+    def read(self, place: ChunkRange, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
         import pyarrow as pa
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from psflow.ps_runtime.tabular_files.base import OnInvalid, OpenRecords, Place, RecordFormat
+from psflow.ps_runtime.tabular_files.base import ChunkRange, OnInvalid, OpenRecords, RecordFormat
 from psflow.ps_runtime.tabular_files.files import DataFile, open_file
 from psflow.ps_runtime.tabular_files.stored_columns import as_raw_columns, check_names, stored_types, whole_file
 
@@ -86,19 +86,19 @@ class OpenParquet(OpenRecords):
         """Return the types of some columns; see `OpenRecords.types`."""
         return stored_types(self._schema, names)
 
-    def places(self, chunk_bytes: int) -> Iterator[Place]:
+    def places(self, chunk_bytes: int) -> Iterator[ChunkRange]:
         """Return the rows of each chunk; see `OpenRecords.places`."""
         for group, start in enumerate(self._bounds[:-1].tolist()):
             stop = int(self._bounds[group + 1])
             rows = self._slice_rows(group, stop - start)
             for first in range(start, stop, rows):
-                yield Place(first, min(first + rows, stop))
+                yield ChunkRange(first, min(first + rows, stop))
 
-    def starts_run(self, place: Place) -> bool:
+    def starts_run(self, place: ChunkRange) -> bool:
         """Return whether a chunk begins with a row group: what lies before in it is decoded, too."""
         return place.start in self._bounds
 
-    def read(self, place: Place, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
+    def read(self, place: ChunkRange, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
         import pyarrow as pa
 
@@ -120,15 +120,15 @@ class OpenParquet(OpenRecords):
             f"fewer features; to read it as it is, set max_compression_ratio: {ratio}"
         )
 
-    def count(self, place: Place) -> int:
+    def count(self, place: ChunkRange) -> int:
         """Return how many records a chunk has; see `OpenRecords.count`."""
         return place.stop - place.start
 
-    def parts(self, place: Place) -> tuple[Place, ...]:
+    def parts(self, place: ChunkRange) -> tuple[ChunkRange, ...]:
         """Return none: a value that cannot be read is damage, or one of many."""
         return ()
 
-    def text(self, place: Place) -> str:
+    def text(self, place: ChunkRange) -> str:
         """Return nothing: this is no text."""
         return ""
 
@@ -136,7 +136,7 @@ class OpenParquet(OpenRecords):
         """Look at the types of columns; see `OpenRecords.check_types`."""
         as_raw_columns(self._schema.empty_table(), types, self._set_types)
 
-    def bytes_up_to(self, place: Place) -> int:
+    def bytes_up_to(self, place: ChunkRange) -> int:
         """Return about how many bytes of the file are read when the chunk has been read."""
         return self.file.size * place.stop // int(self._bounds[-1])
 
@@ -151,7 +151,7 @@ class OpenParquet(OpenRecords):
         num_bytes = max(stored, num_rows * len(self.names) * VALUE_BYTES)
         return max(1, num_rows if num_bytes <= MAX_ROW_GROUP_BYTES else num_rows * SLICE_BYTES // num_bytes)
 
-    def _batches(self, place: Place, names: tuple[str, ...]) -> list[pa.RecordBatch]:
+    def _batches(self, place: ChunkRange, names: tuple[str, ...]) -> list[pa.RecordBatch]:
         """Return the rows of one chunk, which lies in one row group."""
         import pyarrow as pa
 

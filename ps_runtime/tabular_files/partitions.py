@@ -8,14 +8,14 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from psflow.ps_runtime.tabular_files.base import OnInvalid, OpenRecords, Place, RecordFormat
+from psflow.ps_runtime.tabular_files.base import ChunkRange, OnInvalid, OpenRecords, RecordFormat
 from psflow.ps_runtime.tabular_files.files import DataFile
 from psflow.ps_runtime.tabular_files.text_cells import inferred_type, parse_cells
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BLANK = "__HIVE_DEFAULT_PARTITION__"
+MISSING_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """What writers of partitions call the folder of records without a value."""
 
 
@@ -28,7 +28,9 @@ def partition_cells(file: DataFile) -> dict[str, str | None]:
     {'year': '2024', 'town': 'New York'}
     """
     folders = [folder.partition("=") for folder in file.folders.split("/")]
-    return {unquote(name): None if cell == BLANK else unquote(cell) for name, mark, cell in folders if name and mark}
+    return {
+        unquote(name): None if cell == MISSING_VALUE else unquote(cell) for name, mark, cell in folders if name and mark
+    }
 
 
 def with_folders_above(file: DataFile, names: Collection[str]) -> DataFile:
@@ -97,13 +99,13 @@ class _OpenPartition(OpenRecords):
             types[name] = inferred_type(pa.chunked_array([cells], pa.string()))
         return {name: types[name] for name in names}
 
-    def places(self, chunk_bytes: int) -> Iterator[Place]:
+    def places(self, chunk_bytes: int) -> Iterator[ChunkRange]:
         return self._records.places(chunk_bytes)
 
-    def starts_run(self, place: Place) -> bool:
+    def starts_run(self, place: ChunkRange) -> bool:
         return self._records.starts_run(place)
 
-    def read(self, place: Place, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
+    def read(self, place: ChunkRange, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
         import pyarrow as pa
 
         stored = {name: raw for name, raw in types.items() if name not in self._cells}
@@ -118,19 +120,19 @@ class _OpenPartition(OpenRecords):
     def size_fault(self, names: Sequence[str]) -> str | None:
         return self._records.size_fault([name for name in names if name not in self._cells])
 
-    def count(self, place: Place) -> int:
+    def count(self, place: ChunkRange) -> int:
         return self._records.count(place)
 
-    def parts(self, place: Place) -> tuple[Place, ...]:
+    def parts(self, place: ChunkRange) -> tuple[ChunkRange, ...]:
         return self._records.parts(place)
 
-    def text(self, place: Place) -> str:
+    def text(self, place: ChunkRange) -> str:
         return self._records.text(place)
 
     def check_types(self, types: Mapping[str, str]) -> None:
         self._records.check_types({name: raw for name, raw in types.items() if name not in self._cells})
 
-    def bytes_up_to(self, place: Place) -> int:
+    def bytes_up_to(self, place: ChunkRange) -> int:
         return self._records.bytes_up_to(place)
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.raw_types import arrow_type
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
-from psflow.ps_runtime.tabular_files.base import InvalidValues, OpenRecords, Place, RecordError
+from psflow.ps_runtime.tabular_files.base import ChunkRange, InvalidValues, OpenRecords, RecordError
 from psflow.ps_runtime.tabular_files.files import unchanged
 from psflow.ps_runtime.tabular_files.index import RecordIndex
 from psflow.ps_runtime.tabular_files.partitions import open_records
@@ -149,7 +149,7 @@ class RecordReader:
             raise self._changed(number, table.num_rows)
         return table, invalid
 
-    def _records_at(self, number: int, place: Place) -> tuple[pa.Table, tuple[InvalidValues, ...]]:
+    def _records_at(self, number: int, place: ChunkRange) -> tuple[pa.Table, tuple[InvalidValues, ...]]:
         """Return what lies at a place of the file of a chunk."""
         invalid: list[InvalidValues] = []
         with unchanged(self.index.file_of(number)):
@@ -157,7 +157,7 @@ class RecordReader:
             return self._opened(number).read(place, self._types, on_invalid), tuple(invalid)
 
     def _runs(
-        self, number: int, place: Place, first: int, on_unreadable: Callable[[int, str, str], object]
+        self, number: int, place: ChunkRange, first: int, on_unreadable: Callable[[int, str, str], object]
     ) -> Iterator[tuple[int, pa.Table, tuple[InvalidValues, ...]]]:
         """Yield a part of a chunk, or parts of that, until all records that cannot be read are alone."""
         opened = self._opened(number)

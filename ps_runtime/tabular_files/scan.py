@@ -16,9 +16,9 @@ from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 from psflow.ps_runtime.tabular_files.base import (
     CHUNK_BYTES,
+    ChunkRange,
     InvalidValues,
     OpenRecords,
-    Place,
     RecordError,
     RecordFormat,
 )
@@ -121,7 +121,7 @@ class Scan:
 
     def __iter__(self) -> Iterator[ScannedChunk]:
         self._types, self._index = WideningTypes(self._first_types, self._format.types), None
-        chunks: list[tuple[int, Place, bool, int]] = []  # file, place, whether it starts a run, number of records
+        chunks: list[tuple[int, ChunkRange, bool, int]] = []  # file, place, whether it starts a run, number of records
         bytes_before = 0
         for number, file in enumerate(self._files):
             for place, starts_run, chunk in self._chunks_of(file):
@@ -167,7 +167,7 @@ class Scan:
             raise InputError(tuple(unreadable_fault(file.shown, *column) for column in unreadable.items()))
         return {name: raw for name, raw in types.items() if name not in unreadable}, unreadable
 
-    def _chunks_of(self, file: DataFile) -> Iterator[tuple[Place, bool, ScannedChunk]]:
+    def _chunks_of(self, file: DataFile) -> Iterator[tuple[ChunkRange, bool, ScannedChunk]]:
         """Yield the chunks of a file that have records, each with its place and whether it starts a run."""
         num_records = 0
         with _opened(self._format, file) as records:
@@ -193,7 +193,7 @@ class Scan:
                     done_bytes = records.bytes_up_to(place)
                     yield place, records.starts_run(place), ScannedChunk(table, done_bytes, self._num_bytes, invalid)
 
-    def _read(self, records: OpenRecords, place: Place) -> tuple[pa.Table, tuple[InvalidValues, ...]]:
+    def _read(self, records: OpenRecords, place: ChunkRange) -> tuple[pa.Table, tuple[InvalidValues, ...]]:
         """Return a chunk, and what of it is invalid; columns widen until its numbers fit."""
         while True:
             invalid: list[InvalidValues] = []

@@ -129,8 +129,8 @@ def _invalid(cells: pa.ChunkedArray, raw: str, most: int | None = None) -> pa.Ch
         return invalid
     others = pa.chunked_array([pc.unique(cells.filter(pc.invert(invalid)))])
     faults = faults_in(0, len(others), lambda start, stop: _parse(others.slice(start, stop - start), raw))
-    words = [others[place].as_py() for place in islice(faults, None if most is None else most + 1)]
-    return pc.or_(invalid, pc.is_in(cells, value_set=pa.array(words, pa.string())))
+    wrong = [others[place].as_py() for place in islice(faults, None if most is None else most + 1)]
+    return pc.or_(invalid, pc.is_in(cells, value_set=pa.array(wrong, pa.string())))
 
 
 def _loses_digits(cells: pa.ChunkedArray) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 
-from psflow.ps_runtime.tabular_files.base import CHUNK_BYTES, OpenRecords, Place, RecordError
+from psflow.ps_runtime.tabular_files.base import CHUNK_BYTES, ChunkRange, OpenRecords, RecordError
 from psflow.ps_runtime.tabular_files.files import DataFile, open_file, read_bytes
 
 INFERRED_ROWS = 10_000
@@ -41,7 +41,7 @@ class OpenText(OpenRecords):
     def __init__(self, file: DataFile) -> None:
         self.file = file
         self._opened = open_file(file)
-        self._last: tuple[Place, bytes] = (Place(0, 0), b"")
+        self._last: tuple[ChunkRange, bytes] = (ChunkRange(0, 0), b"")
         try:
             head = read_bytes(file, self._opened, 0, min(file.size, 8))
             for magic, what in OTHER_CONTENT.items():
@@ -61,7 +61,7 @@ class OpenText(OpenRecords):
     def check_end(self, text: bytes) -> None:
         """Raise RecordError if the file cannot end with `text`."""
 
-    def places(self, chunk_bytes: int) -> Iterator[Place]:
+    def places(self, chunk_bytes: int) -> Iterator[ChunkRange]:
         """Return where each chunk lies; see `OpenRecords.places`."""
         start = self.first_byte
         while start < self.file.size:
@@ -69,13 +69,13 @@ class OpenText(OpenRecords):
             yield place
             start = place.stop
 
-    def place_from(self, start: int, chunk_bytes: int) -> Place:
+    def place_from(self, start: int, chunk_bytes: int) -> ChunkRange:
         """Return the place of the chunk that begins at a byte: about `chunk_bytes`, at least one record."""
         length = chunk_bytes
         while start + length < self.file.size:
             text = read_bytes(self.file, self._opened, start, start + length)
             if end := self.record_end(text):
-                self._last = Place(start, start + end), text[:end]
+                self._last = ChunkRange(start, start + end), text[:end]
                 return self._last[0]
             if length >= MAX_RECORD_BYTES:
                 raise RecordError(
@@ -84,10 +84,10 @@ class OpenText(OpenRecords):
             length = min(2 * length, max(MAX_RECORD_BYTES, chunk_bytes))
         text = read_bytes(self.file, self._opened, start, self.file.size)
         self.check_end(text)
-        self._last = Place(start, self.file.size), text
+        self._last = ChunkRange(start, self.file.size), text
         return self._last[0]
 
-    def text_of(self, place: Place) -> bytes:
+    def text_of(self, place: ChunkRange) -> bytes:
         """Return the bytes of a chunk."""
         if self._last[0] != place:
             self._last = place, read_bytes(self.file, self._opened, *place)
@@ -99,25 +99,25 @@ class OpenText(OpenRecords):
             return b""
         return self.text_of(self.place_from(self.first_byte, CHUNK_BYTES))
 
-    def parts(self, place: Place) -> tuple[Place, ...]:
+    def parts(self, place: ChunkRange) -> tuple[ChunkRange, ...]:
         """Return the parts of a chunk, near its middle; see `OpenRecords.parts`."""
         text = self.text_of(place)
         length = len(text) // 2
         while 0 < length < len(text):
             if end := self.record_end(text[:length]):
                 middle = place.start + end
-                return Place(place.start, middle), Place(middle, place.stop)
+                return ChunkRange(place.start, middle), ChunkRange(middle, place.stop)
             length += max(1, (len(text) - length) // 2)
         return ()
 
-    def text(self, place: Place) -> str:
+    def text(self, place: ChunkRange) -> str:
         """Return a chunk as text, its bytes that are none replaced."""
         return self.text_of(place).decode("utf-8", "replace")
 
     def check_types(self, types: Mapping[str, str]) -> None:
         """Accept all: text has no types before it is read."""
 
-    def bytes_up_to(self, place: Place) -> int:
+    def bytes_up_to(self, place: ChunkRange) -> int:
         """Return how many bytes of the file are read when the chunk has been read."""
         return place.stop
 

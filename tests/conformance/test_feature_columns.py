@@ -362,13 +362,13 @@ def test_a_function_that_normalizes_is_told_when_it_fails() -> None:
 
 def test_what_columns_have_in_common_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_up: list[str] = []
-    in_vocabulary = transforming.word_ids
+    in_vocabulary = transforming.vocabulary_ids
 
     def counted(array: Any, column: str, words: Any) -> Any:
         looked_up.append(column)
         return in_vocabulary(array, column, words)
 
-    monkeypatch.setattr(transforming, "word_ids", counted)
+    monkeypatch.setattr(transforming, "vocabulary_ids", counted)
     same = fc.categorical_column_with_vocabulary_list("color", ["red", "green"])
     found = Transformation(FEATURES)
     found.ids(COLORS)

@@ -313,7 +313,7 @@ def test_what_means_the_same_is_taken(tmp_path, old, new):
 
 
 def test_a_name_that_may_be_of_two_columns_is_refused(tmp_path):
-    other = VocabularyIds("weights", OLD_CITIES.words), VocabularyIds("weights", SAME_SIZE.words)
+    other = VocabularyIds("weights", OLD_CITIES.vocabulary), VocabularyIds("weights", SAME_SIZE.vocabulary)
     path = write(tmp_path / "parent", {"city/weights": ROWS}, schema=schema_of(OLD_CITIES, other[0]))
     model = model_of({"city/weights": (4, 2)}, schema=schema_of(SAME_SIZE, other[1]))
     with pytest.raises(

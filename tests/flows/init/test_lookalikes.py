@@ -107,7 +107,7 @@ def test_the_comment_of_a_column_says_what_its_words_look_like(column: list[str]
     [comment] = [line.strip() for line in drafted(column).splitlines() if "# price:" in line]
     assert comment == (
         f"{guess}; 30 of 30 look like '0,5', numbers with a decimal comma: change them in the files, "
-        "with a decimal point, such as 1.5, else they are words"
+        "with a decimal point, such as 1.5, else they stay text"
     )
 
 

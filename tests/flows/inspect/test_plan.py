@@ -185,8 +185,8 @@ def test_what_was_learned_of_columns_is_told(people: str) -> None:
     answer = plan([people])
     assert answer.facts["faults"] == []
     learned = [
-        "age: mean 30, standard deviation 10, 1 blank becomes 30",
-        "job: 2 words; the most frequent is 'clerk'",
+        "age: mean 30, standard deviation 10, 1 missing value becomes 30",
+        "job: 2 categories; the most frequent is 'clerk'",
         "income: labels, classes 'high', 'low'",
     ]
     assert answer.facts["columns"] == learned
@@ -207,7 +207,7 @@ def test_a_resumed_job_is_held_against_what_was_learned_of_columns_before_anythi
         "training input: column 'age' has fill 40.0,",
         "training input: column 'age' has mean 40.0,",
         "training input: column 'age' has standard deviation 20.0,",
-        "training input: column 'job' has other words: new 'Smith'; missing 'smith'",
+        "training input: column 'job' has other vocabulary: new 'Smith'; missing 'smith'",
     ]
 
 

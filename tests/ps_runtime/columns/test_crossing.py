@@ -85,7 +85,7 @@ def test_it_is_kept_as_plain_data_and_compared() -> None:
     assert made.differences(learned({})) == ["cross 'c' is missing"]
     facts = made.to_facts()
     facts["crosses"][0]["members"] = ["town", "age_is_blank"]
-    with pytest.raises(ValueError, match="crosses of what is no feature of ids: age_is_blank"):
+    with pytest.raises(ValueError, match="crosses need categorical features, these are not: age_is_blank"):
         Preprocessing.from_facts(facts)
 
 
@@ -124,8 +124,8 @@ def test_members_and_names_that_cannot_be() -> None:
         )
     assert caught.value.faults == (
         "cross 'job' has the name of a feature; choose another",
-        "cross 'job' has 'age', which is not of ids; set vocabulary, hash_buckets or buckets for it",
-        "cross 'c' has 'jop', which is no feature; did you mean 'job'?",
+        "cross 'job' has 'age', which is not categorical; set vocabulary, hash_buckets or buckets for it",
+        "cross 'c' has 'jop', which is not a feature; did you mean 'job'?",
     )
 
 

@@ -69,7 +69,7 @@ def test_words_are_as_in_delimited_text_where_the_model_has_learned_from_that() 
         ([NOON], "float64", r"expected a number, got datetime\.datetime"),
         (["1", "many"], "int64", "row 1 .*: expected a whole number, got 'many'"),
         (["x" * 100], "float32", "expected a number, got 'x{59}"),
-        ([1, "x"], "int64", "expected values of one type, and null where there is none: "),
+        ([1, "x"], "int64", "expected values of one type, and null for missing ones: "),
         ([{"b": 1}], "string", "expected text, got {'b': 1}"),
         ([[1, 2, 3]], "float32[2]", r"expected float32\[2\], got \[1, 2, 3\]"),
     ],

@@ -18,12 +18,12 @@ def test_numeric_takes_what_the_other_groups_leave_wherever_it_stands() -> None:
 @pytest.mark.parametrize(
     ("groups", "fault"),
     [
-        ({"g": ["ages"]}, "group 'g' has 'ages', which is no column; did you mean 'age'"),
-        ({"g": ["town"]}, "group 'g' has 'town', which does not become one number in each record"),
+        ({"g": ["ages"]}, "group 'g' has 'ages', which is not a column; did you mean 'age'"),
+        ({"g": ["town"]}, "group 'g' has 'town', which is not one number per record"),
         ({"g": ["age", "age"]}, "group 'g' has 'age', which is in group 'g' already"),
         ({"g": ["age"], "h": ["age"]}, "group 'h' has 'age', which is in group 'g' already"),
-        ({"g": []}, "group 'g' has no columns, expected at least one"),
-        ({"g": "numeric", "h": "numeric"}, "group 'h' has no columns"),
+        ({"g": []}, "group 'g' is empty, expected at least one"),
+        ({"g": "numeric", "h": "numeric"}, "group 'h' is empty"),
         ({"g": "all"}, "group 'g' is 'all', expected numeric or a list of columns"),
         ({"town": ["age"]}, "group 'town' has the name of a feature"),
     ],

@@ -55,19 +55,23 @@ def test_type_and_options_say_what_a_column_becomes(
     [
         ("string", {"normalize": "standard"}, "normalize is for numbers; set type: number"),
         ("bool", {"buckets": [1]}, "buckets are for numbers"),
-        ("string", {"impute": "mean"}, "impute: mean is for numbers; use most_frequent or a word"),
+        ("string", {"impute": "mean"}, "impute: mean is for numbers; use most_frequent or a string"),
         ("int64", {"type": "string", "impute": "median"}, "impute: median is for numbers"),
-        ("string", {"impute": 0.5}, "impute is 0.5, expected a word or a whole number"),
+        ("string", {"impute": 0.5}, "impute is 0.5, expected a string or a whole number"),
         ("int64", {"impute": "none"}, "impute is 'none', expected mean, median, most_frequent or a number"),
         ("int64", {"impute": True}, "impute is True, expected mean, median, most_frequent or a number"),
         ("string", {"num_ids": 8}, "num_ids is for whole numbers; set vocabulary or hash_buckets, or type: number"),
         ("date", {"num_ids": 8}, "num_ids is for whole numbers"),
         ("int64", {"embedding": 8}, "an embedding needs ids; set vocabulary, hash_buckets, num_ids or buckets too"),
-        ("int64", {"expire_after_steps": 8}, "expire_after_steps 8 is about rows of ids; set vocabulary, hash_buckets"),
+        (
+            "int64",
+            {"expire_after_steps": 8},
+            "expire_after_steps 8 applies to rows of ids; set vocabulary, hash_buckets",
+        ),
         ("float32[4]", {"admit_after": 2}, "admit_after cannot be set for a column of arrays"),
-        ("date", {}, "what shall become of dates"),
-        ("timestamp", {"impute": "mean"}, "what shall become of dates"),
-        ("string", {"type": "timestamp"}, "what shall become of dates"),
+        ("date", {}, "dates need a type"),
+        ("timestamp", {"impute": "mean"}, "dates need a type"),
+        ("string", {"type": "timestamp"}, "dates need a type"),
         ("int64", {"type": "date"}, "cannot be read as date, expected one of date, timestamp, string"),
         ("date", {"type": "bool"}, "cannot be read as bool"),
         ("float32[4]", {"indicator": True}, "indicator cannot be set for a column of arrays"),
@@ -87,7 +91,7 @@ def test_all_columns_are_judged_together() -> None:
     with pytest.raises(UsageError) as caught:
         intend(columns, options)
     assert [fault.partition(":")[0] for fault in caught.value.faults] == [
-        "columns has options for 'aeg', which is no column of the features; did you mean 'age'?",
+        "columns has options for 'aeg', which is not a feature column; did you mean 'age'?",
         "column 'born' (date)",
         "column 'name' (string)",
     ]
@@ -97,14 +101,14 @@ def test_all_columns_are_judged_together() -> None:
 def test_a_vocabulary_is_read_from_its_file(tmp_path: Path, content: str) -> None:
     path = tmp_path / "words.txt"
     path.write_bytes(content.encode())
-    assert intent("string", vocabulary=str(path)).words == ("red", "green")
+    assert intent("string", vocabulary=str(path)).vocabulary == ("red", "green")
 
 
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"red\n\ngreen\n", "has no word in line 2"),
-        (b"", "has no word in line 1"),
+        (b"red\n\ngreen\n", "has an empty line 2"),
+        (b"", "has an empty line 1"),
         (b"red\nred\n", "has 'red' twice"),
         (b"caf\xe9\n", "cannot be read .*utf-8"),
         (b"blue\n", "impute is 'red', which is not in the vocabulary"),

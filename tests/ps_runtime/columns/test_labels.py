@@ -65,10 +65,10 @@ def test_numbers_are_fractions_if_any_of_them_is() -> None:
     ("label", "values", "fault"),
     [
         (learn(["a", "b"]), ["a", "A"], "row 1 .*: 'A' is not a class, expected 'a', 'b'"),
-        (learn(["a", "b"]), ["a", None], "row 1 .*: expected a label, got a blank"),
+        (learn(["a", "b"]), ["a", None], "row 1 .*: expected a label, got a missing value"),
         (learn([1.0, 2.0]), [1.0, 0.5], "row 1 .*: expected a whole number, as all labels .*, got 0.5"),
         (learn([1, 2]), [1.0, float("inf")], "row 1 .*: expected a whole number, as all labels .*, got inf"),
-        (learn([1.0, 0.5]), [0.5, float("nan")], "row 1 .*: expected a label, got a blank"),
+        (learn([1.0, 0.5]), [0.5, float("nan")], "row 1 .*: expected a label, got a missing value"),
     ],
 )
 def test_what_is_no_label_is_named(label: Label, values: list[Any], fault: str) -> None:
@@ -86,9 +86,9 @@ def test_what_cannot_be_learned_is_refused() -> None:
         learn(["a", "c"], classes=["a", "b"])
     with pytest.raises(CellError, match=r"row 0 .*: expected a finite number as label"):
         learn([float("inf")])
-    with pytest.raises(InputError, match="the label 'y' has nothing but blanks"):
+    with pytest.raises(InputError, match="the label 'y' has only missing values"):
         learn([None, None], arrow_type=pa.string())
-    with pytest.raises(UsageError, match="the label 'y' is date, expected numbers, words or booleans"):
+    with pytest.raises(UsageError, match="the label 'y' is date, expected numbers, strings or booleans"):
         learn([datetime.date(2020, 1, 1)])
 
 
@@ -112,7 +112,7 @@ def test_numbers_stay_as_they_are_beside_how_a_regressor_normalizes_them() -> No
     assert label.normalizer == Standard(4.0, pytest.approx(np.std([1, 3, 8])))
     np.testing.assert_array_equal(label.apply(pa.table({"y": [1, 8]})), [1, 8])
     assert label_from(label_facts(label)) == label
-    assert label_line(label) == "y: labels, whole numbers, mean 4, standard deviation 2.94392, 1 blank"
+    assert label_line(label) == "y: labels, whole numbers, mean 4, standard deviation 2.94392, 1 missing value"
     assert list(label_differences(learn([1.0, 3.0, 8.0]), label)) == [
         "the label 'y' has normalizer standard, expected none"
     ]

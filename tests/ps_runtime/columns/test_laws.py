@@ -127,15 +127,15 @@ def test_a_group_is_its_columns_side_by_side(learn: Learn, table: pa.Table, opti
 
 @law
 @given(tables(), OPTIONS)
-def test_ids_are_below_their_number_and_only_told_blanks_are_nan(
+def test_ids_are_below_their_number_and_only_reported_missing_values_are_nan(
     learn: Learn, table: pa.Table, options: dict[str, ColumnOptions]
 ) -> None:
     learned = learn(table, options)
-    blanks = learned.blanks(table)
+    num_missing = learned.num_missing(table)
     features = learned.apply(table)
     for spec in learned.specs:
         if spec.num_ids is None:
-            assert np.flatnonzero(np.isnan(features[spec.name])).tolist() == list(blanks.get(spec.name, []))
+            assert np.flatnonzero(np.isnan(features[spec.name])).tolist() == list(num_missing.get(spec.name, []))
         else:
             assert features[spec.name].min() >= 0
             assert features[spec.name].max() < spec.num_ids

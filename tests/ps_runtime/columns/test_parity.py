@@ -60,7 +60,7 @@ def test_blanks_are_imputed_alike(learn: Learn, impute: Any, values: Any) -> Non
 def test_the_same_words_are_known(learn: Learn, encoder: Any) -> None:
     [categories] = encoder().fit(WORDS[:, None]).categories_
     learned: Any = learn(pa.table({"x": WORDS.tolist()}), cuts=CUTS).features[0]
-    assert sorted(learned.words) == categories.tolist()
+    assert sorted(learned.vocabulary) == categories.tolist()
     ours = feature(learn, WORDS.tolist(), ColumnOptions(vocabulary=categories.tolist()))
     expected = OrdinalEncoder().fit_transform(WORDS[:, None])[:, 0]
     np.testing.assert_array_equal(ours, expected)

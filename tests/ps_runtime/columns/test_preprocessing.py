@@ -107,8 +107,8 @@ def test_a_constant_column_becomes_zero_and_a_huge_number_infinite(learn: Learn)
     assert learned.apply(pa.table({"a": [0.1], "b": [9], "c": [0]}))["b"].tolist() == [2]
 
 
-def test_blanks_of_columns_that_are_not_imputed_are_told(learned: Preprocessing) -> None:
-    assert {name: rows.tolist() for name, rows in learned.blanks(TABLE).items()} == {
+def test_missing_values_of_columns_that_are_not_imputed_are_reported(learned: Preprocessing) -> None:
+    assert {name: rows.tolist() for name, rows in learned.num_missing(TABLE).items()} == {
         "rooms": [3],
         "work": [1],
         "code": [3],
@@ -116,8 +116,8 @@ def test_blanks_of_columns_that_are_not_imputed_are_told(learned: Preprocessing)
         "pixels": [1],
         "income": [2],
     }
-    assert learned.blanks(TABLE.slice(0, 1)) == {}
-    assert "income" not in learned.blanks(TABLE.drop_columns(["income"]))
+    assert learned.num_missing(TABLE.slice(0, 1)) == {}
+    assert "income" not in learned.num_missing(TABLE.drop_columns(["income"]))
 
 
 def test_nothing_is_guessed_where_there_are_no_labels_or_weights(learn: Learn) -> None:
@@ -157,7 +157,7 @@ def corrupt(facts: dict[str, Any], place: str, value: Any) -> None:
         ("features.1.kind", "vocabulary"),
         ("features.0.members.0.kind", "array"),
         ("features.0.members.0.normalizer.kind", "max"),
-        ("features.1.words", ["a", "a"]),
+        ("features.1.vocabulary", ["a", "a"]),
         ("features.1.fill", "unknown"),
         ("features.2.column", "nowhere"),
         ("columns.0.raw.type", "text"),
@@ -176,13 +176,13 @@ def test_plain_data_that_is_wrong_is_refused(learned: Preprocessing, place: str,
 def test_lines_say_what_was_learned(learned: Preprocessing, learn: Learn) -> None:
     assert learned.lines() == [
         "dense: a matrix of 3 columns, age, age_is_blank, rooms",
-        "age: minimum 20, maximum 60, 1 blank becomes 40",
-        "rooms: 1 blank",
-        "work: 2 words, 1 blank; the most frequent is 'private'",
-        "code: words hashed into 100 buckets, 1 blank",
-        "born: 3 buckets, edges 1, 3, 1 blank",
-        "pixels: 1 blank",
-        "income: labels, classes 'high', 'low', 1 blank",
+        "age: minimum 20, maximum 60, 1 missing value becomes 40",
+        "rooms: 1 missing value",
+        "work: 2 categories, 1 missing value; the most frequent is 'private'",
+        "code: strings hashed into 100 buckets, 1 missing value",
+        "born: 3 buckets, edges 1, 3, 1 missing value",
+        "pixels: 1 missing value",
+        "income: labels, classes 'high', 'low', 1 missing value",
     ]
     table = pa.table({"a": [1.0, 2.0], "b": [3, 3], "id": [2**24 + 1, 5], "c": [None, "x"], "plain": [2**24, 5]})
     options = {
@@ -191,11 +191,11 @@ def test_lines_say_what_was_learned(learned: Preprocessing, learn: Learn) -> Non
         "c": ColumnOptions(impute="most_frequent"),
     }
     assert learn(table, options).lines() == [
-        "a: mean 1.5, standard deviation 0.5, 0 blanks become 2.25",
+        "a: mean 1.5, standard deviation 0.5, 0 missing values become 2.25",
         "b: constant 3 becomes 0",
         "id: it has whole numbers above 2**24, which float32 rounds: set normalize, or vocabulary or hash_buckets if "
         "they are ids",
-        "c: 1 word, 1 blank becomes 'x'; the most frequent is 'x'",
+        "c: 1 category, 1 missing value becomes 'x'; the most frequent is 'x'",
     ]
 
 
@@ -210,7 +210,7 @@ def test_differences_are_sentences(learned: Preprocessing, learn: Learn) -> None
         "in group 'dense' column 'age_is_blank' is missing",
         f"column 'age' has fill {140 / 3!r}, expected 40.0",
         "column 'age' has maximum 80.0, expected 60.0",
-        "column 'work' has other words: new 'navy'; missing 'private'",
+        "column 'work' has other vocabulary: new 'navy'; missing 'private'",
         "column 'code' has hash_buckets 50, expected 100",
         "column 'code' has embedding none, expected 8",
         "the label is none, expected 'income'",
@@ -221,7 +221,7 @@ def test_differences_are_sentences(learned: Preprocessing, learn: Learn) -> None
 @pytest.mark.parametrize(
     ("other", "sentence"),
     [
-        ({"x": ["b", "a", "b"]}, "column 'x' has other words: number 1 is 'b', expected 'a'"),
+        ({"x": ["b", "a", "b"]}, "column 'x' has other vocabulary: number 1 is 'b', expected 'a'"),
         ({"x": [1, 2, 3]}, "column 'x' is int64, expected string"),
         ({"x": [1.5, 2.5, 3.5]}, "column 'x' is float64, expected string"),
         ({}, "feature 'x' is missing"),
@@ -251,7 +251,7 @@ def test_whole_numbers_may_be_ids_already(learn: Learn) -> None:
     learned = learn(towns, options)
     assert [features.tolist() for features in learned.apply(towns).values()] == [[2, 0, 3], [1, 1, 0]]
     assert learned.specs[0] == FeatureSpec("town", "int64", (), 4, 4)
-    assert learned.lines() == ["town: 3 ids, 1 blank", "job: 2 ids, 1 blank becomes 1"]
+    assert learned.lines() == ["town: 3 ids, 1 missing value", "job: 2 ids, 1 missing value becomes 1"]
     assert Preprocessing.from_facts(json.loads(json.dumps(learned.to_facts()))) == learned
     [difference] = learned.differences(learn(towns, options | {"town": ColumnOptions(num_ids=5, embedding=4)}))
     assert "num_ids" in difference

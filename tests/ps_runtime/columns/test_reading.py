@@ -9,7 +9,7 @@ import pytest
 
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
 from psflow.ps_runtime.columns.reading import NUMBERS, Column, raw_type_of, read_column, read_columns, split_type
-from psflow.ps_runtime.columns.values import array_of, missing_rows, numbers_of, unique_words
+from psflow.ps_runtime.columns.values import array_of, missing_rows, numbers_of, unique_strings
 from psflow.ps_runtime.errors import CellError, InputError
 
 DAY = datetime.date(2020, 1, 2)
@@ -123,7 +123,7 @@ def test_all_columns_that_do_not_fit_are_named_together() -> None:
     with pytest.raises(InputError) as caught:
         read_columns(table, [Column(raw, raw.type) for raw in wanted])
     assert caught.value.faults == (
-        "column 'twice' is there 2 times, expected once",
+        "column 'twice' occurs 2 times, expected once",
         "column 'words' (string) is missing; did you mean 'word'?",
         "column 'word' is string, expected int64 as in training",
     )
@@ -152,8 +152,8 @@ def test_nan_and_null_are_blank_alike() -> None:
 
 
 def test_words_come_once_with_their_places() -> None:
-    words, places = unique_words(pa.array([2.0, None, float("nan"), 7.0, 2.0]), "x")
+    words, places = unique_strings(pa.array([2.0, None, float("nan"), 7.0, 2.0]), "x")
     assert words.to_pylist() == ["2", "7"]
     assert places.to_pylist() == [0, None, None, 1, 0]
     with pytest.raises(CellError, match=r"column 'x', row 1 .*: expected a whole number, got 2.5"):
-        unique_words(pa.array([1.0, 2.5]), "x")
+        unique_strings(pa.array([1.0, 2.5]), "x")

@@ -42,8 +42,8 @@ def test_each_feature_of_ids_has_that_of_its_options() -> None:
 
 def test_a_plan_shows_it() -> None:
     assert learned().lines() == [
-        "town: words hashed into 5,000 buckets, admit_after 2",
-        "job: 2 words, expire_after_steps 100; the most frequent is 'x'",
+        "town: strings hashed into 5,000 buckets, admit_after 2",
+        "job: 2 categories, expire_after_steps 100; the most frequent is 'x'",
         "age: 2 buckets, edges 2.5, admit_after 3, expire_after_steps 7",
         "c: town x job, hashed into 9,000 buckets, admit_after 4, expire_after_steps 8",
     ]

@@ -61,10 +61,10 @@ def test_a_separator_may_have_several_characters() -> None:
 def test_words_are_learned_of_all_values_by_their_count() -> None:
     made = learned({"tags": ["a|b", "b", "c|b|a"]}, options("|", vocabulary="auto"))
     [column] = made.columns
-    assert made.lines() == ["tags: at most 3 values in a cell, 3 words; the most frequent is 'b'"]
+    assert made.lines() == ["tags: at most 3 values in a cell, 3 categories; the most frequent is 'b'"]
     assert (column.num_missing, column.read_as, column.separator) == (0, "string[]", "|")
     assert made.apply(pa.table({"tags": ["b|z", "a"]}))["tags"].tolist() == [[0, 3, -1], [1, -1, -1]]
-    with pytest.raises(InputError, match="nothing but blanks"):
+    with pytest.raises(InputError, match="only missing values"):
         learned({"tags": ["", None, "|"]}, options("|", vocabulary="auto"))
 
 
@@ -107,9 +107,9 @@ def test_a_cell_that_is_wrong_is_named(values: dict[str, Any], own: ColumnOption
 
 
 WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"separator": "|"}, "separator is about cells of several values; set max_values too"),
-    ({"weights": "w"}, "weights is about cells of several values"),
-    ({"combiner": "sum"}, "combiner is about cells of several values"),
+    ({"separator": "|"}, "separator applies to cells of several values; set max_values too"),
+    ({"weights": "w"}, "weights applies to cells of several values"),
+    ({"combiner": "sum"}, "combiner applies to cells of several values"),
     ({"max_values": 3}, "set vocabulary, hash_buckets or num_ids beside max_values"),
     ({"max_values": 0, "num_ids": 3}, "max_values is 0, expected a whole number from 1 to 10,000"),
     ({"max_values": 10_001, "num_ids": 3}, "max_values is 10001"),
@@ -119,7 +119,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"max_values": 3, "buckets": [1.0]}, "buckets and max_values contradict"),
     ({"max_values": 3, "num_ids": 3, "separator": ""}, "separator is ''"),
     ({"max_values": 3, "num_ids": 3, "weights": ""}, "weights is ''"),
-    ({"max_values": 3, "num_ids": 3, "combiner": "sum"}, "combiner joins vectors; set embedding too"),
+    ({"max_values": 3, "num_ids": 3, "combiner": "sum"}, "combiner combines vectors; set embedding too"),
     ({"max_values": 3, "num_ids": 3, "combiner": "men", "embedding": 2}, "did you mean 'mean'"),
 ]
 
@@ -139,7 +139,7 @@ WRONG_COLUMNS: list[tuple[dict[str, str], dict[str, ColumnOptions], str]] = [
         r"max_values is for lists, int64\[\], but the column is string",
     ),
     ({"tags": "string[]"}, {}, "a cell is a list; set max_values"),
-    ({"tags": "string[]"}, {"tags": options(weights="w")}, "has weights 'w', which is no column of the features"),
+    ({"tags": "string[]"}, {"tags": options(weights="w")}, "has weights 'w', which is not a feature column"),
     ({"tags": "string[]", "w": "string"}, {"tags": options(weights="w")}, r"lists, int64\[\] or float32\[\]"),
     (
         {"tags": "string[]", "w": "float64[]"},
@@ -165,7 +165,7 @@ def test_columns_that_hold_something_else_are_refused(
 def test_a_list_is_no_label_and_no_key() -> None:
     columns = [RawColumn("x", "float64"), RawColumn("l", "int64[]")]
     for given in ({"label": LabelOptions("l")}, {"keys": ["l"]}, {"weight": "l"}):
-        with pytest.raises(UsageError, match="'l' is a list of values, expected one in each record"):
+        with pytest.raises(UsageError, match="'l' is a list of values, expected one per record"):
             Learner(columns, {}, {}, seed=1, **given)  # type: ignore[arg-type]
 
 
@@ -187,7 +187,7 @@ def test_another_separator_or_number_of_values_is_another_preprocessing() -> Non
 def test_blanks_are_no_fault_and_examples_are_made_up() -> None:
     of_text, of_lists = learned(TEXT, options("|", weights="amounts")), learned(LISTS, options(weights="amounts"))
     blank = pa.table({"tags": pa.array([None], pa.string()), "amounts": pa.array([None], pa.string())})
-    assert of_text.blanks(blank) == {}
+    assert of_text.num_missing(blank) == {}
     assert of_text.filled_columns == {"tags", "amounts"}
     assert example_record(of_text) == {"tags": "blue", "amounts": "1"}
     assert example_record(of_lists) == {"tags": ["blue"], "amounts": [1.0]}

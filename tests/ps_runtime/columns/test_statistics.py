@@ -61,8 +61,8 @@ def test_the_rank_error_of_quantiles_is_as_documented() -> None:
 
 def test_values_come_by_falling_count_then_in_their_order() -> None:
     words = ValueCounts("x")
-    words.update_words(pa.array(["b", "a", None, "c"]))
-    words.update_words(pa.array(["c", "é", "B"]))
+    words.update_strings(pa.array(["b", "a", None, "c"]))
+    words.update_strings(pa.array(["c", "é", "B"]))
     assert words.by_count() == ("c", "B", "a", "b", "é")
     numbers = ValueCounts("x")
     numbers.update_numbers(np.array([10.0, 9.0, 2.5, 2.5]))
@@ -70,14 +70,14 @@ def test_values_come_by_falling_count_then_in_their_order() -> None:
 
 
 def test_too_many_words_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "MAX_WORDS", 3)
+    monkeypatch.setattr(statistics, "MAX_VOCABULARY", 3)
     words = ValueCounts("user")
-    words.update_words(pa.array([1, 2, 3, 1]))
+    words.update_strings(pa.array([1, 2, 3, 1]))
     with pytest.raises(InputError, match=r"'user' has more than 3 different values, .* set hash_buckets instead"):
-        words.update_words(pa.array([2, 4]))
+        words.update_strings(pa.array([2, 4]))
 
 
 def test_a_text_is_no_word() -> None:
-    ValueCounts("story").update_words(pa.array(["a", "x" * 1000]))
-    with pytest.raises(InputError, match="'story' has a text of 1,001 characters, and a word has at most 1,000"):
-        ValueCounts("story").update_words(pa.array(["a", "x" * 1001]))
+    ValueCounts("story").update_strings(pa.array(["a", "x" * 1000]))
+    with pytest.raises(InputError, match="'story' has a text of 1,001 characters, but a string has at most 1,000"):
+        ValueCounts("story").update_strings(pa.array(["a", "x" * 1001]))

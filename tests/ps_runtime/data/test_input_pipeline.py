@@ -184,11 +184,11 @@ class TestArguments:
         assert self.asked(functools.partial(input_fn, mode="mine"), mode="train") == ["mine"]
 
     def test_a_method_can_be_an_input_fn(self) -> None:
-        class Source:
+        class RecordSource:
             def read(self, params: Any) -> Dataset:
                 return Dataset(params["rows"]).batch(2)
 
-        data = open_input(Source().read, params={"rows": [1, 2]})
+        data = open_input(RecordSource().read, params={"rows": [1, 2]})
         assert isinstance(data, Dataset)
         assert data.num_records == 2
 

@@ -247,7 +247,8 @@ def test_words_that_no_value_can_be_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "a,b,income\n00501,True,0\n10001,False,1\n")
     for column, words in (("a", ["00501", "10001"]), ("b", ["True", "False"])):
         with pytest.raises(
-            InputError, match=f"column '{column}' .*: vocabulary has '{words[0]}', which is no value of such a column"
+            InputError,
+            match=f"column '{column}' .*: vocabulary has '{words[0]}', which is not a value of such a column",
         ):
             opened(path, columns={column: ColumnOptions(vocabulary=words)})
     as_text = ColumnOptions(vocabulary=["00501", "10001"], type="string")
