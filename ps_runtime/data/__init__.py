@@ -1,1 +1,1 @@
-"""The data room: data sets, file formats, what an input_fn returns, and batches on the wire."""
+"""Data sets, file formats, the inputs that an input_fn returns, and batches on the wire."""

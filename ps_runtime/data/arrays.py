@@ -1,4 +1,4 @@
-"""What features and labels are: one array or a dict of arrays, rows on axis 0, plain bytes in memory."""
+"""Features and labels as plain arrays: one array or a dict of arrays, rows on axis 0."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Array = NDArray[Any]
 Columns = Array | dict[str, Array]
 
 MAX_NAMES = 4
-"""Of a dict, in an error."""
+"""Keys of a dict that an error shows."""
 PLAIN_KINDS = "biufcSU"
-"""Booleans, integers, floats, complex numbers and fixed-length strings: arrays that are their own bytes."""
+"""Booleans, integers, floats, complex numbers and fixed-length strings: arrays fully described by their bytes."""
 
 
 def is_plain(dtype: np.dtype[Any]) -> bool:
-    """Whether arrays of `dtype` are nothing but their bytes."""
+    """Whether arrays of `dtype` are fully described by their bytes."""
     return dtype.kind in PLAIN_KINDS and dtype.itemsize > 0
 
 
@@ -34,7 +34,7 @@ def plain_arrays(features: object, labels: object) -> tuple[Columns, Columns | N
     Raises
     ------
     InputError
-        With all faults: no array, an object dtype, no rows, different lengths.
+        Lists all faults: not an array, an object dtype, no rows, different lengths.
     """
     faults: list[str] = []
     plain_features = _plain_columns("features", features, faults)
@@ -49,7 +49,7 @@ def plain_arrays(features: object, labels: object) -> tuple[Columns, Columns | N
 
 
 def named_arrays(features: Columns, labels: Columns | None = None) -> Iterator[tuple[str, Array]]:
-    """Yield every array with the name by which error texts call it, features first."""
+    """Yield every array with its name in error messages, features first."""
     for what, columns in (("features", features), ("labels", labels)):
         if isinstance(columns, dict):
             yield from ((f"{what}[{name!r}]", array) for name, array in columns.items())
@@ -58,13 +58,13 @@ def named_arrays(features: Columns, labels: Columns | None = None) -> Iterator[t
 
 
 def array_specs(columns: Columns) -> tuple[ArraySpec, ...]:
-    """Return name, dtype and shape of a row of each array of plain features or labels; text has any length."""
+    """Return name, dtype and row shape of each array of plain features or labels; text has any length."""
     named = columns if isinstance(columns, dict) else {"": columns}
     return tuple(ArraySpec(name, _dtype_name(array), array.shape[1:]) for name, array in named.items())
 
 
 def zeros_of(specs: Sequence[ArraySpec], rows: int = 1) -> Columns:
-    """Return rows of zeros, and of empty text, of the arrays that `array_specs` describes."""
+    """Return rows of zeros and empty text for the arrays that `array_specs` describes."""
     arrays = {spec.name: np.zeros((rows, *spec.shape), spec.dtype) for spec in specs}
     return arrays.get("", arrays)
 
@@ -91,7 +91,7 @@ def as_bytes(array: Array) -> NDArray[np.uint8]:
 
 
 def digest_of(features: Columns, labels: Columns | None, columns: Sequence[str]) -> str:
-    """Return 32 hexadecimal digits that differ for other plain arrays or names of columns. Reads all data."""
+    """Return 32 hexadecimal digits that identify plain arrays and column names. Reads all data."""
     arrays = sorted(named_arrays(features, labels), key=lambda named: named[0])
     facts = [[name, array.dtype.str, array.shape] for name, array in arrays]
     digest = hashlib.blake2b(json.dumps([facts, list(columns)]).encode(), digest_size=16)
@@ -121,11 +121,11 @@ def _plain_array(what: str, value: object, faults: list[str]) -> Array | None:
 
 
 def array_of(what: str, value: object, faults: list[str]) -> Array | None:
-    """Return a value as an array that is nothing but its bytes; without one add to `faults` why it is none.
+    """Return a value as a plain array, or None with the reason appended to `faults`.
 
-    Python objects become texts, booleans or numbers if all are such. `what` is what error texts call the value.
+    Python objects become texts, booleans or numbers if all of them are. `what` names the value in error messages.
     """
-    if hasattr(value, "toarray"):  # to numpy it is one object
+    if hasattr(value, "toarray"):  # numpy takes a sparse matrix for one object
         kind = f"{type(value).__module__.partition('.')[0]} {type(value).__name__}"
         faults.append(f"{what} is a sparse matrix ({kind}): expected an array; convert it first, with .toarray()")
         return None
@@ -133,7 +133,7 @@ def array_of(what: str, value: object, faults: list[str]) -> Array | None:
         names = ", ".join(repr(name) for name in list(value)[:MAX_NAMES])
         faults.append(f"{what} is a dict of {names}: expected an array; give each its own name among the others")
         return None
-    if isinstance(value, tuple) and any(np.ndim(part) for part in value):  # numpy would make one array of them
+    if isinstance(value, tuple) and any(np.ndim(part) for part in value):  # numpy would combine them into one array
         faults.append(f"{what} is a tuple of {len(value)} arrays: expected an array; give each a name, in a dict")
         return None
     try:

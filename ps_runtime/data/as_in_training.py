@@ -1,4 +1,4 @@
-"""How the files of a further input are read: as those of training, but for what is said of them, or what they show."""
+"""Decides how to read the files of a further input: as in training, unless its own options or content say otherwise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def as_in_training(
     unread_label: str | None,
     first_file: Callable[[], DataFile],
 ) -> RecordFormat:
-    """Return how files are read.
+    """Return the format with which to read the files.
 
     Raises
     ------
@@ -39,14 +39,16 @@ def as_in_training(
     """
     if isinstance(record_format, LibSvmText):
         return _libsvm(record_format, stated, text, columns)
-    # whole numbers may have fractions in a further file
+    # a column of whole numbers may have fractions in a further file
     types = {column.name: column.type for column in columns if column.type in TYPES and column.type != "int64"}
     if not isinstance(record_format, DelimitedText | JsonLines):
         of_folders = types.keys() & partition_cells(first_file()).keys()
         return replace(record_format, types={**record_format.types, **{name: types[name] for name in of_folders}})
     if not isinstance(record_format, DelimitedText):
         return replace(record_format, types={**record_format.types, **types})
-    types |= dict.fromkeys(set(keys).difference(column.name for column in columns), "string")  # as they are written
+    types |= dict.fromkeys(
+        set(keys).difference(column.name for column in columns), "string"
+    )  # key columns are read as written
     read = replace(record_format, types={**record_format.types, **types})
     if not isinstance(text, TextReading):
         return read
@@ -58,9 +60,9 @@ def as_in_training(
 
 
 def in_folders_of_training(files: Sequence[DataFile], preprocessing: Preprocessing | None) -> tuple[DataFile, ...]:
-    """Return files with those columns of the folders above the given paths that a model reads.
+    """Return files with the columns of the folders above the given paths that a model reads.
 
-    So the path may be one of the folders of training.
+    So a path may be one of the folders of training.
     """
     if preprocessing is None:
         return tuple(files)
@@ -76,7 +78,7 @@ def _libsvm(
     text: TextReading | LibSvmReading | None,
     columns: Sequence[RawColumn],
 ) -> LibSvmText:
-    """Return how libsvm text is read: as many features as the model reads, from the same index on."""
+    """Return the libsvm format with the number of features of the model and the first index of training."""
     lengths = [split_type(column.type)[1] for column in columns if column.name == FEATURES]
     length = lengths[0] if lengths else None
     if length is not None and asked.num_features not in (None, length):
@@ -93,11 +95,11 @@ def _names(
     unread_label: str | None,
     first_file: DataFile,
 ) -> tuple[str, ...] | None:
-    """Return the names of the columns, of which those of training had no header; None: the first row names them."""
+    """Return the column names if those of training had no header; None: the first row names them."""
     try:
         with replace(read, types={}).open(first_file) as records:
             cells = [cell.strip() for cell in records.first_cells()]
-    except RecordError:  # which the scan says
+    except RecordError:  # the scan reports it
         return names
     if {column.name for column in columns} <= set(cells):
         return None

@@ -1,4 +1,4 @@
-"""What an input format is: a frozen description of some data, which reads it."""
+"""The base class of input formats, frozen descriptions of data."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from psflow.ps_runtime.data.record_input import RecordInput
 
 @dataclass(frozen=True, kw_only=True)
 class Format(ABC):
-    """Data of one form. Its fields are the keys that a configuration has for it.
+    """Data of one form. Its fields are the configuration keys of the format.
 
-    A field named ``path``, or with a name that ends in ``_path``, is a file: a relative one is that of the directory
-    where training was started.
+    A field named ``path``, or with a name that ends in ``_path``, is a file; a relative path starts at the directory in
+    which training was started.
     """
 
     suffixes: ClassVar[tuple[str, ...]]
-    """How the names of its files end, by which a prediction knows it: ``(".csv",)``; empty: only by its name."""
+    """Suffixes of its file names, by which a prediction detects it: ``(".csv",)``; empty: only by its name."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -31,7 +31,7 @@ class Format(ABC):
 
     @abstractmethod
     def read(self) -> Dataset | RecordInput:
-        """Return the data in their order, as one batch, or files of records that are yet to be opened.
+        """Return the data in order, as one batch, or as tabular files that are not open yet.
 
         Raises
         ------
@@ -40,7 +40,7 @@ class Format(ABC):
         """
 
     def selecting(self, columns: Sequence[str], arrays: Sequence[str]) -> Self:
-        """Return how to read these data for a model that is trained already: what else there is need not be read.
+        """Return how to read these data for a trained model, which may skip everything else.
 
         Parameters
         ----------
@@ -49,26 +49,26 @@ class Format(ABC):
 
         Notes
         -----
-        By default all is read. psflow then takes from it what the model reads, by name.
+        By default all is read, and psflow selects by name.
         """
         return self
 
     @classmethod
     @abstractmethod
     def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
-        """Return how to read what a model needs of some data: features as they are stored, no labels.
+        """Return how to read the data that a model needs: features as they are stored, without labels.
 
         Parameters
         ----------
         location : str
             A path or URL, or another location that the format understands.
         columns : sequence of str
-            The columns of a table that the model reads; empty: all there are.
+            The columns of a table that the model reads; empty: all.
         arrays : sequence of str
-            The arrays by name that the model reads, where the data are no table; empty: all there are.
+            The arrays that the model reads, by name, if the data are not a table; empty: all.
         """
 
     @classmethod
     def reads_a_file(cls) -> bool:
-        """Return whether a field named ``path`` says which file is read."""
+        """Return whether a field named ``path`` gives the file to read."""
         return any(field.name == "path" for field in fields(cls))

@@ -1,4 +1,4 @@
-"""What an input gives as a batch, made into plain arrays or refused."""
+"""Checks the batches of an input and converts them to plain arrays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_batch(features: object, labels: object, where: str) -> Batch:
     Raises
     ------
     InputError
-        With all faults: no array, an object dtype, no rows, different lengths.
+        Lists all faults: not an array, an object dtype, no rows, different lengths.
     """
     try:
         return plain_arrays(features, labels)
@@ -43,7 +43,7 @@ def is_features(value: object) -> bool:
 
 
 def kind_of(value: object) -> str:
-    """Return what error texts call a value that is none of ours."""
+    """Return the description of an unexpected value for error messages."""
     if isinstance(value, tuple):
         return f"a tuple of {len(value)} ({', '.join(type(v).__name__ for v in value[:4])})"
     return f"{type(value).__name__} ({value.__name__})" if inspect.isroutine(value) else type(value).__name__
@@ -51,7 +51,7 @@ def kind_of(value: object) -> str:
 
 @contextmanager
 def batch_named(where: str) -> Iterator[None]:
-    """Say of a label at fault within the block which batch it is in."""
+    """Add the name of the batch to a label error of the block."""
     try:
         yield
     except LabelError as error:

@@ -25,7 +25,7 @@ MAX_HEADER_BYTES = 1024 * 1024
 MAX_DTYPE_CHARS = 16
 MAX_NUM_AXES = 32
 MAX_NAME_CHARS = 40
-"""Of a name in an error text."""
+"""Characters of a dtype name in an error message."""
 
 
 def encode_batch(features: object, labels: object) -> bytes:
@@ -34,7 +34,7 @@ def encode_batch(features: object, labels: object) -> bytes:
     Raises
     ------
     InputError
-        If they are no batch, or have an object dtype.
+        If they are not a batch, or have an object dtype.
     """
     plain_features, plain_labels = plain_arrays(features, labels)
     described = {
@@ -51,7 +51,7 @@ def encode_batch(features: object, labels: object) -> bytes:
 
 
 def decode_batch(buffer: bytes | bytearray | memoryview) -> tuple[Columns, Columns | None]:
-    """Return the batch that `encode_batch` wrote: read-only views of `buffer`, no copies.
+    """Return the batch written by `encode_batch`: read-only views of `buffer`, no copies.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def _header(view: memoryview) -> tuple[dict[str, Any], int]:
 
 
 class _ColumnsReader:
-    """Takes the arrays one by one; `end` is where the last one ended."""
+    """Reads the arrays one by one; `end` is the end of the last one."""
 
     def __init__(self, view: memoryview, end: int) -> None:
         self._view = view
@@ -115,7 +115,7 @@ class _ColumnsReader:
         start = self.end + -self.end % ALIGNMENT_BYTES
         nbytes = math.prod(shape) * dtype.itemsize
         if start + nbytes > len(self._view):
-            raise _broken(f"{what} ends at byte {start + nbytes}, beyond the {len(self._view)} that came")
+            raise _broken(f"{what} ends at byte {start + nbytes}, beyond the {len(self._view)} received")
         self.end = start + nbytes
         array: Array = np.frombuffer(self._view[start : self.end], dtype=dtype).reshape(shape)
         array.flags.writeable = False
@@ -127,7 +127,7 @@ def _dtype(what: str, text: str) -> np.dtype[Any]:
         dtype = np.dtype(text) if len(text) <= MAX_DTYPE_CHARS else None
     except (TypeError, ValueError, SyntaxError):
         dtype = None
-    # only the canonical spelling: numpy would read a whole language of dtypes
+    # only the canonical spelling: numpy would parse arbitrary dtype expressions
     if dtype is None or not is_plain(dtype) or dtype.str != text or not dtype.isnative:
         raise _broken(f"{what} has the unknown dtype {text[:MAX_DTYPE_CHARS]!r}")
     return dtype

@@ -1,4 +1,4 @@
-"""An input_fn that has been called, so that who looks at its input takes nothing from who reads it."""
+"""Wraps the result of an input_fn so that inspecting the input does not consume it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from psflow.ps_runtime.errors import InputError
 
 
 class CalledInput:
-    """What an input_fn has returned, as an input_fn without arguments: each call reads it from its start.
+    """The result of an input_fn as an input_fn without arguments: each call reads it from its start.
 
-    An iterator can be read once. So the batches that were read of it are remembered, until `read_to_the_end` says that
-    the next reading is the last one.
+    An iterator can be read only once, so the batches that were read are kept, until `read_to_the_end` says that the
+    next reading is the last one.
 
     Notes
     -----
@@ -32,7 +32,7 @@ class CalledInput:
         return self._from_start() if isinstance(self._result, Iterator) else self._result
 
     def read_to_the_end(self) -> CalledInput:
-        """Remember no further batch, as the next reading is the last one; return this."""
+        """Keep no further batch, as the next reading is the last one; return this."""
         self._remembers = False
         return self
 

@@ -40,49 +40,49 @@ class Dataset(Transformations, KnownInput):
     Parameters
     ----------
     features : array or dict of str to array
-        Rows on axis 0; no object dtype. NaN is allowed here: who trains or evaluates on it says what becomes of it.
+        Rows on axis 0; no object dtype. NaN is allowed; `non_finite` of training and evaluation handles it.
     labels : array, dict of str to array, or None
         As many rows as `features`.
-    batch_size : int
-        Records of a batch, >= 1. The last batch of an epoch may be smaller. An input_fn that returns 1 of it and has
+    Records of a batch, >= 1. The last batch of an epoch may be smaller. An input_fn must call `batch` before it
+    returns a data set with a batch size of 1.
         called no `batch` is refused.
     num_epochs : int or None
-        How often to read the records, >= 1; None: for ever.
+        Number of passes over the records, >= 1; None: forever.
     shuffle_seed : int or None
-        >= 0: each epoch has an order of its own, the same for everyone; None: the order of the arrays.
-    columns : tuple of str
+        >= 0: each epoch has its own order, the same in every process; None: the order of the arrays.
+    Names of the columns of ``features["features"]`` if the data come from a table; else empty.
         Names of the columns of ``features["features"]``, where the data come from a table; else empty.
-    label : str or None
+    The column or array of the labels, if it has a name.
         The column or array that the labels are, where it has a name.
-    scaling : Scaling or None
+    The scaling of ``features["features"]``; None: as stored. It needs `columns`.
         How ``features["features"]`` was made of stored values; None: they are as stored. It needs `columns`.
     unused : tuple of str
         Columns or arrays of the source that are neither features nor labels.
-    num_ids : mapping of str to int
+    The number of ids, >= 1, of each categorical feature: its values are integers in [0, num_ids).
         The features that are ids, by name, and how many there are, >= 1: they are integers in [0, num_ids).
-    embedding : mapping of str to int
+    The embedding size, >= 1, of each categorical feature that a deep network embeds.
         The ids for which a deep network is to learn vectors, by the name of the feature, and their size, >= 1.
-    admit_after : mapping of str to int
+    Per categorical feature: number of pushes, >= 1, after which a row of its sparse table is created.
         By the name of a feature of ids: a row of its sparse table is created when so many pushes, >= 1, touched it.
-    expire_after_steps : mapping of str to int
-        By the name of a feature of ids: a row of its sparse table that no push has touched for so many steps, >= 1, is
+    Per categorical feature: number of steps, >= 1, without a push after which a row of its sparse table is
+    removed, when a checkpoint is made.
         forgotten when a checkpoint is made.
-    source : Source
-        Where the records come from, for error texts.
+    source : RecordSource
+        The origin of the records, for error messages.
     non_finite : NonFiniteCells
-        The blank, NaN and infinite cells that were found when it was opened as an input, before rows were left out.
+        The missing, NaN and infinite cells that were found when it was opened, before rows were left out.
     order : RowOrder
-        What else `shuffle`, `repeat` and `batch` have said.
+        The settings of `shuffle`, `repeat` and `batch`.
 
     Raises
     ------
     InputError
-        With all faults.
+        Lists all faults.
 
     Notes
     -----
-    Other methods than `shuffle`, `repeat` and `batch` make what is computed as it is read.
-    Arrays that are C-contiguous and native-endian are not copied: do not change yours afterwards.
+    Methods other than `shuffle`, `repeat` and `batch` return elements that are computed when they are read.
+    C-contiguous, native-endian arrays are not copied: do not change them afterwards.
 
     Examples
     --------
@@ -132,12 +132,12 @@ class Dataset(Transformations, KnownInput):
 
     @staticmethod
     def from_generator(generator: Callable[[], Iterable[Any]]) -> RecordStream:
-        """Return the elements that a generator function gives, one by one: a stream, not in memory.
+        """Return the elements that a generator function yields, one by one, as a stream.
 
         Parameters
         ----------
         generator : callable
-            Returns an iterable; called for each reading. It may fill the same arrays again.
+            Returns an iterable; called for each reading. It may reuse its arrays.
         """
         return RecordStream.of(generator)
 
@@ -148,7 +148,7 @@ class Dataset(Transformations, KnownInput):
         Raises
         ------
         InputError
-            If numbers of rows differ, there is no array, or one is none of numbers, booleans or texts.
+            If the numbers of rows differ, there is no array, or one does not hold numbers, booleans or texts.
         """
         rows = LazyDataset.of_rows(tensors)
         if not rows.elements.num_elements:
@@ -160,7 +160,7 @@ class Dataset(Transformations, KnownInput):
 
     @staticmethod
     def from_tensors(tensors: Any) -> Dataset | LazyDataset:
-        """Return the one element `tensors`, a nest of arrays."""
+        """Return a data set of one element, `tensors`, a nest of arrays."""
         arrays = arrays_of("from_tensors", tensors)
         return Dataset.from_tensor_slices(map_nest(lambda array: array[np.newaxis], arrays))
 
@@ -171,7 +171,7 @@ class Dataset(Transformations, KnownInput):
 
     @staticmethod
     def zip(*data_sets: Any) -> LazyDataset | RecordStream:
-        """Return tuples of an element of each data set, which may stand in one tuple, up to the end of the shortest."""
+        """Return tuples of one element of each data set, up to the end of the shortest; accepts one tuple, too."""
         return zipped(data_sets)
 
     def batch(self, batch_size: int, drop_remainder: bool = False) -> Dataset:  # noqa: D102
@@ -203,19 +203,19 @@ class Dataset(Transformations, KnownInput):
         return replace(self, num_epochs=self.num_epochs * num_epochs)
 
     def by_number(self) -> LazyDataset:
-        """Return the elements by their numbers, each computed when it is read.
+        """Return the elements by number, each computed when it is read.
 
         Raises
         ------
         InputError
-            If columns, ids or a scaling are declared: what becomes of them is not known then.
+            If columns, ids or a scaling are declared, which the computed elements would lose.
         """
         declared = [name for name in ("columns", "num_ids", "embedding") if getattr(self, name)]
         if declared:
             raise InputError(
                 (
-                    f"a Dataset that declares {' and '.join(declared)} takes shuffle, repeat and batch alone, in this "
-                    "order: what map and the like make of that is not known; change the arrays before",
+                    f"a Dataset that declares {' and '.join(declared)} takes only shuffle, repeat and batch, in this "
+                    "order: map and the like would lose the declaration; change the arrays before",
                 )
             )
         lazy = LazyDataset.of_rows(self.features if self.labels is None else (self.features, self.labels))
@@ -228,16 +228,16 @@ class Dataset(Transformations, KnownInput):
 
     @property
     def is_batched(self) -> bool:
-        """Whether `batch` was called, so that the next `map`, `take` and the like are of batches."""
+        """Whether `batch` was called, so that further methods such as `map` and `take` work on batches."""
         return self.order.is_batched
 
     def in_batches(self, batch_size: int, num_epochs: int | None, shuffle_seed: int | None) -> Dataset:
-        """Return the records in batches of a size, also of one, in the order of a seed."""
+        """Return the records in batches of `batch_size`, 1 included, in the order of a seed."""
         order = replace(self.order, is_batched=True)
         return replace(self, batch_size=batch_size, num_epochs=num_epochs, shuffle_seed=shuffle_seed, order=order)
 
     def with_features(self, features: Columns, **changes: Any) -> Dataset:
-        """Return the data set with other features and `changes`; ids that are still there stay declared."""
+        """Return the data set with other features and `changes`; the ids of remaining features stay declared."""
         still: dict[str, Any] = {
             what: {name: number for name, number in declared.items() if name in features}
             for what, declared in self._declared.items()
@@ -246,7 +246,7 @@ class Dataset(Transformations, KnownInput):
 
     @property
     def _declared(self) -> dict[str, Mapping[str, int]]:
-        """What is said of ids, by the name of the argument."""
+        """The declarations of ids, by the name of the argument."""
         return {
             "num_ids": self.num_ids,
             "embedding": self.embedding,
@@ -261,7 +261,7 @@ class Dataset(Transformations, KnownInput):
 
     @property
     def num_examples(self) -> int:
-        """Number of rows that an epoch reads; one that it reads several times counts once."""
+        """Number of distinct rows that an epoch reads."""
         return min(self.num_records, self._num_rows)
 
     @property
@@ -271,7 +271,7 @@ class Dataset(Transformations, KnownInput):
 
     @property
     def column_names(self) -> Mapping[str, Sequence[str]]:
-        """The columns of a table by the array that they are in: its matrix, and its labels if it has some."""
+        """The columns of a table, by the array that holds them: its matrix, and its labels if there are any."""
         labels = () if self.label is None else (self.label,)
         return {f"features[{MATRIX!r}]": self.columns, "labels": labels} if self.columns else {}
 
@@ -302,7 +302,7 @@ class Dataset(Transformations, KnownInput):
         return self.labels
 
     def place_of_label(self, index: int, where: str) -> str:
-        """Return the row `index`: each has a label."""
+        """Return the row `index`: each row has a label."""
         return f"row {index} of {where}"
 
     def first_non_finite_cell(self, epoch: int, start: int, stop: int) -> str:
@@ -317,7 +317,7 @@ class Dataset(Transformations, KnownInput):
         return replace(cells, source=self.source, columns=tuple(columns)).first
 
     def schema(self) -> InputSchema:
-        """Return what a record looks like."""
+        """Return the schema of a record."""
         features = (
             replace(
                 spec,
@@ -336,11 +336,11 @@ class Dataset(Transformations, KnownInput):
         )
 
     def order_facts(self) -> list[Any]:
-        """Return what the order and the batches depend on; see `KnownInput.order_facts`."""
+        """Return the facts that determine order and batches; see `KnownInput.order_facts`."""
         return [self.batch_size, self.shuffle_seed, *astuple(self.order)]
 
     def digest(self) -> str:
-        """Return 32 hexadecimal digits that differ for different records.
+        """Return 32 hexadecimal digits that identify the records.
 
         Notes
         -----
@@ -353,7 +353,7 @@ class Dataset(Transformations, KnownInput):
         return num_rows(self.features)
 
     def _rows(self, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return which rows of the arrays stand at ``[start, stop)`` of the order of `epoch`."""
+        """Return the rows of the arrays at ``[start, stop)`` in the order of `epoch`."""
         return self.order.rows(self.shuffle_seed, self._num_rows, self.batch_size, epoch, start, stop)
 
 

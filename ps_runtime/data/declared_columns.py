@@ -1,4 +1,4 @@
-"""What a data set in memory declares of its features: names of columns, and ids."""
+"""Checks the declarations of a data set in memory: names of columns, and ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from psflow.ps_runtime.specs.schema_enforcement import id_fault
 
 
 def faults_of_column_names(columns: tuple[str, ...], features: Columns) -> list[str]:
-    """Return what is wrong with the names of the columns of the matrix."""
+    """Return the faults of the names of the columns of the matrix."""
     if not columns:
         return []
     matrix = features.get(MATRIX) if isinstance(features, dict) else None
@@ -24,7 +24,7 @@ def faults_of_column_names(columns: tuple[str, ...], features: Columns) -> list[
 
 
 def faults_of_ids(said: Mapping[str, Mapping[str, int]], features: Columns) -> Iterator[str]:
-    """Yield what is wrong with what is `said` of ids, by the name of the argument, and with their values."""
+    """Yield the faults of the declarations of ids, `said` by the name of the argument, and of their values."""
     known = features if isinstance(features, dict) else {}
     for what, declared in said.items():
         if not isinstance(declared, Mapping):

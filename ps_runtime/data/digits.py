@@ -21,7 +21,7 @@ from psflow.ps_runtime.specs.schema import MATRIX
 
 SPLITS = ("train", "test", "all")
 NUM_TEST = (36, 36, 35, 37, 36, 37, 36, 36, 35, 36)
-"""Rows of each digit in the test split: a fifth of those there are."""
+"""Rows of each digit in the test split: a fifth of all."""
 SPLIT_SEED = 20180101
 MAX_PIXEL = 16
 WIDTH = 8
@@ -40,22 +40,22 @@ class Digits(Format):
         scaling_to(self.scale, MAX_PIXEL)
 
     def read(self) -> Dataset:
-        """Return the part; see `read_digits`."""
+        """Return the split; see `read_digits`."""
         return read_digits(self.split, self.scale)
 
     @classmethod
     def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
-        """Return the part that `location` names, as it is stored; see `Format.for_prediction`."""
+        """Return the split named by `location`, as it is stored; see `Format.for_prediction`."""
         return cls(split=location, scale=(0, MAX_PIXEL))
 
 
 def read_digits(split: str = "train", scale: Sequence[float] = UNIT) -> Dataset:
-    """Return a part of the digits.
+    """Return a split of the digits.
 
     Raises
     ------
     InputError
-        If there is no such split, or `scale` is no range.
+        If there is no such split, or `scale` is not a range.
 
     References
     ----------
@@ -84,11 +84,11 @@ def _read_rows() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def _is_test(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which rows are those that ``train_test_split(test_size=0.2, stratify=labels)`` of scikit-learn chose."""
+    """Return the rows that ``train_test_split(test_size=0.2, stratify=labels)`` of scikit-learn chooses."""
     chosen = np.zeros(len(labels), dtype=np.bool_)
-    generator = np.random.RandomState(SPLIT_SEED)  # its numbers never change
+    generator = np.random.RandomState(SPLIT_SEED)  # its numbers are the same in all numpy versions
     for _ in range(2):
-        generator.permutation(2)  # there, two ties were broken
+        generator.permutation(2)  # scikit-learn breaks two ties here
     for digit, num_test in enumerate(NUM_TEST):
         rows = generator.permutation(np.flatnonzero(labels == digit))
         chosen[rows[len(rows) - num_test :]] = True

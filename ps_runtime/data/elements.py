@@ -1,4 +1,4 @@
-"""Elements that are known by their numbers, each computed when it is read, in any order."""
+"""Elements that are addressed by number and computed when they are read, in any order."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from psflow.ps_runtime.data.ordered_map import ordered_map
 
 
 class ElementAddress(NamedTuple):
-    """Which element of which pass over a data set; both from 0."""
+    """The pass over a data set and the number of the element in it; both from 0."""
 
     epoch: int
     number: int
 
 
 class Elements(ABC):
-    """Elements by number. Thread-safe, as far as functions of the user are."""
+    """Elements by number. Thread-safe if the functions of the user are."""
 
     @functools.cached_property
     def num_elements(self) -> int:
@@ -33,22 +33,22 @@ class Elements(ABC):
 
     @abstractmethod
     def count(self) -> int:
-        """Return `num_elements`, which is asked for each element."""
+        """Return `num_elements`, which is cached."""
 
     @abstractmethod
     def each(self, addresses: Iterable[ElementAddress]) -> Iterator[Any]:
-        """Yield the elements of some addresses, each within the elements, in their order."""
+        """Yield the elements of some valid addresses, in that order."""
 
     @abstractmethod
     def place(self, address: ElementAddress) -> str:
-        """Return what error texts call an element, such as ``record 3``."""
+        """Return the name of an element in error messages, such as ``record 3``."""
 
     @abstractmethod
     def is_row(self, first: ElementAddress, last: ElementAddress) -> bool:
-        """Whether the elements from one address to another stand side by side in what they are made of."""
+        """Whether the elements from one address to another are contiguous in their source."""
 
     def places(self, addresses: Sequence[ElementAddress]) -> str:
-        """Return what error texts call the elements of some addresses, at least one."""
+        """Return the name of the elements of some addresses, at least one, in error messages."""
         first, last = self.place(addresses[0]), self.place(addresses[-1])
         is_range = all(next_one == (one.epoch, one.number + 1) for one, next_one in itertools.pairwise(addresses))
         if is_range and self.is_row(addresses[0], addresses[-1]):
@@ -91,7 +91,7 @@ class ArrayRows(Elements):
 
 @dataclass(frozen=True, eq=False)
 class Mapped(Elements):
-    """What a function makes of each element, in `num_threads` threads."""
+    """The results of a function for each element, in `num_threads` threads."""
 
     source: Elements
     function: Callable[..., Any]
@@ -121,7 +121,7 @@ class Mapped(Elements):
 
 @dataclass(frozen=True, eq=False)
 class Batched(Elements):
-    """Several elements in a row, stacked; the last batch may be smaller, or is left out."""
+    """Consecutive elements, stacked; the last batch may be smaller, or is left out."""
 
     source: Elements
     batch_size: int
@@ -152,7 +152,7 @@ class Batched(Elements):
 
 @dataclass(frozen=True, eq=False)
 class Zipped(Elements):
-    """Tuples of an element of each source, as many as the shortest has."""
+    """Tuples of one element of each source, up to the end of the shortest."""
 
     sources: tuple[Elements, ...]
 

@@ -1,4 +1,4 @@
-"""The inputs of a trained model, held against the schema of its training input; names decide, not places."""
+"""Brings the inputs of a trained model into the form of its training input, by name."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, InputSchema
 from psflow.ps_runtime.specs.schema_enforcement import enforce_features, missing_faults, scale_features
 
 MAX_NAMES = 10
-"""Of those that a sentence lists."""
+"""Names that a sentence lists."""
 Batch = tuple[Columns, Columns | None]
 Reads = Callable[[Columns, Columns | None, InputSchema, str], InputSchema]
-"""Returns what a model reads of an input; see `psflow.ps_runtime.model.calls.mode_reads.ModeReads`."""
+"""Returns the features that a model reads of an input; see `psflow.ps_runtime.model.calls.mode_reads.ModeReads`."""
 
 
 def schema_of(features: Columns, labels: Columns | None) -> InputSchema:
-    """Return the schema of a stream, of which this is the first batch."""
+    """Return the schema of a stream, given its first batch."""
     return InputSchema(array_specs(features), () if labels is None else array_specs(labels))
 
 
 def check_repeatable(schema: InputSchema, where: str) -> None:
-    """Refuse a training input with features that nobody could give the trained model again.
+    """Refuse a training input with features that an exported model cannot be given.
 
     Raises
     ------
@@ -40,8 +40,8 @@ def check_repeatable(schema: InputSchema, where: str) -> None:
         Names each feature that is not of numbers, booleans or text, and its dtype.
     """
     faults = [
-        f"{where}: {f'feature {spec.name!r}' if spec.name else 'the feature'} has dtype {spec.dtype}, which nobody can "
-        "give to the exported model again: expected numbers, booleans or text; decode it, or leave it out"
+        f"{where}: {f'feature {spec.name!r}' if spec.name else 'the feature'} has dtype {spec.dtype}, which cannot be "
+        "given to the exported model:  expected numbers, booleans or text; decode it, or leave it out"
         for spec in schema.features
         if not (spec.is_number or spec.is_text)
     ]
@@ -50,7 +50,7 @@ def check_repeatable(schema: InputSchema, where: str) -> None:
 
 
 def unused_sentence(where: str, names: Sequence[str], who: str = "the model") -> str:
-    """Say that an input has `names`, which `who` does not read."""
+    """Return a sentence that `who` does not read `names` of an input."""
     some = ", ".join(map(repr, names[:MAX_NAMES])) + (", ..." if len(names) > MAX_NAMES else "")
     return f"{where} has {some}, which {who} does not read: ignored"
 
@@ -70,9 +70,9 @@ class Enforcement:
             object.__setattr__(self, "schema", self.schema.for_prediction())
 
     def for_batch(self, features: Columns, labels: Columns | None) -> Self:
-        """Return what asks of an input, of which this is a batch, for the features that the model reads.
+        """Return an enforcement that requires the features that the model reads of an input with this batch.
 
-        What training reads stays, too, if it is there: a later batch may read what this one does not.
+        Other features of training are kept if they are present: a later batch may read what this one does not.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class Enforcement:
         return replace(self, schema=schema.narrowed(names, others), reads=None)
 
     def for_dataset(self, dataset: Dataset) -> Self:
-        """Return what `for_batch` returns for the first batch of a data set."""
+        """Return the result of `for_batch` for the first batch of a data set."""
         if self.reads is None or self.schema is None:
             return self
         features, labels = dataset.read(0, 0, min(dataset.batch_size, dataset.num_records))
@@ -101,24 +101,24 @@ class Enforcement:
         return self.for_batch(features, labels)
 
     def _for_files(self, given: RecordInput, schema: InputSchema) -> Self:
-        """Return what `for_batch` returns for a row of zeros of the features that files of records have columns for."""
+        """Return the result of `for_batch` for a row of zeros of the features whose columns the files have."""
         learned = schema.whole.preprocessing
-        assert learned is not None, "files for a model that was trained on arrays are arrays"
+        assert learned is not None, "a model that was trained on arrays reads files as arrays"
         try:
             columns = given.known_columns(schema, needs_labels=self.needs_labels)
-        except InputError:  # as opening them will say, or whoever has kept a scan of them
+        except InputError:  # reported when the files are opened, or by the kept scan
             return self
         there = learned.computable(columns)
         labels = zeros_of(schema.labels) if schema.labels else None
         return self.for_batch(zeros_of([spec for spec in schema.whole.features if spec.name in there]), labels)
 
     def _read_of(self, schema: InputSchema) -> InputSchema:
-        """Return what the model reads of a training input, as rows of zeros tell."""
+        """Return the features that the model reads of a training input, found with rows of zeros."""
         labels = zeros_of(schema.labels) if schema.labels else None
         return schema if self.reads is None else self.reads(zeros_of(schema.features), labels, schema, self.where)
 
     def selected(self, dataset: Dataset) -> Dataset:
-        """Return `dataset` without what the model does not read, which ``unused`` then names; values stay as they are.
+        """Return `dataset` with only the features that the model reads, values unchanged; ``unused`` lists the others.
 
         Raises
         ------
@@ -134,12 +134,12 @@ class Enforcement:
         return dataset.with_features(features, unused=(*dataset.unused, *unread)) if unread else dataset
 
     def selected_batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Yield the batches of a stream as `selected` does, and tell `on_unused` what the first one has beside."""
+        """Yield the batches of a stream as `selected` does; pass unused features of the first one to `on_unused`."""
         for number, (given, labels) in enumerate(batches):
             yield self.selected_batch(given, f"batch {number} of {self.where}", is_first=not number), labels
 
     def selected_batch(self, given: Columns, where: str, *, is_first: bool) -> Columns:
-        """Return the features of a batch as `selected` does; tell `on_unused` what the first one has beside."""
+        """Return the features of a batch as `selected` does; pass unused ones of the first batch to `on_unused`."""
         if self.schema is None:
             return given
         features, unread = _selected_features(given, self.schema, where)
@@ -185,16 +185,16 @@ class Enforcement:
         )
 
     def records(self, given: RecordInput, non_finite: NonFinite, kept: KeptScan | None = None) -> RecordDataset:
-        """Open files of records as the model reads them; without a schema, learn from them how that is.
+        """Open tabular files as the model reads them; without a schema, learn the preprocessing from them.
 
-        They are scanned, unless a scan was `kept` that still holds.
+        They are scanned, unless a valid scan was `kept`.
 
         Raises
         ------
         InputError
             If they cannot be read, lack a column, or have one of another type; or for a cell that `non_finite` refuses.
         """
-        assert kept is None or self.needs_labels, "what is kept was scanned with labels"
+        assert kept is None or self.needs_labels, "kept scans include labels"
         schema = self.schema
         if schema is not None and self.reads is not None:
             schema = self._for_files(given, schema).schema
@@ -209,18 +209,18 @@ class Enforcement:
         return opened
 
     def batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Yield `selected_batches` of a stream as the model reads them, whose values are as they are stored.
+        """Yield `selected_batches` of a stream as the model reads them.
 
         Raises
         ------
         InputError
-            As `dataset` does, at the batch.
+            As for `dataset`, at the faulty batch.
         """
         for number, (features, labels) in enumerate(batches):
             yield self.batch(features, labels, f"batch {number} of {self.where}")
 
     def batch(self, features: Columns, labels: Columns | None, where: str) -> Batch:
-        """Return a batch of selected features as the model reads it; `where` says which it is."""
+        """Return a batch of selected features as the model reads it; `where` names the batch."""
         schema = self.schema
         if schema is None:
             return features, labels
@@ -236,7 +236,7 @@ class Enforcement:
 
 
 def _as_in_training(features: Mapping[str, Any], schema: InputSchema) -> dict[str, Any]:
-    """Return features with the dtypes of training, where they can have them."""
+    """Return features with the dtypes of training if the conversion is possible."""
     cast = dict(features)
     for spec in schema.whole.features:
         with suppress(InputError):
@@ -251,7 +251,7 @@ def _unread(features: Columns, schema: InputSchema) -> tuple[str, ...]:
 
 
 def _selected_features(features: Columns, schema: InputSchema, where: str) -> tuple[Columns, tuple[str, ...]]:
-    """Return the features that the model reads, where they have names, and the names of the others."""
+    """Return the named features that the model reads, and the names of the others."""
     unread = _unread(features, schema)
     if not isinstance(features, dict) or not unread:
         return features, ()
@@ -262,10 +262,10 @@ def _selected_features(features: Columns, schema: InputSchema, where: str) -> tu
 
 
 def _selected_columns(dataset: Dataset, schema: InputSchema, where: str) -> Dataset:
-    """Return a table with what the model reads of its columns, in the model's order, and of the arrays beside it."""
+    """Return a table with the columns that the model reads, in the order of the model, and the arrays beside it."""
     given = dataset.features
-    assert isinstance(given, dict), "a table is an array with a name"
-    wanted = schema.table_columns or dataset.columns  # all, if it was trained on a matrix whose columns have no names
+    assert isinstance(given, dict), "a table is a named array"
+    wanted = schema.table_columns or dataset.columns  # all columns if the model was trained on an unnamed matrix
     if faults := missing_faults(where, "column", wanted, dataset.columns):
         raise InputError(tuple(faults))
     unread = tuple(name for name in _unread(given, schema) if name != MATRIX)
@@ -287,13 +287,13 @@ def _by_name(dataset: Dataset, schema: InputSchema) -> Columns:
     others = {name: array for name, array in given.items() if name != MATRIX}
     if schema.table_columns:
         return others | {name: matrix[:, place] for place, name in enumerate(schema.table_columns)}
-    # It was trained on a matrix whose columns have no names, and which itself may have another name.
+    # The model was trained on a matrix without column names, which may itself have another name.
     is_only_one = len(schema.names) == 1 and dataset.scaling is None
     return others | {schema.names[0] if is_only_one else MATRIX: matrix}
 
 
 def _scaled(features: Columns, dataset: Dataset, schema: InputSchema, where: str) -> Columns:
-    """Return features that have another scaling than in training with that of training, if they are as stored."""
+    """Return stored features scaled as in training if their scaling differs."""
     if dataset.scaling is None:
         scaled: Columns = scale_features(features, schema, where)
         return scaled
@@ -306,11 +306,11 @@ def _scaled(features: Columns, dataset: Dataset, schema: InputSchema, where: str
 
 
 def _check_ids(dataset: Dataset, schema: InputSchema, where: str) -> None:
-    """Refuse features that are declared as other ids than in training; without a declaration their values decide."""
+    """Refuse features declared with other ids than in training; without a declaration their values decide."""
     declared = {spec.name: spec for spec in dataset.schema().features}
     faults = [
         f"{where}: feature {spec.name!r} is {declared[spec.name]}, expected {spec} as in training; declare it "
-        "alike, or not at all"
+        "in the same way, or not at all"
         for spec in schema.features
         if spec.name in dataset.num_ids and _said_of_ids(spec) != _said_of_ids(declared[spec.name])
     ]
@@ -323,7 +323,7 @@ def _said_of_ids(spec: ArraySpec) -> tuple[int, int, RowLifetime]:
 
 
 def _check_label_name(dataset: Dataset, schema: InputSchema, where: str) -> None:
-    """Refuse labels from another column than in training, if that one is there."""
+    """Refuse labels from another column than in training if that column is present."""
     if dataset.label not in (None, schema.label) and schema.label in (*dataset.columns, *dataset.unused):
         raise InputError(
             (f"{where}: the label is {dataset.label!r}, expected {schema.label!r} as in training; correct its label",)

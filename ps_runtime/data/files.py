@@ -1,4 +1,4 @@
-"""Reading a whole input file, bounded, from any place that fsspec reaches."""
+"""Reads whole input files, with a size limit, from any location that fsspec supports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from psflow.ps_runtime.redaction import shown_path, without_secrets
 from psflow.ps_runtime.specs.schema_enforcement import listed_names, missing_faults
 
 MAX_FILE_BYTES = 4 * 1024**3
-"""A data set lives in memory; a larger file belongs behind a generator."""
+"""A data set is in memory; a larger file needs a generator."""
 ONE_FILE = "expected one file; formats of tabular files, such as parquet, take folders and globs"
 
 
@@ -59,7 +59,7 @@ def _head(path: str | os.PathLike[str], num_bytes: int) -> bytes:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise InputError((f"cannot read {shown_path(path)}: {reason}",)) from None
-    except (ImportError, ValueError) as error:  # a protocol that fsspec, or this environment, does not have
+    except (ImportError, ValueError) as error:  # fsspec or this environment lacks the protocol
         raise InputError((f"cannot read {shown_path(path)}: {without_secrets(str(error))}",)) from None
     return head
 
@@ -67,13 +67,13 @@ def _head(path: str | os.PathLike[str], num_bytes: int) -> bytes:
 def chosen_names(
     path: str | os.PathLike[str], noun: str, known: Sequence[str], label: str | None, features: Iterable[str] | None
 ) -> tuple[str, ...]:
-    """Return the names of the features in a file: those asked for, else all but the label.
+    """Return the names of the features in a file: the requested ones, else all but the label.
 
     Raises
     ------
     InputError
-        If a name is not among `known`, or twice or in two parts asked for, or nothing is left; `noun` says what a name
-        stands for.
+        If a name is not among `known`, occurs twice or in two requests, or nothing is left; `noun` is what a name
+        refers to.
     """
     if isinstance(features, str):  # a str is an iterable of str, too
         features = [features]
@@ -81,7 +81,7 @@ def chosen_names(
     asked = names if label is None else [*names, label]
     faults = missing_faults(shown_path(path), noun, asked, known)
     twice = sorted({n for n in asked if asked.count(n) > 1})
-    faults += [f"{shown_path(path)}: {noun} {n!r} is asked for twice, among features and label" for n in twice]
+    faults += [f"{shown_path(path)}: {noun} {n!r} is requested twice, among features and label" for n in twice]
     if not names:
         faults.append(f"{shown_path(path)} leaves no {noun} for the features{listed_names(noun, known)}")
     if faults:
@@ -90,7 +90,7 @@ def chosen_names(
 
 
 def left_over(known: Iterable[str], features: Iterable[str], label: str | None) -> tuple[str, ...]:
-    """Return the names of a file that are neither features nor label."""
+    """Return the names in a file that are neither features nor label."""
     used = {*features, label}
     return tuple(name for name in known if name not in used)
 

@@ -1,4 +1,4 @@
-"""The formats by name, and a data set in batches from one of them."""
+"""The registry of formats by name, and the opening of a data set in batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FORMATS: Mapping[str, type[Format]] = MappingProxyType(
         "idx": Idx,
     }
 )
-"""The formats that a configuration can name without saying where they are."""
+"""The formats that a configuration names without a module."""
 
 
 def open_dataset(
@@ -42,12 +42,12 @@ def open_dataset(
     seed: int = 0,
     input_schema: InputSchema | None = None,
 ) -> Dataset | RecordInput:
-    """Read data, and say in which batches, how often and in which order they are given.
+    """Read data, and set batch size, number of epochs and order.
 
     Raises
     ------
     InputError
-        As the format does, or if a number is out of its range.
+        As the format does, or if a number is out of range.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def open_dataset(
     if input_schema is not None:
         data = data.selecting(input_schema.table_columns, input_schema.names)
     dataset = data.read()
-    if isinstance(dataset, Dataset) and not dataset.source.name:  # a format of the user need not say it
+    if isinstance(dataset, Dataset) and not dataset.source.name:  # a user's format need not set it
         path = getattr(data, "path", None)
         name = type(data).__name__ if path is None else shown_path(path)
         dataset = replace(dataset, source=replace(dataset.source, name=name))

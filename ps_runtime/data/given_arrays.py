@@ -1,4 +1,4 @@
-"""The arrays that a data set is made of, from a nest of what somebody gives, or from the bounds of a range."""
+"""Converts nests of given values, and the bounds of a range, to the arrays of a data set."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from psflow.ps_runtime.errors import InputError
 
 
 def arrays_of(method: str, tensors: Any) -> Any:
-    """Return a nest of array-likes as one of arrays; `method` is what error texts call who was given them.
+    """Return a nest of array-likes as a nest of arrays; `method` names the caller in error messages.
 
     Raises
     ------
     InputError
-        With all that are no array of numbers, booleans or texts.
+        Lists all values that are not arrays of numbers, booleans or texts.
     """
     faults: list[str] = []
     arrays = _arrays(f"{method}: tensors", tensors, faults)
@@ -35,7 +35,7 @@ def _arrays(what: str, nest: Any, faults: list[str]) -> Any:
 
 
 def rows_of(array: Array) -> Array:
-    """Return an array that cannot be written to; InputError if it has no rows."""
+    """Return a read-only array; InputError if it has no rows."""
     if not array.ndim:
         raise InputError((f"from_tensor_slices: expected arrays with rows on axis 0, got {array.item()!r}",))
     view = array.view()
@@ -44,10 +44,10 @@ def rows_of(array: Array) -> Array:
 
 
 def integers(bounds: tuple[Any, ...]) -> Array:
-    """Return the integers of ``range(*bounds)``, as int64; InputError if there is none such, or not in this memory."""
+    """Return the integers of ``range(*bounds)``, as int64; InputError if there are none, or too many for memory."""
     called = f"range({', '.join(map(repr, bounds))})"
     if not 1 <= len(bounds) <= 3 or any(isinstance(b, bool) or not isinstance(b, int | np.integer) for b in bounds):
-        raise InputError((f"{called}: expected a stop, or a start, a stop and maybe a step, all of them ints",))
+        raise InputError((f"{called}: expected a stop, or a start and a stop, and optionally a step, all ints",))
     if bounds[2:] == (0,):
         raise InputError((f"{called}: expected a step that is not 0",))
     try:
@@ -55,7 +55,7 @@ def integers(bounds: tuple[Any, ...]) -> Array:
     except (MemoryError, OverflowError, ValueError):
         raise InputError(
             (
-                f"{called} does not fit into memory, or into int64: expected fewer integers; of a stream only those "
-                f"that are read are in memory: from_generator(lambda: {called})",
+                f"{called} does not fit into memory, or into int64: expected fewer integers; a stream keeps only those "
+                f"that are read in memory: from_generator(lambda: {called})",
             )
         ) from None

@@ -1,4 +1,4 @@
-"""Images and their labels in IDX files, the form of MNIST and its relatives."""
+"""Reads images and their labels from IDX files, the form of MNIST."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ UNSIGNED_BYTE = 0x08
 MAX_PIXEL = 255
 CHUNK_BYTES = 1 << 20
 DEBIAN_DATASETS = PurePosixPath("/usr/share/datasets")
-"""Where each of Debian's packages ``dataset-<name>`` has a directory ``<name>``."""
+"""The directories of Debian's packages ``dataset-<name>``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Idx(Format):
-    """Images and their labels in IDX files, the form of MNIST and its relatives."""
+    """Images and their labels in IDX files, the form of MNIST."""
 
     suffixes: ClassVar[tuple[str, ...]] = ("-ubyte", "-ubyte.gz")
 
@@ -54,7 +54,7 @@ class Idx(Format):
 
     @classmethod
     def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
-        """Return the images alone, as they are stored; see `Format.for_prediction`."""
+        """Return only the images, as they are stored; see `Format.for_prediction`."""
         return cls(path=location, scale=(0, MAX_PIXEL))
 
 
@@ -63,13 +63,13 @@ def read_idx(
     labels_path: str | os.PathLike[str] | None = None,
     scale: Sequence[float] = UNIT,
 ) -> Dataset:
-    """Read images, and the label of each, from two IDX files of unsigned bytes.
+    """Read images and their labels from two IDX files of unsigned bytes.
 
     Raises
     ------
     InputError
-        If a file cannot be read, is no such file, is longer or shorter than its header says, there is not a label for
-        each image, or `scale` is no range. Nothing is allocated for a size that a header claims wrongly.
+        If a file cannot be read, is not such a file, is longer or shorter than its header says, the numbers of images
+        and labels differ, or `scale` is not a range. A wrong size in a header causes no allocation.
 
     References
     ----------
@@ -113,7 +113,7 @@ def _read_array(path: str | os.PathLike[str], min_dims: int) -> NDArray[np.uint8
 
 
 def _check_package(path: str | os.PathLike[str]) -> None:
-    """Refuse a file that is missing because its package is; say which one to install."""
+    """Refuse a file that is missing because its Debian package is; name the package to install."""
     place = PurePosixPath(os.fspath(path))
     if not place.is_relative_to(DEBIAN_DATASETS):
         return
@@ -124,7 +124,7 @@ def _check_package(path: str | os.PathLike[str]) -> None:
 
 
 def _read_header(file: io.BufferedIOBase, min_dims: int) -> tuple[int, ...]:
-    """Return the dimensions, all of them at least 1; the file stands at the first byte of the array then."""
+    """Return the dimensions, all at least 1, and leave the file at the first byte of the array."""
     magic = file.read(4)
     if len(magic) < 4 or magic[:2] != bytes(2):
         raise InputError((f"is not an IDX file: expected it to begin with two bytes 0, got {magic.hex(' ')}",))
@@ -155,7 +155,7 @@ def _read_body(file: io.BufferedIOBase, shape: tuple[int, ...]) -> NDArray[np.ui
 
 
 def _chunks(file: io.BufferedIOBase, num_bytes: int) -> Iterator[bytes]:
-    """Yield at most `num_bytes`: a decompressor would allocate at once whatever is asked for."""
+    """Yield at most `num_bytes`: a decompressor allocates the requested number at once."""
     while num_bytes and (chunk := file.read(min(num_bytes, CHUNK_BYTES))):
         yield chunk
         num_bytes -= len(chunk)

@@ -1,4 +1,4 @@
-"""From an input_fn to what it reads: a data set that can be split, or an iterator that one reader deals out."""
+"""Calls an input_fn and opens its result: a data set that can be split, or an iterator that one reader distributes."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class InputContext:
-    """Which of the input pipelines of a job an input_fn feeds.
+    """The input pipeline of a job that an input_fn feeds.
 
     Parameters
     ----------
     num_input_pipelines : int
-        How often the input is read side by side, >= 1.
+        Number of times that the input is read in parallel, >= 1.
     input_pipeline_id : int
-        Which of them this is, from 0.
+        Number of this pipeline, from 0.
     num_replicas_in_sync : int
         Replicas whose gradients make one update, >= 1.
     """
@@ -55,7 +55,7 @@ class InputContext:
 
     @property
     def first_pass(self) -> int:
-        """The first pass over the data: each pipeline has orders of its own where they are shuffled."""
+        """The first pass over the data: each pipeline has its own orders if they are shuffled."""
         return self.input_pipeline_id * MAX_EPOCHS
 
     def __post_init__(self) -> None:
@@ -84,15 +84,15 @@ def open_input(
     enforcement: Enforcement = NOTHING_TO_ENFORCE,
     kept: KeptScan | None = None,
 ) -> SplittableInput | Iterator[Batch]:
-    """Call `input_fn` and return what it reads: without rows to be left out, in the form that the model reads.
+    """Call `input_fn` and return its input in the form that the model reads, without the rows to be left out.
 
     Raises
     ------
     InputError
-        If `input_fn` asks for something else, or returned something else; for a cell that `non_finite` refuses; or
-        for something that does not fit the schema. For a stream the last two show at the batch.
+        If `input_fn` asks for an unknown argument, or returned an unsupported value; for a cell that `non_finite`
+        refuses; or if the input does not fit the schema. For a stream the last two are raised at the batch.
     UsageError
-        If `non_finite` is another value.
+        If `non_finite` is unknown.
     """
     if faults := policy_faults("non_finite", non_finite):
         raise UsageError(tuple(faults))
@@ -107,8 +107,8 @@ def open_input(
         if enforcement.schema is None or enforcement.schema.preprocessing is not None:
             return enforcement.records(opened, non_finite, kept)
         opened = whole_dataset(opened, enforcement.schema, enforcement.where, needs_labels=enforcement.needs_labels)
-    # Cells that the model does not read do not count. Rows are left out before values are cast: a blank among integers
-    # is NaN, which a schema of integers does not take.
+    # Cells that the model does not read do not count. Rows are left out before values are cast: a missing value
+    # among integers is NaN, which a schema of integers refuses.
     if isinstance(opened, LazyDataset):
         return LazyBatches(opened, where, non_finite, enforcement)
     if isinstance(opened, Dataset):
@@ -131,12 +131,12 @@ def _name(input_fn: Any) -> str:
 
 
 def call_input_fn(input_fn: Callable[..., Any], context: InputContext | None = None, **offered: Any) -> CalledInput:
-    """Call `input_fn` with those of the arguments that its signature names.
+    """Call `input_fn` with the arguments that its signature names.
 
     Raises
     ------
     InputError
-        If `input_fn` cannot be called, or asks for something else.
+        If `input_fn` cannot be called, or asks for an unknown argument.
     """
     if not callable(input_fn):
         raise InputError((f"expected an input_fn to call, got {kind_of(input_fn)}; {GIVE_A_FUNCTION}",))
@@ -166,7 +166,7 @@ def _as_input(result: Any, where: str, first_pass: int) -> Dataset | RecordInput
 
 
 def _arguments(input_fn: Callable[..., Any], offered: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Choose what `input_fn` asks for; its own defaults stand in for what we do not have."""
+    """Choose the arguments that `input_fn` asks for; others use its own defaults."""
     try:
         parameters = inspect.signature(input_fn).parameters.values()
     except (TypeError, ValueError):  # some callables of extension modules have no signature
@@ -183,8 +183,8 @@ def _arguments(input_fn: Callable[..., Any], offered: Mapping[str, Any], where: 
                 arguments[p.name] = offered[p.name]
         elif required:
             faults.append(
-                f"{where} asks for {p.name!r}: expected def input_fn({', '.join(offered)}), each of them by name and "
-                f"only if it is needed{did_you_mean(p.name, offered)}"
+                f"{where} asks for {p.name!r}: expected def input_fn({', '.join(offered)}), each by name and "
+                f"only if needed{did_you_mean(p.name, offered)}"
             )
     if faults:
         raise InputError(tuple(faults))
@@ -193,7 +193,7 @@ def _arguments(input_fn: Callable[..., Any], offered: Mapping[str, Any], where: 
 
 def _one_batch(result: tuple[Any, ...], where: str) -> Dataset:
     if len(result) != 2 or isinstance(result[0], tuple):
-        raise InputError((f"{where} returned {kind_of(result)}: {EXPECTED} (as a list, where there are several)",))
+        raise InputError((f"{where} returned {kind_of(result)}: {EXPECTED} (as a list if there are several)",))
     dataset = Dataset(*check_batch(*result, where))
     return dataset.batch(dataset.num_records)
 
@@ -203,11 +203,11 @@ def _checked(batches: Iterable[Any], where: str) -> Iterator[Batch]:
 
 
 def _batched(data: Transformations, where: str, first_pass: int) -> LazyDataset | Iterator[Batch]:
-    """Return the batches of a data set that is computed as it is read: those of none as a stream that is empty."""
+    """Return the batches of a computed data set; an empty one becomes an empty stream."""
     if not data.is_batched:
         raise _not_batched(
             where,
-            ", or, where its elements are batches already, as a generator, a map or an "
+            ", or, if its elements are already batches, as those of a generator, a map or an "
             "interleave may make them, return iter(data_set)",
         )
     lazy = data.by_number()

@@ -1,4 +1,4 @@
-"""One pass over the tabular files of an input: its records, what is learned of them, and those left out."""
+"""Scans the tabular files of an input once: its records, what is learned from them, and the rows left out."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_LABELS = 10_000
-"""More numbers are no classes."""
+"""A label with more distinct numbers has no classes."""
 
 
 @dataclass(frozen=True, eq=False)
 class InputScan:
-    """What one pass over an input has found."""
+    """The results of one pass over an input."""
 
     index: RecordIndex
     kept_records: NDArray[np.int64]
@@ -43,7 +43,7 @@ class InputScan:
 def faulty_rows(
     table: pa.Table, filled: Collection[str], of_part: NDArray[np.bool_] | None = None
 ) -> dict[str, NDArray[np.bool_]]:
-    """Return which rows have a blank, NaN or infinite cell, by the name of each column that has one."""
+    """Return the rows with a missing, NaN or infinite cell, by the name of the column."""
     found = {}
     for name in table.column_names:
         array = table.column(name).combine_chunks()
@@ -57,7 +57,7 @@ def faulty_rows(
 
 
 def kept_rows(of_part: NDArray[np.bool_] | None, left_out: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.int64] | None:
-    """Return which rows of a chunk an input has; None: all."""
+    """Return the rows of a chunk that belong to an input; None: all."""
     kept = of_part
     for rows in left_out.values():
         kept = ~rows if kept is None else kept & ~rows
@@ -67,13 +67,13 @@ def kept_rows(of_part: NDArray[np.bool_] | None, left_out: Mapping[str, NDArray[
 def kept_of_part(
     of_part: NDArray[np.bool_] | None, invalid: Sequence[InvalidValues], num_rows: int
 ) -> NDArray[np.bool_]:
-    """Return which rows of a chunk are of a part and have no invalid value."""
+    """Return the rows of a chunk that belong to a part and have no invalid value."""
     is_valid = ~rows_with_invalid(invalid, num_rows)
     return is_valid if of_part is None else of_part & is_valid
 
 
 def _beyond_float32(array: pa.Array) -> NDArray[np.bool_]:
-    """Return which rows have a number that becomes infinite."""
+    """Return the rows with a number that overflows float32."""
     import pyarrow as pa
 
     if pa.types.is_fixed_size_list(array.type):
@@ -84,14 +84,14 @@ def _beyond_float32(array: pa.Array) -> NDArray[np.bool_]:
 
 
 def source_of(index: RecordIndex, label_dtype: str | None = None) -> RecordSource:
-    """Return what people call the records of an index; see `RecordSource` for `label_dtype`."""
+    """Return the source of the records of an index; see `RecordSource` for `label_dtype`."""
     [first, *others] = (file.shown for file in index.files)
     name = f"{first} and {len(others)} more files" if others else first
     return RecordSource(name, index.record_format.first_row, index.record_format.row_note, label_dtype)
 
 
 def located(error: CellError, index: RecordIndex, record: int) -> InputError:
-    """Return an error of the cell of a record with the file and the row of it."""
+    """Return the error of a cell with the file and row of its record."""
     file, row = index.place(record)
     return InputError((f"{file}: column {error.column!r}, row {row} ({index.record_format.row_note}): {error.reason}",))
 
@@ -107,18 +107,17 @@ def scan_input(
     part: InputPart | None = None,
     invalid: Invalid = "error",
 ) -> InputScan:
-    """Go over all records once; hand those that are kept to `learn`.
+    """Read all records once; pass those that are kept to `learn`.
 
     Raises
     ------
     InputError
-        As `Scan` does, and for what `learn` refuses; if every row is refused or left out; if there is no record in the
-        part.
+        As `Scan` does, and as `learn` does; if every row is refused or left out; if the part has no record.
 
     Notes
     -----
-    With ``error`` the input is that of ``keep``, or without the rows that have an invalid cell, and the caller refuses
-    it, once it knows what has been learned.
+    With ``error`` rows are kept, or left out if they have an invalid cell, and the caller refuses the input once it
+    knows what has been learned.
     """
     cells, counted = _Cells(), CountedCells()
     learning = None if learn is None else _Learning(learn)
@@ -153,7 +152,7 @@ def scan_input(
 
 
 def invalid_cells(counted: CountedCells, index: RecordIndex, policy: Invalid) -> InvalidCells:
-    """Return the invalid cells that a scan has counted, with their places."""
+    """Return the invalid cells that a scan has counted, with their locations."""
 
     def where(record: int) -> str:
         file, row = index.place(record)
@@ -177,7 +176,7 @@ def _faults_of_nothing(
 
 
 class _Learning:
-    """Feeds `learn` up to the first value that it refuses, whose place is known only when the scan has ended."""
+    """Feeds `learn` up to the first value that it refuses, whose location is known only at the end of the scan."""
 
     def __init__(self, learn: Callable[[pa.Table], object]) -> None:
         self.error: CellError | None = None
@@ -200,7 +199,7 @@ class _Learning:
 
 
 class _Labels:
-    """Collects the numbers that are labels."""
+    """Collects labels that are numbers."""
 
     def __init__(self, column: str | None) -> None:
         self._column = column
@@ -209,7 +208,7 @@ class _Labels:
         self.records: NDArray[np.int64] = np.empty(0, np.int64)
 
     def add(self, table: pa.Table, kept: NDArray[np.int64] | None) -> None:
-        """Take in the labels of the `kept` rows of a chunk; None: of all."""
+        """Add the labels of the `kept` rows of a chunk; None: of all."""
         import pyarrow as pa
 
         if self._column is not None and pa.types.is_primitive(table.column(self._column).type):
@@ -223,7 +222,7 @@ class _Labels:
 
     def _merge(self, found: NDArray[Any], records: NDArray[np.int64]) -> None:
         values, places = np.concatenate([self.values, found]), np.concatenate([self.records, records])
-        values, firsts = np.unique(values, return_index=True)  # of equal ones the first, which came first
+        values, firsts = np.unique(values, return_index=True)  # np.unique returns the first of equal values
         kept = slice(None) if values.size <= MAX_LABELS else [0, -1]
         self.values, self.records = values[kept], places[firsts][kept]
 
@@ -247,7 +246,7 @@ class _Cells:
             self._num_rows += int(np.logical_or.reduce(list(faulty.values())).sum())
 
     def found(self, index: RecordIndex, *, is_dropped: bool) -> NonFiniteCells:
-        """Return what was counted, with the places of the first cells."""
+        """Return the counts, with the locations of the first cells."""
         columns = []
         for column in index.columns:
             if column.name in self._counts:

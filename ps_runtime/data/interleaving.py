@@ -1,4 +1,4 @@
-"""The elements of several iterators, some in a row of each in turn."""
+"""Interleaves the elements of several iterators in blocks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 
 def interleaved(sources: Iterator[Iterator[Any]], cycle_length: int, block_length: int) -> Iterator[Any]:
-    """Yield the elements of iterators, `block_length` in a row of each of `cycle_length` that are open, in turn.
+    """Yield `block_length` elements at a time of each of `cycle_length` open iterators, in turn.
 
-    Where one ends, the turn goes to the next; when it comes round again, the next of `sources` is opened there.
+    If one ends, the next one takes its turn; in the next cycle the next of `sources` replaces it.
 
     Examples
     --------
     >>> "".join(interleaved(map(iter, ["aaa", "b", "cc"]), 2, 1))
     'abaacc'
     """
-    turns: deque[Iterator[Any] | None] = deque()  # None: the place of one that has ended
+    turns: deque[Iterator[Any] | None] = deque()  # None: an iterator that has ended
     num_new = cycle_length
     while num_new or turns:
         if num_new:

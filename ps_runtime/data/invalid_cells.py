@@ -1,4 +1,4 @@
-"""Cells that are not of the type of their column: where they are, and what becomes of them."""
+"""Invalid cells, which are not of the type of their column: their counts, locations and policy."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Invalid = Literal["error", "missing", "drop"]
-"""What becomes of cells that are not of the type of their column: refused, blank, or left out with their rows."""
+"""The policies for invalid cells: refuse the input, treat them as missing, or leave out their rows."""
 
 INVALID_POLICIES: tuple[Invalid, ...] = get_args(Invalid)
 INVALID = (
-    "Cells that are not of the type of their column, such as a word in a column of numbers; error: refuse the input; "
-    "missing: make them blank; drop: leave out the rows that have one."
+    "Cells that are not of the type of their column, such as text in a column of numbers; error: refuse the input; "
+    "missing: treat them as missing values; drop: leave out their rows."
 )
 """Describes the key of that name."""
 
@@ -33,7 +33,7 @@ WHAT_MOST_ARE = {
     "bool": "true or false",
     "date": "dates",
     "timestamp": "times",
-    "string": "words",
+    "string": "strings",
 }
 
 
@@ -49,7 +49,7 @@ class InvalidColumn:
     where: str
 
     def __str__(self) -> str:
-        """Return how many cells are as they should be, and the first that is not."""
+        """Return the number of valid cells, and the first invalid one."""
         num_valid, what = self.num_values - self.num_cells, WHAT_MOST_ARE.get(self.type, self.type)
         return f"{num_valid:,} of {self.num_values:,} are {what}; {self.where} is {self.first}"
 
@@ -65,21 +65,21 @@ class InvalidCells:
     has_strings: bool = False
 
     def __str__(self) -> str:
-        """Return how many rows these are, and what became of them."""
+        """Return the number of such rows, and what was done with them."""
         is_one, rows = self.num_rows == 1, f"{self.num_rows:,} row{'s' * (self.num_rows != 1)}"
         if self.policy == "drop":
             return f"{rows} with an invalid cell {'is' if is_one else 'are'} left out"
-        return f"{rows} {'has' if is_one else 'have'} an invalid cell, which is made blank"
+        return f"{rows} {'has' if is_one else 'have'} an invalid cell, which becomes a missing value"
 
     def lines(self) -> Iterator[str]:
-        """Yield a sentence for each column, of many for the first ones."""
+        """Yield a sentence for each of the first columns, and one for the others."""
         for column in self.columns[:MAX_SHOWN]:
             yield f"{self.source.name}: column {column.name!r}: {column}"
         if len(self.columns) > MAX_SHOWN:
             yield f"{self.source.name}: {len(self.columns) - MAX_SHOWN} more columns have such cells"
 
     def facts(self) -> dict[str, Any]:
-        """Return plain data: number of rows, what became of them, and what there is to know of each column."""
+        """Return plain data: number of rows, policy, and the facts of each column."""
         return {
             "rows": self.num_rows,
             "policy": self.policy,
@@ -89,23 +89,25 @@ class InvalidCells:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any], source: RecordSource) -> Self:
-        """Return what `facts` was called on."""
+        """Return the invalid cells that `facts` was called on."""
         columns = tuple(InvalidColumn(**column) for column in facts["columns"])
         return cls(source, int(facts["rows"]), columns, facts["policy"], bool(facts["has_words"]))
 
     def faults(self, where: str, features: Collection[str] = (), *, may_drop: bool = True) -> tuple[str, ...]:
-        """Return `lines` as the faults of an input that is refused for them; none if it is not."""
+        """Return `lines` as the faults of an input that is refused for them; empty if it is not refused."""
         if not self.num_rows or self.policy == "missing" or (self.policy == "drop" and may_drop):
             return ()
         *others, last = self.lines()
         drop = "drop, which leaves such rows out, or to " if may_drop else ""
-        advice = f"correct the data; or set invalid of {where} to {drop}missing, which makes such cells blank"
+        advice = (
+            f"correct the data; or set invalid of {where} to {drop}missing, which treats such cells as missing values"
+        )
         if self.policy == "drop":
             advice = f"invalid of {where} is drop, but a prediction has a row for each record; {advice}"
         headers = [column.first.endswith(NAME_OF_COLUMN) for column in self.columns]
         mixed = [column.name for column, is_header in zip(self.columns, headers, strict=True) if not is_header]
         if self.has_strings and mixed:
-            advice += f"; or set columns.{mixed[0]}.type: string, if its cells are words"
+            advice += f"; or set columns.{mixed[0]}.type: string, if its cells are strings"
         if unneeded := [name for name in mixed if name in features]:
             advice += f"; or leave {unneeded[0]!r} out of features: [...], which names the columns to read"
         return (*others, f"{last}; {advice}")
@@ -115,7 +117,7 @@ ALL_VALID = InvalidCells()
 
 
 def rows_with_invalid(invalid: Sequence[InvalidValues], num_rows: int) -> NDArray[np.bool_]:
-    """Return which rows of a chunk have a value that is not of the type of its column."""
+    """Return the rows of a chunk with an invalid value."""
     has_one = np.zeros(num_rows, np.bool_)
     for values in invalid:
         has_one[values.rows] = True
@@ -130,11 +132,11 @@ class CountedCells:
         self._num_cells: dict[str, int] = {}
         self._firsts: dict[str, tuple[int, str]] = {}
         self.num_rows = 0
-        """Rows that have such a cell."""
+        """Rows with an invalid cell."""
         self._num_records = 0
 
     def add(self, table: pa.Table, invalid: Sequence[InvalidValues], of_part: NDArray[np.bool_] | None = None) -> None:
-        """Count the cells of a chunk, or of those of its rows that are `of_part`."""
+        """Count the cells of a chunk, or only of its rows that are `of_part`."""
         for name, column in zip(table.column_names, table.columns, strict=True):
             num_values = len(column) - column.null_count
             if of_part is not None:
@@ -154,7 +156,7 @@ class CountedCells:
         self._num_records += table.num_rows
 
     def columns(self, types: Sequence[RawColumn], where: Callable[[int], str]) -> tuple[InvalidColumn, ...]:
-        """Return the columns that have such cells; `where` returns what people call a record."""
+        """Return the columns with invalid cells; `where` returns the location of a record."""
         return tuple(
             InvalidColumn(column.name, column.type, num_cells, self._num_values[column.name], shown, where(record))
             for column in types

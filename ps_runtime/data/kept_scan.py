@@ -1,4 +1,4 @@
-"""A scan that was made before, by an earlier attempt or by the flow for its roles: no file is read again for it."""
+"""Reuses the scan of an earlier attempt, or the scan of the flow in its roles, instead of reading files again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class KeptScan(ABC):
-    """A scan of an input, as the bytes that were kept of it."""
+    """The scan of an input, as stored bytes."""
 
     def __init__(self, read: Callable[[], bytes | None], where: str) -> None:
         self._read = read
@@ -40,12 +40,12 @@ class KeptScan(ABC):
 
 
 class EarlierScan(KeptScan):
-    """One of an earlier attempt: it counts if the files and what is said of them are the same; else all is scanned."""
+    """The scan of an earlier attempt; it is valid if neither the files nor their description have changed."""
 
     def reopened(
         self, given: RecordInput, non_finite: NonFinite, schema: InputSchema | None, name: str
     ) -> RecordDataset | None:
-        """Return the input if nothing has changed; see `KeptScan.reopened`. What is damaged counts as nothing."""
+        """Return the input if nothing has changed; see `KeptScan.reopened`. A damaged scan is ignored."""
         content = self._read()
         if content is None:
             return None
@@ -55,7 +55,7 @@ class EarlierScan(KeptScan):
             logger.warning("%s; %s is scanned again", error, name)
             return None
         is_same = (
-            not kept.left_out  # model_fn may read them now
+            not kept.left_out  # model_fn may read these columns now
             and given.asked(non_finite) == kept.asked
             and given.files() == kept.scan.index.files
             and (given.vocabularies() == kept.vocabularies if schema is None else _model_of(schema) == kept.model)
@@ -67,7 +67,7 @@ class EarlierScan(KeptScan):
 
 
 class FlowScan(KeptScan):
-    """The one that the flow has made for its roles: each of them must have the same input."""
+    """The scan that the flow has made for its roles; every role must have the same input."""
 
     def reopened(
         self, given: RecordInput, non_finite: NonFinite, schema: InputSchema | None, name: str
@@ -81,17 +81,17 @@ class FlowScan(KeptScan):
         """
         content = self._read()
         if content is None:
-            raise InputError((f"{self._where} is missing, which the flow has written; run the command again",))
+            raise InputError((f"{self._where} is missing, although the flow wrote it; run the command again",))
         try:
             kept = ScannedInput.from_bytes(content, self._where)
         except InputError as error:
             raise InputError((f"{error}; run the command again, which scans the files again",)) from None
         asked = given.asked(non_finite)
         if asked.paths != kept.asked.paths:
-            fault = f"{name} is {_some(asked.paths)} here, and was {_some(kept.asked.paths)} in the flow"
+            fault = f"{name} is {_some(asked.paths)} here, but was {_some(kept.asked.paths)} in the flow"
             raise InputError((f"{fault}: expected an input_fn that returns the same input in each process",))
         if asked.description != kept.asked.description or (schema is not None and _model_of(schema) != kept.model):
-            fault = f"{name} is described otherwise here than in the flow: its columns, label or options differ"
+            fault = f"{name} is described differently here than in the flow: its columns, label or options differ"
             raise InputError((f"{fault}; expected an input_fn that returns the same input in each process",))
         kept.scan.index.check_unchanged()
         return RecordDataset(kept, given.batching)

@@ -1,4 +1,4 @@
-"""The batches of a lazy data set as an input that workers share: a batch is what is dealt and counted."""
+"""The batches of a lazy data set as an input that workers share batch by batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST = ElementAddress(0, 0)
 
 
 class LazyBatches(SplittableInput):
-    """Batches by number, each computed by whoever reads it.
+    """Batches by number, each computed by its reader.
 
     Raises
     ------
@@ -25,8 +25,8 @@ class LazyBatches(SplittableInput):
 
     Notes
     -----
-    Thread-safe, as far as functions of the user are. To open it computes nothing. The first batch, if it was computed
-    to be looked at, is kept until something is read.
+    Thread-safe if the functions of the user are. Opening it computes nothing. The first batch, if it was computed to be
+    inspected, is kept until something is read.
     """
 
     batch_size = 1
@@ -35,8 +35,8 @@ class LazyBatches(SplittableInput):
         if non_finite == "drop":
             raise InputError(
                 (
-                    f"{where}: non_finite is drop, but rows of a data set that is computed as it is read cannot be "
-                    "left out of its batches: leave them out with filter, or set non_finite to error or keep",
+                    f"{where}: non_finite is drop, but rows of a lazily computed data set cannot be "
+                    "left out of its batches: use filter, or set non_finite to error or keep",
                 )
             )
         self.num_epochs = lazy.num_epochs
@@ -44,7 +44,7 @@ class LazyBatches(SplittableInput):
         self._where = where
         self._refuses = non_finite == "error"
         self._enforcement = enforcement
-        self._first: tuple[InputSchema, int] | None = None  # what the first batch looks like, and its rows
+        self._first: tuple[InputSchema, int] | None = None  # schema and number of rows of the first batch
         self._kept: dict[ElementAddress, Batch] = {}
 
     @property
@@ -58,7 +58,7 @@ class LazyBatches(SplittableInput):
         return 1
 
     def read(self, epoch: int, start: int, stop: int) -> Batch:
-        """Return the one batch `start` of a pass; see `SplittableInput.read`."""
+        """Return the batch `start` of a pass; see `SplittableInput.read`."""
         if epoch < 0 or not 0 <= start < stop == start + 1 <= self.num_records:
             raise InputError(
                 (
@@ -93,7 +93,7 @@ class LazyBatches(SplittableInput):
         ].first
 
     def schema(self) -> InputSchema:
-        """Return what a row of a batch looks like, as the first batch shows it."""
+        """Return the schema of a row of the first batch."""
         return self._looked_at()[0]
 
     @property

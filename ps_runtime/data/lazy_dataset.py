@@ -1,4 +1,4 @@
-"""Elements by number, computed as they are read, and how often they are read."""
+"""Data sets whose elements are computed when they are read, by number."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from psflow.ps_runtime.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class LazyDataset(Transformations):
-    """What `Dataset.map` returns: an input_fn may return it once it is batched.
+    """The result of methods such as `Dataset.map`: an input_fn may return it once it is batched.
 
-    Each replica computes the batches that it is granted, and those alone.
+    Each replica computes only the batches that it is granted.
     """
 
     elements: Elements
@@ -47,7 +47,7 @@ class LazyDataset(Transformations):
 
     @classmethod
     def of_rows(cls, nest: Any) -> LazyDataset:
-        """Return the rows of arrays; InputError if their numbers differ, or there is no array of values."""
+        """Return the rows of arrays; InputError if their numbers differ, or there is no array."""
         arrays = map_nest(rows_of, arrays_of("from_tensor_slices", nest))
         lengths = sorted({len(array) for array in leaves(arrays)})
         if len(lengths) != 1:
@@ -111,7 +111,7 @@ class LazyDataset(Transformations):
         of_epoch = None if self.elements_of_epoch is None else partial(_read_pass, self.elements_of_epoch)
         last = ElementAddress(0, self.elements.num_elements - 1)
         is_row = last.number < 0 or self.elements.is_row(ElementAddress(0, 0), last)
-        name = "the data set" if is_row else "the data set as it is shuffled or joined"
+        name = "the data set" if is_row else "the shuffled or joined data set"
         one_pass = RecordStream(partial(_read_pass, self.elements), name, self.is_batched, of_epoch)
         return one_pass if self.num_epochs == 1 else one_pass.repeat(self.num_epochs)
 
@@ -122,7 +122,7 @@ class LazyDataset(Transformations):
 
     @staticmethod
     def zipped(data_sets: tuple[LazyDataset, ...]) -> LazyDataset:
-        """Return tuples of an element of each, up to the end of the shortest."""
+        """Return tuples of one element of each, up to the end of the shortest."""
         is_batched = all(each.is_batched for each in data_sets)
         ends = [each._all("zip").num_elements for each in data_sets if each.num_epochs is not None]
         if ends:
@@ -134,18 +134,18 @@ class LazyDataset(Transformations):
         return LazyDataset(Zipped(tuple(each._at_least(length) for each in data_sets)), None, is_batched, once)
 
     def _each(self, change: Callable[[Elements], Elements]) -> LazyDataset:
-        """Return this data set with `change` of its elements, and of those that evaluation and prediction read."""
+        """Return this data set with `change` applied to its elements, for training and for one epoch."""
         of_epoch = None if self.elements_of_epoch is None else change(self.elements_of_epoch)
         return replace(self, elements=change(self.elements), elements_of_epoch=of_epoch)
 
     def _all(self, method: str) -> Elements:
-        """Return the elements of all passes as those of one."""
+        """Return the elements of all passes as one pass."""
         if self.num_epochs is None:
             raise InputError((f"{method} comes after repeat(), which never ends: call {method} before it",))
         return self.elements if self.num_epochs == 1 else Repeated(self.elements, self.num_epochs)
 
     def _at_least(self, count: int) -> Elements:
-        """Return so many passes as one that it has `count` elements, if there are so many."""
+        """Return as many passes as one that it has `count` elements, if there are so many."""
         if self.num_epochs is not None:
             return self._all("take")
         if not self.elements.num_elements:
@@ -153,7 +153,7 @@ class LazyDataset(Transformations):
         return Repeated(self.elements, max(1, -(-count // self.elements.num_elements)))
 
     def _in_passes_of(self, batch_size: int) -> LazyDataset:
-        """Return this data set in longer passes: a batch may hold the end of one pass and the start of the next."""
+        """Return this data set in longer passes: a batch may span the end of one pass and the start of the next."""
         if self.num_epochs is not None:
             return LazyDataset(self._all("batch"), 1, self.is_batched)
         num_passes = batch_size // math.gcd(batch_size, self.elements.num_elements)

@@ -1,4 +1,4 @@
-"""What an element of a data set is: an array, a dict of such by name, or a tuple such as (features, labels)."""
+"""Nests, the elements of a data set: an array, a dict of arrays, or a tuple such as (features, labels)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from psflow.ps_runtime.data.user_code import misfit, user_error
 from psflow.ps_runtime.errors import InputError, PsflowError
 
 NUMBERS, INTEGERS = "biuf", "biu"
-"""Kinds of numpy dtypes, booleans among them."""
+"""Kinds of numeric numpy dtypes, booleans included."""
 
 
 def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
-    """Return a nest with `function` applied to all that is neither tuple nor mapping."""
+    """Return a nest with `function` applied to all leaves, which are neither tuples nor mappings."""
     if isinstance(nest, tuple):
         return tuple(map_nest(function, part) for part in nest)
     if isinstance(nest, Mapping):
@@ -25,7 +25,7 @@ def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
 
 
 def leaves(nest: Any) -> Iterator[Any]:
-    """Yield all of a nest that is neither tuple nor mapping."""
+    """Yield all leaves of a nest, which are neither tuples nor mappings."""
     if isinstance(nest, tuple | Mapping):
         for part in nest.values() if isinstance(nest, Mapping) else nest:
             yield from leaves(part)
@@ -34,7 +34,7 @@ def leaves(nest: Any) -> Iterator[Any]:
 
 
 def owned(nest: Any) -> Any:
-    """Return a nest that stays as it is when whoever made it fills its arrays or lists again."""
+    """Return a nest that does not change when its producer reuses its arrays or lists."""
     return map_nest(_own, nest)
 
 
@@ -47,29 +47,28 @@ def _own(value: Any) -> Any:
 def call_with(function: Callable[..., Any], element: Any, place: Callable[[], str]) -> Any:
     """Call a function of the user with an element; the parts of a tuple are its arguments.
 
-    `place` says which element it is, for the InputError that whatever `function` raises becomes.
+    `place` names the element in the InputError that replaces any exception of `function`.
     """
     arguments = element if isinstance(element, tuple) else (element,)
     try:
         return function(*arguments)
     except PsflowError:
         raise
-    except Exception as cause:  # StopIteration among them, which whoever reads would take for the end of the data
+    except Exception as cause:  # StopIteration, too, which would end the reading
         if isinstance(cause, TypeError) and (sentence := misfit(function, len(arguments))):
             raise InputError((f"{sentence} for {place()}; the parts of a tuple are its arguments",)) from None
         raise user_error(function, InputError, f"for {place()}", cause) from cause
 
 
 def stacked(elements: list[Any], where: str) -> Any:
-    """Return elements as one batch: of tuples a tuple, of mappings a dict, of anything else an array.
+    """Return elements as one batch: tuples as a tuple, mappings as a dict, anything else as an array.
 
     Booleans, integers and floats become the dtype that holds all of them, as numpy promotes them.
 
     Raises
     ------
     InputError
-        If they are not alike: numbers beside texts, say, or integers that would become floats; `where` says which they
-        are.
+        If they are not alike, such as numbers beside texts, or integers that would become floats; `where` names them.
     """
     head = elements[0]
     if isinstance(head, tuple):
@@ -90,19 +89,19 @@ def stacked(elements: list[Any], where: str) -> Any:
 
 
 def _fault_of_dtypes(dtypes: list[np.dtype[Any]]) -> str:
-    """Return why values of these dtypes do not stand in one array; "" if they do: numbers and booleans are promoted."""
+    """Return why values of these dtypes cannot share an array; "" if they can: numbers and booleans are promoted."""
     got = " and ".join(map(str, dtypes))
     if len({"n" if dtype.kind in NUMBERS else dtype.kind for dtype in dtypes}) > 1:
         return f"expected values of one kind, such as numbers or texts, got {got}; return one kind for all records"
     if all(dtype.kind in INTEGERS for dtype in dtypes) and np.result_type(*dtypes).kind == "f":
-        return f"expected integers of which one dtype holds all, got {got}; return one dtype for all records"
+        return f"expected integers that fit one dtype, got {got}; return one dtype for all records"
     return ""
 
 
 def _as_array(value: Any, where: str) -> Any:
     try:
         array = np.asarray(value)
-    except ValueError as error:  # rows of a list that differ in length
+    except ValueError as error:  # a list with rows of different lengths
         raise InputError((f"{where}: expected values that make an array: {error}",)) from None
     if array.dtype.hasobject:
         kind = type(value).__name__

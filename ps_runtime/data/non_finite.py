@@ -1,4 +1,4 @@
-"""Cells that are blank, NaN or infinite: where they are, and what becomes of the rows that have one."""
+"""Missing, NaN and infinite cells: their counts, locations and policy."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from psflow.ps_runtime.errors import InputError, did_you_mean
 from psflow.ps_runtime.specs.schema import InputSchema
 
 NonFinite = Literal["error", "drop", "keep"]
-"""What becomes of rows with a blank, NaN or infinite cell: they are refused, left out, or given to the model."""
+"""The policies for rows with a missing, NaN or infinite cell: refuse the input, leave them out, or keep them."""
 
 POLICIES: tuple[NonFinite, ...] = get_args(NonFinite)
 NON_FINITE = (
-    "Rows with a cell, labels included, that is NaN, infinite, or blank and not filled by impute; error: refuse the "
-    "input; drop: leave them out; keep: give them to the model, blanks as NaN."
+    "Rows with a cell, labels included, that is NaN, infinite, or missing and not imputed; error: refuse the "
+    "input; drop: leave them out; keep: give them to the model, missing values as NaN."
 )
 """Describes the key of that name."""
 
 CHUNK_BYTES = 2**20
 MAX_SHOWN = 10
-"""Columns that an error names one by one."""
+"""Columns that an error lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSource:
-    """Where records come from, as people call it."""
+    """The origin of records, as error messages name it."""
 
     name: str = ""
     first_row: int = 0
@@ -44,7 +44,7 @@ UNKNOWN = RecordSource()
 
 @dataclass(frozen=True, slots=True)
 class NonFiniteColumn:
-    """A column with cells that are blank, NaN or infinite."""
+    """A column with missing, NaN or infinite cells."""
 
     name: str
     num_cells: int
@@ -55,7 +55,7 @@ class NonFiniteColumn:
 
 @dataclass(frozen=True, slots=True)
 class NonFiniteCells:
-    """The cells of some records that are blank, NaN or infinite."""
+    """The missing, NaN or infinite cells of some records."""
 
     source: RecordSource = UNKNOWN
     num_rows: int = 0
@@ -63,9 +63,9 @@ class NonFiniteCells:
     is_dropped: bool = False
 
     def __str__(self) -> str:
-        """Return how many rows these are, and what became of them."""
+        """Return the number of such rows, and what was done with them."""
         rows = "1 row that has" if self.num_rows == 1 else f"{self.num_rows:,} rows that have"
-        return f"{rows} a blank, NaN or infinite cell {'left out' if self.is_dropped else 'kept'}"
+        return f"{rows} a missing, NaN or infinite cell {'left out' if self.is_dropped else 'kept'}"
 
     @property
     def first(self) -> str:
@@ -78,13 +78,13 @@ class NonFiniteCells:
         return f"{column.name}, row {column.first_row}{of} ({self.source.note})"
 
     def lines(self) -> Iterator[str]:
-        """Yield a sentence for each column, of many for the first ones."""
+        """Yield a sentence for each of the first columns, and one for the others."""
         where = f"{self.source.name}: " if self.source.name else ""
         for column in self.columns[:MAX_SHOWN]:
             cells = "1 cell that is" if column.num_cells == 1 else f"{column.num_cells:,} cells that are"
             of = f" of {column.file}" if column.file else ""
             yield (
-                f"{where}{column.name} has {cells} blank, NaN or infinite, the first in row {column.first_row}{of} "
+                f"{where}{column.name} has {cells} missing, NaN or infinite, the first in row {column.first_row}{of} "
                 f"({self.source.note})"
             )
         if len(self.columns) > MAX_SHOWN:
@@ -100,9 +100,9 @@ class NonFiniteCells:
         return {"rows": self.num_rows, "columns": columns}
 
     def faults(self) -> tuple[str, ...]:
-        """Return `lines` as the faults of an input that is to have no such cell."""
+        """Return `lines` as the faults of an input that must not have such cells."""
         *others, last = self.lines()
-        return (*others, f"{last}; correct the data, or set non_finite of this input: what becomes of such rows")
+        return (*others, f"{last}; correct the data, or set non_finite of this input, the policy for such rows")
 
 
 ALL_FINITE = NonFiniteCells()
@@ -110,9 +110,9 @@ ALL_FINITE = NonFiniteCells()
 
 @dataclass(eq=False)
 class RefusedCellsError(InputError):
-    """An input has cells that are refused; `schema` is that of the input with them.
+    """An input has cells that are refused; `schema` is that of the input including them.
 
-    `columns` are those of tabular files that have them, as faults call them: ``column 'age'``.
+    `columns` are the affected columns of tabular files, as faults name them: ``column 'age'``.
     """
 
     schema: InputSchema
@@ -125,7 +125,7 @@ def non_finite_cells(
     columns: Mapping[str, Sequence[str]] = MappingProxyType({}),
     source: RecordSource = UNKNOWN,
 ) -> tuple[NonFiniteCells, NDArray[np.bool_]]:
-    """Look at every number of some records, some thousands at a time."""
+    """Check every number of some records, some thousands at a time."""
     has_one = np.zeros(num_rows(features), np.bool_)
     found: list[NonFiniteColumn] = []
     for name, array in named_arrays(features, labels):
@@ -137,7 +137,7 @@ def non_finite_cells(
 
 
 def policy_faults(where: str, policy: object, policies: Sequence[str] = POLICIES) -> list[str]:
-    """Return what is wrong with a policy, as a list of no or one sentence."""
+    """Return the faults of a policy: none or one sentence."""
     if isinstance(policy, str) and policy in policies:
         return []
     near = did_you_mean(str(policy), policies)
@@ -147,7 +147,7 @@ def policy_faults(where: str, policy: object, policies: Sequence[str] = POLICIES
 def _columns_of(
     array: Array, names: Sequence[str], first_row: int, has_one: NDArray[np.bool_]
 ) -> Iterator[NonFiniteColumn]:
-    """Yield those of the columns `names` of `array` that have such cells; set `has_one` for their rows."""
+    """Yield the columns `names` of `array` with such cells; set `has_one` for their rows."""
     num_cells = np.zeros(len(names), np.int64)
     first = np.full(len(names), -1, np.int64)
     step = max(1, CHUNK_BYTES // max(1, array.nbytes // len(array)))

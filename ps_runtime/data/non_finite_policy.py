@@ -1,4 +1,4 @@
-"""What an input_fn gave, with its blank, NaN and infinite cells refused, left out or kept."""
+"""Applies the policy for missing, NaN and infinite cells to the result of an input_fn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Batch = tuple[Columns, Columns | None]
 
 
 def dataset_with_policy(dataset: Dataset, policy: NonFinite, where: str) -> Dataset:
-    """Return a data set as `policy` wants it, with what was found in ``non_finite``.
+    """Return a data set with `policy` applied, and the cells found in ``non_finite``.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def dataset_with_policy(dataset: Dataset, policy: NonFinite, where: str) -> Data
 
 
 def batches_with_policy(batches: Iterator[Batch], policy: NonFinite, where: str) -> Iterator[Batch]:
-    """Yield the batches of a stream as `policy` wants them; one of which nothing is left is passed over.
+    """Yield the batches of a stream with `policy` applied; empty batches are skipped.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def batches_with_policy(batches: Iterator[Batch], policy: NonFinite, where: str)
 
     Notes
     -----
-    Logs the first rows that it leaves out, and at the end how many they were.
+    Logs the first rows that it leaves out, and their number at the end.
     """
     num_dropped = 0
     for number, batch in enumerate(batches):
@@ -77,7 +77,7 @@ def batches_with_policy(batches: Iterator[Batch], policy: NonFinite, where: str)
                 raise InputError(cells.faults())
             case "drop":
                 if not num_dropped:
-                    logger.warning("leaving out rows with a blank, NaN or infinite cell, such as %s", cells.first)
+                    logger.warning("leaving out rows with a missing, NaN or infinite cell, such as %s", cells.first)
                 num_dropped += cells.num_rows
                 if not has_one.all():
                     yield _rows(batch, ~has_one)
@@ -86,7 +86,7 @@ def batches_with_policy(batches: Iterator[Batch], policy: NonFinite, where: str)
             case unknown:
                 assert_never(unknown)
     if num_dropped:
-        logger.warning("%s: left out %d rows with a blank, NaN or infinite cell", where, num_dropped)
+        logger.warning("%s: left out %d rows with a missing, NaN or infinite cell", where, num_dropped)
 
 
 def _rows(batch: Batch, kept: NDArray[np.bool_]) -> Batch:

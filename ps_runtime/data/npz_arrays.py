@@ -1,4 +1,4 @@
-"""Arrays in a numpy archive."""
+"""Reads arrays from a numpy archive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from psflow.ps_runtime.redaction import shown_path
 
 SUFFIX = ".npy"
 HEADER_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
-"""Later versions exist for structured dtypes alone."""
+"""Only structured dtypes use later versions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +41,12 @@ class Npz(Format):
         return read_npz(self.path, self.label, self.features)
 
     def selecting(self, columns: Sequence[str], arrays: Sequence[str]) -> Self:
-        """Return the archive with the arrays that the model reads alone; see `Format.selecting`."""
+        """Return the archive with only the arrays that the model reads; see `Format.selecting`."""
         return replace(self, features=tuple(arrays)) if arrays and self.features is None else self
 
     @classmethod
     def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
-        """Return the arrays of an archive alone; see `Format.for_prediction`."""
+        """Return only the arrays of an archive; see `Format.for_prediction`."""
         return cls(path=location, label=None, features=tuple(arrays) or None)
 
 
@@ -58,8 +58,8 @@ def read_npz(
     Raises
     ------
     InputError
-        If the file cannot be read, is no such archive, has no such array, or an array holds objects (nothing is ever
-        unpickled), is larger than it says, or has another number of rows.
+        If the file cannot be read, is not such an archive, has no such array, or an array holds objects (nothing is
+        ever unpickled), is larger than it says, or has another number of rows.
     """
     content = read_file(path)
     try:
@@ -71,7 +71,7 @@ def read_npz(
             arrays = {name: _read_member(archive, name) for name in asked}
     except InputError:
         raise
-    except Exception as error:  # zipfile, zlib, lzma and numpy each have their own errors for bytes that are damaged
+    except Exception as error:  # zipfile, zlib, lzma and numpy raise different errors for damaged bytes
         raise InputError((f"{shown_path(path)} is not an archive of numpy.savez, or is damaged: {error}",)) from error
     chosen = {name: arrays[name] for name in names}
     labels = None if label is None else arrays[label]
@@ -85,7 +85,7 @@ def _read_member(archive: zipfile.ZipFile, name: str) -> Array:
 
 
 def _check_members(archive: zipfile.ZipFile, path: str | os.PathLike[str], names: tuple[str, ...]) -> None:
-    """Refuse objects, and arrays that are larger than what is there, before anything is allocated for them."""
+    """Refuse objects, and arrays whose claimed size exceeds their bytes, before anything is allocated."""
     faults = []
     total = 0
     for name in names:

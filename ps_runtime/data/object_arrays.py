@@ -1,4 +1,4 @@
-"""Arrays of Python objects, such as a column of texts of pandas, as the plain arrays that they stand for."""
+"""Converts arrays of Python objects, such as a pandas column of texts, to plain arrays."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 BOOLEANS, NUMBERS, TEXTS = "booleans", "numbers", "texts"
 MISSING = ("NoneType", "NAType", "NaTType")
-"""Types of what stands for a value that is not there, beside NaN."""
+"""Types of missing values, besides NaN."""
 MAX_SHOWN = 40
-"""Characters of a value."""
+"""Characters of a value in an error message."""
 
 
 def plain_objects(objects: NDArray[np.object_], what: str) -> tuple[NDArray[Any] | None, str]:
-    """Return texts, booleans or numbers as an array of their own dtype, or None and what is wrong.
+    """Return texts, booleans or numbers as an array of their own dtype, or None and the fault.
 
     Examples
     --------
@@ -29,25 +29,25 @@ def plain_objects(objects: NDArray[np.object_], what: str) -> tuple[NDArray[Any]
     if len(kinds) > 1 or "" in kinds:
         return None, _fault_of_kinds(objects, what)
     if kinds == {TEXTS} and any(str(text).endswith("\0") for text in objects.flat):
-        return None, f"{what} has a text that ends with a NUL character, which numpy would leave out: remove it"
+        return None, f"{what} has a text that ends with a NUL character, which numpy would drop: remove it"
     array = np.array(objects.tolist()).reshape(objects.shape)
     has_integers = kinds == {NUMBERS} and not any(isinstance(number, float | np.floating) for number in objects.flat)
     if array.dtype.hasobject or (has_integers and array.dtype.kind == "f"):
-        return None, f"{what} has integers that no dtype holds together: expected numbers of int64"
+        return None, f"{what} has integers that do not fit one dtype: expected numbers of int64"
     if array.dtype.kind == "f" and (changed := _changed_integer(objects, array)) is not None:
         found = f"{what} has {_shown(objects.flat[changed])} in {_place(objects, changed)}, beside floats"
-        return None, f"{found}: no float64 holds this integer; round it, or give integers only"
+        return None, f"{found}: float64 cannot hold this integer; round it, or give only integers"
     return array, ""
 
 
 def _changed_integer(objects: NDArray[np.object_], floats: NDArray[np.floating]) -> int | None:
-    """Return the place of the first integer that is another number as a float."""
+    """Return the position of the first integer that changes as a float."""
     pairs = enumerate(zip(objects.flat, floats.flat, strict=True))
     return next((i for i, (value, near) in pairs if isinstance(value, int | np.integer) and value != int(near)), None)
 
 
 def _fault_of_kinds(objects: NDArray[np.object_], what: str) -> str:
-    """Say which object is the first of another kind than those before it."""
+    """Describe the first object of another kind than those before it."""
     kinds = [_kind_of_type(type(value)) for value in objects.flat]
     first = next((place for place, kind in enumerate(kinds) if kind), None)
     expected = f"{TEXTS}, {BOOLEANS} or {NUMBERS}"
@@ -72,7 +72,7 @@ def _advice(value: Any, num_axes: int) -> str:
 
 
 def _kind_of_type(kind: type) -> str:
-    """Return what values of a type are; empty if they are nothing that an array holds."""
+    """Return the kind of values of a type; empty if an array cannot hold them."""
     if issubclass(kind, str):
         return TEXTS
     if issubclass(kind, bool | np.bool_):  # before numbers: a bool is an int

@@ -1,4 +1,4 @@
-"""A function applied to elements in threads, with the results in the order of the elements."""
+"""Applies a function to elements in threads, and returns the results in the order of the elements."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from functools import partial
 from typing import Any, Never
 
 CALLS_PER_THREAD = 2
-"""Under way or done and not taken yet: what bounds the memory."""
+"""Results that are being computed or wait to be taken; bounds the memory."""
 
 
 def ordered_map(function: Callable[[Any], Any], elements: Iterable[Any], num_threads: int) -> Iterator[Any]:
     """Yield ``function(element)`` for each element, in their order.
 
-    With one thread it is the thread of the caller, which reads no element ahead.
+    With one thread, the caller's thread calls the function, and reads no element ahead.
 
     Raises
     ------
     Exception
-        Whatever `function` or `elements` raises, after the results of all elements before.
+        Any error of `function` or `elements`, after the results of all elements before it.
 
     Notes
     -----
-    The threads end with the iterator: when it is exhausted, raises or is closed. That waits for the calls under way.
+    The threads end with the iterator: when it is exhausted, raises or is closed, which waits for running calls.
     """
     if num_threads == 1:
         yield from map(function, elements)

@@ -1,4 +1,4 @@
-"""A part of an input: some of its records, chosen by their numbers, such as those that are held out for evaluation."""
+"""A part of an input: records chosen by their numbers, such as those held out for evaluation."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class InputPart:
     Raises
     ------
     UsageError
-        If they are anything else.
+        If the bounds are invalid.
 
     Notes
     -----
-    The hash is that of SplitMix64, without a seed: a record has the same place in each run, on each machine, and parts
-    that do not overlap have no record in common. Records that are appended to an input do not move those before them.
+    The hash is that of SplitMix64, without a seed: a record has the same position in each run, on each machine, and
+    disjoint parts have no record in common. Records that are appended to an input do not move those before them.
 
     Examples
     --------
@@ -42,14 +42,14 @@ class InputPart:
         if not all(is_number(bound) for bound in (self.start, self.stop)) or not 0 <= self.start < self.stop <= 1:
             raise UsageError(
                 (
-                    f"part is [{self.start!r}, {self.stop!r}], expected two numbers that ascend from 0 to 1, such as "
+                    f"part is [{self.start!r}, {self.stop!r}], expected two ascending numbers from 0 to 1, such as "
                     "[0, 0.9] for nine of ten records, and [0.9, 1] for the others",
                 )
             )
 
     def has(self, first_record: int, num_records: int) -> NDArray[np.bool_]:
-        """Return which of some records in a row it has, ``(num_records,)``; the first record of an input is 0."""
+        """Return which of some consecutive records belong to it, ``(num_records,)``; an input starts with record 0."""
         places = np.arange(first_record, first_record + num_records, dtype=np.uint64)
         mix_bits(places)
-        shares = (places >> np.uint64(11)) * 2.0**-53  # float64 holds 53 bits
+        shares = (places >> np.uint64(11)) * 2.0**-53  # float64 has 53 bits
         return np.asarray((shares >= self.start) & (shares < self.stop))

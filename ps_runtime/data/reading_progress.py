@@ -1,4 +1,4 @@
-"""How long input takes to be read: what runs is shown by whoever watches it; without a watcher it goes to the log."""
+"""Reports the progress of reading input to a watcher, or to the log if there is none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GB = 10**9
 
 @dataclass(frozen=True, slots=True)
 class ScanProgress:
-    """How far a scan is.
+    """The progress of a scan.
 
     Examples
     --------
@@ -50,7 +50,7 @@ class ScanProgress:
 
 @dataclass(frozen=True, slots=True)
 class CallProgress:
-    """How long a function of the user has been running.
+    """The time that a function of the user has been running.
 
     Examples
     --------
@@ -67,13 +67,13 @@ class CallProgress:
 
 
 ProgressWatcher = Callable[[ScanProgress | CallProgress], None]
-"""Gets a scan after each chunk, in its thread, and a call every second, in another one; must not block."""
+"""Receives a scan after each chunk, in its thread, and a call every second, in another thread; must not block."""
 
 _watcher: ContextVar[ProgressWatcher | None] = ContextVar("psflow_progress_watcher", default=None)
 
 
 class LoggedProgress:
-    """Logs what takes long, every ten seconds."""
+    """Logs long reads every ten seconds."""
 
     def __init__(self, say: Callable[[str], object] = logger.info, clock: Callable[[], float] = time.monotonic) -> None:
         self._say = say
@@ -81,7 +81,7 @@ class LoggedProgress:
         self._wait = Deadline(LOG_EVERY_SECS, clock)
 
     def __call__(self, progress: ScanProgress | CallProgress) -> None:
-        """Say it, if it is time."""
+        """Log the progress if it is due."""
         if self._wait.has_passed and progress.secs >= LOG_EVERY_SECS and not progress.has_ended:
             self._wait = Deadline(LOG_EVERY_SECS, self._clock)
             self._say(str(progress))
@@ -89,7 +89,7 @@ class LoggedProgress:
 
 @contextmanager
 def watched_by(watcher: ProgressWatcher) -> Iterator[None]:
-    """Have `watcher` get what this thread reads in the block."""
+    """Report what this thread reads in the block to `watcher`."""
     token = _watcher.set(watcher)
     try:
         yield
@@ -98,7 +98,7 @@ def watched_by(watcher: ProgressWatcher) -> Iterator[None]:
 
 
 def watch_scan(where: str) -> Callable[[int, int], None]:
-    """Return what is to be called after each chunk of a scan that begins now: with the bytes done, and those of all."""
+    """Return the function to call after each chunk of a scan that starts now, with the bytes done and in total."""
     watcher = _watcher.get() or LoggedProgress()
     began = time.monotonic()
 
@@ -110,8 +110,8 @@ def watch_scan(where: str) -> Callable[[int, int], None]:
 
 @contextmanager
 def watched_call(where: str) -> Iterator[None]:
-    """Show that a function of the user is running, for as long as the block is."""
-    watcher = _watcher.get() or LoggedProgress()  # a thread of ours has no context of this one
+    """Report that a function of the user is running during the block."""
+    watcher = _watcher.get() or LoggedProgress()  # the ticking thread does not inherit this context
     began = time.monotonic()
     has_ended = threading.Event()
 

@@ -1,4 +1,4 @@
-"""The records of files, which need not fit into memory, as an input that workers share."""
+"""Records of files that need not fit into memory, as an input that workers share."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WINDOW_BYTES = 32 * 2**20
-"""Of the features of the records that are in memory together, and shuffled among each other."""
+"""Bytes of features of the records that are in memory together, and shuffled among each other."""
 WINDOWS_KEPT = 2
-"""A batch may lie in two."""
+"""A batch may span two windows."""
 
 Batch = tuple[dict[str, NDArray[Any]], NDArray[Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """In which batches, how often and in which order records are given; see `SplittableInput`."""
+    """Batch size, number of epochs and order of records; see `SplittableInput`."""
 
     batch_size: int | None = None
     """None: one batch of all records."""
@@ -59,13 +59,13 @@ class Batching:
             raise InputError(tuple(faults))
 
     def applied_to(self, dataset: Dataset) -> Dataset:
-        """Return records in memory, given in the same way."""
+        """Return records in memory with the same batching."""
         size = dataset.num_records if self.batch_size is None else self.batch_size
         return dataset.in_batches(size, self.num_epochs, self.shuffle_seed)
 
 
 class RecordDataset(KnownInput):
-    """Records of files, found by a scan, preprocessed as they are read.
+    """Records of scanned files, preprocessed when they are read.
 
     Notes
     -----
@@ -144,13 +144,13 @@ class RecordDataset(KnownInput):
         return read[0] if len(read) == 1 else _joined(read)
 
     def place(self, epoch: int, position: int) -> str:
-        """Return where the record at `position` of the order of `epoch` stands, as its file counts rows."""
+        """Return file and row of the record at `position` of the order of `epoch`."""
         (part,) = self._order.parts(epoch, position, position + 1)
         file, row = self._index.place(int(self._records(part.window)[part.rows][0]))
         return f"row {row} of {file} ({self.source.note})"
 
     def distinct_labels(self) -> Columns | None:
-        """Return the classes that words stand for, or the numbers that are labels."""
+        """Return the classes, or the labels that are numbers."""
         if self._label is None:
             return None
         if self._label.classes is not None:
@@ -158,7 +158,7 @@ class RecordDataset(KnownInput):
         return self._labels.astype(self._label.dtype)
 
     def place_of_label(self, index: int, where: str) -> str:
-        """Return the first row of that label with its file; see `SplittableInput.place_of_label`."""
+        """Return the first row with that label, and its file; see `SplittableInput.place_of_label`."""
         file, row = self._index.place(int(self._label_records[index]))
         return f"row {row} of {file} ({self.source.note}), {where},"
 
@@ -179,7 +179,7 @@ class RecordDataset(KnownInput):
         return NonFiniteCells(self.source, cells.num_rows, tuple(columns)).first
 
     def schema(self) -> InputSchema:
-        """Return what a record looks like."""
+        """Return the schema of a record."""
         labels = () if self._label is None else (ArraySpec("", self._label.spec.dtype, ()),)
         name = None if self._label is None else self._label.column.name
         features = tuple(
@@ -198,11 +198,11 @@ class RecordDataset(KnownInput):
         return InputSchema(features, labels, label=name, preprocessing=self._preprocessing, text=self.scanned.text)
 
     def order_facts(self) -> list[Any]:
-        """Return what the order and the batches depend on; see `KnownInput.order_facts`."""
+        """Return the facts that determine order and batches; see `KnownInput.order_facts`."""
         return [self.batch_size, self.shuffle_seed]
 
     def digest(self) -> str:
-        """Return 32 hexadecimal digits that differ for other files, or files that have changed."""
+        """Return 32 hexadecimal digits that identify the files and their state."""
         part = None if self._input_part is None else [self._input_part.start, self._input_part.stop]
         facts = [self._index.digest(), self._kept_records.tolist(), part, self._preprocessing.to_facts()]
         return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
@@ -220,7 +220,7 @@ class RecordDataset(KnownInput):
         )
 
     def _window(self, window: Window) -> Batch:
-        """Return the features and labels of a window, of which the last ones are kept."""
+        """Return the features and labels of a window; the last windows are cached."""
         if window.chunks in self._windows:
             self._windows.move_to_end(window.chunks)
             return self._windows[window.chunks]
@@ -258,7 +258,7 @@ class RecordDataset(KnownInput):
             raise InputError(tuple(f"{file}: {fault}" for fault in error.faults)) from None
 
     def _table(self, number: int) -> tuple[pa.Table, NDArray[np.int64] | None]:
-        """Return the records of a chunk that are kept, and which of its rows they are; None: all."""
+        """Return the kept records of a chunk, and their rows in it; None: all."""
         table = self._reader.read_chunk(number)
         if table.num_rows == self._kept_records[number]:
             return table, None
@@ -275,7 +275,7 @@ class RecordDataset(KnownInput):
         return table.take(rows), rows
 
     def _records(self, window: Window) -> NDArray[np.int64]:
-        """Return the number of each record of a window, as the files have them."""
+        """Return the number of each record of a window in its files."""
         found = []
         for chunk in window.chunks:
             number = int(self._chunks[chunk])
@@ -285,7 +285,7 @@ class RecordDataset(KnownInput):
 
 
 def _runs(index: RecordIndex, chunks: NDArray[np.int64]) -> list[int]:
-    """Return which of some chunks are the first of their runs."""
+    """Return the indices of the chunks that start a run."""
     runs = np.cumsum(index.starts_run)[chunks]
     firsts: list[int] = np.flatnonzero(np.diff(runs, prepend=-1)).tolist()
     return firsts

@@ -38,35 +38,36 @@ class TabularFiles(Format):
 
     path: Annotated[
         str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        Key("File, folder, glob or fsspec URL of one of these, or a list of them."),
+        Key("File, folder, glob or fsspec URL, or a list of these."),
     ] = field(kw_only=False)
     label: Annotated[
         str | LabelOptions | None, Key("Column of the labels, or the column and its classes; null: there are none.")
     ] = None
     weight: Annotated[str | None, Key("Column of the weights of the records; it is a feature of that name.")] = None
     key_columns: Annotated[Sequence[str], Key("Columns that name a record; training ignores them.")] = ()
-    features: Annotated[Sequence[str] | None, Key("Columns that are features; null: all that are nothing else.")] = None
-    columns: Annotated[Mapping[str, ColumnOptions], Key("What becomes of a column, by its name.")] = field(
+    features: Annotated[Sequence[str] | None, Key("Columns that are features; null: all without another purpose.")] = (
+        None
+    )
+    columns: Annotated[Mapping[str, ColumnOptions], Key("Preprocessing of each column, by name.")] = field(
         default_factory=dict
     )
     groups: Annotated[
         Mapping[str, Sequence[str] | Literal["numeric"]],
-        Key("Columns that arrive as one matrix, by the name of that; numeric: all numbers in no other group."),
+        Key("Columns that become one matrix, by the name of the matrix; numeric: all numbers in no other group."),
     ] = field(default_factory=dict)
     crosses: Annotated[
-        Mapping[str, CrossOptions], Key("Features whose ids stand for combinations of the ids of others, by name.")
+        Mapping[str, CrossOptions], Key("Features made of the combinations of ids of other features, by name.")
     ] = field(default_factory=dict)
     part: Annotated[
         Sequence[float] | None,
         Key(
-            "Which records the input has, by a hash of their number: [0, 0.9] are nine of ten, [0.9, 1] the others; "
-            "null: all."
+            "Part of the records, by a hash of their number: [0, 0.9] are nine of ten, [0.9, 1] the others; null: all."
         ),
     ] = None
 
     invalid: Annotated[Invalid, Key(INVALID)] = "error"
     max_columns: Annotated[
-        int, Key("How many columns a file may have, beside those that a model was trained on; more are refused.", ge=1)
+        int, Key("Maximum number of columns of a file, besides those that the model was trained on.", ge=1)
     ] = MAX_COLUMNS
 
     def __post_init__(self) -> None:
@@ -90,7 +91,7 @@ class TabularFiles(Format):
         return InputPart(*self.part)
 
     def read(self) -> RecordInput:
-        """Return the files, which are opened when it is known what a model reads of them."""
+        """Return the files, which are opened once it is known what a model reads of them."""
         label = LabelOptions(self.label) if isinstance(self.label, str) else self.label
         return RecordInput(
             paths=self.path,
@@ -110,23 +111,23 @@ class TabularFiles(Format):
 
     @classmethod
     def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
-        """Return the files alone: the model says which columns it reads."""
+        """Return only the files: the model determines the columns that it reads."""
         return cls(path=location)
 
     @property
     def stated(self) -> frozenset[str]:
-        """The options of text that hold for these files whatever training had."""
+        """The text options that are set here and override those of training."""
         return frozenset()
 
     @abstractmethod
     def record_format(self) -> RecordFormat:
-        """Return how the files are read."""
+        """Return the format with which to read the files."""
 
     @property
     def types(self) -> dict[str, str]:
-        """The types that are set, by column; a ``number`` is read as what it is, such as a day, and made one.
+        """The types that are set, by column; a ``number`` is read by its stored type, such as date, then converted.
 
-        Cells of several values are text, and so are those of their weights.
+        Cells of several values, and of their weights, are text.
         """
         set_types: dict[str, str] = {
             name: options.type for name, options in self.columns.items() if options.type is not None
@@ -138,14 +139,14 @@ class TabularFiles(Format):
 
 
 def _faults_of_names(files: TabularFiles) -> Iterator[str]:
-    """Say which columns are named twice, or not at all."""
+    """Yield the columns that are named twice, or not at all."""
     label = files.label.column if isinstance(files.label, LabelOptions) else files.label
     named = [] if label is None else [("label", label)]
     named += [] if files.weight is None else [("weight", files.weight)]
     named += [("key_columns", name) for name in files.key_columns]
     named += [("features", name) for name in files.features or ()]
     if files.features == ():
-        yield "features is empty, expected at least one column; leave it out for all that are nothing else"
+        yield "features is empty, expected at least one column; leave it out for all columns without another purpose"
     keys: dict[str, list[str]] = {}
     for key, name in named:
         keys.setdefault(name, []).append(key)
@@ -173,30 +174,30 @@ class Csv(TabularFiles):
     usual_delimiter: ClassVar[Literal[",", "\t"]] = ","
 
     delimiter: Annotated[
-        str | None, Key("What separates cells: one character; null: as in training, else a comma in csv, a tab in tsv.")
+        str | None, Key("Delimiter of cells, one character; null: as in training, else a comma in csv, a tab in tsv.")
     ] = None
     column_names: Annotated[
         Sequence[str] | None,
-        Key("Names of the columns where the first row does not name them; null: as in training, else that row."),
+        Key("Names of the columns if the first row does not name them; null: as in training, else the first row."),
     ] = None
     na_values: Annotated[
         Sequence[str] | None,
-        Key("Cells that are blank, beside empty ones; null: as in training, else NA, N/A, NaN, nan, null, NULL."),
+        Key("Missing values, besides empty cells; null: as in training, else NA, N/A, NaN, nan, null, NULL."),
     ] = None
     encoding: Annotated[
         str | None,
-        Key("utf-8, or one of a byte a character, such as latin-1; null: as in training, else utf-8."),
+        Key("utf-8, or one with one byte per character, such as latin-1; null: as in training, else utf-8."),
     ] = None
 
     def record_format(self) -> RecordFormat:
-        """Return how the files are read, where training does not say more."""
+        """Return the format with which to read the files, unless training determines more."""
         given = {name: getattr(self, name) for name in TEXT_OPTIONS if getattr(self, name) is not None}
         usual = self.usual_delimiter
         return DelimitedText(types=self.types, usual_delimiter=usual, **({"delimiter": usual} | given))
 
     @property
     def stated(self) -> frozenset[str]:
-        """The options of the text that hold whatever training had."""
+        """The text options that are set here and override those of training."""
         return frozenset(name for name in TEXT_OPTIONS if getattr(self, name) is not None)
 
 
@@ -209,7 +210,7 @@ class Tsv(Csv):
 
     @property
     def stated(self) -> frozenset[str]:
-        """The options of the text that hold whatever training had: the tab, too."""
+        """The text options that override those of training, the tab included."""
         return super().stated | {"delimiter"}
 
 
@@ -221,11 +222,11 @@ class ParquetInput(TabularFiles):
 
     max_compression_ratio: Annotated[
         int,
-        Key("How many times the size of a file its values may take in memory, beyond 1 GB; more is refused.", ge=1),
+        Key("Maximum ratio of the values in memory to the size of a file, for values of more than 1 GB.", ge=1),
     ] = MAX_COMPRESSION_RATIO
 
     def record_format(self) -> RecordFormat:
-        """Return how the files are read."""
+        """Return the format with which to read the files."""
         return Parquet(types=self.types, max_compression_ratio=self.max_compression_ratio)
 
 
@@ -236,7 +237,7 @@ class ArrowInput(TabularFiles):
     suffixes: ClassVar[tuple[str, ...]] = ArrowFile.suffixes
 
     def record_format(self) -> RecordFormat:
-        """Return how the files are read."""
+        """Return the format with which to read the files."""
         return ArrowFile(types=self.types)
 
 
@@ -247,7 +248,7 @@ class JsonLinesInput(TabularFiles):
     suffixes: ClassVar[tuple[str, ...]] = JsonLines.suffixes
 
     def record_format(self) -> RecordFormat:
-        """Return how the files are read."""
+        """Return the format with which to read the files."""
         return JsonLines(types=self.types)
 
 
@@ -261,21 +262,21 @@ class LibSvm(TabularFiles):
         str | LabelOptions | None,
         Key("The column label, or {column: label, classes: [-1, 1]}; null: the labels are not read."),
     ] = LABEL
-    features: Annotated[Sequence[str] | None, Key("The one array that a record has.")] = (FEATURES,)
+    features: Annotated[Sequence[str] | None, Key("The array of each record.")] = (FEATURES,)
     num_features: Annotated[
         int | None,
-        Key("Length of the array; null: as in training, else what the largest index of the first file asks for.", ge=1),
+        Key("Length of the array; null: as in training, else by the largest index of the first file.", ge=1),
     ] = None
     zero_based: Annotated[
         bool | None, Key("Whether the first feature has the index 0; null: as in training, else it has the index 1.")
     ] = None
 
     def record_format(self) -> RecordFormat:
-        """Return how the files are read, where training does not say more."""
+        """Return the format with which to read the files, unless training determines more."""
         zero_based = False if self.zero_based is None else self.zero_based
         return LibSvmText(types=self.types, num_features=self.num_features, zero_based=zero_based)
 
     @property
     def stated(self) -> frozenset[str]:
-        """The options that hold whatever training had."""
+        """The options that are set here and override those of training."""
         return frozenset() if self.zero_based is None else frozenset({"zero_based"})

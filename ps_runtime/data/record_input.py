@@ -1,4 +1,4 @@
-"""Tabular files as somebody describes them, who has not opened them yet."""
+"""Tabular files with the description of their columns, before they are opened."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from psflow.ps_runtime.tabular_files.listing import list_files
 from psflow.ps_runtime.tabular_files.scan import MAX_COLUMNS, Scan, column_names
 
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")
-"""What pandas calls a column that is the index of a frame and has no name."""
+"""The name that pandas gives to an unnamed index of a frame."""
 SAMPLE_SEED = 0
-"""Of the samples of which medians and quantiles are learned."""
+"""Seed of the samples for medians and quantiles."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordInput:
-    """Files of records, and what is made of their columns. An input_fn may return one."""
+    """Tabular files, and the preprocessing of their columns. An input_fn may return one."""
 
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     record_format: RecordFormat
@@ -62,27 +62,27 @@ class RecordInput:
     batching: Batching = field(default_factory=Batching)
 
     def batch(self, batch_size: int | None) -> RecordInput:
-        """Return the input with batches of `batch_size` records; None: one of all."""
+        """Return the input with batches of `batch_size` records; None: one batch of all."""
         return replace(self, batching=replace(self.batching, batch_size=batch_size))
 
     def repeat(self, num_epochs: int | None = None) -> RecordInput:
-        """Return the input read `num_epochs` times; None: for ever."""
+        """Return the input read `num_epochs` times; None: forever."""
         return replace(self, batching=replace(self.batching, num_epochs=num_epochs))
 
     def shuffle(self, *, seed: int) -> RecordInput:
-        """Return the input in an order of its own for each epoch, which `seed` determines.
+        """Return the input in another order for each epoch, determined by `seed`.
 
         Records are mixed within windows of about 32 MiB of features, and windows take chunks of all files at random.
         """
         return replace(self, batching=replace(self.batching, shuffle_seed=seed))
 
     def learn(self, non_finite: NonFinite, where: str) -> RecordDataset:
-        """Open the training input: learn what becomes of its columns.
+        """Open the training input: learn the preprocessing of its columns.
 
         Raises
         ------
         InputError
-            If the files cannot be read, or the options do not go with the columns; a RefusedCellsError for cells that
+            If the files cannot be read, or the options do not suit the columns; a RefusedCellsError for cells that
             `non_finite` refuses.
         """
         scan, known = self.scan(self._asked)
@@ -137,17 +137,17 @@ class RecordInput:
     def open(self, schema: InputSchema, non_finite: NonFinite, where: str, *, needs_labels: bool) -> RecordDataset:
         """Open a further input of a model that was trained on tabular files.
 
-        Text is read as the training input was, where this input says nothing else: with its cells that are blank, and
-        as of its types, for a zip code must not become a number.
+        Text is read as the training input was, unless this input says otherwise: with its missing values and types, so
+        that a zip code does not become a number.
 
         Raises
         ------
         InputError
             If the files cannot be read, lack a column, or have one of another type; or for a refused cell.
-            Without labels it is a prediction, a row for each record: ``invalid="drop"`` refuses what it would drop.
+            Without labels it is a prediction, one row per record: ``invalid="drop"`` refuses what it would drop.
         """
         preprocessing = schema.preprocessing
-        assert preprocessing is not None, "files for a model that was trained on arrays are arrays"
+        assert preprocessing is not None, "a model that was trained on arrays reads files as arrays"
         label = preprocessing.label if needs_labels else None
         if label is not None and self.label is not None:
             label = label.named(self.label.column)
@@ -182,7 +182,7 @@ class RecordInput:
         return RecordDataset(scanned, self.batching).judged(non_finite, where, may_drop=needs_labels)
 
     def asked(self, non_finite: NonFinite) -> Asked:
-        """Return what is asked of the files, whatever they hold; how they are batched does not count."""
+        """Return the description of the input, independent of content and batching."""
         plain = replace(self, columns=dict(self.columns), groups=dict(self.groups), crosses=dict(self.crosses))
         described = asdict(plain)
         for name in ("paths", "batching", "stated"):
@@ -191,18 +191,18 @@ class RecordInput:
         return Asked(_listed(self.paths), digest_of(facts))
 
     def files(self, schema: InputSchema | None = None) -> tuple[DataFile, ...]:
-        """Return the files as they are now, for a model that was trained if `schema` is given; see `list_files`."""
+        """Return the files as they are now, with the folders of training if `schema` is given; see `list_files`."""
         files = list_files(self.paths, self.record_format.suffixes)
         return files if schema is None else in_folders_of_training(files, schema.preprocessing)
 
     def vocabularies(self) -> tuple[DataFile, ...]:
-        """Return the files of words that are learned from, as they are now."""
+        """Return the vocabulary files, as they are now."""
         named = [options.vocabulary for options in self.columns.values() if isinstance(options.vocabulary, str)]
         paths = [path for path in dict.fromkeys(named) if path != "auto"]
         return list_files(paths, ()) if paths else ()
 
     def index(self, schema: InputSchema, on_progress: Callable[[int, int], object]) -> IndexedRecords:
-        """Count the records to predict with a model that was trained on tabular files; look at no value.
+        """Count the records to predict with a model that was trained on tabular files; values are not read.
 
         Text is read as in `open`, with whole numbers as the model reads them.
 
@@ -212,13 +212,13 @@ class RecordInput:
             If the files cannot be read, lack a column, or store one as another type.
         """
         preprocessing = schema.preprocessing
-        assert preprocessing is not None, "files for a model that was trained on arrays are arrays"
+        assert preprocessing is not None, "a model that was trained on arrays reads files as arrays"
         names = [column.name for column in preprocessing.columns]
         keys = [key.name for key in preprocessing.keys]
         read = self._as_in_training(schema, preprocessing.raw_columns, needs_labels=False)
         if isinstance(read, DelimitedText | JsonLines):
             whole = [column.name for column in preprocessing.raw_columns if column.type == "int64"]
-            as_numbers = dict.fromkeys(set(whole) - preprocessing.string_columns, "float64")  # with fractions or not
+            as_numbers = dict.fromkeys(set(whole) - preprocessing.string_columns, "float64")  # fractions are allowed
             read = replace(read, types={**read.types, **as_numbers})
         given = replace(self, record_format=read)
         scan, known = given.scan(lambda known: [*names, *_there(keys, names, known)], schema)
@@ -236,14 +236,14 @@ class RecordInput:
     def scan(
         self, chosen: Callable[[Sequence[str]], Sequence[str]], schema: InputSchema | None = None
     ) -> tuple[Scan, Mapping[str, str]]:
-        """Return a scan of the columns that are `chosen` by name, and the types of all that there are.
+        """Return a scan of the columns `chosen` by name, and the types of all columns.
 
-        Of those that a model was trained on, lists without a value are of the type of training.
+        Lists without a value have the type of training.
         """
         files = self.files(schema)
         learned = () if schema is None or schema.preprocessing is None else schema.preprocessing.raw_columns
         lists = {column.name: column.type for column in learned if "[" in column.type}
-        most = self.max_columns + len(learned)  # whoever predicts need not allow what training has read
+        most = self.max_columns + len(learned)  # the columns of training are allowed anyway
         look = Scan(files, replace(self.record_format, types={}), lists=lists, max_columns=most)
         known = {column.name: column.type for column in look.columns} | dict(look.unreadable)
         names = chosen(list(known))
@@ -253,7 +253,7 @@ class RecordInput:
         types = {name: raw for name, raw in self.record_format.types.items() if name in asked}
         if self.invalid != "error" and not isinstance(self.record_format, JsonLines):
             numbers = [name for name, own in self.columns.items() if own.type == NUMBER and name in asked]
-            types |= {name: "float64" for name in numbers if known[name] == "string"}  # however few of them are numbers
+            types |= {name: "float64" for name in numbers if known[name] == "string"}  # even if few are numbers
         as_asked = replace(self.record_format, types=types)
         scan = Scan(files, as_asked, names, lists=lists, known=known, allows_invalid=True)
         return scan, known
@@ -272,7 +272,7 @@ class RecordInput:
         return column_names(self.files(schema), replace(read, types={}), self.max_columns + len(columns))
 
     def _as_in_training(self, schema: InputSchema, columns: Sequence[RawColumn], *, needs_labels: bool) -> RecordFormat:
-        """Return how some columns of the files are read, where training and its text say more than this input."""
+        """Return the format for some columns of the files, completed by the options of training."""
         preprocessing = schema.preprocessing
         assert preprocessing is not None
         unread_label = None if needs_labels or preprocessing.label is None else preprocessing.label.column.name
@@ -282,7 +282,7 @@ class RecordInput:
         )
 
     def _asked(self, known: Sequence[str]) -> list[str]:
-        """Return the columns that training reads, out of all that there are."""
+        """Return the columns that training reads, out of all columns."""
         apart = [*([] if self.label is None else [self.label.column]), *([] if self.weight is None else [self.weight])]
         if self.features is None:
             others = (*apart, *self.key_columns)
@@ -296,7 +296,7 @@ def _listed(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) ->
 
 @dataclass(frozen=True, slots=True)
 class IndexedRecords:
-    """Records that are counted, with the key columns that they have and the columns that are not read."""
+    """Counted records, with their key columns and the columns that are not read."""
 
     index: RecordIndex
     keys: tuple[str, ...]
@@ -304,7 +304,7 @@ class IndexedRecords:
 
 
 def _check_types(index: RecordIndex, learned: Sequence[RawColumn]) -> None:
-    """Refuse columns that cannot be those of training, whatever they hold; one without values is float64."""
+    """Refuse columns whose type cannot be that of training; one without values is float64."""
     found = {column.name: column.type for column in index.columns}
     if faults := [
         f"{index.files[0].shown}: column {column.name!r} is {found[column.name]}, expected {column.type} as in training"
@@ -315,7 +315,7 @@ def _check_types(index: RecordIndex, learned: Sequence[RawColumn]) -> None:
 
 
 def _there(keys: Sequence[str], names: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return the key columns of training that an input has, and that are not read anyway."""
+    """Return the key columns of training that an input has and that are not read anyway."""
     return [key for key in keys if key in known and key not in names]
 
 
@@ -334,12 +334,12 @@ def _text_of(record_format: RecordFormat) -> TextReading | LibSvmReading | None:
 
 
 def _header_hints(record_format: RecordFormat, known: Sequence[str]) -> list[str]:
-    """Return what to do where the first row has another delimiter, or is no header, if that is likely."""
+    """Return a hint if the first row probably has another delimiter, or is not a header."""
     if not isinstance(record_format, DelimitedText) or len(known) != 1:
         return []
     if (delimiter := likely_delimiter(known, record_format.delimiter)) is not None:
         return [f"the first row is one cell, {known[0]!r}: set delimiter to {delimiter!r}"]
-    return [f"the first row is one cell, {known[0]!r}: it must name all columns; remove what stands above it"]
+    return [f"the first row is one cell, {known[0]!r}: it must name all columns; remove the lines above it"]
 
 
 def _unused(known: Iterable[str], scan: Scan, keys: Sequence[str]) -> tuple[str, ...]:
@@ -348,7 +348,7 @@ def _unused(known: Iterable[str], scan: Scan, keys: Sequence[str]) -> tuple[str,
 
 
 def _check_label(label: Label | None, learned: Label | None, known: Iterable[str], where: str) -> None:
-    """Refuse labels from another column than in training, if that one is there."""
+    """Refuse labels from another column than in training if that column is present."""
     if label is None or learned is None or label.column.name == learned.column.name:
         return
     if learned.column.name in known:

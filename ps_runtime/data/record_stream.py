@@ -1,4 +1,4 @@
-"""Elements one after the other, as a generator gives them: nothing is known of them before they are read."""
+"""Streams of elements, such as those of a generator, which are unknown before they are read."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from psflow.ps_runtime.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class RecordStream(Transformations):
-    """What `Dataset.from_generator` returns: an input_fn may return it once it is batched.
+    """The result of `Dataset.from_generator`: an input_fn may return it once it is batched.
 
-    One reader deals its batches out, as those of any generator. Each reading calls the generator again.
+    One reader distributes its batches. Each reading calls the generator again.
 
     Examples
     --------
@@ -46,7 +46,7 @@ class RecordStream(Transformations):
 
     @classmethod
     def of(cls, generator: Callable[[], Iterable[Any]]) -> RecordStream:
-        """Return the elements of the iterable that `generator` returns; it may fill its arrays again."""
+        """Return the elements of the iterable that `generator` returns; it may reuse its arrays."""
         check_callable("from_generator", generator)
         if sentence := misfit(generator, 0):
             raise InputError((f"from_generator: {sentence}",))
@@ -105,7 +105,7 @@ class RecordStream(Transformations):
                 for element in self.read(each):
                     is_empty = False
                     yield element
-                if is_empty:  # and so is the next one
+                if is_empty:  # the next pass is empty, too
                     return
 
         is_left_out = num_epochs is None or self.is_batched
@@ -149,7 +149,7 @@ class RecordStream(Transformations):
             lambda epoch: interleaved(
                 map(partial(begun, epoch=epoch), enumerate(self.read(epoch))), cycle_length, block_length
             ),
-            f"what {self.name} is made into",
+            f"the interleaved elements of {self.name}",
         )
 
     def by_number(self) -> None:  # noqa: D102
@@ -163,7 +163,7 @@ class RecordStream(Transformations):
 
     @staticmethod
     def zipped(streams: tuple[RecordStream, ...]) -> RecordStream:
-        """Return tuples of an element of each, up to the end of the shortest."""
+        """Return tuples of one element of each, up to the end of the shortest."""
         name = " with ".join(dict.fromkeys(stream.name for stream in streams))
         is_batched = all(stream.is_batched for stream in streams)
         once = [stream.read_epoch for stream in streams if stream.read_epoch is not None]
@@ -210,7 +210,7 @@ def _zipped(readers: list[Callable[[int], Iterator[Any]]]) -> Callable[[int], It
 
 
 def _late(stream: RecordStream, epoch: int) -> Iterator[Any]:
-    """Begin to read a stream when its first element is asked for."""
+    """Start to read a stream when its first element is requested."""
     yield from stream.read(epoch)
 
 

@@ -1,4 +1,4 @@
-"""Elements under other numbers than those of their source."""
+"""Elements that renumber those of a source."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from psflow.ps_runtime.data.shuffle_order import shuffled_window
 
 @dataclass(frozen=True, eq=False)
 class Reordered(Elements):
-    """Elements of `source` under other numbers."""
+    """Elements of `source` with other numbers."""
 
     source: Elements
 
     @abstractmethod
     def origin(self, address: ElementAddress) -> ElementAddress:
-        """Return where the source has an element."""
+        """Return the address of an element in the source."""
 
     def each(self, addresses: Iterable[ElementAddress]) -> Iterator[Any]:
         """See `Elements`."""
@@ -41,7 +41,7 @@ class Reordered(Elements):
 
 @dataclass(frozen=True, eq=False)
 class Shuffled(Reordered):
-    """Windows of `buffer_size` elements, each mixed by itself; in each pass anew, unless all have the order of one."""
+    """Windows of `buffer_size` elements, each shuffled by itself, in each pass anew or always in the same order."""
 
     buffer_size: int
     seed: int

@@ -1,4 +1,4 @@
-"""How the passes over the rows of arrays make the epochs of a data set in memory."""
+"""The order of the rows of a data set in memory, and the passes that make an epoch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """What `shuffle`, `repeat` and `batch` of a Dataset have said, beside seed, batch size and number of epochs."""
+    """The settings of `shuffle`, `repeat` and `batch` of a Dataset, besides seed, batch size and number of epochs."""
 
     buffer_size: int | None = None
     reshuffles: bool = True
@@ -38,14 +38,14 @@ class RowOrder:
     def rows(
         self, seed: int | None, num_rows: int, batch_size: int, epoch: int, start: int, stop: int
     ) -> NDArray[np.int64]:
-        """Return which rows stand at ``[start, stop)`` of an epoch."""
+        """Return the rows at ``[start, stop)`` of an epoch."""
         if seed is None:
             return np.arange(start, stop) % num_rows
         size, first_pass = self.buffer_size or num_rows, epoch * self.num_passes(num_rows, batch_size)
         return shuffled_rows(seed, num_rows, size, first_pass, start, stop, reshuffles=self.reshuffles)
 
     def applied_to(self, rows: LazyDataset, seed: int | None, batch_size: int, num_epochs: int | None) -> LazyDataset:
-        """Return rows, each of which is computed when it is read, in the same order and batches."""
+        """Return the same order and batches of rows that are computed when they are read."""
         if seed is not None:
             rows = rows.shuffle(self.buffer_size or rows.elements.num_elements, seed, self.reshuffles)
         rows = rows.repeat(self.num_joined)
@@ -54,7 +54,7 @@ class RowOrder:
         return rows.repeat(num_epochs)
 
     def faults(self) -> list[str]:
-        """Return a sentence for each number that is out of its range."""
+        """Return a sentence for each number that is out of range."""
         given = {"buffer_size": self.buffer_size, "num_joined": self.num_joined}
         return [
             f"{name} is {number!r}: expected an int >= 1"
@@ -64,4 +64,4 @@ class RowOrder:
 
 
 AS_STORED = RowOrder()
-"""Before `shuffle`, `repeat` and `batch` have said anything."""
+"""The order before any call of `shuffle`, `repeat` and `batch`."""

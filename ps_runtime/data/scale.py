@@ -25,7 +25,7 @@ def scaling_to(scale: Sequence[float], largest: int) -> Scaling:
     Raises
     ------
     InputError
-        If `scale` is no range.
+        If `scale` is not a range.
     """
     bounds = [float(bound) for bound in scale]
     if len(bounds) != 2 or not all(map(math.isfinite, bounds)) or bounds[0] >= bounds[1]:

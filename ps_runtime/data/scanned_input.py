@@ -1,4 +1,4 @@
-"""An input of tabular files that was scanned: all that further processes need to read it without a scan."""
+"""A scanned input of tabular files, with all that other processes need to read it without a scan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from psflow.ps_runtime.tabular_files.sealed import seal, unseal
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an input was asked for when it was scanned."""
+    """The description of an input when it was scanned."""
 
     paths: tuple[str, ...]
     description: str
@@ -33,7 +33,7 @@ class Asked:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScannedInput:
-    """What a scan has found, what was learned from it, and what it was asked for."""
+    """The results of a scan, what was learned, and the description of the input."""
 
     asked: Asked
     vocabularies: tuple[DataFile, ...]
@@ -47,7 +47,7 @@ class ScannedInput:
     left_out: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """Return this for a file, with a checksum."""
+        """Return this as the content of a file, with a checksum."""
         cells = self.scan.non_finite
         described = {
             "asked": asdict(self.asked),
@@ -71,7 +71,7 @@ class ScannedInput:
 
     @classmethod
     def from_bytes(cls, content: bytes, what: str) -> Self:
-        """Return what `to_bytes` was called on; `what` is what error texts call it.
+        """Return the object that `to_bytes` was called on; `what` names it in error messages.
 
         Raises
         ------
@@ -105,10 +105,10 @@ class ScannedInput:
 
 
 def digest_of(facts: Any) -> str:
-    """Return 64 hexadecimal digits that differ for other plain data, or another order in it."""
+    """Return 64 hexadecimal digits that identify plain data, including its order."""
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def model_digest(preprocessing: Preprocessing, text: TextReading | LibSvmReading | None) -> str:
-    """Return a digest of what a model reads of tabular files."""
+    """Return a digest of the parts of tabular files that a model reads."""
     return digest_of([preprocessing.to_facts(), None if text is None else asdict(text)])

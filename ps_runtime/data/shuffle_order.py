@@ -1,4 +1,4 @@
-"""The order of a shuffled epoch whose records are read by number: windows in a row, each mixed by itself."""
+"""The order of a shuffled epoch whose records are read by number: consecutive windows, each shuffled by itself."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 NUM_WINDOWS_KEPT = 3
-"""Around the end of an epoch the workers read two; a third spares requeued ranges a recomputation."""
+"""Cached windows: at the end of an epoch the workers read two; a third saves recomputing for requeued ranges."""
 
 
 def shuffled_rows(
     seed: int, num_rows: int, buffer_size: int, first_pass: int, start: int, stop: int, *, reshuffles: bool
 ) -> NDArray[np.int64]:
-    """Return which rows stand at ``[start, stop)`` of shuffled passes over all rows, one after the other."""
+    """Return the rows at ``[start, stop)`` of consecutive shuffled passes over all rows."""
     places = []
     for number in range(start // num_rows, (stop - 1) // num_rows + 1):
         first = number * num_rows
@@ -34,7 +34,7 @@ def _places(seed: int, epoch: int, num_rows: int, size: int, start: int, stop: i
 
 @functools.lru_cache(maxsize=NUM_WINDOWS_KEPT)
 def shuffled_window(seed: int, epoch: int, num_records: int, buffer_size: int, window: int) -> NDArray[np.int64]:
-    """Return the records of the window of that number in the order of `epoch`; not to be written to."""
+    """Return the records of a window in the order of `epoch`, as a read-only array."""
     first = window * buffer_size
     size = min(buffer_size, num_records - first)
     order = first + np.random.default_rng([seed, epoch, window]).permutation(size)

@@ -1,4 +1,4 @@
-"""What can be made of any data set, in the words of tf.data; the order of the calls counts."""
+"""Transformations of data sets, with the names and arguments of tf.data; the order of the calls counts."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Transformations(ABC):
         Parameters
         ----------
         function : callable
-            Of records before `batch`, of batches after it.
+            Called with records before `batch`, with batches after it.
         num_parallel_calls : int or None
-            Threads that call it, >= 1; None: the one that reads. Results stay in order.
+            Threads that call it, >= 1; None: only the reading thread. Results stay in order.
 
         Raises
         ------
         InputError
-            When it is read: for whatever `function` raises, with the record, the file and the line.
+            When it is read: for any error of `function`, with the record, the file and the line.
         """
         return self._computed().map(function, num_parallel_calls)
 
@@ -57,12 +57,12 @@ class Transformations(ABC):
     def shuffle(
         self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True
     ) -> Transformations:
-        """Return the data set in an order of its own for each pass, the same in every process.
+        """Return the data set in another order for each pass, the same in every process.
 
         Parameters
         ----------
         buffer_size : int
-            How many elements are mixed with each other, >= 1.
+            Number of elements that are mixed with each other, >= 1.
         seed : int
             Determines the order, >= 0. It must be given.
         reshuffle_each_iteration : bool
@@ -71,7 +71,7 @@ class Transformations(ABC):
 
     @abstractmethod
     def repeat(self, num_epochs: int | None = None) -> Transformations:
-        """Return the data set read `num_epochs` times; None: for ever."""
+        """Return the data set read `num_epochs` times; None: forever."""
 
     def take(self, count: int) -> Transformations:
         """Return the first `count` elements, >= 0, or all if there are fewer."""
@@ -91,28 +91,28 @@ class Transformations(ABC):
 
     @abstractmethod
     def by_number(self) -> LazyDataset | None:
-        """Return the elements by their numbers, each computed when it is read; None if they have none."""
+        """Return the elements by number, each computed when it is read; None if they have no numbers."""
 
     def _computed(self) -> LazyDataset:
-        """Return what a data set in memory is computed by; those that are computed do all by themselves."""
+        """Return the lazy form of a data set in memory; computed data sets override all methods."""
         lazy = self.by_number()
-        assert lazy is not None, "a stream does all by itself"
+        assert lazy is not None, "a stream overrides all methods"
         return lazy
 
     def stream(self) -> RecordStream:
-        """Return the elements as a stream, which one reader deals out."""
+        """Return the elements as a stream, which one reader distributes."""
         return self._computed().stream()
 
     @abstractmethod
     def one_epoch(self) -> Transformations:
         """Return the data set as evaluation and prediction read it.
 
-        Left out are a ``repeat()`` that never ends, and one of batches, where no `take`, `concatenate` or `interleave`
-        comes after it.
+        It omits a ``repeat()`` that never ends, and one of batches, unless a `take`, `concatenate` or `interleave`
+        follows it.
         """
 
     def filter(self, predicate: Callable[..., Any]) -> RecordStream:
-        """Return a stream of the elements for which `predicate` returns True, called as a function of `map`."""
+        """Return a stream of the elements for which `predicate`, called like a function of `map`, returns True."""
         return self.stream().filter(predicate)
 
     def interleave(
@@ -123,16 +123,16 @@ class Transformations(ABC):
         Parameters
         ----------
         function : callable
-            Called as a function of `map`.
+            Called like a function of `map`.
         cycle_length : int
             Data sets that are read in turn, >= 1.
         block_length : int
-            Elements in a row of each, >= 1.
+            Consecutive elements of each, >= 1.
         """
         return self.stream().interleave(function, cycle_length, block_length)
 
     def prefetch(self, buffer_size: int) -> Transformations:
-        """Return the data set as it is: psflow reads ahead by itself."""
+        """Return the data set unchanged: psflow reads ahead by itself."""
         check_at_least("prefetch", "buffer_size", buffer_size, 1)
         return self
 
@@ -147,13 +147,13 @@ def passes_of(epoch: int, num_epochs: int | None) -> Iterable[int]:
 
 
 def check_callable(method: str, function: object) -> None:
-    """Refuse what cannot be called."""
+    """Refuse an argument that cannot be called."""
     if not callable(function):
-        raise InputError((f"{method} should get a function, got {type(function).__name__}",))
+        raise InputError((f"{method} expects a function, got {type(function).__name__}",))
 
 
 def check_at_least(method: str, name: str, value: Any, minimum: int) -> None:
-    """Refuse what is no int, too small, or so large that nothing can be counted by it."""
+    """Refuse values that are not ints, or are too small or too large to count with."""
     if not is_int(value, minimum):
         raise InputError((f"{name} of {method} is {value!r}: expected an int >= {minimum}",))
     if value > sys.maxsize:
@@ -161,24 +161,24 @@ def check_at_least(method: str, name: str, value: Any, minimum: int) -> None:
 
 
 def check_flag(method: str, name: str, value: object) -> None:
-    """Refuse what is no bool: any text, "no" among them, would count as True."""
+    """Refuse values that are not bools: any text, even "no", would count as True."""
     if not isinstance(value, bool | np.bool_):
         raise InputError((f"{name} of {method} is {value!r}: expected True or False",))
 
 
 def check_other(method: str, other: object) -> None:
-    """Refuse what is no data set."""
+    """Refuse an argument that is not a data set."""
     if not isinstance(other, Transformations):
-        raise InputError((f"{method} should get a data set, such as Dataset.range(3), got {type(other).__name__}",))
+        raise InputError((f"{method} expects a data set, such as Dataset.range(3), got {type(other).__name__}",))
 
 
 def check_seed(buffer_size: object, seed: Any, reshuffle_each_iteration: object) -> int:
-    """Return the seed of `shuffle`; InputError without one, or for another argument that cannot be."""
+    """Return the seed of `shuffle`; InputError if it is missing, or another argument is invalid."""
     check_at_least("shuffle", "buffer_size", buffer_size, 1)
     if seed is None:
         raise InputError(
             (
-                "shuffle has no seed: expected one, as replicas and a resumed job must read the same order, such as "
+                "shuffle has no seed: set one, because replicas and a resumed job must read the same order, such as "
                 f"shuffle({buffer_size}, seed=1)",
             )
         )

@@ -1,4 +1,4 @@
-"""Columns of a training input that no mode reads: their cells are judged by nobody."""
+"""Leaves out the columns of a training input that no mode reads, so that their cells are not checked."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from psflow.ps_runtime.specs.schema import InputSchema
 def learn_what_is_read(
     given: RecordInput, non_finite: NonFinite, where: str, read_of: Callable[[InputSchema], InputSchema]
 ) -> RecordDataset:
-    """Return `given.learn()`, without those columns whose cells it refuses and that the model does not read.
+    """Return `given.learn()`, without the columns that have refused cells and that the model does not read.
 
-    They are left out only then, and scanned twice: a later batch may read what the first one does not.
+    Only then are they left out and the input scanned again: a later batch may read columns that the first one does not.
     """
     try:
         return given.learn(non_finite, where)
     except RefusedCellsError as error:
         refused = error
     learned = refused.schema.preprocessing
-    assert learned is not None, "it is learned from files of records"
+    assert learned is not None, "tabular files have a preprocessing"
     read = read_of(refused.schema).preprocessing
     kept = {column.name for column in (learned if read is None else read).raw_columns}
     features = [column.name for column in learned.raw_columns]
@@ -36,7 +36,7 @@ def learn_what_is_read(
 
 
 def _without(given: RecordInput, features: Collection[str], left_out: Collection[str]) -> RecordInput:
-    """Return an input that does not read some columns, nor makes something of them."""
+    """Return an input without some columns and their preprocessing."""
     return replace(
         given,
         features=[name for name in features if name not in left_out],

@@ -1,4 +1,4 @@
-"""Errors of the user's functions, told with the place where they happened."""
+"""Reports errors of the user's functions with their location."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from psflow.ps_runtime.redaction import shown_file
 
 @contextmanager
 def user_code(function: Callable[..., Any], error: type[UsageError], when: str) -> Iterator[None]:
-    """Turn what `function` raises within the block into an `error` of one sentence; errors of psflow pass."""
+    """Turn any exception of `function` in the block into an `error` of one sentence; errors of psflow pass."""
     try:
         yield
     except PsflowError:
@@ -27,13 +27,13 @@ def user_code(function: Callable[..., Any], error: type[UsageError], when: str) 
 
 
 def user_error(function: Callable[..., Any], error: type[UsageError], when: str, cause: Exception) -> UsageError:
-    """Return the `error` that tells what `function` has raised, as in `user_code`."""
+    """Return the `error` for an exception of `function`, as in `user_code`."""
     message = f": {cause}" if str(cause) else ""
     return error((f"{_name(function)} raised {type(cause).__name__} {when}{_place(function, cause)}{message}",))
 
 
 def misfit(function: Callable[..., Any], num_arguments: int) -> str:
-    """Return a sentence if a function of the user does not take so many arguments, else an empty text."""
+    """Return a sentence if a function of the user does not take that many arguments, else an empty text."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some callables of extension modules have no signature
@@ -53,9 +53,9 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _place(function: Callable[..., Any], cause: Exception) -> str:
-    """Return the innermost line of the function's file, or the innermost of all where that file has no part in it.
+    """Return the innermost line in the function's file, or the innermost of all if that file is not involved.
 
-    Empty if there is no line but the one of psflow that calls the function.
+    Empty if the only line is the call by psflow.
     """
     code = _code(function)
     frames = traceback.extract_tb(cause.__traceback__)
@@ -72,7 +72,7 @@ def _definition(function: Callable[..., Any]) -> str:
 
 
 def _code(function: Callable[..., Any]) -> CodeType | None:
-    """Return what the function runs; None if it is none of Python."""
+    """Return the code of the function; None if it is not a Python function."""
     plain = _unwrapped(function)
     code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
     return code if isinstance(code, CodeType) else None

@@ -1,4 +1,4 @@
-"""Tabular files as arrays in memory, for a model that was trained on arrays: the numbers of each column as they are."""
+"""Reads tabular files into arrays in memory, for models that were trained on arrays."""
 
 from __future__ import annotations
 
@@ -27,20 +27,22 @@ def whole_dataset(given: RecordInput, schema: InputSchema, where: str, *, needs_
     Raises
     ------
     InputError
-        If a file cannot be read, lacks a column, has words where numbers are wanted, if all are too large, or a part of
-        them is asked for; for an invalid cell that ``invalid`` does not make blank.
+        If a file cannot be read, lacks a column, has strings instead of numbers, if all are too large, or a part of
+        them is requested; for an invalid cell that ``invalid`` does not treat as missing.
     """
     if given.part is not None:
         raise InputError((f"part {given.part} is for models that were trained on tabular files; leave it out",))
     if given.invalid == "drop":
         what = f"invalid of {where} is drop, which is for models that were trained on tabular files"
-        raise InputError((f"{what}; set it to missing, and non_finite to drop, which leaves out rows with a blank",))
+        raise InputError(
+            (f"{what}; set it to missing, and non_finite to drop, which leaves out rows with a missing value",)
+        )
     own = None if given.label is None else given.label.column
     label = (own or schema.label) if needs_labels else None
 
     def chosen(known: Sequence[str]) -> list[str]:
         there = frozenset(known)
-        others = [name for name in schema.whole.table_columns if name in there]  # a mode may read them
+        others = [name for name in schema.whole.table_columns if name in there]  # some mode may read them
         every = [name for name in known if name not in (own, label, *given.key_columns)]
         names = list(dict.fromkeys([*schema.table_columns, *others]) if schema.table_columns else every)
         return names if label is None else [*names, label]
@@ -53,7 +55,9 @@ def whole_dataset(given: RecordInput, schema: InputSchema, where: str, *, needs_
         raise InputError(tuple(f"column {column.name!r} is {column.type}: expected numbers" for column in not_numbers))
     columns, counted = _columns(scan)
     labels = None if label is None else columns.pop(label)
-    cells = replace(invalid_cells(counted, scan.index(), given.invalid), has_strings=False)  # such a model reads none
+    cells = replace(
+        invalid_cells(counted, scan.index(), given.invalid), has_strings=False
+    )  # such a model reads no strings
     if faults := cells.faults(where, may_drop=False):
         raise InputError(faults)
     source = source_of(scan.index(), None if labels is None else _label_dtype(schema))
@@ -78,6 +82,6 @@ def _columns(scan: Scan) -> tuple[dict[str, NDArray[Any]], CountedCells]:
 
 
 def _label_dtype(schema: InputSchema) -> str | None:
-    """Return what labels are once blank ones are left out; None: as they are."""
+    """Return the dtype of labels without missing values; None: as stored."""
     is_whole = bool(schema.labels) and np.dtype(schema.labels[0].dtype).kind in "iu"
     return "int64" if is_whole else None

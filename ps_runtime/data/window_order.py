@@ -1,4 +1,4 @@
-"""The order in which the epochs read records that do not fit into memory: chunks at random, shuffled within windows."""
+"""The order in which epochs read records that do not fit into memory: random chunks, shuffled within windows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NUM_EPOCHS_KEPT = 2
-"""Around the end of an epoch the workers read two."""
+"""Cached windows: around the end of an epoch the workers read two."""
 
 
 class Window(NamedTuple):
@@ -25,18 +25,18 @@ class Window(NamedTuple):
 
 
 class WindowRows(NamedTuple):
-    """Some records of a window: `rows` of its chunks, put one after the other."""
+    """Some records of a window: `rows` of its concatenated chunks."""
 
     window: Window
     rows: slice | NDArray[np.int64]
 
 
 class WindowOrder:
-    """Tells which records stand where in an epoch.
+    """Locates the records of an epoch.
 
     Without a seed the order is that of the chunks, and each chunk is a window. With one, each epoch takes the runs of
-    chunks in an order of its own, puts as many into a window as reach `window_records`, and shuffles the records of
-    each window. So a record may come at any place of an epoch, beside records of as many runs as a window holds.
+    chunks in another order, joins as many into a window as reach `window_records`, and shuffles the records of each
+    window. So a record may come at any position of an epoch, beside records of as many runs as a window holds.
 
     Notes
     -----
@@ -55,7 +55,7 @@ class WindowOrder:
         self._shuffled = functools.lru_cache(maxsize=NUM_EPOCHS_KEPT)(self._permutation)
 
     def parts(self, epoch: int, start: int, stop: int) -> list[WindowRows]:
-        """Return where records ``[start, stop)`` of `epoch` are: at least one part, in their order."""
+        """Return the parts of windows with records ``[start, stop)`` of `epoch`: at least one, in order."""
         windows, starts = self._windows(0 if self._seed is None else epoch)
         parts = []
         for number in range(bisect_right(starts, start) - 1, bisect_left(starts, stop)):
@@ -66,7 +66,7 @@ class WindowOrder:
         return parts
 
     def _windows_of(self, epoch: int) -> tuple[list[Window], list[int]]:
-        """Return the windows of an epoch, and where each begins."""
+        """Return the windows of an epoch, and the start of each."""
         order = range(len(self._runs)) if self._seed is None else self._rng(epoch).permutation(len(self._runs))
         target = 1 if self._seed is None else self._window_records
         windows: list[Window] = []

@@ -1,4 +1,4 @@
-"""Several data sets as one of tuples."""
+"""Zips several data sets into one of tuples."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from psflow.ps_runtime.errors import InputError
 
 
 def zipped(data_sets: tuple[Any, ...]) -> LazyDataset | RecordStream:
-    """Return tuples of an element of each; see `Dataset.zip`."""
+    """Return tuples of one element of each; see `Dataset.zip`."""
     given = data_sets[0] if len(data_sets) == 1 and isinstance(data_sets[0], tuple) else data_sets
     if not given or not all(isinstance(each, Transformations) for each in given):
         kinds = ", ".join(type(each).__name__ for each in given) or "nothing"
-        raise InputError((f"zip should get data sets, such as zip(features, labels), got {kinds}",))
+        raise InputError((f"zip expects data sets, such as zip(features, labels), got {kinds}",))
     lazy = [each.by_number() for each in given]
     if any(each is None for each in lazy):
         return RecordStream.zipped(tuple(each.stream() for each in given))

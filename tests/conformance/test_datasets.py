@@ -436,7 +436,7 @@ def raises(value: Any) -> Any:
         (records().shuffle(11, seed=1).map(raises).batch(11), "record 2"),
         (
             records().shuffle(11, seed=1).filter(lambda n: raises(n) > 2),
-            r"record \d+ of the data set as it is shuffled or joined \(the",
+            r"record \d+ of the shuffled or joined data set \(the",
         ),
         (stream().shuffle(4, seed=1).map(raises), r"record \d+ of \S+, shuffled \(the first is 0\)"),
         (stream().filter(lambda n: n > 0).map(raises), r"record 1 of \S+, filtered \(the first is 0\)"),
@@ -559,19 +559,19 @@ def ragged_of(number: int, pair: Any) -> Any:
         (lambda: records().repeat().repeat(0), "num_epochs of repeat is 0: expected an int >= 1"),
         (lambda: records().map(named, -1), "num_parallel_calls of map is -1: expected an int >= 1"),
         (lambda: stream().map(named, 0), "num_parallel_calls of map is 0: expected an int >= 1"),
-        (lambda: records().map(3), "map should get a function, got int"),
-        (lambda: records().filter(None), "filter should get a function, got NoneType"),
+        (lambda: records().map(3), "map expects a function, got int"),
+        (lambda: records().filter(None), "filter expects a function, got NoneType"),
         (lambda: records().interleave(lambda n: records(), 0), "cycle_length of interleave is 0"),
         (lambda: records().interleave(lambda n: records(), 1, 0), "block_length of interleave is 0"),
         (lambda: records().prefetch(0), "buffer_size of prefetch is 0"),
         (lambda: records().enumerate(-1), "start of enumerate is -1"),
-        (lambda: Dataset.zip(records(), [1]), r"zip should get data sets, .*, got Dataset, list"),
-        (lambda: Dataset.zip(), "zip should get data sets, .*, got nothing"),
+        (lambda: Dataset.zip(records(), [1]), r"zip expects data sets, .*, got Dataset, list"),
+        (lambda: Dataset.zip(), "zip expects data sets, .*, got nothing"),
         (lambda: Dataset.from_tensor_slices(3), "from_tensor_slices: expected arrays with rows on axis 0, got 3"),
         (lambda: Dataset.from_tensor_slices(([1], [2, 3], [4])), r"expected arrays of one length, got \[1, 2\]"),
         (lambda: Dataset.from_tensor_slices(([1], [2, 3])), r"expected arrays of one length, got \[1, 2\]"),
-        (lambda: records().concatenate([1, 2]), "concatenate should get a data set, .*, got list"),
-        (lambda: stream().concatenate(None), "concatenate should get a data set, .*, got NoneType"),
+        (lambda: records().concatenate([1, 2]), "concatenate expects a data set, .*, got list"),
+        (lambda: stream().concatenate(None), "concatenate expects a data set, .*, got NoneType"),
         (lambda: records().batch(2, drop_remainder="no"), "drop_remainder of batch is 'no': expected True or False"),
         (lambda: records().map(one).batch(2, "no"), "drop_remainder of batch is 'no': expected True or False"),
         (lambda: stream().batch(2, 1), "drop_remainder of batch is 1: expected True or False"),
@@ -583,7 +583,7 @@ def ragged_of(number: int, pair: Any) -> Any:
         (lambda: records().skip(True), "count of skip is True: expected an int >= 0"),
         (lambda: records().repeat(2.0), "num_epochs of repeat is 2.0: expected an int >= 1"),
         (lambda: records().shuffle("2", seed=1), "buffer_size of shuffle is '2': expected an int >= 1"),
-        (lambda: Dataset.range("5"), r"range\('5'\): expected a stop, or a start, .*, all of them ints"),
+        (lambda: Dataset.range("5"), r"range\('5'\): expected a stop, or a start and a stop, .*, all ints"),
         (lambda: Dataset.range(True), r"range\(True\): expected a stop"),
         (lambda: Dataset.range(), r"range\(\): expected a stop"),
         (lambda: Dataset.range(1, 2, 3, 4), r"range\(1, 2, 3, 4\): expected a stop"),
@@ -600,10 +600,10 @@ def ragged_of(number: int, pair: Any) -> Any:
             r"tensors\['a'\] has dtype object, None in row 1",
         ),
         (lambda: Dataset.from_tensor_slices(()), "expected arrays of one length, got no array"),
-        (lambda: Dataset({"a": [1]}, num_ids={"a": 2}).map(named), "declares num_ids takes shuffle, repeat and batch"),
+        (lambda: Dataset({"a": [1]}, num_ids={"a": 2}).map(named), "declares num_ids takes only shuffle, repeat and batch"),
         (
             lambda: Dataset({MATRIX: [[1.0]]}, columns=("a",), scaling=Scaling(255, 0, 1)).take(1),
-            "declares columns takes shuffle, repeat and batch alone",
+            "declares columns takes only shuffle, repeat and batch",
         ),
     ],
 )
@@ -728,7 +728,7 @@ def test_cells_that_are_no_numbers_are_refused_where_they_are() -> None:
     kept = open_input(holes, non_finite="keep")
     assert "row 1 of batch 2" in kept.first_non_finite_cell(0, 2, 3)
     assert kept.first_non_finite_cell(0, 1, 2) == ""
-    with pytest.raises(InputError, match=r"non_finite is drop, .* leave them out with filter"):
+    with pytest.raises(InputError, match=r"non_finite is drop, .* use filter"):
         open_input(holes, non_finite="drop")
 
 

@@ -203,7 +203,7 @@ def test_rows_with_a_blank_of_which_nothing_is_predicted_are_refused_or_rejected
     assert (facts.rows, facts.rejects) == (359, 1)
     assert all_not_finite([facts]) == {"rows": 0, "columns": {}}
     assert len(read_parts(tmp_path / "out")) == 359
-    words = r"digits\.csv: column 'pixel_7_6' has 1 cell that is blank, NaN or infinite, the first in row 3"
+    words = r"digits\.csv: column 'pixel_7_6' has 1 cell that is missing, NaN or infinite, the first in row 3"
     with pytest.raises(InputError, match=words), prepared(PredictParameters(**asked, non_finite="error")):
         pass
 

@@ -128,7 +128,7 @@ def test_a_users_own_model_and_generator_train_over_tcp_until_the_data_end(serve
     assert answer["input"] == {"examples": 1600, "epochs_completed": 1, "repeats": 0, "misses": 0}
     assert answer["non_finite"] == {"eval": {"rows": 1, "dropped": True}}
     logged = (Path(answer["model_dir"]) / "logs" / "roles.log").read_text()
-    assert "input_fn points: left out 200 rows with a blank, NaN or infinite cell" in logged
+    assert "input_fn points: left out 200 rows with a missing, NaN or infinite cell" in logged
     assert len(answer["roles"]) == 7
     assert {(role["exit"], role["transport"]) for role in answer["roles"].values()} == {("finished", "tcp")}
     assert Path(answer["model_dir"]) == project.path / "runs" / "line"

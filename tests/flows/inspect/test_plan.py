@@ -232,10 +232,10 @@ def test_cells_that_are_no_numbers_are_told_per_column_and_input() -> None:
     answer = plan(["t.yaml", "input.eval.path=u.csv"])
     assert answer.exit_code == 2
     assert [fault.partition(": ")[2].partition("; empty lines")[0] for fault in answer.facts["faults"]] == [
-        "column 'a' has 1 cell that is blank, NaN or infinite, the first in row 4 (the header is row 1",
-        "column 'b' has 2 cells that are blank, NaN or infinite, the first in row 3 (the header is row 1",
-        "column 'y' has 1 cell that is blank, NaN or infinite, the first in row 5 (the header is row 1",
-        "column 'b' has 1 cell that is blank, NaN or infinite, the first in row 3 (the header is row 1",
+        "column 'a' has 1 cell that is missing, NaN or infinite, the first in row 4 (the header is row 1",
+        "column 'b' has 2 cells that are missing, NaN or infinite, the first in row 3 (the header is row 1",
+        "column 'y' has 1 cell that is missing, NaN or infinite, the first in row 5 (the header is row 1",
+        "column 'b' has 1 cell that is missing, NaN or infinite, the first in row 3 (the header is row 1",
     ]
     answer = plan(["t.yaml", "input.train.non_finite=drop", "input.eval.path=u.csv", "input.eval.non_finite=keep"])
     facts = answer.facts
@@ -244,8 +244,8 @@ def test_cells_that_are_no_numbers_are_told_per_column_and_input() -> None:
     assert [(each["rows"], each["dropped"]) for each in facts["not_finite"].values()] == [(4, True), (1, False)]
     assert answer.lines is not None
     assert (
-        "not finite   train: 4 rows that have a blank, NaN or infinite cell left out; "
-        "eval: 1 row that has a blank, NaN or infinite cell kept" in answer.lines
+        "not finite   train: 4 rows that have a missing, NaN or infinite cell left out; "
+        "eval: 1 row that has a missing, NaN or infinite cell kept" in answer.lines
     )
 
 

@@ -124,5 +124,5 @@ def test_how_labels_are_normalized_is_said_in_training_alone(tmp_path: Path) -> 
 
 def test_an_evaluation_has_a_part_of_its_own(tmp_path: Path) -> None:
     assert read(conf(tmp_path, "part: [0.9, 1]", train="part: [0, 0.9]")).input.eval
-    with pytest.raises(ConfigError, match=r"part is \[0.9, 0.1\], expected two numbers that ascend"):
+    with pytest.raises(ConfigError, match=r"part is \[0.9, 0.1\], expected two ascending numbers"):
         read(conf(tmp_path, "part: [0.9, 0.1]"))

@@ -98,7 +98,7 @@ CASES: dict[tuple[str, str], tuple[list[bytes], str]] = {
     ("tsv", "too few cells"): ([late("tsv", "1|w")], rf"/0.tsv, row {ROWS + 2} .*: expected 3 cells, got 2"),
     ("jsonl", "too few cells"): (
         [good("jsonl") + b'{"s": "w", "y": 1}\n'],
-        rf"/0.jsonl: column 'n' has 1 cell that is blank, .* the first in row {ROWS + 1}",
+        rf"/0.jsonl: column 'n' has 1 cell that is missing, .* the first in row {ROWS + 1}",
     ),
     **{
         (kind, "latin-1"): ([late(kind, "1|w\xe9|1")], rf"/0.{kind}, row {ROWS + 2} .*: .*'s' is no UTF-8; set encod")

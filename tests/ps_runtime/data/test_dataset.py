@@ -97,7 +97,7 @@ def test_all_faults_come_in_one_error() -> None:
     text = str(caught.value)
     assert "expected the same number of rows in every array, but features['x'] has 2, labels has 3" in text
     assert "batch_size is 0: expected an int >= 1" in text
-    assert "num_epochs is 0: expected an int >= 1, or None to repeat for ever" in text
+    assert "num_epochs is 0: expected an int >= 1, or None to repeat forever" in text
     assert "shuffle_seed is -1: expected an int >= 0, or None not to shuffle" in text
 
 

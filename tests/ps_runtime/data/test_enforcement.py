@@ -196,7 +196,7 @@ def test_each_batch_of_a_stream_is_held_against_the_schema() -> None:
 def test_bytes_cannot_be_given_again(features: Any) -> None:
     what = "feature 'name'" if isinstance(features, dict) else "the feature"
     with pytest.raises(
-        InputError, match=rf"the train input: {what} has dtype \|S3, which nobody can give to the exported"
+        InputError, match=rf"the train input: {what} has dtype \|S3, which cannot be given to the exported"
     ):
         check_repeatable(schema_of(features, None), "the train input")
     check_repeatable(schema_of(np.zeros((2, 2), bool), np.array([b"yes"])), "labels may be bytes")

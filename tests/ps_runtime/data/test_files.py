@@ -67,7 +67,7 @@ def test_all_faults_of_names_come_in_one_error() -> None:
     assert caught.value.faults == (
         "/f has no column 'hieght'; did you mean 'height'?",
         "/f has no column 'zzz'; its columns are 'height', 'y'",
-        "/f: column 'y' is asked for twice, among features and label",
+        "/f: column 'y' is requested twice, among features and label",
     )
 
 

@@ -92,8 +92,8 @@ def test_batches_are_read_one_by_one() -> None:
         (3, "returned int: expected a Dataset"),
         ("abc", "returned str: expected a Dataset"),
         ([[1], [2]], "returned list of other things than tuples: expected a Dataset"),
-        (([1], [2], [3]), r"returned a tuple of 3 \(list, list, list\): .*as a list, where there are several"),
-        ((([1], [2]), ([1], [2])), r"returned a tuple of 2 \(tuple, tuple\): .*as a list, where there are several"),
+        (([1], [2], [3]), r"returned a tuple of 3 \(list, list, list\): .*as a list if there are several"),
+        ((([1], [2]), ([1], [2])), r"returned a tuple of 2 \(tuple, tuple\): .*as a list if there are several"),
         (len, r"returned builtin_function_or_method \(len\): expected a Dataset"),
         (([1, 2], [1]), "expected the same number of rows in every array, but features has 2, labels has 1"),
     ],
@@ -200,7 +200,7 @@ class TestArguments:
             open_input(input_fn)
         first, second = caught.value.faults
         assert (
-            "asks for 'modes': expected def input_fn(input_context, mode, params, config, input_schema), each of"
+            "asks for 'modes': expected def input_fn(input_context, mode, params, config, input_schema), each by name"
             in first
         )
         assert first.endswith("; did you mean 'mode'?")

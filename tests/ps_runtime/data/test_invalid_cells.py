@@ -94,13 +94,13 @@ def test_drop_leaves_out_the_row_in_any_order_and_part(kind: str, tmp_path: Path
 @pytest.mark.parametrize("kind", KINDS)
 def test_missing_makes_the_cell_blank(kind: str, tmp_path: Path) -> None:
     path = written(tmp_path, kind, with_total())
-    with pytest.raises(InputError, match="column 'x' has 1 cell that is blank, NaN or infinite"):
+    with pytest.raises(InputError, match="column 'x' has 1 cell that is missing, NaN or infinite"):
         opened(path, kind, invalid="missing")
     kept = opened(path, kind, invalid="missing", non_finite="keep")
     assert np.isnan(kept.read(0, 0, ROWS)[0]["x"]).nonzero()[0].tolist() == [30]
     filled = opened(path, kind, invalid="missing", columns={"x": ColumnOptions(impute=7)})
     assert filled.read(0, 0, ROWS)[0]["x"][30] == 7
-    assert str(filled.invalid) == "1 row has an invalid cell, which is made blank"
+    assert str(filled.invalid) == "1 row has an invalid cell, which becomes a missing value"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -210,7 +210,7 @@ def test_texts_count_the_rows(tmp_path: Path) -> None:
     path = written(tmp_path, "csv", with_total(x=xs))
     assert str(opened(path, invalid="drop").invalid) == "2 rows with an invalid cell are left out"
     filled = opened(path, invalid="missing", non_finite="keep").invalid
-    assert str(filled) == "2 rows have an invalid cell, which is made blank"
+    assert str(filled) == "2 rows have an invalid cell, which becomes a missing value"
 
 
 def test_an_unknown_policy_is_refused_with_a_near_one(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_a_header_that_is_repeated_is_invalid_in_every_column(tmp_path: Path) ->
     with pytest.raises(InputError) as caught:
         opened(path)
     assert len(caught.value.faults) == 3
-    assert "column 'y': 120 of 122 are words; row 42 " in caught.value.faults[2]
+    assert "column 'y': 120 of 122 are strings; row 42 " in caught.value.faults[2]
     assert "is 'y', the name of the column; correct the data; or set invalid" in caught.value.faults[2]
     assert "type: string" not in caught.value.faults[2]
     data = opened(path, invalid="drop")
@@ -335,9 +335,11 @@ def test_a_model_that_was_trained_on_arrays_is_not_given_invalid_cells_as_blanks
 
     with pytest.raises(InputError, match=r"column 'x': 59 of 60 are numbers; row 32 .* is 'Total'") as caught:
         given("error", "keep")
-    assert str(caught.value).endswith("; or set invalid of input.eval to missing, which makes such cells blank")
+    assert str(caught.value).endswith(
+        "; or set invalid of input.eval to missing, which treats such cells as missing values"
+    )
     with pytest.raises(InputError, match=r"input\.eval is drop, .*; set it to missing, and non_finite to drop"):
         given("drop", "drop")
-    with pytest.raises(InputError, match=r"features\['x'\] has 1 cell that is blank.* in row 32"):
+    with pytest.raises(InputError, match=r"features\['x'\] has 1 cell that is missing.* in row 32"):
         given("missing", "error")
     assert given("missing", "drop").num_records == ROWS - 1

@@ -198,7 +198,7 @@ def test_nothing_is_kept_at_first(tmp_path: Path, scans: list[str]) -> None:
     data = csv(tmp_path)
     first = opened(data, None, EarlierScan(lambda: None, "inputs/train"))
     assert len(scans) == 1
-    with pytest.raises(InputError, match="inputs/train is missing, which the flow has written; run the command again"):
+    with pytest.raises(InputError, match="inputs/train is missing, although the flow wrote it; run the command again"):
         opened(data, first.schema(), FlowScan(lambda: None, "inputs/train"))
 
 
@@ -206,11 +206,11 @@ def test_roles_refuse_what_differs_from_the_flow(tmp_path: Path, scans: list[str
     data = csv(tmp_path)
     first = opened(data)
     schema, kept = first.schema(), FlowScan(content_of(first), "inputs/train")
-    with pytest.raises(InputError, match=r"the input is /x.csv here, and was /.* in the flow: expected an input_fn"):
+    with pytest.raises(InputError, match=r"the input is /x.csv here, but was /.* in the flow: expected an input_fn"):
         opened(csv(tmp_path, path="/x.csv"), schema, kept)
     with pytest.raises(InputError, match=r"the input is a and 1 more paths here"):
         opened(csv(tmp_path, path=["a", "b"]), schema, kept)
-    described = "the input is described otherwise here than in the flow: its columns, label or options differ"
+    described = "the input is described differently here than in the flow: its columns, label or options differ"
     other = opened(csv(tmp_path, columns={"age": ColumnOptions(impute=0)})).schema()
     for given, model, policy in (
         (csv(tmp_path, label="pay"), schema, "error"),
@@ -234,7 +234,7 @@ def test_roles_refuse_what_differs_whichever_of_two_it_is(tmp_path: Path) -> Non
     second = csv(tmp_path, columns={"age": ColumnOptions(impute=0)})
     a, b = opened(first), opened(second)
     for given, scanned, model in ((first, b, b), (second, a, a), (first, a, b), (second, b, a)):
-        with pytest.raises(InputError, match="the input is described otherwise here than in the flow"):
+        with pytest.raises(InputError, match="the input is described differently here than in the flow"):
             opened(given, model.schema(), FlowScan(content_of(scanned), "it"))
 
 
@@ -242,7 +242,7 @@ def test_the_cells_that_are_not_finite_are_kept_with_their_places(tmp_path: Path
     data = csv(tmp_path, columns={})
     first = opened(data, policy="drop")
     again = opened(data, None, EarlierScan(content_of(first), "it"), "drop")
-    assert (again.num_records, str(again.non_finite)) == (2, "1 row that has a blank, NaN or infinite cell left out")
+    assert (again.num_records, str(again.non_finite)) == (2, "1 row that has a missing, NaN or infinite cell left out")
     assert (
         again.non_finite.first == first.non_finite.first == f"column 'age', row 3 of {tmp_path}/t.csv (the header "
         "is row 1; empty lines do not count)"

@@ -87,9 +87,12 @@ SOURCES = [
         partial(table, kind=Tsv, delimiter="\t"),
         r"/t: column 'b' has 2 cells that are .* in row 3 \(the header is row 1",
     ),
-    (archive, r"/t\.npz: features\['x'\] has 3 cells that are blank, NaN or infinite, the first in row 1 \(the first"),
+    (
+        archive,
+        r"/t\.npz: features\['x'\] has 3 cells that are missing, NaN or infinite, the first in row 1 \(the first",
+    ),
     (whole, r"input_fn whole\.<locals>\.<lambda>: features has 3 cells that are .*, the first in row 1"),
-    (stream, r"batch 0 of input_fn stream.*: features has 1 cell that is blank, NaN or infinite, the first in row 1"),
+    (stream, r"batch 0 of input_fn stream.*: features has 1 cell that is missing, NaN or infinite, the first in row 1"),
 ]
 
 
@@ -124,7 +127,7 @@ class TestLaws:
         assert len(features) == 4
         assert np.isfinite(features).sum() == 5
         if isinstance(opened, SplittableInput):
-            assert str(opened.non_finite) == "2 rows that have a blank, NaN or infinite cell kept"
+            assert str(opened.non_finite) == "2 rows that have a missing, NaN or infinite cell kept"
 
 
 def test_a_blank_label_is_a_cell_like_any_other(tmp_path: Path) -> None:
@@ -188,8 +191,8 @@ def test_what_a_stream_leaves_out_is_logged(caplog: pytest.LogCaptureFixture, tm
     with caplog.at_level(logging.WARNING):
         list(open_input(stream(tmp_path), non_finite="drop"))
     first, total = caplog.messages
-    assert first.startswith("leaving out rows with a blank, NaN or infinite cell, such as features, row 1 of batch 0")
-    assert total.endswith("left out 2 rows with a blank, NaN or infinite cell")
+    assert first.startswith("leaving out rows with a missing, NaN or infinite cell, such as features, row 1 of batch 0")
+    assert total.endswith("left out 2 rows with a missing, NaN or infinite cell")
 
 
 @pytest.mark.parametrize("kind", [TrainSpec, EvalSpec])

@@ -62,11 +62,11 @@ def test_a_matrix_of_texts_keeps_its_shape() -> None:
         ([b"a"], "b'a' in row 0: expected texts, booleans or numbers; decode it"),
         ([[1], [2]], r"\[1\] in row 0: .*; make one array of all rows, as with numpy\.stack"),
         ([np.zeros(2)], r"array\(\[0\., 0\.\]\) in row 0: .*; make one array of all rows"),
-        ([1, 2**63, -1], "integers that no dtype holds together: expected numbers of int64"),
-        ([2**70], "integers that no dtype holds together"),
-        ([0.5, 2**60 + 1], f"{2**60 + 1} in row 1, beside floats: no float64 holds this integer; round it"),
-        ([0.5, np.int64(2**60 + 1)], r"np\.int64\(1152921504606846977\) in row 1, beside floats: no float64"),
-        (["a\0"], "a text that ends with a NUL character, which numpy would leave out: remove it"),
+        ([1, 2**63, -1], "integers that do not fit one dtype: expected numbers of int64"),
+        ([2**70], "integers that do not fit one dtype"),
+        ([0.5, 2**60 + 1], f"{2**60 + 1} in row 1, beside floats: float64 cannot hold this integer; round it"),
+        ([0.5, np.int64(2**60 + 1)], r"np\.int64\(1152921504606846977\) in row 1, beside floats: float64"),
+        (["a\0"], "a text that ends with a NUL character, which numpy would drop: remove it"),
     ],
 )
 def test_objects_of_other_kinds_are_refused(given: list[Any], fault: str) -> None:

@@ -61,7 +61,7 @@ def test_a_record_stays_where_it_is_whichever_records_are_asked_for() -> None:
     "bounds", [(0.5, 0.5), (0.6, 0.5), (-0.1, 1), (0, 1.1), (float("nan"), 1), (True, 1), ("0", 1)]
 )
 def test_bounds_that_are_no_part_are_refused(bounds: Any) -> None:
-    with pytest.raises(UsageError, match="expected two numbers that ascend from 0 to 1"):
+    with pytest.raises(UsageError, match="expected two ascending numbers from 0 to 1"):
         InputPart(*bounds)
 
 

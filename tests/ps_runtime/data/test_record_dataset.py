@@ -115,13 +115,15 @@ def test_a_group_is_one_matrix_and_a_weight_a_feature(tmp_path: Path) -> None:
 
 def test_blanks_are_refused_left_out_or_kept_with_their_places(tmp_path: Path) -> None:
     path = write(tmp_path, CENSUS)
-    with pytest.raises(InputError, match=r"column 'hours' has 1 cell that is blank, .* in row 3 \(the header is row 1"):
+    with pytest.raises(
+        InputError, match=r"column 'hours' has 1 cell that is missing, .* in row 3 \(the header is row 1"
+    ):
         opened(path)
     dropped = opened(path, policy="drop")
     assert rows(dropped)[0]["id"] == [1, 3, 4]
     assert (dropped.num_records, str(dropped.non_finite)) == (
         3,
-        "1 row that has a blank, NaN or infinite cell left out",
+        "1 row that has a missing, NaN or infinite cell left out",
     )
     kept = opened(path, policy="keep")
     assert np.isnan(rows(kept)[0]["hours"][1])

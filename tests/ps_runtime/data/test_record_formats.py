@@ -109,8 +109,8 @@ def test_an_argument_of_another_kind_is_an_error_of_type(keys: dict[str, Any], f
         ({"label": "y", "weight": "y"}, "column 'y' is named by label and weight: name it once"),
         ({"features": ["a", "a"]}, "column 'a' is named by features and features: name it once"),
         ({"key_columns": ["a"], "features": ["a"]}, "column 'a' is named by key_columns and features: name it once"),
-        ({"part": [0.5, 0.5]}, r"part is \[0.5, 0.5\], expected two numbers that ascend"),
-        ({"part": [math.nan, 1]}, r"part is \[nan, 1\], expected two numbers that ascend"),
+        ({"part": [0.5, 0.5]}, r"part is \[0.5, 0.5\], expected two ascending numbers"),
+        ({"part": [math.nan, 1]}, r"part is \[nan, 1\], expected two ascending numbers"),
         ({"delimiter": ";;"}, "the delimiter is ';;': expected one ASCII character"),
         ({"column_names": []}, r"column_names is \[\]: expected at least one name, each once"),
         ({"column_names": ["a", "a"]}, r"column_names is \['a', 'a'\]: expected at least one name, each once"),
@@ -150,7 +150,7 @@ def test_all_arguments_of_another_kind_come_together() -> None:
     [
         ("age;y", "the first row is one cell, 'age;y': set delimiter to ';'"),
         ("age\ty", r"the first row is one cell, 'age\\ty': set delimiter to '\\t'"),
-        ("Report", "the first row is one cell, 'Report': it must name all columns; remove what stands above it"),
+        ("Report", "the first row is one cell, 'Report': it must name all columns; remove the lines above it"),
     ],
 )
 def test_a_first_row_of_one_cell_gets_a_hint(tmp_path: Path, header: str, hint: str) -> None:

@@ -57,8 +57,8 @@ def test_each_reading_calls_the_generator_again_and_reads_no_more_than_it_gives(
 @pytest.mark.parametrize(
     ("make", "fault"),
     [
-        (lambda: Dataset.from_generator([1]), "from_generator should get a function, got list"),
-        (lambda: Dataset.from_generator(lines).map(3), "map should get a function, got int"),
+        (lambda: Dataset.from_generator([1]), "from_generator expects a function, got list"),
+        (lambda: Dataset.from_generator(lines).map(3), "map expects a function, got int"),
         (lambda: Dataset.from_generator(lines).batch(0), "batch_size of batch is 0: expected an int >= 1"),
         (
             lambda: Dataset.from_generator(lambda: [{"x": 1}, {"y": 3}]).batch(2),

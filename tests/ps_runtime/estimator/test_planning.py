@@ -194,7 +194,7 @@ def test_the_cells_of_every_input_are_told_together():
     with pytest.raises(InputError) as caught:
         plan(holed(7), eval_fn=holed(9))
     first, second = caught.value.faults
-    assert "features['x'] has 2 cells that are blank, NaN or infinite, the first in row 7" in first
+    assert "features['x'] has 2 cells that are missing, NaN or infinite, the first in row 7" in first
     assert "the first in row 9" in second
 
 
@@ -213,8 +213,8 @@ def test_an_input_fn_whose_cells_are_refused_is_called_once():
 @pytest.mark.parametrize(
     ("cells", "words"),
     [
-        (["1,a", ",b", "3,a"], r"train\.csv: column 'x' has 1 cell that is blank, .* row 3"),
-        (["1,a", "2,b", "3,"], r"train\.csv: column 'y' has 1 cell that is blank, .* row 4"),
+        (["1,a", ",b", "3,a"], r"train\.csv: column 'x' has 1 cell that is missing, .* row 3"),
+        (["1,a", "2,b", "3,"], r"train\.csv: column 'y' has 1 cell that is missing, .* row 4"),
     ],
 )
 def test_record_files_that_are_refused_are_scanned_once_with_those_of_evaluations(tmp_path, cells, words):
@@ -225,7 +225,7 @@ def test_record_files_that_are_refused_are_scanned_once_with_those_of_evaluation
     with watched_by(lambda told: scanned.append(told.where)), pytest.raises(InputError, match=words) as caught:
         plan(*inputs)
     assert scanned == ["the train input", "the eval input"]
-    assert re.search(r"eval\.csv: column 'x' has 1 cell that is blank, .* row 3", caught.value.faults[1])
+    assert re.search(r"eval\.csv: column 'x' has 1 cell that is missing, .* row 3", caught.value.faults[1])
 
 
 def test_an_input_is_planned_without_the_rows_that_are_left_out():

@@ -92,7 +92,7 @@ def test_a_blank_cell_of_a_column_in_another_place_is_named_or_its_row_left_out(
     def read(path: Path) -> Any:
         return partial(open_dataset, Csv(path=str(path), label="y"), batch_size=8)
 
-    words = r"holed\.csv: column 'a' has 1 cell that is blank, .* the first in row 4 \(the header is row 1"
+    words = r"holed\.csv: column 'a' has 1 cell that is missing, .* the first in row 4 \(the header is row 1"
     with pytest.raises(InputError, match=words):
         trained.evaluate(read(holed))
     assert trained.evaluate(read(holed), non_finite="drop") == trained.evaluate(read(whole))
@@ -149,7 +149,7 @@ def test_a_feature_that_cannot_be_given_again_is_refused_before_training(tmp_pat
         return plane(features, labels, mode)
 
     estimator = Estimator(of_somebody, str(tmp_path))
-    with pytest.raises(InputError, match=r"the train input: feature 'who' has dtype \|S10, which nobody can give"):
+    with pytest.raises(InputError, match=r"the train input: feature 'who' has dtype \|S10, which cannot be given"):
         estimator.train(words, max_steps=1)
     assert not list(tmp_path.iterdir())
     Estimator(plane, str(tmp_path)).train(words, max_steps=1)  # it does not read who

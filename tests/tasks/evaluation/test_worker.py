@@ -52,4 +52,4 @@ def test_a_worker_scans_nothing_and_refuses_what_has_changed(tmp_path: Path, mon
     assert f"{path} has changed since it was scanned: its size was 80, now 12 bytes" in outcome.reason
     [outcome] = _Opened(cloudpickle.dumps(replace(job, scans=(None,)))).evaluate(2, [0], lambda: None)
     assert isinstance(outcome, Failure)
-    assert outcome.reason == "the scan of the input is missing, which the flow has written; run the command again"
+    assert outcome.reason == "the scan of the input is missing, although the flow wrote it; run the command again"

@@ -260,7 +260,7 @@ def test_arrays_that_are_not_finite_are_refused_ahead_or_rejected(
     source = prediction_input(str(path), Npz, non_finite="error")
     options = PredictionOptions(on_error=on_error)
     if on_error == "stop":
-        with pytest.raises(InputError, match=r"in\.npz: features\['a'\] has 1 cell that is blank, NaN or infinite"):
+        with pytest.raises(InputError, match=r"in\.npz: features\['a'\] has 1 cell that is missing, NaN or infinite"):
             plan_prediction(model.info, source, options, str(tmp_path / "out"))
         return
     made = plan_prediction(model.info, source, options, str(tmp_path / "out"))
