@@ -1,1 +1,1 @@
-"""The only room that reads environment variables and YAML."""
+"""Reads environment variables and YAML; no other package does."""

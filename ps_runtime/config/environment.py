@@ -1,4 +1,4 @@
-"""Environment variables: nothing else in psflow reads or sets them."""
+"""Reads and sets environment variables; no other module of psflow does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from psflow.ps_runtime.errors import ConfigError
 
 TELEMETRY_OFF = {
-    "DO_NOT_TRACK": "true",  # Prefect takes 1 as well, MLflow does not
+    "DO_NOT_TRACK": "true",  # Prefect accepts 1 as well, MLflow does not
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
@@ -26,31 +26,31 @@ TF_CONFIG = "TF_CONFIG"
 AUTH_STRING = "PSFLOW_AUTH_STRING"
 PREFECT_HOME = "PREFECT_HOME"
 PREFECT_PROFILES = "PREFECT_PROFILES_PATH"
-HOW_TO_SET_HOME = "set PREFECT_HOME to a directory that can be written"
+HOW_TO_SET_HOME = "set PREFECT_HOME to a writable directory"
 PREFECT_AUTH_STRING = "PREFECT_SERVER_API_AUTH_STRING"
 """A setting of Prefect's server."""
 
 
 def prepare_environment() -> None:
-    """Keep Prefect and MLflow from reporting usage, and clients from asking this machine through a proxy.
+    """Keep Prefect and MLflow from reporting usage, and clients from reaching this machine through a proxy.
 
-    Where there is no home directory that can be written to, as in many containers, Prefect gets a temporary one.
+    Without a writable home directory, as in many containers, Prefect gets a temporary one.
 
     Raises
     ------
     ConfigError
-        If it needs one, and the path of that is taken.
+        If a temporary one is needed, and its path is taken.
 
     Notes
     -----
-    For this process and those it starts. Libraries look when they are imported: call this before. Idempotent.
+    Applies to this process and its children. Call this before the libraries are imported, which read it. Idempotent.
     """
     os.environ.update(_prepared())
     os.environ.update(_home_settings() | _name_settings())
 
 
 def _prepared() -> dict[str, str]:
-    """Return what to set: a proxy would see the passwords of servers of this machine, and could not reach them."""
+    """Return the settings: a proxy would see the passwords of servers of this machine, and could not reach them."""
     given = {name.lower(): value for name, value in sorted(os.environ.items()) if value}  # lower case wins
     direct = [name.strip() for name in given.get("no_proxy", "").split(",") if name.strip()]
     if "*" in direct or not any(name in given for name in PROXIES):
@@ -60,59 +60,59 @@ def _prepared() -> dict[str, str]:
 
 
 def mlflow_tracking_uri() -> str | None:
-    """Return the MLflow store to use, or None if nobody chose one."""
+    """Return the configured MLflow store, or None."""
     return os.environ.get("MLFLOW_TRACKING_URI") or None
 
 
 def bench_peer_python() -> str | None:
-    """Return the interpreter that has the peer of the benchmarks, or None if nobody named one."""
+    """Return the configured interpreter that has the benchmark peer, or None."""
     return os.environ.get("PSFLOW_BENCH_PEER_PYTHON") or None
 
 
 def tf_config() -> str | None:
-    """Return what says which process of which cluster this one is, or None if nobody has said."""
+    """Return the variable TF_CONFIG, the cluster and role of this process, or None."""
     return os.environ.get(TF_CONFIG) or None
 
 
 def tf_config_settings(text: str) -> dict[str, str]:
-    """Return what to set for a process that `tf_config` is to tell of its place."""
+    """Return the settings that give a process its TF_CONFIG."""
     return {TF_CONFIG: text}
 
 
 def prefect_api_url() -> str | None:
-    """Return the Prefect API that a variable names, or None; a profile of Prefect's may name one, too."""
+    """Return the Prefect API of the environment, or None; a Prefect profile may name one, too."""
     return os.environ.get("PREFECT_API_URL") or None
 
 
 def prefect_home() -> Path:
-    """Return the directory in which Prefect keeps its database, and psflow what it must know of local servers."""
+    """Return the home directory of Prefect, with its database and psflow's facts about local servers."""
     return Path(os.environ.get(PREFECT_HOME) or "~/.prefect").expanduser().absolute()
 
 
 def temporary_home() -> Path | None:
-    """Return the temporary home directory of Prefect that `prepare_environment` has chosen, or None."""
+    """Return the temporary home directory of Prefect chosen by `prepare_environment`, or None."""
     home = prefect_home()
     return home if home.parent == _temporary_path() else None
 
 
 def check_prefect_home() -> None:
-    """Refuse a home directory of Prefect that cannot be written to.
+    """Refuse a home directory of Prefect that is not writable.
 
     Raises
     ------
     ConfigError
-        If it is so.
+        If it is not writable.
     """
     home = prefect_home()
     if not _can_be_written(home):
-        raise ConfigError((f"Prefect's home {home} cannot be written to; {HOW_TO_SET_HOME}",))
+        raise ConfigError((f"Prefect's home {home} is not writable; {HOW_TO_SET_HOME}",))
 
 
 def _home_settings() -> dict[str, str]:
-    """Return what to set for Prefect to have a home; without a variable HOME it cannot even be imported."""
+    """Return the settings that give Prefect a home; without HOME it cannot even be imported."""
     try:
         home = Path("~/.prefect").expanduser()
-    except RuntimeError:  # HOME is not set, and the user is in no password database
+    except RuntimeError:  # HOME is not set, and no password database has the user
         home = None
     is_chosen = bool(os.environ.get(PREFECT_HOME))
     if home is not None and (is_chosen or _can_be_written(home)):
@@ -127,7 +127,7 @@ def _home_settings() -> dict[str, str]:
 
 
 def _name_settings() -> dict[str, str]:
-    """Return what to set for a user whom no password database has: MLflow warns where it finds no name."""
+    """Return the settings for a user without an entry in a password database: MLflow warns about a missing name."""
     try:
         getpass.getuser()
     except (KeyError, OSError):
@@ -136,8 +136,8 @@ def _name_settings() -> dict[str, str]:
 
 
 def _can_be_written(path: Path) -> bool:
-    """Return whether files may be made in a directory, or whether it may be made itself."""
-    # os.path, as Path.exists raises for what lies in a directory that may not be entered
+    """Return whether a directory is writable, or can be created."""
+    # os.path, because Path.exists raises below an inaccessible directory
     place = next(place for place in (path, *path.parents) if os.path.exists(place))
     return place.is_dir() and os.access(place, os.W_OK | os.X_OK)
 
@@ -147,49 +147,51 @@ def _temporary_path() -> Path:
 
 
 def _make_temporary() -> Path:
-    """Make a home directory that nobody else can look into; its name is known, so that what is found is examined."""
+    """Create a private home directory; its name is predictable, so an existing one is checked."""
     path = _temporary_path()
     for directory in (path, path / ".prefect"):
         directory.mkdir(mode=0o700, exist_ok=True)
         found = directory.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            what = f"{directory} is not a directory of user {os.geteuid()} alone (0700), as Prefect needs for a home"
+            what = (
+                f"{directory} is not a private directory (0700) of user {os.geteuid()}, which Prefect needs as its home"
+            )
             raise ConfigError((f"{what}; remove it, or {HOW_TO_SET_HOME}",))
     return path
 
 
 def scratch_settings(directory: str) -> dict[str, str]:
-    """Return what to set for a process that is to keep temporary files in `directory`, and remove that as it ends."""
+    """Return the settings of a process that keeps temporary files in `directory`, and removes it at its end."""
     return {"TMPDIR": directory, "PSFLOW_SCRATCH": directory}
 
 
 def inherited_scratch() -> str | None:
-    """Return the directory that `scratch_settings` told this process of."""
+    """Return the directory that `scratch_settings` gave to this process."""
     return os.environ.get("PSFLOW_SCRATCH") or None
 
 
 def glibc_tunable(setting: str) -> dict[str, str]:
-    """Return the variable that gives a process one more tunable of the C library, beside those that this one has."""
+    """Return the variable that adds a tunable of the C library to those of this process."""
     return {"GLIBC_TUNABLES": ":".join(filter(None, (os.environ.get("GLIBC_TUNABLES"), setting)))}
 
 
 def server_auth(auth_string: str) -> dict[str, str]:
-    """Return what to set for a server process of ours that is to ask for a user and a password."""
+    """Return the settings of a server process of ours that requires a user and a password."""
     return {AUTH_STRING: auth_string, PREFECT_AUTH_STRING: auth_string}
 
 
 def inherited_auth_string() -> str | None:
-    """Return what `server_auth` told this process; processes that it starts are not told."""
+    """Return the value that `server_auth` gave to this process; its children do not inherit it."""
     return os.environ.pop(AUTH_STRING, None)
 
 
 @contextmanager
 def environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for a block, for what reads them in it: processes that it starts, libraries that it loads.
+    """Set variables for a block, for the processes that it starts and the libraries that it loads.
 
     Notes
     -----
-    They are those of the whole process: other threads see them, too.
+    They apply to the whole process: other threads see them, too.
     """
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
@@ -204,5 +206,5 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def child_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a process to start: that of this one as `prepare_environment` does, and `settings`."""
+    """Return the environment of a child process: this one, prepared as by `prepare_environment`, and `settings`."""
     return os.environ | _prepared() | dict(settings)

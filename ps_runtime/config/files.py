@@ -1,4 +1,4 @@
-"""Configuration files: YAML that knows where each of its keys stands, merged, with overrides from the command line."""
+"""Reads YAML configuration files that keep the line of each key, merges them, and applies overrides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from psflow.ps_runtime.errors import ConfigError
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted key and the value of everything that is no mapping, and of mappings that are empty.
+    """Yield the dotted key and the value of everything that is not a mapping, and of empty mappings.
 
     Examples
     --------
@@ -34,7 +34,7 @@ MAX_FILE_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a key was set: a file and a line of it, from 1, or the command line.
+    """The origin of a key: a file and line, from 1, or the command line.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class Origin:
 COMMAND_LINE = Origin("command line")
 
 IsText = Callable[[str, str], bool]
-"""Takes the key and the value of an override."""
+"""Receives the key and the value of an override."""
 
 
 def _is_never_text(key: str, value: str) -> bool:
@@ -61,22 +61,22 @@ def _is_never_text(key: str, value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Nested plain values, and the origin of every key of them by its dotted name, such as ``train.max_steps``."""
+    """Nested plain values, with the origin of each key by its dotted name, such as ``train.max_steps``."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     origins: Mapping[str, Origin] = field(default_factory=dict)
 
     def merged(self, later: Settings) -> Settings:
-        """Return both as one: mappings merge key by key, of everything else the later one wins."""
+        """Return both as one: mappings merge key by key, for everything else the later one wins."""
         origins = {key: origin for key, origin in self.origins.items() if not _is_replaced(key, later.values)}
         return Settings(_merge(self.values, later.values), origins | dict(later.origins))
 
     def overridden(
         self, overrides: Sequence[str], by: Origin | None = None, is_text: IsText = _is_never_text
     ) -> Settings:
-        """Return the settings with each ``key=value`` in place of whatever is there, said by the command line or `by`.
+        """Return the settings with each ``key=value`` applied, with the origin `by` or the command line.
 
-        Of a key and a value for which `is_text` holds the value is a string as it stands, else it is YAML.
+        If `is_text` holds for key and value, the value is a plain string, else YAML.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class Settings:
         return settings
 
     def origin(self, key: str) -> Origin | None:
-        """Return where the value of the dotted `key` was set, None if it was not.
+        """Return the origin of the dotted `key`, None if it was not set.
 
         Examples
         --------
@@ -101,7 +101,7 @@ class Settings:
         value: Any = self.values
         parts = key.split(".")
         for length, name in enumerate(parts, 1):
-            if not isinstance(value, Mapping):  # what was set as one value stands for the keys below it
+            if not isinstance(value, Mapping):  # a value that was set as a whole covers the keys below it
                 return self.origins.get(".".join(parts[: length - 1]))
             if name not in value:
                 return None
@@ -115,8 +115,8 @@ def load(paths: Sequence[str | Path], overrides: Sequence[str] = (), is_text: Is
     Raises
     ------
     ConfigError
-        If a file is missing, larger than 1 MB, no YAML or no mapping, has a key twice, a key that is no string, or an
-        alias; or if an override is malformed. It says file and line.
+        If a file is missing, larger than 1 MB, not YAML or not a mapping, has a key twice, a key that is not a string,
+        or an alias; or if an override is malformed. It names file and line.
     """
     settings = Settings()
     for path in paths:
@@ -125,12 +125,12 @@ def load(paths: Sequence[str | Path], overrides: Sequence[str] = (), is_text: Is
 
 
 def parse(text: str, source: str) -> Settings:
-    """Read the text of a configuration; `source` is what faults and origins name. ConfigError as from `load`."""
+    """Read the text of a configuration; `source` names it in faults and origins. ConfigError as from `load`."""
     return _YamlReader(source).read(text)
 
 
 def dump(values: Mapping[str, Any]) -> str:
-    """Return plain values as YAML that `parse`, and any reader of YAML 1.1 or 1.2, reads as the same values.
+    """Return plain values as YAML that `parse`, and any YAML 1.1 or 1.2 reader, reads back unchanged.
 
     Examples
     --------
@@ -145,21 +145,21 @@ def dump(values: Mapping[str, Any]) -> str:
 
 
 def inline(value: Any) -> str:
-    """Return a plain value as YAML on one line, which reads as `dump` has it.
+    """Return a plain value as YAML on one line, which reads back like that of `dump`.
 
     Examples
     --------
-    >>> print(inline({"impute": "median", "words": ["no", "a b"]}))
-    {impute: median, words: ['no', a b]}
+    >>> print(inline({"impute": "median", "names": ["no", "a b"]}))
+    {impute: median, names: ['no', a b]}
     """
     if isinstance(value, str) and _is_plain(value):
-        return value  # without the machinery of YAML, for many names of columns
+        return value  # faster than YAML for many names of columns
     text = _on_one_line(value, None)
     return _on_one_line(value, '"') if "\n" in text else text  # double quotes escape the line ends of a string
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a text is a word that YAML 1.1 and 1.2 take for a string without quotes."""
+    """Return whether YAML 1.1 and 1.2 read a text without quotes as a string."""
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) is None:
         return False
     return not any(pattern.match(text) for _, pattern in _Dumper.yaml_implicit_resolvers.get(text[0], []))
@@ -199,7 +199,7 @@ def _read_file(path: Path) -> Settings:
     except UnicodeDecodeError as error:
         raise ConfigError((f"{path}: expected UTF-8 text, got the byte {data[error.start]:#04x}",)) from None
     if len(data) > MAX_FILE_BYTES:
-        raise ConfigError((f"{path}: expected a configuration of at most {MAX_FILE_BYTES} bytes, it is larger",))
+        raise ConfigError((f"{path}: expected a configuration of at most {MAX_FILE_BYTES} bytes, this one is larger",))
     return _YamlReader(str(path)).read(text)
 
 
@@ -211,7 +211,7 @@ def _read_override(text: str, by: Origin, is_text: IsText) -> tuple[str, Any]:
 
 
 def _at(key: str, value: Any, origin: Origin = COMMAND_LINE) -> Settings:
-    """Return settings in which the dotted `key` has `value`, which replaces a mapping if it is none."""
+    """Return settings in which the dotted `key` has `value`."""
     values = value
     for name in reversed(key.split(".")):
         values = {name: values}
@@ -225,9 +225,9 @@ class _YamlLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs leave it out
+            event = self.peek_event()  # type: ignore[no-untyped-call]  # missing in the stubs
             raise yaml.MarkedYAMLError(
-                problem=f"aliases such as *{event.anchor} are not read; write the value out",
+                problem=f"aliases such as *{event.anchor} are not supported; write the value out",
                 problem_mark=event.start_mark,
             )
         return super().compose_node(parent, index)
@@ -252,7 +252,7 @@ _YamlLoader.add_constructor("tag:yaml.org,2002:int", _YamlLoader.construct_int)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what YAML 1.1 or 1.2 would take for something else than a string; writes no aliases."""
+    """Quotes strings that YAML 1.1 or 1.2 would read as another type; writes no aliases."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own API
         first: [
@@ -284,7 +284,7 @@ class _YamlReader:
         return Settings(values, self._origins)
 
     def read_value(self, text: str) -> Any:
-        """Read a document that is any value."""
+        """Read a document with any value."""
         loader: Any = None
         try:
             loader = _YamlLoader(text)
@@ -339,7 +339,7 @@ def _merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, An
 
 
 def _is_replaced(key: str, later: Mapping[str, Any]) -> bool:
-    """Return whether `later` sets the value of the dotted `key`, or of a key above it, to something new."""
+    """Return whether `later` replaces the value of the dotted `key`, or of a key above it."""
     value: Any = later
     for name in key.split("."):
         if not isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What the functions that make feature columns check of their arguments."""
+"""Checks the arguments of the functions that make feature columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STRING = "string"
 
 
 def check_key(key: Any, argument: str = "key") -> None:
-    """Raise ArgumentTypeError if a key is no text, UsageError if it is an empty one."""
+    """Raise ArgumentTypeError if a key is not text, UsageError if it is empty."""
     fault = (f"{argument} is {key!r}, expected the name of a feature",)
     if not isinstance(key, str):
         raise ArgumentTypeError(fault)
@@ -24,15 +24,15 @@ def check_key(key: Any, argument: str = "key") -> None:
 
 
 def check_categorical(column: Any, argument: str = "categorical_column", *, sequences: bool = False) -> None:
-    """Raise ArgumentTypeError if something is no column of ids; one of sequences is taken if these are."""
+    """Raise ArgumentTypeError unless given a categorical column, which may be sequential if `sequences`."""
     if sequences and isinstance(column, SequenceCategoricalColumn):
         return
     if not isinstance(column, get_args(CategoricalColumn)):
-        raise ArgumentTypeError((f"{argument} is {column!r}, expected a column of ids",))
+        raise ArgumentTypeError((f"{argument} is {column!r}, expected a categorical column",))
 
 
 def check_integer(what: str, value: Any, low: int, high: int, expected: str) -> None:
-    """Raise ArgumentTypeError if a value is no integer, and UsageError if it is not in ``[low, high)``."""
+    """Raise ArgumentTypeError if a value is not an integer, and UsageError if it is not in ``[low, high)``."""
     fault = (f"{what} is {value!r}, expected {expected}",)
     if not whole_number(value):
         raise ArgumentTypeError(fault)
@@ -41,19 +41,19 @@ def check_integer(what: str, value: Any, low: int, high: int, expected: str) -> 
 
 
 def checked_list(what: str, values: Any, at_least: int) -> list[Any]:
-    """Return what was given in an order, as a list.
+    """Return an ordered argument as a list.
 
     Raises
     ------
     ArgumentTypeError
-        If it has no order or no length, such as a set or a generator, or is one text.
+        If it has no order or no length, such as a set or a generator, or is a single text.
     UsageError
-        If it is None, or has less than `at_least` values.
+        If it is None, or has fewer than `at_least` values.
     """
     expected = f"expected a list of {at_least} or more"
     is_ordered = isinstance(values, Sequence) and not isinstance(values, str | bytes)
-    if values is not None and not is_ordered and not hasattr(values, "__array__"):  # as numpy and pandas have it
-        raise ArgumentTypeError((f"{what} is {values!r}, {expected}, in an order",))
+    if values is not None and not is_ordered and not hasattr(values, "__array__"):  # arrays of numpy and pandas
+        raise ArgumentTypeError((f"{what} is {values!r}, {expected}, in order",))
     if values is None or len(values) < at_least:
         raise UsageError((f"{what} is {values!r}, {expected}",))
     return list(values)
@@ -65,7 +65,7 @@ def checked_dtype(dtype: Any, key: str, kinds: str) -> str:
     Raises
     ------
     UsageError
-        If it is no dtype, or one of another kind.
+        If it is not a dtype, or one of another kind.
     """
     names = {"f": "a float", "i": "an integer", "U": "a string"}
     expected = " or ".join(name for kind, name in names.items() if kind in kinds)
@@ -80,12 +80,12 @@ def checked_dtype(dtype: Any, key: str, kinds: str) -> str:
 
 
 def checked_shape(shape: Any, key: str) -> tuple[int, ...]:
-    """Return the shape of the numbers of an example; one number is the length of a vector, ``()`` a number.
+    """Return the shape of the numbers of an example; a number is the length of a vector, ``()`` a scalar.
 
     Raises
     ------
     ArgumentTypeError
-        If a length is no integer.
+        If a length is not an integer.
     UsageError
         If a length is not positive.
     """
@@ -99,14 +99,14 @@ def checked_shape(shape: Any, key: str) -> tuple[int, ...]:
 
 
 def checked_default(value: Any, shape: tuple[int, ...], dtype: str, key: str) -> tuple[float, ...] | None:
-    """Return what stands for numbers that are missing: as many as an example has, in C order.
+    """Return the default of missing numbers: as many as an example has, in C order.
 
     Raises
     ------
     UsageError
         If it is an array of another shape.
     ArgumentTypeError
-        If it is not of numbers, or of fractions where `dtype` is of integers.
+        If it does not consist of numbers, or has fractions although `dtype` is an integer dtype.
     """
     if value is None:
         return None
@@ -115,19 +115,19 @@ def checked_default(value: Any, shape: tuple[int, ...], dtype: str, key: str) ->
         raise ArgumentTypeError((f"default_value of column {key!r} is {value!r}, expected numbers of {dtype}",))
     if given.shape not in ((), shape):
         raise UsageError(
-            (f"default_value of column {key!r} has the shape {list(given.shape)}, expected that of it, {list(shape)}",)
+            (f"default_value of column {key!r} has the shape {list(given.shape)}, expected {list(shape)}",)
         )
     filled = np.broadcast_to(given, shape).reshape(math.prod(shape))
     return tuple(filled.tolist())
 
 
 def check_combiner(combiner: Any, what: str) -> None:
-    """Raise UsageError if `combiner` does not join the vectors or weights of ids."""
+    """Raise UsageError if `combiner` is unknown."""
     if combiner not in COMBINERS:
         near = did_you_mean(combiner, COMBINERS) if isinstance(combiner, str) else ""
         raise UsageError((f"combiner of {what} is {combiner!r}, expected {', '.join(COMBINERS)}{near}",))
 
 
 def whole_number(value: Any) -> bool:
-    """Return whether a value is an integer, and no boolean."""
+    """Return whether a value is an integer, and not a boolean."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)

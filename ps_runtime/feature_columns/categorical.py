@@ -1,4 +1,4 @@
-"""Columns of ids: functions with the names, arguments and defaults of ``tf.feature_column``."""
+"""Functions for categorical columns, with the names, arguments and defaults of ``tf.feature_column``."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ def categorical_column_with_vocabulary_list(
     default_value: int = -1,
     num_oov_buckets: int = 0,
 ) -> VocabularyColumn:
-    """Make ids of words, or of integers: their places in a list.
+    """Map strings or integers to ids: their positions in a list.
 
     Parameters
     ----------
     key : str
-        Name of the feature, ``(batch,)`` or ``(batch, n)``; ``""`` among words and -1 among integers are no value.
+        Name of the feature, ``(batch,)`` or ``(batch, n)``; ``""`` and -1 are missing values.
     vocabulary_list : sequence of str, or of int
         The values, each once; bytes are read as UTF-8.
     dtype : dtype, optional
-        A string or an integer dtype; by default that of the list.
+        A string or an integer dtype; default: that of the list.
     default_value : int
-        Id of values that are not in the list; negative: they are left out.
+        Id of values that are not in the list; if negative, they are left out.
     num_oov_buckets : int
-        Ids of further values, after those of the list, by their hashes; not with a `default_value`.
+        Number of further ids, after those of the list, for hashes of other values; not with a `default_value`.
 
     Raises
     ------
     UsageError, ArgumentTypeError
-        If an argument is wrong.
+        If an argument is invalid.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def categorical_column_with_vocabulary_list(
     vocabulary = tuple(map(str, given.tolist()))
     if len(set(vocabulary)) != len(vocabulary):
         twice = next(string for place, string in enumerate(vocabulary) if string in vocabulary[:place])
-        raise UsageError((f"vocabulary_list of column {key!r} has {twice!r} twice, expected each value once",))
+        raise UsageError((f"vocabulary_list of column {key!r} repeats {twice!r}, expected each value once",))
     return _vocabulary_column(key, vocabulary, own, default_value, num_oov_buckets)
 
 
@@ -86,7 +86,7 @@ def categorical_column_with_vocabulary_file(
     num_oov_buckets: int = 0,
     file_format: str | None = None,
 ) -> VocabularyColumn:
-    """Make ids of words, or of integers: their places in a text file of one in each line. Blocks: reads the file.
+    """Map strings or integers to ids: their positions in a text file with one per line. Blocks: reads the file.
 
     Parameters
     ----------
@@ -95,33 +95,35 @@ def categorical_column_with_vocabulary_file(
     vocabulary_file : str
         A path, or a URL that fsspec reads.
     vocabulary_size : int, optional
-        So many lines count; all if left out.
+        Number of lines to read; default: all.
     dtype : dtype
         A string or an integer dtype.
     default_value, num_oov_buckets : int
-        See `categorical_column_with_vocabulary_list`; None stands for -1.
+        See `categorical_column_with_vocabulary_list`; None means -1.
     file_format : {"text"}, optional
-        Files of records are not read.
+        Other formats are not supported.
 
     Raises
     ------
     UsageError, ArgumentTypeError
-        If an argument is wrong, or the file cannot be read.
+        If an argument is invalid, or the file cannot be read.
     InputError
-        If the file has fewer lines, or a line twice, or one that is no integer.
+        If the file has fewer lines, repeats a line, or has one that is not an integer.
     """
     check_key(key)
     if not vocabulary_file:
         raise UsageError((f"vocabulary_file of column {key!r} is missing",))
     if file_format not in (None, "text") or (file_format is None and str(vocabulary_file).endswith("tfrecord.gz")):
-        raise UsageError((f"vocabulary_file of column {key!r}: expected a text file with a word in each line",))
+        raise UsageError((f"vocabulary_file of column {key!r}: expected a text file with one string per line",))
     own = checked_dtype(dtype, key, "iuU")
     if vocabulary_size is not None:
         what = f"vocabulary_size of column {key!r}"
         check_integer(what, vocabulary_size, 1, MAX_BUCKETS, "an integer >= 1")
     vocabulary = tuple(read_vocabulary(vocabulary_file, -1 if vocabulary_size is None else int(vocabulary_size)))
     if not vocabulary:
-        raise UsageError((f"vocabulary_file of column {key!r}, {vocabulary_file}, has no line, expected a word",))
+        raise UsageError(
+            (f"vocabulary_file of column {key!r}, {vocabulary_file}, is empty, expected one string per line",)
+        )
     if own != STRING:
         vocabulary = tuple(_as_integers(vocabulary, vocabulary_file))
     if num_oov_buckets and default_value is not None:
@@ -130,21 +132,21 @@ def categorical_column_with_vocabulary_file(
 
 
 def categorical_column_with_identity(key: str, num_buckets: int, default_value: int | None = None) -> IdentityColumn:
-    """Take integers as ids.
+    """Use integers as ids.
 
     Parameters
     ----------
     key : str
-        Name of the feature, ``(batch,)`` or ``(batch, n)`` integers; -1 is no value.
+        Name of the feature, ``(batch,)`` or ``(batch, n)`` integers; -1 is a missing value.
     num_buckets : int
         Ids are in ``[0, num_buckets)``.
     default_value : int, optional
-        Id of integers out of range. Left out: negative ones are left out, those from `num_buckets` on refused.
+        Id of integers out of range. Default: negative ones are left out, larger ones are an error.
 
     Raises
     ------
     UsageError, ArgumentTypeError
-        If an argument is wrong.
+        If an argument is invalid.
     """
     check_key(key)
     _check_buckets("num_buckets", num_buckets, key)
@@ -155,12 +157,12 @@ def categorical_column_with_identity(key: str, num_buckets: int, default_value: 
 
 
 def categorical_column_with_hash_bucket(key: str, hash_bucket_size: int, dtype: Any = str) -> HashBucketColumn:
-    """Make ids of words, or of integers, by a hash: see `psflow.ps_runtime.columns.hashing.hash_ids`.
+    """Map strings or integers to ids by a hash: see `psflow.ps_runtime.columns.hashing.hash_ids`.
 
     Parameters
     ----------
     key : str
-        Name of the feature, ``(batch,)`` or ``(batch, n)``; ``""`` among words and -1 among integers are no value.
+        Name of the feature, ``(batch,)`` or ``(batch, n)``; ``""`` and -1 are missing values.
     hash_bucket_size : int
         Ids are in ``[0, hash_bucket_size)``.
     dtype : dtype
@@ -169,7 +171,7 @@ def categorical_column_with_hash_bucket(key: str, hash_bucket_size: int, dtype: 
     Raises
     ------
     UsageError, ArgumentTypeError
-        If an argument is wrong.
+        If an argument is invalid.
     """
     check_key(key)
     _check_buckets("hash_bucket_size", hash_bucket_size, key)
@@ -179,21 +181,21 @@ def categorical_column_with_hash_bucket(key: str, hash_bucket_size: int, dtype: 
 def weighted_categorical_column(
     categorical_column: CategoricalColumn, weight_feature_key: str, dtype: Any = np.float32
 ) -> WeightedColumn:
-    """Give each id of a column a weight.
+    """Give each id of a categorical column a weight.
 
     Parameters
     ----------
-    categorical_column : column of ids
-        What is weighed.
+    categorical_column : categorical column
+        The weighted column.
     weight_feature_key : str
         Name of the feature of the weights, a number for each value of the column.
     dtype : dtype
-        Of the weights: a float or an integer dtype.
+        The dtype of the weights, a float or an integer dtype.
 
     Raises
     ------
     UsageError, ArgumentTypeError
-        If an argument is wrong.
+        If an argument is invalid.
     """
     check_categorical(categorical_column)
     check_key(weight_feature_key, "weight_feature_key")
@@ -203,44 +205,44 @@ def weighted_categorical_column(
 def crossed_column(
     keys: Sequence[str | CategoricalColumn], hash_bucket_size: int, hash_key: int | None = None
 ) -> CrossedColumn:
-    """Make ids of the combinations of several features, by a hash.
+    """Map the combinations of several features to ids by a hash.
 
     Parameters
     ----------
-    keys : sequence of str or column of ids
-        Two or more: names of features of words or integers, each value of which counts, ``""`` and -1 too; or columns
-        of ids that are neither hashed nor weighed. Of features of several values, each combination is an id.
+    keys : sequence of str or categorical column
+        Two or more: names of features of strings or integers, each value of which counts, even ``""`` and -1; or
+        categorical columns that are neither hashed nor weighted. Each combination of values is an id.
     hash_bucket_size : int
         Ids are in ``[0, hash_bucket_size)``.
     hash_key : int, optional
-        Another one gives other hashes.
+        Changes the hashes.
 
     Raises
     ------
     UsageError, ArgumentTypeError
-        If an argument is wrong.
+        If an argument is invalid.
     """
     check_integer("hash_bucket_size of a cross", hash_bucket_size, 1, MAX_BUCKETS, BUCKETS)
     given = checked_list("keys of a cross", keys, 2)
     for key in given:
         if not isinstance(key, (str, *get_args(CategoricalColumn))):
-            raise ArgumentTypeError((f"keys of a cross have {key!r}, expected names of features and columns of ids",))
+            raise ArgumentTypeError(
+                (f"keys of a cross have {key!r}, expected names of features and categorical columns",)
+            )
     if hash_key is not None:
         check_integer("hash_key of a cross", hash_key, 0, 2**64, "an integer in [0, 2**64)")
     crossed = CrossedColumn(tuple(given), int(hash_bucket_size), None if hash_key is None else int(hash_key))
     for key in leaves_of(crossed):
         if isinstance(key, HashBucketColumn):
-            fault = (
-                f"hashes {key.name!r} before it is crossed, so that more values share an id; give {key.key!r} itself"
-            )
+            fault = f"hashes {key.name!r} before it is crossed, so that more values share an id; use {key.key!r} itself"
             raise UsageError((f"the cross {crossed.name!r} {fault}",))
         if isinstance(key, WeightedColumn):
-            raise UsageError((f"the cross {crossed.name!r} has {key.name!r}, whose weights a cross has no use for",))
+            raise UsageError((f"the cross {crossed.name!r} has {key.name!r}, whose weights a cross does not use",))
     return crossed
 
 
 def _as_values(vocabulary_list: Any, key: str) -> NDArray[Any]:
-    """Return a vocabulary as an array of one axis, of text or of integers."""
+    """Return a vocabulary as a one-dimensional array of text or integers."""
     of_objects = np.asarray(vocabulary_list, object)
     if of_objects.ndim != 1:
         shape = list(of_objects.shape)
@@ -249,12 +251,12 @@ def _as_values(vocabulary_list: Any, key: str) -> NDArray[Any]:
     try:
         texts = [value.decode() if isinstance(value, bytes) else value for value in values]
     except UnicodeDecodeError:
-        fault = "bytes that are no UTF-8; decode the words, and those of the feature"
+        fault = "bytes that are not UTF-8; decode the strings, and those of the feature"
         raise UsageError((f"vocabulary_list of column {key!r} has {fault}",)) from None
     kinds = {isinstance(value, str) for value in texts}
-    if kinds == {True, False}:  # numpy would make texts of all
+    if kinds == {True, False}:  # numpy would convert all of them to text
         unknown = next(value for value in texts if not isinstance(value, str))
-        raise UsageError((f"vocabulary_list of column {key!r} has {unknown!r} among words, expected words alone",))
+        raise UsageError((f"vocabulary_list of column {key!r} has {unknown!r} among strings, expected only strings",))
     return np.array(texts)
 
 
@@ -270,7 +272,7 @@ def _vocabulary_column(
 
 
 def _as_integers(vocabulary: Sequence[str], path: str) -> Iterator[str]:
-    """Return integers in their shortest text."""
+    """Return integers as their shortest decimal text."""
     for line, string in enumerate(vocabulary, start=1):
         try:
             yield str(int(string))

@@ -1,4 +1,4 @@
-"""The columns that a model is given: which it takes."""
+"""Checks the feature columns that a model is given."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from psflow.ps_runtime.feature_columns.kinds import (
 
 
 def as_list(columns: Any) -> Any:
-    """Return the columns of a model as a list, one column too; anything that is no collection as it is."""
+    """Return the columns of a model as a list, a single one too; anything but a collection unchanged."""
     if isinstance(columns, get_args(FeatureColumn)):
         return [columns]
     return columns if isinstance(columns, str | dict) or not isinstance(columns, Iterable) else list(columns)
 
 
 def has_columns(given: Any) -> bool:
-    """Tell feature columns from names of features, which a model does not mix, and from None."""
+    """Return whether feature columns are given, rather than names of features or None; a model does not mix them."""
     return isinstance(given, list) and any(isinstance(item, get_args(FeatureColumn)) for item in given)
 
 
 def linear_columns_faults(columns: Any, name: str = "feature_columns") -> list[str]:
-    """Say what is wrong with the columns of a linear model: columns but embeddings, each name once."""
+    """Return the faults of the columns of a linear model, which takes no embeddings, and each name once."""
     faults = _faults(columns, name) or list(_sequence_faults(columns, name))
     if not faults:
         return [
-            f"{name} has {column.name!r}, whose vectors a linear model does not learn; give "
-            f"{column.categorical_column.name!r}, its column of ids"
+            f"{name} has {column.name!r}, whose vectors a linear model does not learn; use "
+            f"{column.categorical_column.name!r}, its categorical column"
             for column in columns
             if not isinstance(column, get_args(LinearColumn))
         ]
@@ -46,11 +46,11 @@ def linear_columns_faults(columns: Any, name: str = "feature_columns") -> list[s
 
 
 def deep_columns_faults(columns: Any, name: str = "feature_columns") -> list[str]:
-    """Say what is wrong with the columns of a deep network: columns of numbers, each name once."""
+    """Return the faults of the columns of a deep network, which takes dense columns, and each name once."""
     faults = _faults(columns, name) or list(_sequence_faults(columns, name))
     if not faults:
         faults = [
-            f"{name} has {column.name!r}, a column of ids; wrap it in embedding_column or indicator_column"
+            f"{name} has {column.name!r}, a categorical column; wrap it in embedding_column or indicator_column"
             for column in columns
             if not isinstance(column, get_args(DenseColumn))
         ]
@@ -58,14 +58,14 @@ def deep_columns_faults(columns: Any, name: str = "feature_columns") -> list[str
 
 
 def sequence_columns_faults(columns: Any, name: str = "feature_columns") -> list[str]:
-    """Say what is wrong with the columns of a layer of sequences: columns of numbers for each step, each name once."""
+    """Return the faults of the columns of a sequence layer: dense sequence columns, each name once."""
     faults = _faults(columns, name)
     if not faults:
         faults = [
-            f"{name} has {column.name!r}, which is none of sequences; make it by sequence_numeric_column, or of ids by "
+            f"{name} has {column.name!r}, which is not a sequence column; use sequence_numeric_column, or for ids "
             "sequence_categorical_column_with_vocabulary_list or the like"
             if not is_sequence(column)
-            else f"{name} has {column.name!r}, a column of ids; wrap it in embedding_column or indicator_column"
+            else f"{name} has {column.name!r}, a categorical column; wrap it in embedding_column or indicator_column"
             for column in columns
             if not is_sequence(column) or isinstance(column, SequenceCategoricalColumn)
         ]
@@ -75,7 +75,7 @@ def sequence_columns_faults(columns: Any, name: str = "feature_columns") -> list
 def _sequence_faults(columns: Iterable[FeatureColumn], name: str) -> Iterator[str]:
     for column in columns:
         if is_sequence(column):
-            yield f"{name} has {column.name!r}, a column of sequences, which sequence_input_layer of a model_fn reads"
+            yield f"{name} has {column.name!r}, a sequence column, which sequence_input_layer of a model_fn reads"
 
 
 def _faults(columns: Any, name: str) -> list[str]:
@@ -86,14 +86,14 @@ def _faults(columns: Any, name: str) -> list[str]:
         return [f"{name} has {unknown!r}, expected feature columns" for unknown in unknown]
     counts = Counter(column.name for column in columns)
     return [
-        f"{name} has {count} columns of the name {column!r}, expected one; give the feature another name in input_fn"
+        f"{name} has {count} columns named {column!r}, expected one; give the feature another name in input_fn"
         for column, count in counts.items()
         if count > 1
     ]
 
 
 def _sharing_faults(columns: Iterable[DenseColumn | SequenceDenseColumn], name: str) -> Iterator[str]:
-    """Yield what is wrong with columns that have the name of their vectors in common."""
+    """Yield the faults of columns that share the name of their vectors."""
     of_vectors: dict[str, Any] = {}
     for column in columns:
         if isinstance(column, EmbeddingColumn | SharedEmbeddingColumn):
@@ -107,13 +107,13 @@ def _sharing_faults(columns: Iterable[DenseColumn | SequenceDenseColumn], name: 
             known = of_vectors.setdefault(column.collection_name, facts)
             if differ := [fact for fact in facts if known[fact] != facts[fact]]:
                 yield (
-                    f"{name} has {column.name!r}, whose vectors {column.collection_name!r} another column has with "
-                    f"other {' and '.join(differ)}; make them alike, or give another name"
+                    f"{name} has {column.name!r}, whose vectors {column.collection_name!r} another column uses with "
+                    f"other {' and '.join(differ)}; make them equal, or use another name"
                 )
 
 
 def _identity_of(initializer: Initializer) -> object:
-    """Return what is equal for initializers that are made alike."""
+    """Return a key that is equal for equal initializers."""
     if isinstance(initializer, partial):
         return initializer.func, repr(initializer.args), repr(sorted(initializer.keywords.items()))
     return initializer

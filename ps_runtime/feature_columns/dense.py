@@ -1,4 +1,4 @@
-"""Columns of numbers: functions with the names, arguments and defaults of ``tf.feature_column``."""
+"""Functions for dense columns, with the names, arguments and defaults of ``tf.feature_column``."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ def numeric_column(
     dtype: Any = np.float32,
     normalizer_fn: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> NumericColumn:
-    """Read numbers, which a model sees as float32.
+    """Read numbers, which a model receives as float32.
 
     Parameters
     ----------
     key : str
         Name of the feature.
     shape : int or sequence of int
-        Of the numbers of one example; ``(1,)`` also stands for a feature of shape ``(batch,)``, and ``()`` for one of
+        Shape of the numbers of one example; ``(1,)`` also fits a feature of shape ``(batch,)``, and ``()`` one of
         shape ``(batch, 1)``.
     default_value : number, or numbers of `shape`, optional
-        What a number that is missing, which is NaN, becomes.
+        Replacement of missing numbers, which are NaN.
     dtype : dtype
         A float or an integer dtype.
     normalizer_fn : callable, optional
-        Takes the numbers of a batch, ``(batch, *shape)``, and returns as many. To travel with an export it stands at
-        the top level of a module.
+        Receives the numbers of a batch, ``(batch, *shape)``, and returns as many. For an export it must be at the top
+        level of a module.
 
     Raises
     ------
     UsageError, ArgumentTypeError
-        If an argument is wrong.
+        If an argument is invalid.
 
     Examples
     --------
@@ -78,19 +78,19 @@ def numeric_column(
 
 
 def bucketized_column(source_column: NumericColumn, boundaries: Sequence[float]) -> BucketizedColumn:
-    """Make ids of numbers: which bucket each lies in. A boundary lies in the bucket above it.
+    """Map numbers to the ids of their buckets. A boundary lies in the bucket above it.
 
     Parameters
     ----------
     source_column : column made by `numeric_column`
-        Of one axis. Each of its numbers has buckets of its own; one that is NaN is refused with its row.
+        With one axis. Each of its numbers has its own buckets; NaN is an error that names the row.
     boundaries : list or tuple of float
         Finite, ascending.
 
     Raises
     ------
     UsageError, ArgumentTypeError
-        If an argument is wrong.
+        If an argument is invalid.
     """
     if not isinstance(source_column, NumericColumn):
         raise UsageError((f"source_column is {source_column!r}, expected one made by numeric_column",))
@@ -103,12 +103,12 @@ def bucketized_column(source_column: NumericColumn, boundaries: Sequence[float])
 
 
 def indicator_column(categorical_column: CategoricalColumn | SequenceCategoricalColumn) -> IndicatorColumn:
-    """Count how often an example has each id, or add up its weights.
+    """Count the occurrences of each id in an example, or sum its weights.
 
     Raises
     ------
     ArgumentTypeError
-        If it is no column of ids.
+        If it is not a categorical column.
     """
     check_categorical(categorical_column, sequences=True)
     return IndicatorColumn(categorical_column)
@@ -125,38 +125,38 @@ def embedding_column(
     trainable: bool = True,
     use_safe_embedding_lookup: bool = True,
 ) -> EmbeddingColumn:
-    """Look up a learned vector for each id, and join those of an example.
+    """Look up a learned vector for each id, and combine those of an example.
 
     Parameters
     ----------
-    categorical_column : column of ids
-        What is looked up.
+    categorical_column : categorical column
+        The column of the ids.
     dimension : int
         Length of a vector.
     combiner : {"mean", "sqrtn", "sum"}
-        Their weighted sum, divided by the sum of the weights (mean), or by the root of the sum of their squares
-        (sqrtn). Without `sum`, weights that are not above 0 count as none. An example without an id has zeros.
+        The weighted sum, divided by the sum of the weights (mean), or by the root of the sum of their squares
+        (sqrtn). Except for `sum`, ids with weights that are not above 0 are left out. An example without ids is zero.
     initializer : callable ``(shape, dtype, rng) -> array``, optional
-        First values, of `psflow.initializers`; left out: normal, cut off at two standard deviations, which are
+        Initial values, of `psflow.initializers`; default: normal, truncated at two standard deviations of
         ``1 / sqrt(dimension)``.
     ckpt_to_load_from, tensor_name_in_ckpt : None
-        Refused: `warm_start_from` of the Estimator takes first values from a checkpoint.
+        Not supported: use `warm_start_from` of the Estimator for initial values from a checkpoint.
     max_norm : float, optional
-        Vectors that are longer are looked up shortened to this length.
+        Longer vectors are shortened to this length in lookups.
     trainable : bool
         Whether training changes the vectors.
     use_safe_embedding_lookup : bool
-        True: every lookup is safe.
+        Must be True: every lookup is safe.
 
     Raises
     ------
     UsageError, ArgumentTypeError
-        If an argument is wrong.
+        If an argument is invalid.
 
     Notes
     -----
     Up to 1,000 vectors are a variable, more of them a sparse table, whose initializer is `normal`, `uniform` around 0,
-    a `constant` number, or `zeros`; its default is normal without the cut.
+    a `constant` number, or `zeros`; its default is an untruncated normal.
     """
     check_categorical(categorical_column, sequences=True)
     _check_vectors(dimension, combiner, initializer, max_norm)
@@ -176,16 +176,16 @@ def shared_embeddings(
     trainable: bool = True,
     use_safe_embedding_lookup: bool = True,
 ) -> list[SharedEmbeddingColumn]:
-    """Make embedding columns that look the ids of several columns up in the same vectors.
+    """Make embedding columns that look up the ids of several columns in the same vectors.
 
     Parameters
     ----------
-    categorical_columns : sequence of column of ids
-        All of one kind, weighed or not, and with as many ids.
+    categorical_columns : sequence of categorical column
+        All of the same kind, weighted or not, and with the same number of ids.
     shared_embedding_collection_name : str, optional
-        Name of the vectors; left out: made of the names of the columns.
+        Name of the vectors; default: made of the names of the columns.
 
-    Others as `embedding_column` has them.
+    The other parameters are those of `embedding_column`.
 
     Returns
     -------
@@ -195,7 +195,7 @@ def shared_embeddings(
     Raises
     ------
     UsageError, ArgumentTypeError
-        If an argument is wrong.
+        If an argument is invalid.
     """
     _check_vectors(dimension, combiner, initializer, max_norm)
     _check_lookup(ckpt_to_load_from, tensor_name_in_ckpt, use_safe_embedding_lookup)
@@ -209,7 +209,9 @@ def shared_embeddings(
     for column in in_order[1:]:
         if _kind(column) != _kind(first) or column.num_buckets != first.num_buckets:
             kinds = (f"{c.name!r} is {_kind(c)} of {c.num_buckets} ids" for c in (column, first))
-            raise UsageError((f"columns that share vectors are of one kind, with as many ids; {', '.join(kinds)}",))
+            raise UsageError(
+                (f"columns that share vectors must have the same kind and number of ids; {', '.join(kinds)}",)
+            )
     shared = shared_embedding_collection_name or "_".join(c.name for c in in_order) + "_shared_embedding"
     return [
         SharedEmbeddingColumn(column, int(dimension), shared, combiner, initializer, max_norm, bool(trainable))
@@ -223,7 +225,7 @@ def _is_finite(edge: Any) -> bool:
 
 
 def _kind(column: CategoricalColumn | SequenceCategoricalColumn) -> str:
-    """Return the kind of a column's ids, weighed or not."""
+    """Return the kind of a column's ids, weighted or not."""
     if isinstance(column, WeightedColumn):
         return _kind(column.categorical_column)
     if isinstance(column, SequenceCategoricalColumn):
@@ -251,7 +253,7 @@ def _check_vectors(dimension: Any, combiner: Any, initializer: Any, max_norm: An
 def _check_lookup(ckpt_to_load_from: Any, tensor_name_in_ckpt: Any, use_safe_embedding_lookup: Any) -> None:
     if (ckpt_to_load_from, tensor_name_in_ckpt) != (None, None):
         raise UsageError(
-            ("ckpt_to_load_from is not taken; warm_start_from=WarmStartSettings(...) of the Estimator does this",)
+            ("ckpt_to_load_from is not supported; use warm_start_from=WarmStartSettings(...) of the Estimator",)
         )
     if use_safe_embedding_lookup is not True:
         raise UsageError((f"use_safe_embedding_lookup is {use_safe_embedding_lookup!r}, expected True",))

@@ -1,4 +1,4 @@
-"""What a model reads of raw features: a kind for each way, frozen, to be made by the functions of `psflow`."""
+"""The kinds of feature columns, frozen; the functions of `psflow.feature_column` make them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Initializer = Callable[..., NDArray[Any]]
 
 @dataclass(frozen=True)
 class NumericColumn:
-    """Numbers as they are, or what `normalizer_fn` makes of them; see `numeric_column`."""
+    """Numbers, optionally normalized by `normalizer_fn`; see `numeric_column`."""
 
     key: str
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class NumericColumn:
 
 @dataclass(frozen=True)
 class BucketizedColumn:
-    """Which bucket each number lies in; see `bucketized_column`."""
+    """The bucket of each number; see `bucketized_column`."""
 
     source_column: NumericColumn
     boundaries: tuple[float, ...]
@@ -60,9 +60,9 @@ class BucketizedColumn:
 
 @dataclass(frozen=True)
 class VocabularyColumn:
-    """Places of values in a vocabulary; see `categorical_column_with_vocabulary_list`.
+    """Positions of values in a vocabulary; see `categorical_column_with_vocabulary_list`.
 
-    Integers stand in `vocabulary` as their decimal text.
+    `vocabulary` has integers as their decimal text.
     """
 
     key: str
@@ -127,7 +127,7 @@ class HashBucketColumn:
 
 @dataclass(frozen=True)
 class WeightedColumn:
-    """Ids with a weight each; see `weighted_categorical_column`."""
+    """Ids with weights; see `weighted_categorical_column`."""
 
     categorical_column: CategoricalColumn
     weight_feature_key: str
@@ -169,7 +169,7 @@ class CrossedColumn:
 CategoricalColumn = (
     BucketizedColumn | VocabularyColumn | IdentityColumn | HashBucketColumn | WeightedColumn | CrossedColumn
 )
-"""Gives ids: what a linear model has a weight for each of, and what a deep network needs an embedding for."""
+"""Columns of ids: a linear model has a weight for each id, and a deep network needs an embedding."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class SequenceNumericColumn:
 
 @dataclass(frozen=True)
 class IndicatorColumn:
-    """How often each id is there; see `indicator_column`."""
+    """The number of occurrences of each id; see `indicator_column`."""
 
     categorical_column: CategoricalColumn | SequenceCategoricalColumn
 
@@ -244,7 +244,7 @@ class EmbeddingColumn:
 
 @dataclass(frozen=True)
 class SharedEmbeddingColumn:
-    """A learned vector for each id, the same as other columns have; see `shared_embeddings`."""
+    """A learned vector for each id, shared with other columns; see `shared_embeddings`."""
 
     categorical_column: CategoricalColumn | SequenceCategoricalColumn
     dimension: int
@@ -261,32 +261,32 @@ class SharedEmbeddingColumn:
 
 
 DenseColumn = NumericColumn | BucketizedColumn | IndicatorColumn | EmbeddingColumn | SharedEmbeddingColumn
-"""Gives numbers: what a deep network reads."""
+"""Columns of numbers, which a deep network reads."""
 
 LinearColumn = CategoricalColumn | NumericColumn | IndicatorColumn
-"""What a linear model reads."""
+"""Columns that a linear model reads."""
 
 SequenceDenseColumn = SequenceNumericColumn | IndicatorColumn | EmbeddingColumn | SharedEmbeddingColumn
-"""Gives numbers of each step of a sequence, the last three if their ids are those of a sequence."""
+"""Columns of numbers for each step of a sequence; the last three have sequential ids."""
 
 FeatureColumn = CategoricalColumn | DenseColumn | SequenceCategoricalColumn | SequenceNumericColumn
 
 
 def is_sequence(column: FeatureColumn) -> bool:
-    """Return whether a column reads sequences, which `sequence_input_layer` alone does."""
+    """Return whether a column reads sequences, which only `sequence_input_layer` does."""
     if isinstance(column, IndicatorColumn | EmbeddingColumn | SharedEmbeddingColumn):
         return isinstance(column.categorical_column, SequenceCategoricalColumn)
     return isinstance(column, SequenceCategoricalColumn | SequenceNumericColumn)
 
 
 def ids_column(column: IndicatorColumn | EmbeddingColumn | SharedEmbeddingColumn) -> CategoricalColumn:
-    """Return the column of ids that a column of numbers is made of, for sequences that of each step."""
+    """Return the categorical column of a dense column, for sequences that of each step."""
     of_ids = column.categorical_column
     return of_ids.categorical_column if isinstance(of_ids, SequenceCategoricalColumn) else of_ids
 
 
 def leaves_of(crossed: CrossedColumn) -> Iterator[str | CategoricalColumn]:
-    """Yield what is crossed, with what is crossed in crosses of crosses."""
+    """Yield the members of a cross, with those of nested crosses."""
     for key in crossed.keys:
         if isinstance(key, CrossedColumn):
             yield from leaves_of(key)
@@ -295,7 +295,7 @@ def leaves_of(crossed: CrossedColumn) -> Iterator[str | CategoricalColumn]:
 
 
 def _make_tuples(column: object, *names: str) -> None:
-    """Let equal columns compare equal: an export has lists for tuples."""
+    """Convert lists of an export to tuples, so that equal columns compare equal."""
     for name in names:
         if isinstance(getattr(column, name), list):
             object.__setattr__(column, name, tuple(getattr(column, name)))

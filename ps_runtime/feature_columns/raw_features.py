@@ -1,4 +1,4 @@
-"""Raw features of a batch, as columns read them."""
+"""Reads the raw features of a batch for feature columns."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FINGERPRINTS = 2**62
-"""Words that are crossed are hashed below this number."""
+"""Crossed strings are hashed below this number."""
 
 
 class Values(NamedTuple):
-    """Words or integers of a batch."""
+    """Strings or integers of a batch."""
 
     array: pa.Array
     present: NDArray[np.bool_]
@@ -33,7 +33,7 @@ class RawFeatures:
     Raises
     ------
     InputError
-        If it is no mapping.
+        If it is not a mapping.
     """
 
     def __init__(self, features: Any) -> None:
@@ -43,12 +43,12 @@ class RawFeatures:
         self._features = features
 
     def numbers(self, key: str) -> NDArray[Any]:
-        """Return a feature of numbers, ``(batch, ...)`` of at least two axes.
+        """Return a numeric feature, ``(batch, ...)`` of at least two axes.
 
         Raises
         ------
         InputError
-            If it is not there, or has no numbers.
+            If it is missing, or does not have numbers.
         """
         array = self._array(key)
         if array.dtype.kind not in "fiub":
@@ -61,7 +61,7 @@ class RawFeatures:
         Raises
         ------
         InputError
-            If it is not there, or has no integers, or one beyond int64.
+            If it is missing, or does not have integers, or has one beyond int64.
         """
         array = self._array(key)
         if array.dtype.kind not in "iu":
@@ -71,12 +71,12 @@ class RawFeatures:
         return _flat(array.astype(np.int64))
 
     def values(self, key: str, dtype: str) -> Values:
-        """Return a feature of words (`dtype` ``string``) or of integers; ``""``, None and -1 are no value.
+        """Return a feature of strings (`dtype` ``string``) or of integers; ``""``, None and -1 are missing values.
 
         Raises
         ------
         InputError
-            If it is not there, or of the other kind.
+            If it is missing, or of the other kind.
         """
         import pyarrow as pa
 
@@ -89,12 +89,12 @@ class RawFeatures:
         return Values(pa.array(strings.ravel(), pa.string(), mask=~present.ravel()), present)
 
     def fingerprints(self, key: str) -> NDArray[np.int64]:
-        """Return a number for each value of a feature, ``(batch, n)``: of words a hash, else the integer itself.
+        """Return a number for each value of a feature, ``(batch, n)``: the hash of a string, or the integer itself.
 
         Raises
         ------
         InputError
-            If it is not there, or has neither words nor integers.
+            If it is missing, or has neither strings nor integers.
         """
         import pyarrow as pa
 
@@ -106,12 +106,12 @@ class RawFeatures:
         )
 
     def steps(self, key: str, of_step: tuple[int, ...] | None) -> tuple[NDArray[Any], tuple[int, int]]:
-        """Return a feature of sequences with a row for each step, ``(batch * length, ...)``, and batch and length.
+        """Return a sequence feature with a row for each step, ``(batch * length, ...)``, and batch and length.
 
         Raises
         ------
         InputError
-            If it is not there, or has no axis of steps, or steps of another shape.
+            If it is missing, has no axis of steps, or steps of another shape.
         """
         array = self._array(key)
         size = math.prod(of_step or ())
@@ -142,12 +142,12 @@ class RawFeatures:
             array: NDArray[Any] = np.asarray(self._features[key])
         except ValueError:
             fault = "has lists of several lengths, expected an array (batch, ...)"
-            raise InputError((f"feature {key!r} {fault}; fill short ones with '', -1 or NaN",)) from None
+            raise InputError((f"feature {key!r} {fault}; pad short ones with '', -1 or NaN",)) from None
         if not array.ndim:
             raise InputError((f"feature {key!r} is a single value, expected one for each example, (batch, ...)",))
         return array[:, np.newaxis] if array.ndim == 1 else array
 
 
 def _flat(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the values of each example in a row, also where there is no example."""
+    """Flatten the values of each example, even if there is no example."""
     return array.reshape(len(array), math.prod(array.shape[1:]))

@@ -1,4 +1,4 @@
-"""Sequences of a batch, step by step: a row for each step, so that columns are computed as those of examples are."""
+"""Flattens the sequences of a batch to a row for each step, so that columns are computed as for examples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SequenceSteps:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Steps of each sequence up to the last one that has a value, ``(batch,)``."""
+        """Steps of each sequence up to the last one with a value, ``(batch,)``."""
         ends = np.arange(1, self.present.shape[1] + 1) * self.present
         return np.asarray(ends.max(axis=1, initial=0), np.int64)
 
@@ -46,7 +46,7 @@ class SequenceTransformation:
         Raises
         ------
         InputError
-            If the feature is not there, or not what the column expects.
+            If the feature is missing, or does not suit the column.
         """
         if isinstance(column, SequenceNumericColumn):
             transformation, shape = self._flat(column.key, column.shape)
@@ -59,7 +59,7 @@ class SequenceTransformation:
         return SequenceSteps(transformation, present.reshape(shape))
 
     def numbers(self, column: SequenceNumericColumn) -> NDArray[np.float32]:
-        """Return the numbers of the steps, ``(batch * length, width)``, with the default where there is no value.
+        """Return the numbers of the steps, ``(batch * length, width)``, with the default for missing values.
 
         Raises
         ------
@@ -80,7 +80,7 @@ class SequenceTransformation:
 
 
 def common_lengths(lengths: dict[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the lengths that the sequences of all columns have.
+    """Return the lengths that the sequences of all columns share.
 
     Raises
     ------
@@ -94,5 +94,5 @@ def common_lengths(lengths: dict[str, NDArray[np.int64]]) -> NDArray[np.int64]:
         if (differ := found != expected).any():
             row = int(np.argmax(differ))
             steps = f"{name!r} has {found[row]} steps in row {row} of the batch, but {first!r} has {expected[row]}"
-            raise InputError((f"{steps}; the columns of a layer have sequences of one length",))
+            raise InputError((f"{steps}; the columns of a layer need sequences of equal length",))
     return expected

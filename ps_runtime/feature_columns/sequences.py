@@ -1,7 +1,7 @@
-"""Columns of sequences: functions with the names, arguments and defaults of ``tf.feature_column``.
+"""Functions for sequence columns, with the names, arguments and defaults of ``tf.feature_column``.
 
-A feature of a sequence is an array ``(batch, length)``, or ``(batch, length, n)`` of several values for each step. What
-is no value, ``""``, -1 or NaN, fills the rows of shorter sequences. `sequence_input_layer` reads them.
+A sequence feature is an array ``(batch, length)``, or ``(batch, length, n)`` of several values for each step. Missing
+values, ``""``, -1 or NaN, pad the rows of shorter sequences. `sequence_input_layer` reads them.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from psflow.ps_runtime.feature_columns.kinds import SequenceCategoricalColumn, S
 def sequence_categorical_column_with_identity(
     key: str, num_buckets: int, default_value: int | None = None
 ) -> SequenceCategoricalColumn:
-    """Take the integers of each step as ids; see `categorical_column_with_identity`."""
+    """Use the integers of each step as ids; see `categorical_column_with_identity`."""
     return SequenceCategoricalColumn(categorical_column_with_identity(key, num_buckets, default_value))
 
 
 def sequence_categorical_column_with_hash_bucket(
     key: str, hash_bucket_size: int, dtype: Any = str
 ) -> SequenceCategoricalColumn:
-    """Make ids of the words or integers of each step, by a hash; see `categorical_column_with_hash_bucket`."""
+    """Map the strings or integers of each step to ids by a hash; see `categorical_column_with_hash_bucket`."""
     return SequenceCategoricalColumn(categorical_column_with_hash_bucket(key, hash_bucket_size, dtype))
 
 
@@ -45,7 +45,7 @@ def sequence_categorical_column_with_vocabulary_list(
     default_value: int = -1,
     num_oov_buckets: int = 0,
 ) -> SequenceCategoricalColumn:
-    """Make ids of the words or integers of each step; see `categorical_column_with_vocabulary_list`."""
+    """Map the strings or integers of each step to ids; see `categorical_column_with_vocabulary_list`."""
     column = categorical_column_with_vocabulary_list(key, vocabulary_list, dtype, default_value, num_oov_buckets)
     return SequenceCategoricalColumn(column)
 
@@ -58,7 +58,7 @@ def sequence_categorical_column_with_vocabulary_file(
     default_value: int | None = None,
     dtype: Any = str,
 ) -> SequenceCategoricalColumn:
-    """Make ids of the words or integers of each step; see `categorical_column_with_vocabulary_file`. Blocks."""
+    """Map the strings or integers of each step to ids; see `categorical_column_with_vocabulary_file`. Blocks."""
     column = categorical_column_with_vocabulary_file(
         key, vocabulary_file, vocabulary_size, dtype, default_value, num_oov_buckets
     )
@@ -72,26 +72,26 @@ def sequence_numeric_column(
     dtype: Any = np.float32,
     normalizer_fn: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> SequenceNumericColumn:
-    """Read the numbers of each step, which a model sees as float32.
+    """Read the numbers of each step, which a model receives as float32.
 
     Parameters
     ----------
     key : str
-        Name of the feature, ``(batch, length, *shape)``, or ``(batch, length * size of the shape)``. NaN is no value.
+        Name of the feature, ``(batch, length, *shape)``, or ``(batch, length * size of the shape)``. NaN is missing.
     shape : int or sequence of int
-        Of the numbers of one step.
+        Shape of the numbers of one step.
     default_value : float
-        What stands where there is no value, after `normalizer_fn`.
+        Replacement of missing values, after `normalizer_fn`.
     dtype : dtype
         A float or an integer dtype.
     normalizer_fn : callable, optional
-        Takes the numbers of all steps of a batch, ``(batch * length, *shape)``, and returns as many. NaN becomes
+        Receives the numbers of all steps of a batch, ``(batch * length, *shape)``, and returns as many. NaN becomes
         `default_value` afterwards.
 
     Raises
     ------
     UsageError, ArgumentTypeError
-        If an argument is wrong.
+        If an argument is invalid.
     """
     checked = numeric_column(key, shape, None, dtype, normalizer_fn)
     is_number = isinstance(default_value, int | float | np.number) and not isinstance(default_value, bool)

@@ -1,4 +1,4 @@
-"""The columns of a batch, computed of its raw features, each once."""
+"""Computes the columns of a batch from its raw features, each once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from psflow.ps_runtime.feature_columns.raw_features import RawFeatures, Values
 
 
 class IdValues(NamedTuple):
-    """What a column of ids is in a batch."""
+    """The ids of a categorical column in a batch."""
 
     ids: NDArray[np.int64]
     present: NDArray[np.bool_]
@@ -37,21 +37,21 @@ class IdValues(NamedTuple):
 
 
 class Transformation:
-    """Computes the columns of one batch. What several of them are made of is computed once."""
+    """Computes the columns of one batch. Intermediate results that they share are computed once."""
 
     def __init__(self, features: Any) -> None:
         self._raw = RawFeatures(features)
         self._known: dict[Hashable, Any] = {}
 
     def numbers(self, column: NumericColumn | BucketizedColumn | IndicatorColumn) -> NDArray[np.float32]:
-        """Return a column of numbers, ``(batch, width)`` in C order; of buckets and ids how often each is there.
+        """Return a dense column, ``(batch, width)`` in C order; for buckets and ids the number of occurrences.
 
         Raises
         ------
         InputError
-            If its features are not there, or of another dtype or shape.
+            If its features are missing, or of another dtype or shape.
         ModelFnError
-            If a normalizer_fn raises, or returns no numbers of the shape of the column.
+            If a normalizer_fn raises, or does not return numbers of the shape of the column.
         """
         if ("numbers", column) not in self._known:
             match column:
@@ -69,17 +69,17 @@ class Transformation:
         return numbers
 
     def missing(self, key: str) -> NDArray[np.bool_]:
-        """Return which numbers of a feature are NaN, in its shape; InputError if it is none of numbers."""
+        """Return which numbers of a feature are NaN, in its shape; InputError if it is not numeric."""
         missing: NDArray[np.bool_] = np.isnan(self._raw.numbers(key))
         return missing
 
     def ids(self, column: CategoricalColumn) -> IdValues:
-        """Return a column of ids.
+        """Return the ids of a categorical column.
 
         Raises
         ------
         InputError
-            As `numbers` does; also if an identity is out of range.
+            As `numbers` does; also if an integer is out of range.
         """
         if ("ids", column) not in self._known:
             self._known["ids", column] = self._computed(column)
@@ -120,16 +120,16 @@ class Transformation:
         given = _normalized(column, raw)
         if given.size != len(raw) * size or len(given) != len(raw) or given.dtype.kind not in "fiub":
             got = f"{given.dtype}{list(given.shape)}"
-            raise ModelFnError((f"normalizer_fn of column {column.name!r} gave {got}, expected {list(raw.shape)}",))
+            raise ModelFnError((f"normalizer_fn of column {column.name!r} returned {got}, expected {list(raw.shape)}",))
         return np.asarray(given, np.float32).reshape(len(raw), size)
 
     def _bucketized(self, column: BucketizedColumn) -> IdValues:
         numbers = self.numbers(column.source_column)
         if (missing := np.isnan(numbers).any(axis=1)).any():
-            fault = f"is NaN in row {int(np.argmax(missing))} of the batch, which lies in no bucket"
+            fault = f"is NaN in row {int(np.argmax(missing))} of the batch, which has no bucket"
             what = f"feature {column.source_column.key!r} {fault}; fill it, or give its column a default_value"
             raise InputError((what,))
-        # in the precision of the numbers, so that a number that is a boundary lies above it
+        # in the precision of the numbers, so that a number equal to a boundary lies above it
         buckets = bucket_ids(numbers, np.asarray(column.boundaries, np.float32))
         ids = buckets + np.arange(numbers.shape[1]) * (len(column.boundaries) + 1)
         return IdValues(ids, np.ones(ids.shape, np.bool_))
@@ -185,7 +185,7 @@ class Transformation:
 
 
 def _along(axis: int, member: IdValues, shape: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the ids of a member of a cross along an axis of their own, and which are there."""
+    """Return the ids of a member of a cross along their own axis, and which are present."""
     own = [shape[0], *(length if place == axis else 1 for place, length in enumerate(shape[1:]))]
     return member.ids.reshape(own), member.present.reshape(own)
 
@@ -205,7 +205,7 @@ def _in_vocabulary(column: VocabularyColumn, values: Values) -> NDArray[np.int64
 
 
 def _counts(found: IdValues, num_ids: int) -> NDArray[np.float32]:
-    """Return how often each id is there, or the sum of its weights, ``(batch, num_ids)``."""
+    """Return the number of occurrences of each id, or the sum of its weights, ``(batch, num_ids)``."""
     batch = len(found.ids)
     counted = found.present & (found.ids >= 0)
     places = (found.ids + np.arange(batch)[:, np.newaxis] * num_ids)[counted]
@@ -217,7 +217,7 @@ def _counts(found: IdValues, num_ids: int) -> NDArray[np.float32]:
 def _normalized(column: NumericColumn, raw: NDArray[Any]) -> NDArray[Any]:
     assert column.normalizer_fn is not None
     try:
-        return np.asarray(column.normalizer_fn(raw.copy()))  # one may write into it, and others read it, too
+        return np.asarray(column.normalizer_fn(raw.copy()))  # a copy, since it may be modified in place
     except PsflowError:
         raise
     except Exception as cause:

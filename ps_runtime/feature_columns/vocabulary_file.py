@@ -1,4 +1,4 @@
-"""Vocabularies in text files: a word in each line."""
+"""Reads vocabularies from text files with one string per line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def read_vocabulary(path: str, size: int) -> list[str]:
     UsageError
         If it cannot be read.
     InputError
-        If it has fewer lines, or the same word twice; says in which line.
+        If it has fewer lines, or repeats a string; names the line.
     """
     try:
         with fsspec.open(path, "rt", encoding="utf-8-sig") as file:
@@ -23,11 +23,9 @@ def read_vocabulary(path: str, size: int) -> list[str]:
     except OSError as error:
         raise UsageError((f"vocabulary {path}: cannot be read: {error.strerror or error}",)) from None
     except UnicodeDecodeError as error:
-        raise InputError((f"vocabulary {path}: byte {error.start} is no UTF-8; save it as UTF-8 text",)) from None
+        raise InputError((f"vocabulary {path}: byte {error.start} is not UTF-8; save it as UTF-8 text",)) from None
     if len(vocabulary) < size:
-        raise InputError(
-            (f"vocabulary {path}: expected {size} words or more, a word in each line, got {len(vocabulary)}",)
-        )
+        raise InputError((f"vocabulary {path}: expected {size} lines or more, got {len(vocabulary)}",))
     vocabulary = vocabulary if size == -1 else vocabulary[:size]
     first_line: dict[str, int] = {}
     for line, string in enumerate(vocabulary, start=1):

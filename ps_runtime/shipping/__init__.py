@@ -1,1 +1,1 @@
-"""What the caller's program defines, and how it travels to other processes: by value, with the job that needs it."""
+"""Ships the definitions of the caller's program to other processes, by value, with the job that needs them."""

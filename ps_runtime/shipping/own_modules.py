@@ -1,4 +1,4 @@
-"""The modules of the caller's program: those that are neither installed nor of psflow."""
+"""Finds the modules of the caller's program, which are neither installed nor part of psflow."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ MODULES = tuple(importlib.machinery.all_suffixes())
 
 
 def is_installed(path: Path) -> bool:
-    """Return whether `path` is of the standard library, or of what pip or the system has installed.
+    """Return whether `path` belongs to the standard library, or was installed by pip or the system.
 
-    A checkout that is installed as editable is the user's own: its files lie elsewhere.
+    A checkout that is installed as editable is the user's own: its files are elsewhere.
     """
     roots = _roots(tuple(sys.path))
     return f"{path}{os.sep}".startswith(roots) or f"{path.resolve()}{os.sep}".startswith(roots)
@@ -40,7 +40,7 @@ def is_installed(path: Path) -> bool:
 def _roots(path: tuple[str, ...]) -> tuple[str, ...]:
     kinds = ("stdlib", "platstdlib", "purelib", "platlib")
     named = [sysconfig.get_path(kind) for kind in kinds]
-    # libraries of another environment: --system-site-packages, PYTHONPATH, a .pth file
+    # libraries outside this environment: --system-site-packages, PYTHONPATH, a .pth file
     of_path = [entry for entry in path if Path(entry).name in LIBRARY_FOLDERS]
     roots = (*named, *site.getsitepackages(), site.getusersitepackages(), *of_path)
     found = tuple(dict.fromkeys(f"{Path(root).resolve()}{os.sep}" for root in roots))
@@ -50,11 +50,11 @@ def _roots(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _of_target(folder: Path) -> Iterator[str]:
-    """Yield what ``pip install --target`` has put into a folder, where files of the user may be as well.
+    """Yield the paths that ``pip install --target`` has put into a folder, which may hold files of the user as well.
 
-    A package is yielded whole. Of a namespace, which anybody may add to, it is the modules that the record names.
+    A package is yielded as a whole. For a namespace, which is open to others, it is the modules that the record names.
     """
-    for record in folder.glob("*.dist-info/RECORD"):  # an .egg-info is of a checkout
+    for record in folder.glob("*.dist-info/RECORD"):  # an .egg-info belongs to a checkout
         with suppress(OSError):
             yield from (f"{folder / name}{os.sep}" for name in _of_record(record))
 
@@ -72,13 +72,13 @@ EXTENSIONS = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 
 
 def is_own(module: Any) -> bool:
-    """Return whether a module is of the program that runs here, and written in Python.
+    """Return whether a module belongs to the program that runs here, and is written in Python.
 
-    A checkout of a library that is installed as editable is, one of psflow is not. An extension module is not, either:
-    machine code does not travel.
+    A library checkout installed as editable does, a psflow checkout does not. Extension modules do not, either: machine
+    code does not travel.
     """
     if not isinstance(module, ModuleType):
-        return False  # somebody has put something else into sys.modules
+        return False  # sys.modules may hold other objects
     name = module.__name__
     if name == "__main__":
         return True
@@ -87,12 +87,12 @@ def is_own(module: Any) -> bool:
     file = vars(module).get("__file__")
     if isinstance(file, str):
         return not file.endswith(EXTENSIONS) and not is_installed(Path(file))
-    folders = [Path(folder) for folder in vars(module).get("__path__", ())]  # of a package without __init__.py
+    folders = [Path(folder) for folder in vars(module).get("__path__", ())]  # for a package without __init__.py
     return not all(map(is_installed, folders))
 
 
 class ByValue:
-    """Has cloudpickle write what some modules define by value, for the time of a ``with`` block; not thread-safe."""
+    """Makes cloudpickle write modules by value within a ``with`` block; not thread-safe."""
 
     def __init__(self) -> None:
         self._modules: list[ModuleType] = []
@@ -105,7 +105,7 @@ class ByValue:
             cloudpickle.unregister_pickle_by_value(module)
 
     def add(self, module: ModuleType | None) -> None:
-        """Take a module in if it is of the program; the user may have done so for all pickles."""
+        """Add a module if it belongs to the program; the user may have registered it for all pickles."""
         if module is None or not is_own(module):
             return
         if module.__name__ not in {"__main__", *cloudpickle.list_registry_pickle_by_value()}:
@@ -126,7 +126,7 @@ class _Import:
 
 
 def global_names(function: FunctionType) -> list[str]:
-    """Return the names of the globals that a function reads, as far as its module has them."""
+    """Return the names of the globals that a function reads, if its module has them."""
     return [name for name in _names(function.__code__) if name in function.__globals__]
 
 
@@ -140,19 +140,19 @@ def imported_names(function: FunctionType) -> list[str]:
         name = importlib.util.resolve_name("." * statement.level + statement.name, package)
         if statement.names:
             found += [name, *(f"{name}.{one}" for one in statement.names)]
-        else:  # it binds the first package, and reaches the others by it
+        else:  # it binds the first package, and reaches the others through it
             parts = name.split(".")
             found += [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
     return list(dict.fromkeys(found))
 
 
 def own_module(name: str) -> ModuleType | None:
-    """Return the module of the user that `name` names, imported if need be; None if there is none."""
+    """Return the user's module of this name, imported if necessary; None if there is none."""
     if name not in sys.modules and not _may_be_own(name.partition(".")[0]):
         return None
     try:
         module = importlib.import_module(name)
-    except Exception:  # it is not there, or of use in other circumstances alone
+    except Exception:  # it is missing, or cannot be imported in this process
         return None
     return module if is_own(module) else None
 
@@ -180,7 +180,7 @@ def _names(code: CodeType) -> tuple[str, ...]:
     for one in _codes(code):
         steps = list(dis.get_instructions(one))
         found += [step.argval for step in steps if step.opname == "LOAD_GLOBAL"]
-        for text, names in itertools.pairwise(steps):  # of a class; dataclasses read annotations that are text
+        for text, names in itertools.pairwise(steps):  # in a class body; dataclasses read annotations that are text
             if names.argval == "__annotations__" and isinstance(text.argval, str):
                 found += IDENTIFIER.findall(text.argval)
     return tuple(dict.fromkeys(found))

@@ -1,4 +1,4 @@
-"""What a value of the program is made of, as far as it travels: who cannot, and a digest of the code."""
+"""Inspects the parts of a value of the program: which part cannot travel, and a digest of its code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Reduced = tuple[Any, ...]
 
 
 def typing_reduced(obj: Any) -> Reduced:
-    """Return what makes a type parameter, or a NewType, anew."""
+    """Return the reduction of a type parameter, or of a NewType."""
     arguments: tuple[Any, ...] = (obj.__name__,)
     options = {}
     if isinstance(obj, NewType):
@@ -39,28 +39,28 @@ def _parameter(kind: Callable[..., Any], arguments: tuple[Any, ...], options: Ma
 
 
 def enum_reduced(reduced: Reduced, kind: type[Enum]) -> Reduced:
-    """Return `reduced`, of cloudpickle, with an enumeration that is made without members, which are then filled in.
+    """Return `reduced`, of cloudpickle, for an enumeration that is made without members, which are then filled in.
 
-    cloudpickle makes them of their values, without what ``__init__`` and ``__new__`` do.
+    cloudpickle makes members from their values, without running ``__init__`` and ``__new__``.
     """
     make, (bases, name, qualname, _, *rest), (values, slots), _, _, fill = reduced
     known = {name: vars(kind)[name] for name in (*kind.__members__, "_generate_next_value_") if name in vars(kind)}
     members = kind._member_map_
     known |= {"_member_names_": kind._member_names_, "_member_type_": kind._member_type_}  # type: ignore[attr-defined]
     found = {value: one for value, one in kind._value2member_map_.items() if one._name_ in members}
-    known |= {"_value2member_map_": found, "_member_map_": members}  # last: then no member can be set
+    known |= {"_value2member_map_": found, "_member_map_": members}  # last: no member can be set afterwards
     return make, (bases, name, qualname, {}, *rest), ({**values, **known}, slots), functools.partial(_fill_enum, fill)
 
 
 def _fill_enum(fill: Callable[..., Any], kind: type[Enum], state: tuple[Mapping[str, Any], Any]) -> None:
-    there = vars(kind)["_member_map_"]  # another pickle has brought the class
+    there = vars(kind)["_member_map_"]  # the class came with another pickle
     fill(kind, ({name: value for name, value in state[0].items() if name not in there}, state[1]))
 
 
 def member_reduced(member: Enum) -> Reduced:
-    """Return what makes a member of an enumeration that travels, and then fills it."""
+    """Return the reduction of a member of a travelling enumeration, which is made and then filled."""
     kind = type(member)
-    if kind._member_map_.get(member._name_) is not member:  # several flags at once
+    if kind._member_map_.get(member._name_) is not member:  # a combination of flags
         return kind, (member._value_,)
     reduced: Reduced = object.__reduce_ex__(member, pickle.HIGHEST_PROTOCOL)  # type: ignore[assignment]
     make, arguments, *states = reduced
@@ -80,14 +80,14 @@ def _member(kind: type[Enum], name: str, data_type: type, arguments: tuple[Any, 
 
 
 def _fill_member(member: Enum, state: Mapping[str, Any]) -> None:
-    """Let a member have its attributes, if it is not of an enumeration that was there before."""
+    """Set the attributes of a member, unless its enumeration existed before."""
     if vars(type(member)).get("_member_map_", {}).get(state["_name_"]) is not member:
         for name, value in state.items():
             object.__setattr__(member, name, value)
 
 
 def sentinel(obj: object) -> tuple[str, str] | None:
-    """Return where a library holds an object without a state, which may be compared by ``is``: module and name."""
+    """Return module and name of a stateless object of a library that may be compared by ``is``."""
     kind = type(obj)
     if kind.__reduce_ex__ is not object.__reduce_ex__ or kind.__reduce__ is not object.__reduce__:
         return None
@@ -107,7 +107,7 @@ def _held_by(name: str) -> dict[int, tuple[str, str]]:
 
 @functools.lru_cache(maxsize=1)
 def _plain_objects(num_modules: int) -> dict[int, tuple[str, str]]:
-    """Return where the instances of `object` itself are that libraries hold, as of so many modules."""
+    """Return where libraries hold plain instances of `object`, given the number of modules."""
     held = (_held_by(name) for name in list(sys.modules))
     return {
         key: place
@@ -119,12 +119,12 @@ def _plain_objects(num_modules: int) -> dict[int, tuple[str, str]]:
 
 Constant = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 MAX_BYTES, MAX_ITEMS, MAX_DEPTH = 1 << 26, 100_000, 20
-"""Of an array and a container that the digest of the code still counts."""
+"""Maximum size of arrays and containers in the digest of the code."""
 Part = tuple[str, Any]
 
 
 def culprit(value: object, can_travel: Callable[[object], bool]) -> tuple[str, object]:
-    """Return the innermost part of `value` that cannot travel, and where it is; `value` itself if none is found."""
+    """Return the innermost part of `value` that cannot travel, and its location; `value` itself if none is found."""
     places: list[str] = []
     seen = {id(value)}
     whole = f"{type(value).__qualname__}."
@@ -139,11 +139,11 @@ def culprit(value: object, can_travel: Callable[[object], bool]) -> tuple[str, o
 
 
 def code_digest(*values: object) -> str | None:
-    """Return what tells two versions of the user's code apart that `values` reach; None if they reach none.
+    """Return a digest of the user's code that `values` reach; None if they reach none.
 
-    Counted are functions and classes of the program, with the numbers and texts that they read as globals, alone or in
-    lists, dictionaries, sets and arrays of numpy; comments and places in files are not. Python versions with other byte
-    code give other digests.
+    It covers functions and classes of the program, and the numbers and texts that they read as globals, alone or in
+    lists, dictionaries, sets and arrays of numpy, but no comments and positions in files. Python versions with
+    different byte code give different digests.
     """
     found: set[str] = set()
     seen: dict[int, object] = {}
@@ -152,7 +152,7 @@ def code_digest(*values: object) -> str | None:
         value = left.pop()
         if id(value) in seen or _has_no_code(value):
             continue
-        seen[id(value)] = value  # which keeps its id its own
+        seen[id(value)] = value  # a reference keeps the id unique
         is_code = isinstance(value, FunctionType | type | ModuleType) and _is_of_program(value)
         if isinstance(value, FunctionType) and is_code:
             found.add(f"{value.__module__}.{value.__qualname__} = {_code_facts(value.__code__)}")
@@ -165,7 +165,7 @@ def code_digest(*values: object) -> str | None:
 
 
 def _parts(value: object) -> Iterator[Part]:
-    """Yield what `value` is made of, each part with words for where it is."""
+    """Yield the parts of `value`, each with a description of its location."""
     match value:
         case FunctionType():
             yield from _parts_of_function(value) if _is_of_program(value) else ()
@@ -210,7 +210,7 @@ def _parts_of_function(function: FunctionType) -> Iterator[Part]:
     for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield f"variable {key!r} of {name}", cell.cell_contents
-        except ValueError:  # it is not set yet
+        except ValueError:  # the variable is not set yet
             continue
     for i, default in enumerate(function.__defaults__ or ()):
         yield f"default {i} of {name}", default
@@ -238,13 +238,13 @@ def _is_of_program(value: Any) -> bool:
 
 
 def _has_no_code(value: Any) -> bool:
-    """Return whether a container, of millions of items maybe, has numbers and texts alone."""
+    """Return whether a container, possibly of millions of items, has only numbers and texts."""
     items = value.values() if type(value) is dict else value
     return type(value) in (dict, list, tuple, set, frozenset) and {*map(type, items)} <= {*Constant}
 
 
 def _plain_facts(value: Any, left: Iterator[int], depth: int = 0) -> str | None:
-    """Return what tells numbers, texts and containers of nothing else apart; None for other values and large ones."""
+    """Return facts that identify numbers, texts and containers of them; None for other values and large ones."""
     kind = type(value)
     if next(left, None) is None or depth > MAX_DEPTH:
         return None

@@ -1,6 +1,6 @@
-"""Pickles that carry what the caller's program defines, so that it need not be importable where they are opened.
+"""Pickles the definitions of the caller's program by value, so that they need not be importable elsewhere.
 
-What is installed, and psflow itself, travels by reference.
+Installed packages, and psflow itself, travel by reference.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ T = TypeVar("T")
 FACTS = ("__package__", "__file__", "__path__", "__doc__")
 OF_PYTHON = frozenset({*FACTS, "__name__", "__spec__", "__loader__", "__builtins__", "__cached__"})
 LOCKS: dict[type, Callable[[], Any]] = {type(make()): make for make in (threading.Lock, threading.RLock)}
-"""Each process needs its own."""
+"""Types of which each process needs its own."""
 
 OF_TYPES = ("builtins", "enum", "typing")
-"""They look at what they are told, and cannot do without."""
+"""Base classes that inspect their subclasses, which they need for their work."""
 
 _writing, _reading = threading.RLock(), threading.RLock()
 
@@ -43,9 +43,9 @@ def pickled(value: object, what: str) -> bytes:
     Raises
     ------
     UsageError
-        If it cannot be pickled; names the part that cannot.
+        If it cannot be pickled; names the faulty part.
     """
-    with suppress(Exception):  # what an object raises that is pickled is its own
+    with suppress(Exception):  # pickling an object may raise anything
         return _written(value)
     try:
         return _written(value, tries_members=True)
@@ -55,21 +55,21 @@ def pickled(value: object, what: str) -> bytes:
         reason = f"{place} is a {kind} ({error})" if place else str(error)
         raise UsageError(
             (
-                f"{what} cannot travel to other processes: {reason}; make it where it is used, such as within the "
+                f"{what} cannot travel to other processes: {reason}; create it where it is used, such as within the "
                 "input_fn or in a hook's begin",
             )
         ) from error
 
 
 def unpickled(data: bytes) -> Any:
-    """Return what `pickled` wrote; what the program defines is not imported for it. Thread-safe.
+    """Return the value written by `pickled`, without importing the program. Thread-safe.
 
     Raises
     ------
     UsageError
         If a library is missing here.
     """
-    with _reading:  # a second one shares modules that are complete
+    with _reading:  # concurrent calls share only complete modules
         try:
             return pickle.loads(data)
         except ImportError as error:
@@ -83,13 +83,13 @@ def unpickled(data: bytes) -> Any:
 
 @final
 class Shipped(Generic[T]):
-    """A value that travels opaque, and is opened once in each object: not by the scheduler."""
+    """A value that travels as bytes, and is opened once in each object: not by the scheduler."""
 
     def __init__(self, value: T, what: str) -> None:
         self._pickled = pickled(value, what)
 
     def __getstate__(self) -> dict[str, bytes]:
-        """Return what travels."""
+        """Return the pickled value."""
         return {"_pickled": self._pickled}
 
     @functools.cached_property
@@ -100,7 +100,7 @@ class Shipped(Generic[T]):
 
 
 def _written(value: object, *, tries_members: bool = False) -> bytes:
-    """Write `value`; with `tries_members`, of whole modules only what can travel, and functions that can."""
+    """Write `value`; `tries_members` writes only the members of modules that can travel, and tests functions."""
     buffer = io.BytesIO()
     with _writing, ByValue() as by_value:
         _Pickler(buffer, by_value, tries_members=tries_members).dump(value)
@@ -120,7 +120,7 @@ def _can_travel(value: object) -> bool:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Has all functions of a module share it, with those who import it; cloudpickle has them share copies."""
+    """Makes all functions of a module share it, also with its importers; cloudpickle makes them share copies."""
 
     def __init__(self, file: io.BytesIO, by_value: ByValue, *, tries_members: bool) -> None:
         super().__init__(file)
@@ -154,9 +154,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
     def _instance(self, obj: Any) -> Any:
         reduced = obj.__reduce_ex__(self.proto)
-        if isinstance(reduced, str):  # where it is read, another version of its module may have that name, or none
+        if isinstance(reduced, str):  # the reader's module may have another value of that name, or none
             what = f"the __reduce__ of {type(obj).__qualname__} returns the name of a variable, {reduced!r}"
-            raise pickle.PicklingError(f"{what}, which others may not have; return the class and its arguments from it")
+            raise pickle.PicklingError(
+                f"{what}, which other processes may not have; return the class and its arguments from it"
+            )
         return reduced
 
     def _module(self, module: ModuleType) -> Any:
@@ -175,7 +177,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         return self._modules.module, (name, _facts(module)), (self._modules, values, missing), None, None, _fill_module
 
     def _fault(self, value: Any) -> str | None:
-        """Return why a member of a module cannot travel, as far as a look at it alone tells."""
+        """Return why a member of a module cannot travel, if its type alone shows it."""
         if self._tries_members and not isinstance(value, ModuleType):
             return _why_not(value)
         kind = type(value)
@@ -188,7 +190,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         return None
 
     def _function(self, function: FunctionType) -> Any:
-        self._by_value.add(sys.modules.get(function.__module__))  # a library may have wrapped it
+        self._by_value.add(sys.modules.get(function.__module__))  # a library may have wrapped the function
         names = function.__globals__
         module = sys.modules.get(names.get("__name__", ""))
         if module is None or vars(module) is not names or not is_own(module):
@@ -216,14 +218,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         elif _is_of_program(type(kind)):
             of_library = next(one for one in type(kind).__mro__ if not _is_of_program(one))
             make, arguments = _make_plain, (make, arguments, of_library)
-        state[0]["__qualname__"] = kind.__qualname__  # cloudpickle forgets it
+        state[0]["__qualname__"] = kind.__qualname__  # cloudpickle drops it
         if lookers := _lookers(kind.__mro__[1:]):
             make, arguments = _make_unseen, (make, arguments, lookers)
         return make, arguments, (self._modules, facts, fill, state), None, None, _fill_class
 
 
 class _Globals(dict[str, Any]):
-    """Stands for the globals of a module while functions of it are pickled."""
+    """Placeholder for the globals of a module while its functions are pickled."""
 
     def __init__(self, modules: TravellingModules, module: ModuleType) -> None:
         super().__init__(_facts(module))
@@ -239,7 +241,7 @@ def _facts(module: ModuleType) -> dict[str, Any]:
 
 
 def _lookers(classes: Iterable[type]) -> list[type]:
-    """Return those that look at each new subclass."""
+    """Return the classes that inspect each new subclass."""
     return [base for base in classes if "__init_subclass__" in vars(base) and base.__module__ not in OF_TYPES]
 
 
@@ -259,8 +261,10 @@ def _cached(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
 
 
 def _make_unseen(make: Callable[..., type], arguments: tuple[Any, ...], lookers: Iterable[type]) -> type:
-    """Make a class that is yet to be filled; its bases, which would look at it, have seen it at home."""
-    own = {base: hook for base in lookers if (hook := vars(base).get("__init_subclass__"))}  # or it is yet to be filled
+    """Make a class that is filled later; its bases, which would inspect it, have seen it in the original process."""
+    own = {
+        base: hook for base in lookers if (hook := vars(base).get("__init_subclass__"))
+    }  # without one, the base is not filled yet
     for base in own:
         base.__init_subclass__ = classmethod(lambda cls, **options: None)  # type: ignore[method-assign, assignment]
     try:
@@ -271,7 +275,7 @@ def _make_unseen(make: Callable[..., type], arguments: tuple[Any, ...], lookers:
 
 
 def _make_plain(make: Callable[..., type], arguments: tuple[Any, ...], of_library: type[type]) -> type:
-    """Make a class that is yet to be filled; its metaclass, which would look at it, has seen it at home."""
+    """Make a class that is filled later; its metaclass, which would inspect it, has seen it in the original process."""
     kind, *others = arguments
 
     def plain(name: str, bases: tuple[type, ...], names: dict[str, Any]) -> type:
@@ -287,7 +291,7 @@ def _held(module: str, name: str) -> Any:
 
 
 def _code(make: Callable[..., CodeType], arguments: tuple[Any, ...], filename: str) -> CodeType:
-    return make(*arguments).replace(co_filename=filename)  # cloudpickle 3.1.3 forgets it; exports need it
+    return make(*arguments).replace(co_filename=filename)  # cloudpickle 3.1.3 drops it; exports need it
 
 
 def _make_function(code: Any, names: dict[str, Any], name: Any, defaults: Any, closure: Any) -> FunctionType:

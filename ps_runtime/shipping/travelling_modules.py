@@ -1,4 +1,4 @@
-"""What stands for the modules of a program where it has travelled to."""
+"""Stands in for the modules of a program in other processes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PROCESS = secrets.token_hex(8)
 
 
 class TravellingModules:
-    """The modules of one pickle, by name; they hold what of them has travelled.
+    """The modules of one pickle, by name, with the members that have travelled.
 
-    Where a pickle is opened they are not in ``sys.modules``: other versions of them may be there, of other jobs. All
-    who open one pickle in a process share them, as they would share what they import. In the process that has written
-    it the modules are those of the program itself.
+    In the receiving process they are not in ``sys.modules``, which may hold versions of other jobs. All readers of one
+    pickle in a process share them, as they would share imports. In the process that has written the pickle the modules
+    are those of the program itself.
     """
 
     def __init__(self, key: str, origin: tuple[str, int]) -> None:
@@ -33,20 +33,20 @@ class TravellingModules:
 
     @classmethod
     def of_this_process(cls) -> Self:
-        """Return those of a new pickle."""
+        """Return the modules of a new pickle."""
         return cls(secrets.token_hex(8), _here())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what finds those of the same pickle."""
+        """Return a reduction that finds the modules of the same pickle."""
         return _same, (self._key, self._origin)
 
     @property
     def are_at_home(self) -> bool:
-        """Whether this is the process that has written the pickle."""
+        """Whether this process has written the pickle."""
         return self._origin == _here()
 
     def module(self, name: str, facts: Mapping[str, Any]) -> ModuleType:
-        """Return the module `name`; `facts` are its attributes that Python itself sets."""
+        """Return the module `name`; `facts` are the attributes that Python sets."""
         if self.are_at_home:
             return sys.modules[name]
         if name not in self._modules:
@@ -59,21 +59,21 @@ class TravellingModules:
         return vars(self.module(name, facts))
 
     def add(self, names: dict[str, Any], values: Mapping[str, Any]) -> None:
-        """Let globals have `values`, but for those that have come before: they may have changed since then."""
+        """Add `values` to globals, except those that arrived before: they may have changed since then."""
         if not self.are_at_home:
             for name, value in values.items():
                 names.setdefault(name, value)
             names["__builtins__"] = self._builtins
 
     def add_whole(self, module: ModuleType, values: Mapping[str, Any], missing: Mapping[str, str]) -> None:
-        """Let a module have all that travels of it; `missing` says what does not, and why."""
+        """Add all travelling members of a module; `missing` has the reason for each other one."""
         self._whole.add(module.__name__)
         self.add(vars(module), values)
         if missing and not self.are_at_home:
             vars(module)["__getattr__"] = lambda name: _refuse(module.__name__, name, missing)
 
     def is_new(self, kind: type, facts: Mapping[str, Any]) -> bool:
-        """Return whether a class is yet to be filled, and take it for filled then; `facts` are of its module."""
+        """Return whether a class is to be filled, and mark it as filled; `facts` are those of its module."""
         if self.are_at_home or kind in self._classes:
             return False
         self._classes[kind] = self.module(kind.__module__, facts)
@@ -91,7 +91,7 @@ class TravellingModules:
         fromlist: tuple[str, ...] | None = (),
         level: int = 0,
     ) -> Any:
-        """Import as ``import`` does, but what has travelled is taken from here."""
+        """Import as ``import`` does, but take modules that have travelled from here."""
         package = (globals or {}).get("__package__") or ""
         absolute = importlib.util.resolve_name("." * level + name, package) if level and package else name
         wanted = absolute if fromlist else absolute.partition(".")[0]
@@ -104,7 +104,7 @@ class TravellingModules:
         return self._modules[wanted]
 
     def _bind(self, name: str, *, must_exist: bool = True) -> None:
-        """Have each package of the dotted `name` that has travelled hold the next module, as an import does."""
+        """Bind each travelled package of the dotted `name` to the next module, as an import does."""
         parts = name.split(".")
         for length in range(1, len(parts)):
             parent, whole = ".".join(parts[:length]), ".".join(parts[: length + 1])
@@ -119,7 +119,7 @@ class TravellingModules:
                 setattr(self._modules[parent], parts[length], found)
 
     def _build_class(self, body: FunctionType, name: str, /, *bases: Any, **options: Any) -> Any:
-        """Make a class as a class statement does; one with annotations as text finds what they name, as at home.
+        """Make a class as a class statement does; annotations as text find their names, as in the original process.
 
         Dataclasses look for it in ``sys.modules``, under the name that the class has for its module.
         """
@@ -134,12 +134,12 @@ class TravellingModules:
         return made
 
     def _is_namespace(self, name: str) -> bool:
-        """Return whether installed libraries may have modules in what has travelled."""
+        """Return whether installed libraries may have modules in a travelled package."""
         return {"__path__", "__file__"} & vars(self._modules[name]).keys() == {"__path__"}
 
 
 class _Names:
-    """Stands for a module that has travelled, and does not keep it."""
+    """Stands in for a travelled module without keeping it alive."""
 
     __slots__ = ("_module",)
 
@@ -156,7 +156,7 @@ _opened: weakref.WeakValueDictionary[str, TravellingModules] = weakref.WeakValue
 
 
 def module_of(kind: type) -> ModuleType | None:
-    """Return the module of a class, which has travelled or was imported; None if nobody knows it here."""
+    """Return the module of a class, travelled or imported; None if it is unknown here."""
     travelled = (modules.module_of(kind) for modules in list(_opened.values()))
     return next((module for module in travelled if module is not None), sys.modules.get(kind.__module__))
 
@@ -169,7 +169,7 @@ def _same(key: str, origin: tuple[str, int]) -> TravellingModules:
 
 
 def _here() -> tuple[str, int]:
-    return _PROCESS, os.getpid()  # a fork has other modules
+    return _PROCESS, os.getpid()  # a fork has its own modules
 
 
 def _refuse(module: str, name: str, missing: Mapping[str, str]) -> Any:

@@ -1,1 +1,1 @@
-"""Sparse tables: the rows that one shard holds, first values, duplicate ids, bounds."""
+"""The rows of sparse tables on one shard: initial values, duplicate ids, bounds."""

@@ -1,4 +1,4 @@
-"""Ids come from data and from peers: judged before they index memory."""
+"""Checks ids, which come from data and from peers, before they index memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_ids(table: str, ids: NDArray[np.int64], num_rows: int) -> None:
     Traceback (most recent call last):
     psflow.ps_runtime.errors.InputError: table 'items' has ids in [0, 7), got 7 at position 1
     """
-    # as unsigned numbers negative ids are the largest, so one pass finds both kinds
+    # as unsigned numbers negative ids are the largest, so one pass finds both faults
     if ids.size and int(ids.astype(np.int64, copy=False).view(np.uint64).max()) >= num_rows:
         where = np.unravel_index(int(np.argmax((ids < 0) | (ids >= num_rows))), ids.shape)
         position = ", ".join(str(int(axis)) for axis in where)
@@ -35,7 +35,7 @@ def check_ids(table: str, ids: NDArray[np.int64], num_rows: int) -> None:
 
 
 def places_of(table: str, ids: NDArray[np.int64], num_rows: int, shard: int, num_shards: int) -> NDArray[np.int64]:
-    """Return where rows lie on their shard: ``id // num_shards``.
+    """Return the positions of rows on their shard: ``id // num_shards``.
 
     Raises
     ------
@@ -58,32 +58,32 @@ def places_of(table: str, ids: NDArray[np.int64], num_rows: int, shard: int, num
         raise InputError(
             (
                 f"table {table!r}: id {strange} at position {position} lies on shard {strange % num_shards} "
-                f"of {num_shards}, but came to shard {shard}",
+                f"of {num_shards}, but was sent to shard {shard}",
             )
         )
     return places
 
 
 MAX_ROWS = 2**36
-"""Of one table: a checkpoint looks at a byte of every row, which takes some minutes for so many."""
+"""Maximum rows of a table: a checkpoint inspects a byte of every row, which takes minutes for this many."""
 
 MAX_TABLES_BYTES = 2**45
-"""Of the addresses of all tables of a process, which a ps needs twice: a process has 2**47."""
+"""Maximum address space of all tables of a process, which a ps needs twice: a process has 2**47."""
 
 
 def push_count_dtype(spec: TableSpec) -> np.dtype[np.unsignedinteger]:
-    """Return what the pushes of a row are counted in, up to `admit_after`."""
+    """Return the dtype that counts the pushes of a row, up to `admit_after`."""
     return np.min_scalar_type(spec.admit_after)
 
 
 def size_faults(tables: Sequence[TableSpec], optimizers: Sequence[Optimizer]) -> Iterator[str]:
-    """Say which tables have more rows than a ps has addresses for, each with the most that it may have.
+    """Yield the tables with more rows than a ps can address, each with the maximum.
 
     Examples
     --------
     >>> huge = TableSpec("items", 2**58, 4, "float32", None, {"name": "zeros"}, seed=1)
     >>> [fault] = size_faults([huge], [])
-    >>> fault.partition(" where ")[0]
+    >>> fault.partition(" if ")[0]
     "table 'items' has 288,230,376,151,711,744 rows, at most 68,719,476,736 are possible"
     """
     for spec in tables:
@@ -94,6 +94,6 @@ def size_faults(tables: Sequence[TableSpec], optimizers: Sequence[Optimizer]) ->
         if spec.num_rows > most:
             beside = f" and the model has {len(tables)} tables" if len(tables) > 1 else ""
             yield (
-                f"table {spec.name!r} has {spec.num_rows:,} rows, at most {most:,} are possible where a row takes "
-                f"{nbytes:,} bytes{beside}; ask for fewer ids (num_rows, num_ids or hash_buckets)"
+                f"table {spec.name!r} has {spec.num_rows:,} rows, at most {most:,} are possible if a row takes "
+                f"{nbytes:,} bytes{beside}; use fewer ids (num_rows, num_ids or hash_buckets)"
             )

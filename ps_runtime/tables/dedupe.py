@@ -1,4 +1,4 @@
-"""Ids that come several times in a batch: each row travels once, and the gradients of its occurrences are summed."""
+"""Finds duplicate ids in a batch: each row travels once, and the gradients of its occurrences are summed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Floats = NDArray[Any]
 
 _ones: dict[np.dtype[Any], Floats] = {}
 _positions = np.arange(0)
-"""As many of each as were ever needed; only read."""
+"""Cached read-only arrays, as long as ever needed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Occurrences:
-    """Where each id of an array stands; made by `find_occurrences`.
+    """The positions of each id of an array; made by `find_occurrences`.
 
     Notes
     -----
-    `pool` and `sum` are products with a sparse matrix and with its transpose: no row is repeated in memory for them.
+    `pool` and `sum` are products with a sparse matrix and its transpose, so no row is repeated in memory.
     Both are deterministic.
     """
 
@@ -33,7 +33,7 @@ class Occurrences:
     _sums: dict[int, NDArray[np.integer[Any]]] = field(default_factory=dict, init=False, repr=False)
 
     def inverse(self) -> NDArray[np.int64]:
-        """Return where each id came to stand, ``(size,)``: ``unique[inverse]`` are the ids; 0 for what is left out.
+        """Return the index of each id in `unique`, ``(size,)``: ``unique[inverse]`` are the ids; 0 for ids left out.
 
         Examples
         --------
@@ -45,7 +45,7 @@ class Occurrences:
         return inverse
 
     def pool(self, rows: Floats, num_sums: int, weights: Floats | None = None) -> Floats:
-        """Add up the rows of ids that stand together: ``(num_sums, dim)``, each of as many neighbours.
+        """Sum the rows of neighbouring ids: ``(num_sums, dim)``, each of the same number of ids.
 
         Examples
         --------
@@ -53,7 +53,7 @@ class Occurrences:
         array([[ 6.],
                [10.]])
         """
-        from scipy.sparse import csc_array  # 23 MB, which a ps, and a model without tables, can do without
+        from scipy.sparse import csc_array  # 23 MB that a ps, and a model without tables, do not need
 
         if not self.order.size:
             return np.zeros((num_sums, rows.shape[1]), rows.dtype)
@@ -62,7 +62,7 @@ class Occurrences:
         return pooled
 
     def sum(self, values: Floats, weights: Floats | None = None) -> Floats:
-        """Add up the values that belong to one id, ``(u, dim)``, in the order of its occurrences.
+        """Sum the values of each id, ``(u, dim)``, in the order of its occurrences.
 
         Examples
         --------
@@ -82,7 +82,7 @@ class Occurrences:
         return _first_ones(len(self.order), values.dtype) if weights is None else weights.take(self.order)
 
     def _sum_of_each(self, num_sums: int) -> NDArray[np.integer[Any]]:
-        """Return in which of so many sums each occurrence is."""
+        """Return the index of the sum of each occurrence."""
         if num_sums == self.size:
             return self.order
         if num_sums not in self._sums:
@@ -91,7 +91,7 @@ class Occurrences:
 
 
 def find_occurrences(ids: NDArray[np.int64], is_present: NDArray[np.bool] | None = None) -> Occurrences:
-    """Find out which ids an array has, and where.
+    """Find the distinct ids of an array, and their positions.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def find_occurrences(ids: NDArray[np.int64], is_present: NDArray[np.bool] | None
     kept = ids if places is None else ids[places]
     index = np.dtype(np.int32 if ids.size < 2**31 else np.int64)
     values, order = _sorted(kept)
-    is_start = np.ones(kept.size + 1, np.bool)  # the last one is where a further id would start
+    is_start = np.ones(kept.size + 1, np.bool)  # the last one marks the end of the last id
     if kept.size:
         np.not_equal(values[1:], values[:-1], out=is_start[1:-1])
     (starts,) = is_start.nonzero()
@@ -114,12 +114,12 @@ def find_occurrences(ids: NDArray[np.int64], is_present: NDArray[np.bool] | None
 
 
 def _sorted(ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return ids ascending, and the position of each; of equal ones, the positions ascend."""
+    """Return the ids in ascending order, and the position of each; positions of equal ids ascend."""
     position_bits = ids.size.bit_length()
     if ids.size == 0 or int(ids.max()).bit_length() + position_bits > 63:
         order = np.argsort(ids, kind="stable")
         return ids[order], order
-    # numpy sorts plain numbers several times faster than it finds an order: so id and position make one number
+    # numpy sorts plain numbers several times faster than it finds an order, so id and position make one number
     keys = ids << position_bits
     keys |= _first_positions(ids.size)
     keys.sort()
@@ -130,7 +130,7 @@ def _sorted(ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 def _first_positions(number: int) -> NDArray[np.int64]:
     global _positions
-    known = _positions  # another thread may put a shorter one there
+    known = _positions  # another thread may replace it by a shorter one
     if len(known) < number:
         known = _positions = np.arange(number)
     return known[:number]

@@ -1,4 +1,4 @@
-"""First values of rows: a hash of seed, id and column, so that they depend on nothing else."""
+"""Computes initial values of rows as a hash of seed, id and column, so that they depend on nothing else."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from psflow.ps_runtime.numeric import is_number
 from psflow.ps_runtime.specs.variables import TableSpec
 
 _PARAMETERS = {"zeros": (), "constant": ("value",), "uniform": ("scale",), "normal": ("scale",)}
-"""The initializers, and the parameters of each."""
+"""The initializers, with their parameters."""
 
 _NUM_CACHED = 1 << 15
-"""Hashes made in one go: they fit the cache."""
+"""Hashes computed together: they fit the cache."""
 
 
 def initializer_faults(config: Mapping[str, Any]) -> list[str]:
-    """Say what is wrong with a `TableSpec.initializer`; nothing if it can be used.
+    """Return the faults of a `TableSpec.initializer`.
 
-    Known are ``{"name": "zeros"}``, ``{"name": "constant", "value": x}``, ``{"name": "uniform", "scale": s}`` for
+    Supported are ``{"name": "zeros"}``, ``{"name": "constant", "value": x}``, ``{"name": "uniform", "scale": s}`` for
     values in (-s, s), and ``{"name": "normal", "scale": s}`` for a standard deviation of s.
 
     Examples
@@ -47,11 +47,11 @@ def initializer_faults(config: Mapping[str, Any]) -> list[str]:
 
 
 def initial_rows(spec: TableSpec, ids: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the values that rows have before the first update.
+    """Return the values of rows before the first update.
 
     Notes
     -----
-    A row depends on the seed, its id and the initializer alone: neither on the other ids nor on the number of shards.
+    A row depends only on the seed, its id and the initializer: not on other ids, and not on the number of shards.
     Values have 23 random bits, whatever the dtype; a normal one is at most 5.8 standard deviations from 0.
 
     References
@@ -75,7 +75,7 @@ def initial_rows(spec: TableSpec, ids: NDArray[np.int64]) -> NDArray[Any]:
 def _symmetric_numbers(seed: int, ids: NDArray[np.int64], num_pairs: int) -> NDArray[np.float32]:
     """Return odd multiples of 1/2 between -(2**22) and 2**22: exact in float32, and never 0.
 
-    They are ``(num_pairs, 2 * n)``, two numbers of an id side by side: numpy computes along n faster than along a row.
+    They have shape ``(num_pairs, 2 * n)``, two numbers of an id adjacent: numpy is faster along n than along a row.
     """
     keys = ids.astype(np.uint64)
     keys += _start_of(seed)
@@ -89,9 +89,9 @@ def _symmetric_numbers(seed: int, ids: NDArray[np.int64], num_pairs: int) -> NDA
     return numbers
 
 
-@lru_cache(maxsize=1024)  # each table asks for its own at every step
+@lru_cache(maxsize=1024)  # each table needs its own at every step
 def _start_of(seed: int) -> np.uint64:
-    """Return what is far apart for neighbouring seeds, so that no two tables share rows."""
+    """Return values far apart for neighbouring seeds, so that no two tables share rows."""
     start = np.array([seed % 2**64], np.uint64)
     mix_bits(start)
     return np.uint64(start[0])

@@ -1,4 +1,4 @@
-"""The part of a sparse table that one shard holds."""
+"""The shard of a sparse table."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from psflow.ps_runtime.tables.initial_rows import initial_rows
 from psflow.ps_runtime.tables.table_rows import TableRows, lazy_zeros, row_memory
 
 _BLOCK_ROWS = 1 << 16
-"""How many rows are looked at together where all of them are looked at."""
+"""Number of rows per block in operations on all rows."""
 
 
 class Table:
-    """Rows with ``id % num_shards == shard``, their slots, and which of them exist.
+    """The rows with ``id % num_shards == shard``, their slots, and which of them exist.
 
-    A row is *created* by the push that is its `admit_after`-th. Until then it has its initial values and no memory; a
-    row that expires has them again. Ids are those of the whole table everywhere.
+    A row is *created* by its `admit_after`-th push. Until then it has its initial values and takes no memory; so does a
+    row that has expired. All ids are those of the whole table.
 
     Notes
     -----
-    The rule sees only the rows that a push names. So those that change a parameter whose gradient is zero (Momentum,
-    Adam, RMSProp) are *lazy* here: means and velocities of a row decay with its own pushes, not with each update of
-    the model. `num_updates` is that of the model all the same.
+    The rule sees only the rows of a push. So rules that change a parameter whose gradient is zero (Momentum, Adam,
+    RMSProp) are *lazy* here: means and velocities of a row decay with its own pushes, not with each update of the
+    model. `num_updates` is still that of the model.
 
-    Not thread-safe. No method keeps what it was given.
+    Not thread-safe. No method keeps its arguments.
     """
 
     def __init__(
@@ -47,31 +47,31 @@ class Table:
         self.shard = shard
         self.num_shards = num_shards
         self.num_created = 0
-        """Rows that exist now."""
+        """Number of rows that exist."""
         num_rows = spec.num_rows_on(shard, num_shards)
         self._rows = TableRows(num_rows, spec.dim, spec.dtype, optimizer, allocate)
-        # how many pushes have touched a row, counted up to admit_after: that many mean that it is created
+        # number of pushes of each row, counted up to admit_after: at that number it is created
         count = push_count_dtype(spec)
         self._pushes = lazy_zeros(num_rows * count.itemsize).view(count)
-        self._bits = np.dtype(f"i{np.dtype(spec.dtype).itemsize}")  # counted faster than floats
+        self._bits = np.dtype(f"i{np.dtype(spec.dtype).itemsize}")  # faster to count than floats
         self._copy: Table | None = None
         self._is_backed = lazy_zeros(self._rows.num_pages).view(np.bool)
-        """Pages of rows that `_back` has written to."""
+        """Pages of rows that `_back` has written."""
         self._last_push = None if spec.expire_after_steps is None else lazy_zeros(num_rows * 8).view(np.int64)
 
     def pull(self, ids: NDArray[np.int64], out: FloatArray) -> None:
-        """Copy weights into `out`. A row that is not created gives its initial values, and is not created by it.
+        """Copy weights into `out`. A row that does not exist yields its initial values, and stays uncreated.
 
         Raises
         ------
         InputError
-            If an id is outside the table, or lies on another shard; `out` is as it was.
+            If an id is outside the table, or lies on another shard; `out` is unchanged.
         """
         places = self._places(ids)
-        if self.spec.initializer["name"] == "zeros":  # which a row holds that is not created
+        if self.spec.initializer["name"] == "zeros":  # the memory of uncreated rows is zero
             self._rows.take(0, places, out)
             return
-        # few weights are zero: so most rows need not be looked up
+        # few weights are zero, so most rows need no lookup
         first = out.view(self._bits)[:, 0]
         num_filled = 0
         for some in self._rows.take_blocks(0, places, out):
@@ -82,7 +82,7 @@ class Table:
             out[missing] = initial_rows(self.spec, ids[missing])
 
     def push(self, ids: NDArray[np.int64], gradients: FloatArray, *, learning_rate: float, num_updates: int) -> None:
-        """Apply one gradient to the rows that it names, creating those whose time has come.
+        """Apply one gradient to its rows, creating those that reach `admit_after`.
 
         Raises
         ------
@@ -96,9 +96,9 @@ class Table:
         self._rows.update(places, gradients, learning_rate=learning_rate, num_updates=num_updates)
 
     def expire(self, num_updates: int) -> int:
-        """Forget the rows that no push has touched for `expire_after_steps` updates, and count those created.
+        """Remove the rows without a push for `expire_after_steps` updates; return how many created ones are removed.
 
-        A row not yet created loses the pushes that count for its admission.
+        An uncreated row loses the pushes counted for its admission.
         """
         if self._last_push is None or self.spec.expire_after_steps is None:
             return 0
@@ -108,20 +108,20 @@ class Table:
         return before - self.num_created
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Remove all rows."""
         for places in self._touched():
             self._forget(places)
 
     def prepare_copies(self, other: Table) -> None:
-        """From now on back the memory of `other` as rows are created here, so that `copy_into` need not wait for it.
+        """From now on back the memory of `other` when rows are created here, so that `copy_into` need not wait for it.
 
-        A page that is written for the first time takes the system ten times as long as the copy. Rows that `other` has
-        already are left alone, so somebody else may be reading it.
+        Backing a page takes the system ten times as long as the copy. Existing rows of `other` are left alone, so it
+        may be read concurrently.
         """
         self._copy = other
 
     def copy_into(self, other: Table) -> None:
-        """Make `other`, of the same spec, optimizer and shard, the same as this table; untouched rows cost nothing."""
+        """Make `other`, of the same spec, optimizer and shard, equal to this table; untouched rows cost nothing."""
         for start in range(0, len(self._pushes), _BLOCK_ROWS):
             stop = min(start + _BLOCK_ROWS, len(self._pushes))
             is_mine, is_theirs = self._pushes[start:stop] != 0, other._pushes[start:stop] != 0
@@ -129,7 +129,7 @@ class Table:
             num_mine = int(np.count_nonzero(is_mine))
             if num_mine == 0:
                 continue
-            # where every page has its row all are copied at once; elsewhere no page is backed that has none
+            # if every page has its row, all are copied at once; otherwise no page without a row is backed
             is_dense = num_mine * self._rows.num_rows_of_page >= stop - start
             some = slice(start, stop) if is_dense else start + np.flatnonzero(is_mine)
             self._rows.copy_into(other._rows, some)
@@ -139,7 +139,7 @@ class Table:
         other.num_created = self.num_created
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """Return copies of all that the table knows, for `load` on any number of shards."""
+        """Return copies of the whole state, for `load` on any number of shards."""
         touched = np.concatenate([np.empty(0, np.int64), *self._touched()])
         is_created = self._pushes[touched] == self.spec.admit_after
         created, candidates = touched[is_created], touched[~is_created]
@@ -157,9 +157,9 @@ class Table:
         return found
 
     def load(self, tensors: Mapping[str, NDArray[Any]]) -> None:
-        """Add the rows of `tensors`, as a table of the same spec gave them; those of other shards are ignored.
+        """Add the rows of `tensors`, from a table of the same spec; those of other shards are ignored.
 
-        Call `clear` first where the table may have rows already; call this once for each shard that was saved.
+        Call `clear` first if the table may have rows; call this once for each saved shard.
 
         Raises
         ------
@@ -186,13 +186,13 @@ class Table:
         return places * self.num_shards + self.shard
 
     def _own(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool]]:
-        """Return the places of those ids that lie here, and which ids those are."""
+        """Return the positions of the ids that lie here, and which ids those are."""
         check_ids(self.spec.name, ids, self.spec.num_rows)
         mine = ids % self.num_shards == self.shard
         return ids[mine] // self.num_shards, mine
 
     def _admit(self, ids: NDArray[np.int64], places: NDArray[np.int64], num_updates: int) -> NDArray[np.bool]:
-        """Count a push for each row, create those that reach `admit_after`; return which rows are created."""
+        """Count a push for each row, create those that reach `admit_after`; return which are created."""
         enough = self.spec.admit_after
         counts = self._pushes.take(places, mode="clip")
         if self._last_push is not None:
@@ -210,7 +210,7 @@ class Table:
         return is_created
 
     def _back(self, places: NDArray[np.int64]) -> None:
-        """Write what is there already to rows that no push has touched, on pages where this was not done yet."""
+        """Write the current content to rows without a push, on pages that are not backed yet."""
         pages = self._rows.pages(places)
         is_new = ~self._is_backed[pages]
         if not is_new.any():
@@ -224,7 +224,7 @@ class Table:
             self._last_push[untouched] = 0
 
     def _touched(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the places of the rows that a push has touched, ascending, some at a time."""
+        """Yield the positions of the rows with a push, ascending, in blocks."""
         for start in range(0, len(self._pushes), _BLOCK_ROWS):
             yield start + np.flatnonzero(self._pushes[start : start + _BLOCK_ROWS] != 0)
 

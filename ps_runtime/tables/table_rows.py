@@ -1,4 +1,4 @@
-"""Rows in memory: the weights and the slots of a row side by side, so that they share a page."""
+"""Rows in memory: the weights and slots of a row are adjacent, so that they share a page."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer, UpdateOperands
 
 _HUGE_NBYTES, _HUGE_ROWS = 2 << 30, 2 << 20
-"""Rows that are at most so many, and take at most so much, are backed by huge pages."""
+"""Tables of at most this many rows and bytes are backed by huge pages."""
 
 _NO_RESERVE = 0x4000 if (platform.system(), platform.machine()) in {("Linux", "x86_64"), ("Linux", "aarch64")} else 0
-"""MAP_NORESERVE, which Python does not name: a mapping may be larger than the memory that there is."""
+"""MAP_NORESERVE, which Python does not define: a mapping may exceed the available memory."""
 
 
 def lazy_zeros(nbytes: int, *, huge_pages: bool = False) -> NDArray[np.uint8]:
-    """Return zeros of which the system backs a page when it is first written.
+    """Return zeros whose pages the system backs at their first write.
 
-    They begin at a page, so that a row of 64 bytes lies in one cache line; those of `numpy.zeros` begin 16 bytes behind
+    They begin at a page, so that a row of 64 bytes lies in one cache line; those of `numpy.zeros` begin 16 bytes after
     one.
 
     Examples
@@ -36,7 +36,7 @@ def lazy_zeros(nbytes: int, *, huge_pages: bool = False) -> NDArray[np.uint8]:
         return np.zeros(0, np.uint8)
     mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
     if huge_pages and hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without them
+        with suppress(OSError):  # the kernel does not support huge pages
             mapping.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(mapping, np.uint8)
 
@@ -44,35 +44,35 @@ def lazy_zeros(nbytes: int, *, huge_pages: bool = False) -> NDArray[np.uint8]:
 def row_memory(num_rows: int, row_nbytes: int) -> NDArray[np.uint8]:
     """Return zeros for the rows of a table: in huge pages if the table is small enough to be backed whole.
 
-    Rows at random find their pages faster so. But a huge page is backed for the sake of one row: in a large table,
-    and in one of many rows, most of which may never be touched, pages are small.
+    Huge pages make random access faster. But a single row backs its whole huge page, so large tables, and those of many
+    rows, most of which may never be touched, use small pages.
     """
     nbytes = num_rows * row_nbytes
     return lazy_zeros(nbytes, huge_pages=num_rows <= _HUGE_ROWS and nbytes <= _HUGE_NBYTES)
 
 
 TAKEN_ROWS = 4096
-"""Taken at a time: so neither their positions nor a second look at them leave the cache."""
+"""Rows per block: their positions stay in the cache for a second pass."""
 
 _CACHED_BYTES = 3 << 17
-"""What an update holds in the cache at a time: all parts of some rows, their gradients and scratch."""
+"""Bytes of an update in the cache: all parts of some rows, their gradients and scratch."""
 
 _PAGE_BYTES = 4096
 
 
 class _Block(NamedTuple):
-    """Some rows in the cache: the views of them that an update needs."""
+    """Some rows in the cache: the views that an update needs."""
 
     rows: Sequence[FloatArray]
-    """Of each part, (n, dim)."""
+    """Each part, (n, dim)."""
     records: Sequence[NDArray[Any]]
-    """The same as (n,) records."""
+    """Each part as (n,) records."""
     weights: FloatArray
-    """All of them, (n * dim,)."""
+    """The weights, (n * dim,)."""
     slots: Mapping[str, FloatArray]
-    """The same of each slot."""
+    """Each slot in the same form."""
     scratch: FloatArray
-    """As large."""
+    """Scratch of the same size."""
 
     def first(self, num_rows: int, dim: int) -> _Block:
         """Return the views of the first rows."""
@@ -91,7 +91,7 @@ class TableRows:
 
     Notes
     -----
-    A *place* is the number of a row here, in ``[0, num_rows)``.
+    A *place* is the index of a row here, in ``[0, num_rows)``.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class TableRows:
         num_parts, part_nbytes = len(self.part_names), dim * item.itemsize
         self._num_parts = num_parts
         memory = allocate(num_rows, num_parts * part_nbytes)
-        # a view for each part, which begins with it: so the position of a row is the same in all of them
+        # a view for each part, starting at the part, so that a row has the same position in all of them
         starts = [part * part_nbytes if num_rows else 0 for part in range(num_parts)]
         self._parts: list[FloatArray] = [memory[start:].view(item).reshape(-1, dim) for start in starts]
         # numpy scatters items of a plain record type faster than rows of a 2-d array
@@ -137,14 +137,14 @@ class TableRows:
             pass
 
     def take_blocks(self, part: int, places: NDArray[np.int64], out: FloatArray) -> Iterator[slice]:
-        """Take some rows after the other; yield which of `out` were copied last, while they are in the cache."""
+        """Take rows in blocks; yield the slice of `out` that was copied last, while it is in the cache."""
         source = self._parts[part]
         for start in range(0, len(places), TAKEN_ROWS):
             some = slice(start, start + TAKEN_ROWS)
             positions = places[some]
             if self._num_parts > 1:
                 positions = np.multiply(positions, self._num_parts, out=self._taken[: len(positions)])
-            # the other modes take through a copy of `out`
+            # the other modes copy `out`
             source.take(positions, axis=0, out=out[some], mode="clip")
             yield some
 
@@ -153,7 +153,7 @@ class TableRows:
         self._records[part].put(self._positions(places), values.reshape(-1).view(self._record), mode="clip")
 
     def begin(self, places: NDArray[np.int64], weights: FloatArray) -> None:
-        """Give some rows their first `weights` (n, dim), and their slots the initial values."""
+        """Set the `weights` (n, dim) of new rows, and their slots to the initial values."""
         rows = np.empty((len(places), len(self._first_values)), weights.dtype)
         rows[:] = self._first_values
         rows[:, : self._dim] = weights
@@ -166,8 +166,8 @@ class TableRows:
     def update(
         self, places: NDArray[np.int64], gradients: FloatArray, *, learning_rate: float, num_updates: int
     ) -> None:
-        """Apply the optimizer to some rows: gather as many as the cache holds, update them there, scatter them."""
-        assert self._optimizer is not None, "rows without an optimizer are not updated"
+        """Apply the optimizer to some rows: gather as many as fit the cache, update them, scatter them."""
+        assert self._optimizer is not None, "rows without an optimizer cannot be updated"
         positions = self._positions(places)
         for start in range(0, len(places), self._num_cached):
             some = positions[start : start + self._num_cached]
@@ -188,11 +188,11 @@ class TableRows:
                 records.put(some, values, mode="clip")
 
     def copy_into(self, other: TableRows, some: slice | NDArray[np.int64]) -> None:
-        """Copy some rows, with all their parts, into those of `other` at the same places."""
+        """Copy some rows, with all parts, to the same positions of `other`."""
         other._whole[some] = self._whole[some]
 
     def pages(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the pages that some rows begin on, each in ``[0, num_pages)``."""
+        """Return the pages on which some rows begin, each in ``[0, num_pages)``."""
         return places * self._whole.itemsize // _PAGE_BYTES
 
     def _positions(self, places: NDArray[np.int64]) -> NDArray[np.int64]:

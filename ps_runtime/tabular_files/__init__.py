@@ -1,14 +1,14 @@
-"""Files of records: listed, scanned once into a record index, and read by ranges of records from then on.
+"""Lists tabular files, scans them once into a record index, and reads ranges of records from then on.
 
 ==========================  ====================================================================================
-`listing.list_files`        paths, folders, globs and URLs as data files, with what they are now
-`delimited.DelimitedText`,  how the files of one input are read; `formats.RECORD_FORMATS` has them by name
+`listing.list_files`        paths, folders, globs and URLs as data files in their current state
+`delimited.DelimitedText`,  formats of the files of one input; `formats.RECORD_FORMATS` has them by name
 `json_lines.JsonLines`,
 `libsvm.LibSvmText`,
 `parquet.Parquet`,
 `arrow_file.ArrowFile`
 `scan.Scan`                 one pass, chunk by chunk in bounded memory; `Scan.columns` is known before it
-`index.RecordIndex`         what the scan leaves: which records lie where; kept as bytes
-`reader.RecordReader`       any range of records, in any process, without what lies before
+`index.RecordIndex`         the result of the scan: the location of each record; stored as bytes
+`reader.RecordReader`       any range of records, in any process, without reading those before it
 ==========================  ====================================================================================
 """

@@ -1,4 +1,4 @@
-"""Arrow IPC files, which Feather files are since version 2: a chunk is a record batch."""
+"""Reads Arrow IPC files, which include Feather files since version 2: a chunk is a record batch."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class ArrowFile(RecordFormat):
 
     @property
     def first_row(self) -> int:
-        """The number that people give the first record of a file."""
+        """The number of the first record of a file in messages."""
         return 0
 
     @property
     def row_note(self) -> str:
-        """What people need to know to find a row by its number."""
+        """How rows are counted."""
         return "the first row is 0"
 
     def open(self, file: DataFile) -> OpenRecords:
-        """Return a file, open; see `RecordFormat.open`."""
+        """Return the open file; see `RecordFormat.open`."""
         return OpenArrow(file, self.types)
 
 
@@ -60,7 +60,7 @@ class OpenArrow(OpenRecords):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its columns, in their order."""
+        """The names of its columns, in order."""
         return tuple(self._schema.names)
 
     def types(self, names: Sequence[str]) -> dict[str, str]:
@@ -96,15 +96,15 @@ class OpenArrow(OpenRecords):
         return ()
 
     def text(self, place: ChunkRange) -> str:
-        """Return nothing: this is no text."""
+        """Return an empty text: the file is not text."""
         return ""
 
     def check_types(self, types: Mapping[str, str]) -> None:
-        """Look at the types of columns; see `OpenRecords.check_types`."""
+        """Check the types of columns; see `OpenRecords.check_types`."""
         as_raw_columns(self._schema.empty_table(), types, self._set_types)
 
     def bytes_up_to(self, place: ChunkRange) -> int:
-        """Return about how many bytes of the file are read when the chunk has been read."""
+        """Return about how many bytes of the file have been read after the chunk."""
         return self.file.size * place.stop // int(self._reader.num_record_batches)
 
     def close(self) -> None:
@@ -113,8 +113,8 @@ class OpenArrow(OpenRecords):
 
 
 def _check_form(head: bytes) -> None:
-    """Raise RecordError if a file is of a form that looks like this one."""
+    """Raise RecordError if a file has a similar but unsupported form."""
     if head == STREAM:
-        raise RecordError("the file has Arrow's form of streams: expected a file as pyarrow.ipc.new_file writes it")
+        raise RecordError("the file has Arrow's stream format: expected a file as pyarrow.ipc.new_file writes it")
     if head == FEATHER_1:
-        raise RecordError("the file is Feather of version 1: expected version 2; write it again")
+        raise RecordError("the file is Feather version 1: expected version 2; convert it")

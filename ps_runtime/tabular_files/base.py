@@ -1,4 +1,4 @@
-"""What a format of tabular files is: options that say how its files are read, and a file of it that is open."""
+"""Base classes of the formats of tabular files: options for reading files, and an open file."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK_BYTES = 4 * 1024**2
-"""About the text of one chunk."""
+"""About the size of the text of one chunk."""
 
 LARGEST_EXACT = 2**53
-"""A float64 holds all whole numbers up to this one."""
+"""float64 holds every whole number up to this one."""
 
 NAME_OF_COLUMN = ", the name of the column"
-"""Behind an invalid value that is so, in a row that repeats the header."""
+"""Appended to an invalid value that repeats the header."""
 
 NUMBER = "number"
-"""A name for float64, for those who set the type of a column."""
+"""A name for float64 in types set by users."""
 
 
 class ChunkRange(NamedTuple):
-    """Where a chunk lies in its file: from `start` up to `stop`.
+    """The range of a chunk in its file, from `start` up to `stop`.
 
-    These are bytes of text, rows of a Parquet file, record batches of an Arrow file.
+    The units are bytes of text, rows of a Parquet file, record batches of an Arrow file.
     """
 
     start: int
@@ -51,12 +51,12 @@ class InvalidValues:
 
 
 OnInvalid = Callable[[InvalidValues], object]
-"""Takes values that are not of the type of their column; without it, the first such value is a RecordError."""
+"""Receives values that are not of the type of their column; without it, the first such value is a RecordError."""
 
 
 @dataclass(eq=False)
 class RecordError(Exception):
-    """A record that cannot be read. Whoever knows the file and its first record makes an InputError of it."""
+    """A record that cannot be read; `RecordFormat.error` adds the file and makes it an InputError."""
 
     what: str
     record: int | None = None
@@ -69,18 +69,18 @@ class RecordError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordFormat(ABC):
-    """How the files of one input are read. Its fields are plain values: they are kept with a record index.
+    """Options for reading the files of one input. Its fields are plain values, stored in a record index.
 
     Raises
     ------
     InputError
-        If an option is out of its range; all faults are reported together.
+        If an option is out of range; all faults are reported together.
     """
 
     name: ClassVar[str]
-    """What a record index calls the format."""
+    """The name of the format in a record index."""
     suffixes: ClassVar[tuple[str, ...]]
-    """How the names of its files end."""
+    """The suffixes of its file names."""
 
     types: Mapping[str, str] = field(default_factory=dict)
 
@@ -91,7 +91,7 @@ class RecordFormat(ABC):
             raise InputError(tuple(faults))
 
     def faults(self) -> list[str]:
-        """Return a sentence for each option that is wrong."""
+        """Return a sentence for each invalid option."""
         known = (*TYPES, NUMBER)
         return [
             f"the type of column {column!r} is {raw!r}: expected one of {', '.join(known)}, or a number type with a "
@@ -103,15 +103,15 @@ class RecordFormat(ABC):
     @property
     @abstractmethod
     def first_row(self) -> int:
-        """The number that people give the first record of a file."""
+        """The number of the first record of a file in messages."""
 
     @property
     @abstractmethod
     def row_note(self) -> str:
-        """What people need to know to find a row by its number."""
+        """How rows are counted."""
 
     def error(self, file: DataFile, first_record: int, fault: RecordError) -> InputError:
-        """Return what people read of a fault in a chunk that begins with a record of the file."""
+        """Return the error for a fault in a chunk that begins with the given record of the file."""
         if fault.record is None:
             return InputError((f"{file.shown}: {fault.what}",))
         row = self.first_row + first_record + fault.record
@@ -119,55 +119,55 @@ class RecordFormat(ABC):
 
     @abstractmethod
     def open(self, file: DataFile) -> OpenRecords:
-        """Return a file, open, for reading its records.
+        """Return the open file, for reading its records.
 
         Raises
         ------
         InputError, RecordError
-            If it cannot be read, or is no file of this format.
+            If it cannot be read, or is not a file of this format.
         """
 
 
 class OpenRecords(ABC):
-    """A file of records that is open: a context manager, which closes it. Not thread-safe."""
+    """An open file of records: a context manager, which closes it. Not thread-safe."""
 
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """The names of its columns, in their order."""
+        """The names of its columns, in order."""
 
     def lacking(self, names: Sequence[str]) -> list[str]:
-        """Return which of these columns it does not have."""
+        """Return the columns that it lacks."""
         there = frozenset(self.names)
         return [name for name in names if name not in there]
 
     @abstractmethod
     def types(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the types of some columns; of one that cannot be read, a text that says what it is.
+        """Return the types of some columns; an unreadable one has a text that describes it.
 
         Raises
         ------
         RecordError
-            If they have to be inferred, and a record cannot be read.
+            If types have to be inferred, and a record cannot be read.
         """
 
     @abstractmethod
     def places(self, chunk_bytes: int) -> Iterator[ChunkRange]:
-        """Return where each chunk lies, in order; one of text has about `chunk_bytes`, and at least a record.
+        """Yield the range of each chunk, in order; a chunk of text has about `chunk_bytes`, and at least one record.
 
         Raises
         ------
         RecordError
-            If a record has no end; its number counts from the end of the place before.
+            If a record has no end; its number counts from the end of the range before.
         """
 
     def starts_run(self, place: ChunkRange) -> bool:
-        """Return whether a chunk can be read alone at its own price, not only behind the one before it."""
+        """Return whether a chunk can be read without decoding the one before it."""
         return True
 
     @abstractmethod
     def read(self, place: ChunkRange, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
-        """Return the records of a chunk: these columns, of these types, in this order.
+        """Return the records of a chunk with these columns, types and order.
 
         Raises
         ------
@@ -177,40 +177,40 @@ class OpenRecords(ABC):
         """
 
     def size_fault(self, names: Sequence[str]) -> str | None:
-        """Say why these columns take more memory than those of a file of this size may; None: they do not."""
+        """Return a fault if these columns take more memory than a file of this size allows; else None."""
         return None
 
     @abstractmethod
     def count(self, place: ChunkRange) -> int:
-        """Return how many records a chunk has, those that cannot be read among them; no value is looked at.
+        """Return the number of records of a chunk, including unreadable ones; values are not read.
 
         Raises
         ------
         RecordError
-            If it cannot be told, because a byte is none of text, say.
+            If the number is unknown, for example because a byte is not valid text.
         """
 
     @abstractmethod
     def parts(self, place: ChunkRange) -> tuple[ChunkRange, ...]:
-        """Return the two places that a chunk of text is made of; none if it is one record, or no text."""
+        """Return the two ranges into which a chunk of text is divided; none if it is one record, or not text."""
 
     @abstractmethod
     def text(self, place: ChunkRange) -> str:
-        """Return the text of a chunk, whatever it is; empty if it is none."""
+        """Return the text of a chunk; empty if the file is not text."""
 
     @abstractmethod
     def check_types(self, types: Mapping[str, str]) -> None:
-        """Look whether the file stores these columns as types that may be read so; text stores none.
+        """Check that the file stores these columns as types that may be read as given; text stores no types.
 
         Raises
         ------
         RecordError
-            Of the first column that it does not.
+            For the first column that it does not.
         """
 
     @abstractmethod
     def bytes_up_to(self, place: ChunkRange) -> int:
-        """Return about how many bytes of the file are read when the chunk has been read."""
+        """Return about how many bytes of the file have been read after the chunk."""
 
     @abstractmethod
     def close(self) -> None:

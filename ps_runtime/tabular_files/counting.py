@@ -1,4 +1,4 @@
-"""Counting the records of files without reading their values: the record index of an input whose types are known."""
+"""Counts the records of files without reading their values, to build the record index of columns of known types."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def count_records(
     chunk_bytes: int = CHUNK_BYTES,
     on_progress: Callable[[int], object] = lambda done_bytes: None,
 ) -> RecordIndex:
-    """Return the record index of some files, whose columns are to be read as types that are known.
+    """Return the record index of some files, whose columns have known types.
 
     Raises
     ------
     InputError
         If a file cannot be opened, lacks a column or stores it as another type, changes, or is damaged so that its
-        records cannot be told from each other; if there are no records.
+        records cannot be separated; if there are no records.
 
     Notes
     -----
-    Of Parquet only the footers are read, of Arrow the heads of batches. A cell that is not of its type, or a record
-    with too few cells, is found by whoever reads it: here it is counted. Memory is bounded by a chunk.
+    For Parquet only the footers are read, for Arrow the heads of batches. An invalid cell, or a record with too few
+    cells, is counted here and found when it is read. Memory is bounded by a chunk.
     """
     types = dict(columns)
-    chunks: list[tuple[int, ChunkRange, int, bool]] = []  # file, place, number of records, whether it starts a run
+    chunks: list[tuple[int, ChunkRange, int, bool]] = []  # file, range, number of records, whether it starts a run
     bytes_before = 0
     for number, file in enumerate(files):
         num_records = 0
@@ -78,7 +78,7 @@ def _next(places: Iterator[ChunkRange], file: DataFile) -> ChunkRange | None:
 
 
 def _check(records: OpenRecords, types: dict[str, str], file: DataFile) -> None:
-    """Refuse a file that lacks a column or stores another type; widen numbers until those of the file fit."""
+    """Refuse a file that lacks a column or stores another type; widen numbers to those of the file."""
     if lacking := records.lacking(tuple(types)):
         raise InputError(tuple(missing_faults(file.shown, "column", lacking, records.names)))
     while True:

@@ -1,7 +1,7 @@
-"""Where the records of delimited text end: line ends that no quotes enclose, exactly as pyarrow parses them.
+"""Finds the ends of records of delimited text, line ends outside quotes, exactly as pyarrow parses them.
 
 A quote opens a quoted cell only as the first byte of a cell. Inside, two quotes are one, and a single one closes. After
-that, and in a cell that does not begin with a quote, quotes are bytes as any other.
+that, and in a cell that does not begin with a quote, quotes are ordinary bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LINE_ENDS = b"\r\n"
 
 
 class QuotedSpans:
-    """What quotes enclose in some text that begins with a record."""
+    """The quoted spans of text that begins with a record."""
 
     def __init__(self, text: bytes, delimiter: bytes) -> None:
         data = np.frombuffer(text, np.uint8)
@@ -28,7 +28,7 @@ class QuotedSpans:
         self.starts, self.stops = edges[::2], edges[1::2]
 
     def around(self, position: int) -> tuple[int, int] | None:
-        """Return the quotes that enclose a byte, or None."""
+        """Return the span of quotes around a byte, or None."""
         span = int(np.searchsorted(self.starts, position)) - 1
         if span < 0 or self.stops[span] <= position:
             return None
@@ -36,8 +36,8 @@ class QuotedSpans:
 
 
 def last_record_end(text: bytes, spans: QuotedSpans) -> int:
-    """Return where the last whole record of a text ends, behind its line end; 0 if it has none."""
-    for line_end in (b"\n", b"\r"):  # of old Macintosh files
+    """Return the end of the last whole record of a text, after its line end; 0 if it has none."""
+    for line_end in (b"\n", b"\r"):  # b"\r" ends lines of old Macintosh files
         end = text.rfind(line_end)
         while (span := spans.around(end)) is not None:
             end = text.rfind(line_end, 0, span[0])
@@ -47,7 +47,7 @@ def last_record_end(text: bytes, spans: QuotedSpans) -> int:
 
 
 def first_record_end(text: bytes, spans: QuotedSpans) -> int:
-    """Return where the first record of a text ends, behind its line end; 0 if it does not end."""
+    """Return the end of the first record of a text, after its line end; 0 if it does not end."""
     start = 0
     while True:
         ends = [end for line_end in (b"\n", b"\r") if (end := text.find(line_end, start)) >= 0]
@@ -60,7 +60,7 @@ def first_record_end(text: bytes, spans: QuotedSpans) -> int:
 
 
 def plain_lines(text: bytes) -> int | None:
-    r"""Return how many lines some records have, if each line is a record for sure; else None: somebody has to parse.
+    r"""Return the number of lines if each line is certainly one record; else None: the text has to be parsed.
 
     Examples
     --------
@@ -73,9 +73,9 @@ def plain_lines(text: bytes) -> int | None:
 
 
 def _alternating(data: NDArray[np.uint8], quotes: NDArray[np.int64], delimiter: bytes) -> NDArray[np.int64]:
-    """Return quotes that open and close in turn, those of doubled ones among them or not.
+    """Return quotes that open and close in turn, with or without doubled ones.
 
-    If each second quote stands where a cell begins, or is the second of a doubled one, then all open and close in turn.
+    If each second quote starts a cell, or is the second of a doubled one, then all quotes open and close in turn.
     Otherwise a walk from quote to quote decides.
     """
     if _stand_behind(data, quotes[::2], LINE_ENDS + delimiter + b'"').all():
@@ -85,7 +85,7 @@ def _alternating(data: NDArray[np.uint8], quotes: NDArray[np.int64], delimiter: 
 
 
 def _stand_behind(data: NDArray[np.uint8], positions: NDArray[np.int64], these: bytes) -> NDArray[np.bool_]:
-    """Return which positions have one of these bytes before them, or none at all."""
+    """Return the positions that follow one of these bytes, or the start of the text."""
     is_one = np.zeros(256, bool)
     is_one[list(these)] = True
     found: NDArray[np.bool_] = is_one[data[positions - 1]]

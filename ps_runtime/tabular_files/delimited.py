@@ -1,4 +1,4 @@
-"""Delimited text: CSV, TSV, and whatever else one character separates."""
+"""Delimited text, such as CSV and TSV: cells separated by one character."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ NA_VALUES = ("NA", "N/A", "NaN", "nan", "null", "NULL")
 class DelimitedText(RecordFormat):
     """Records as lines of cells: CSV, TSV. A cell in quotes may hold delimiters, line ends and doubled quotes.
 
-    White space around a cell is no part of it, but a name in a header is as it is written, as in a DataFrame of pandas.
-    Empty lines are no records, and a record with line ends in quotes is one row.
+    White space around a cell is ignored, but names in a header are as written, as in a DataFrame of pandas.
+    Empty lines are not records, and a record with line ends in quotes is one row.
     """
 
     name: ClassVar[str] = "delimited"
@@ -37,14 +37,14 @@ class DelimitedText(RecordFormat):
     def __post_init__(self) -> None:
         for option in ("na_values", "column_names"):
             value = getattr(self, option)
-            if isinstance(value, str):  # which is a sequence of str, too
+            if isinstance(value, str):  # a str is a sequence of str
                 raise InputError((f"{option} is {value!r}: expected a list of texts",))
             if value is not None:
                 object.__setattr__(self, option, tuple(value))
         super().__post_init__()
 
     def faults(self) -> list[str]:
-        """Return a sentence for each option that is wrong."""
+        """Return a sentence for each invalid option."""
         faults = super().faults()
         if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n\0':
             faults.append(f"the delimiter is {self.delimiter!r}: expected one ASCII character, no quote, no line end")
@@ -55,33 +55,33 @@ class DelimitedText(RecordFormat):
             faults.append(f"the encoding is {self.encoding!r}: expected utf-8, or one with a byte for each character")
         for column, raw in self.types.items():
             if "[" in raw:
-                faults.append(f"the type of column {column!r} is {raw!r}: a cell of text is one of {', '.join(TYPES)}")
+                faults.append(f"the type of column {column!r} is {raw!r}: a text cell is one of {', '.join(TYPES)}")
         return faults
 
     @property
     def suffixes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """How the names of its files end, whatever separates their cells."""
+        """The suffixes of its file names, for any delimiter."""
         return (".tsv",) if self.usual_delimiter == "\t" else (".csv",)
 
     @property
     def first_row(self) -> int:
-        """The number that people give the first record of a file: the header is row 1."""
+        """The number of the first record of a file in messages: the header is row 1."""
         return 2 if self.column_names is None else 1
 
     @property
     def row_note(self) -> str:
-        """What people need to know to find a row by its number."""
+        """How rows are counted."""
         first = "the header" if self.column_names is None else "the first"
         return f"{first} is row 1; empty lines do not count"
 
     def open(self, file: DataFile) -> OpenDelimited:
-        """Return a file, open, its header read; see `RecordFormat.open`."""
+        """Return the open file with its header read; see `RecordFormat.open`."""
         names = None if self.column_names is None else tuple(self.column_names)
         return OpenDelimited(file, self.delimiter, names, ("", *self.na_values), self.encoding)
 
 
 def likely_delimiter(names: Sequence[str], read_with: str) -> str | None:
-    """Return what separates names of columns that were read as one with another delimiter; None if nothing does.
+    """Return the probable delimiter of column names that were read as one; None if there is none.
 
     Examples
     --------

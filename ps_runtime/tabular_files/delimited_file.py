@@ -1,4 +1,4 @@
-"""An open file of delimited text: its header, and pyarrow's parser for each chunk."""
+"""Reads an open file of delimited text: its header, and each chunk by pyarrow's parser."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class OpenDelimited(OpenText):
         self._delimiter, self._na_values, self._encoding = delimiter, na_values, encoding
         self._is_utf8 = codecs.lookup(encoding).name == "utf-8"
         self._has_header = column_names is None
-        self._as_text: set[str] = set()  # columns whose cells pyarrow's parser has not understood: white space, say
+        self._as_text: set[str] = set()  # columns whose cells pyarrow's parser rejects, for white space or the like
         try:
             self._names = self._header() if column_names is None else column_names
         except BaseException:
@@ -58,26 +58,26 @@ class OpenDelimited(OpenText):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns, in their order."""
+        """The names of the columns, in order."""
         return self._names
 
     def types(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the types that the first cells of some columns have in common; see `OpenRecords.types`."""
-        # a record of another length has no say in it, and is an error when it is read
+        """Return the common types of the first cells of some columns; see `OpenRecords.types`."""
+        # a record of another length is ignored here, and is an error when it is read
         cells, _ = self._read_whole_rows(self._utf8(self.inferred_text()), names)
         first = cells.slice(0, INFERRED_ROWS)
         return {name: inferred_type(self._values(first[name], "string", name)) for name in names}
 
     def places(self, chunk_bytes: int) -> Iterator[ChunkRange]:
-        """Return where each chunk lies; see `OpenRecords.places`.
+        """Return the range of each chunk; see `OpenRecords.places`.
 
         Raises
         ------
         RecordError
-            Also if the first row is none, but the names that the columns have been given.
+            Also if the first row repeats the given names of the columns.
         """
         if not self._has_header and [cell.strip() for cell in self.first_cells()] == list(self._names):
-            what = f"the first row is no record, but column_names: {', '.join(self._names[:4])}"
+            what = f"the first row is not a record, but repeats column_names: {', '.join(self._names[:4])}"
             raise RecordError(f"{what}; leave column_names out")
         return super().places(chunk_bytes)
 
@@ -92,7 +92,7 @@ class OpenDelimited(OpenText):
         return _cells_in(self._first_row()[1], self._delimiter, self._encoding)
 
     def record_end(self, text: bytes) -> int:
-        """Return where the last whole record of `text` ends; 0 if none does."""
+        """Return the end of the last whole record of `text`; 0 if there is none."""
         return last_record_end(text, self._spans(text))
 
     def check_end(self, text: bytes) -> None:
@@ -100,11 +100,11 @@ class OpenDelimited(OpenText):
         unclosed = self._spans(text).unclosed
         if unclosed is not None:
             opened = text[unclosed : unclosed + 20].decode(self._encoding, "replace")
-            what = f"the quote that begins {opened!r} does not close: the file is cut off, or the quote is a wrong one"
+            what = f"the quote that begins {opened!r} does not close: the file is truncated, or the quote is wrong"
             raise RecordError(what, self._record_at(text[:unclosed]))
 
     def count(self, place: ChunkRange) -> int:
-        """Return how many records a chunk has, those with too few or too many cells among them."""
+        """Return the number of records of a chunk, including those with too few or too many cells."""
         text = self._utf8(self.text_of(place))
         if (num_lines := plain_lines(text)) is not None:
             return num_lines
@@ -116,7 +116,7 @@ class OpenDelimited(OpenText):
         import pyarrow as pa
 
         text = self._utf8(self.text_of(place))
-        if re.search(HEX.encode(), text):  # pyarrow's parser would take a whole number for what it is not
+        if re.search(HEX.encode(), text):  # pyarrow's parser would read a hexadecimal number
             self._as_text |= {name for name, raw in types.items() if raw == "int64"}
         while True:
             try:
@@ -129,7 +129,7 @@ class OpenDelimited(OpenText):
         for name, raw in types.items():
             if self._is_text(name, raw):
                 columns[name] = self._values(columns[name], raw, name, None if on_invalid is None else found.append)
-        table = pa.table(columns)  # once: a table with one other column takes as long as it is wide
+        table = pa.table(columns)  # built once: replacing a column takes time proportional to the width
         if on_invalid is None:
             return table
         headers = _repeated_headers(as_written, types, found) if self._has_header else np.empty(0, np.int64)
@@ -144,7 +144,7 @@ class OpenDelimited(OpenText):
         return raw in ("string", "timestamp") or name in self._as_text
 
     def _parse(self, text: bytes, types: Mapping[str, str]) -> pa.Table:
-        """Return the columns, those of text as strings, or as bytes if some are no UTF-8."""
+        """Return the columns; strings as text, or as bytes if some are not UTF-8."""
         import pyarrow as pa
 
         stored = {
@@ -165,7 +165,7 @@ class OpenDelimited(OpenText):
             text = cells.cast(pa.string())
         except pa.ArrowInvalid:
             record = first_fault(len(cells), lambda n: cells.slice(0, n).cast(pa.string()))
-            what = f"{cells[record].as_py()[:40]!r} in column {name!r} is no UTF-8; {ENCODING_HINT}"
+            what = f"{cells[record].as_py()[:40]!r} in column {name!r} is not UTF-8; {ENCODING_HINT}"
             raise RecordError(what, record) from None
         return parse_cells(stripped(text, self._na_values), raw, name, on_invalid)
 
@@ -178,24 +178,24 @@ class OpenDelimited(OpenText):
         try:
             return text.decode(self._encoding).encode()
         except UnicodeDecodeError as error:
-            what = f"{text[error.start : error.start + 20]!r} is no {self._encoding}; set encoding"
+            what = f"{text[error.start : error.start + 20]!r} is not {self._encoding}; set encoding"
             raise RecordError(what, self._record_at(text[: error.start])) from None
 
     def _record_at(self, before: bytes) -> int:
-        """Return the number of the record that begins in, or behind, some bytes of a chunk."""
+        """Return the number of the record that begins in, or after, some bytes of a chunk."""
         import pyarrow as pa
 
         text = before[: last_record_end(before, self._spans(before))]
         return int(self._read_csv(text, {self._names[0]: pa.binary()}).num_rows)
 
     def _header(self) -> tuple[str, ...]:
-        """Return the names in the first row that is not empty; records begin behind it."""
+        """Return the names in the first row that is not empty; records begin after it."""
         num_empty, row = self._first_row()
         self.first_byte += num_empty + len(row)
         return _names_in(row, self._delimiter, self._encoding)
 
     def _first_row(self) -> tuple[int, bytes]:
-        """Return how many bytes of empty lines there are, and the first row behind them."""
+        """Return the number of bytes of leading empty lines, and the first row after them."""
         length = HEADER_BYTES
         while True:
             stop = min(self.first_byte + length, self.file.size)
@@ -213,7 +213,7 @@ class OpenDelimited(OpenText):
         return len(head) - len(text), row
 
     def _read_whole_rows(self, text: bytes, names: Sequence[str]) -> tuple[pa.Table, int]:
-        """Return some cells as bytes of the records that have as many as they should, and how many others there are."""
+        """Return some cells as bytes for records of the right length, and the number of other records."""
         import pyarrow as pa
 
         others: list[int] = []
@@ -223,7 +223,7 @@ class OpenDelimited(OpenText):
             return "skip"
 
         if not text.isascii():
-            text = text.decode(errors="replace").encode()  # pyarrow tells of no row that is not UTF-8
+            text = text.decode(errors="replace").encode()  # pyarrow reports no row that is not UTF-8
         return self._read_csv(text, dict.fromkeys(names, pa.binary()), on_other=skip), len(others)
 
     def _read_csv(
@@ -232,12 +232,12 @@ class OpenDelimited(OpenText):
         stored: Mapping[str, pa.DataType],
         on_other: Callable[[csv.InvalidRow], str] | None = None,
     ) -> pa.Table:
-        """Parse records, and return the columns `stored` of these types; `on_other` takes those of other lengths."""
+        """Parse records, and return the columns `stored` of these types; `on_other` receives those of other lengths."""
         import pyarrow as pa
         from pyarrow import csv
 
         reading = csv.ReadOptions(
-            use_threads=False,  # otherwise pyarrow does not tell the row of an error
+            use_threads=False,  # otherwise pyarrow does not report the row of an error
             block_size=len(text) + 1,
             column_names=self._names,
         )
@@ -260,11 +260,11 @@ class OpenDelimited(OpenText):
             what = f"expected {match[2]} cells, got {match[3]}: {match[4][:60]!r}"
             advice = _advice(int(match[2]), int(match[3]), match[4], self._delimiter)
             raise RecordError(f"{what}; {advice}", int(match[1]) - 1)
-        raise RecordError(f"pyarrow refuses the text: {reason[:200]}")
+        raise RecordError(f"pyarrow rejects the text: {reason[:200]}")
 
 
 class _BadValueError(Exception):
-    """Pyarrow's parser does not understand a value of a column; whether it is wrong is seen by its text."""
+    """Pyarrow's parser rejects a value of a column, which may still be valid."""
 
     def __init__(self, column: str) -> None:
         super().__init__(column)
@@ -272,27 +272,27 @@ class _BadValueError(Exception):
 
 
 def _advice(expected: int, got: int, row: str, delimiter: str) -> str:
-    """Return what to do about a row with another number of cells than expected."""
+    """Return advice for a row with a wrong number of cells."""
     if not row.strip(" \t\x1a"):
         return "remove the line"
     if got < expected:
-        return "a cell is missing, or the row is cut off"
+        return "a cell is missing, or the row is truncated"
     if expected == 1:
-        return "the first row must name all columns: remove what stands above it"
+        return "the first row must name all columns: remove the lines above it"
     if got == expected + 1 and row.rstrip(" \r\n").endswith(delimiter):
-        return f"the row ends with {delimiter!r}: let the header end so, too, or remove it"
-    return f"a cell with the delimiter {delimiter!r} in it needs quotes"
+        return f"the row ends with {delimiter!r}: end the header with it, too, or remove it"
+    return f"a cell that contains the delimiter {delimiter!r} needs quotes"
 
 
 def _names_in(row: bytes, delimiter: str, encoding: str) -> tuple[str, ...]:
-    """Return the names of columns in a header, as pandas has them too; the name of a column that has none is empty."""
+    """Return the names of columns in a header, as pandas reads them; an unnamed column has an empty name."""
     if b"\0" in row:
         raise RecordError(f"the first row has a NUL byte; {NUL_HINT}")
     names = _cells_in(row, delimiter, encoding)
     if not any(names):
         raise RecordError(f"expected a first row with names of columns, got {row[:40]!r}; {HEADER_HINT}")
     if twice := [name for name, count in Counter(names).items() if name and count > 1]:
-        raise RecordError(f"column {twice[0]!r} is there {names.count(twice[0])} times; {HEADER_HINT}")
+        raise RecordError(f"column {twice[0]!r} occurs {names.count(twice[0])} times; {HEADER_HINT}")
     if all(map(_is_number, names)) and not _counts(names):
         raise RecordError(f"the first row holds numbers, {', '.join(names[:4])}; {HEADER_HINT}")
     return tuple(names)
@@ -303,7 +303,7 @@ def _cells_in(row: bytes, delimiter: str, encoding: str) -> list[str]:
     try:
         return next(text_csv.reader(io.StringIO(row.decode(encoding), newline=""), delimiter=delimiter), [])
     except UnicodeDecodeError:
-        raise RecordError(f"the first row is no {encoding}; {ENCODING_HINT}") from None
+        raise RecordError(f"the first row is not {encoding}; {ENCODING_HINT}") from None
     except text_csv.Error as error:
         raise RecordError(f"the first row cannot be read ({error}); {HEADER_HINT}") from None
 
@@ -317,7 +317,7 @@ def _is_number(text: str) -> bool:
 
 
 def _counts(names: list[str]) -> bool:
-    """Return whether names are 0, 1, 2, ... or 1, 2, 3, ..., as who has no names gives them."""
+    """Return whether names are 0, 1, 2, ... or 1, 2, 3, ..., as tools write for unnamed columns."""
     return any(names == [str(first + i) for i in range(len(names))] for first in (0, 1))
 
 
@@ -326,7 +326,7 @@ def _repeated_headers(table: pa.Table, types: Mapping[str, str], invalid: Sequen
     string_columns = [name for name, raw in types.items() if raw == "string"]
     if len(types) < 2 or len(invalid) + len(string_columns) < len(
         types
-    ):  # a column has neither names nor invalid values
+    ):  # a column has neither strings nor invalid values
         return np.empty(0, np.int64)
     rows = [values.rows[_named(table[values.column].take(values.rows), values.column)] for values in invalid]
     for name in string_columns:
@@ -337,7 +337,7 @@ def _repeated_headers(table: pa.Table, types: Mapping[str, str], invalid: Sequen
 
 
 def _named(cells: pa.ChunkedArray, name: str) -> NDArray[np.int64]:
-    """Return which cells are the name of their column, in whatever case."""
+    """Return which cells are the name of their column, in any case."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -348,7 +348,7 @@ def _named(cells: pa.ChunkedArray, name: str) -> NDArray[np.int64]:
 
 
 def _with_headers(values: InvalidValues, headers: NDArray[np.int64]) -> InvalidValues:
-    """Return values of which those in rows that are headers say so."""
+    """Return values that are marked if their rows are headers."""
     is_header = np.isin(values.rows, headers)
     shown = zip(values.shown, is_header, strict=True)
     return replace(values, shown=tuple(value + NAME_OF_COLUMN * bool(named) for value, named in shown))
@@ -357,7 +357,7 @@ def _with_headers(values: InvalidValues, headers: NDArray[np.int64]) -> InvalidV
 def _without_headers(
     table: pa.Table, types: Mapping[str, str], headers: NDArray[np.int64], on_invalid: OnInvalid
 ) -> pa.Table:
-    """Return a table without words in rows that are headers, which `on_invalid` takes."""
+    """Return a table with null for strings in header rows, which `on_invalid` receives."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""Data files: what they were when they were found, whether they still are, and their bytes."""
+"""Data files: their recorded state, the check that it has not changed, and their bytes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from psflow.ps_runtime.redaction import shown_path, without_secrets
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
 STAMPS = ("ETag", "etag", "LastModified", "last_modified", "updated", "mtime", "modified", "created")
-"""What file systems of fsspec call the state of a file, the most exact first."""
+"""Names of the state of a file in fsspec file systems, the most exact first."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file as it was when it was found."""
+    """A file with its state when it was found."""
 
     url: str = field(repr=False)
     size: int
@@ -31,23 +31,23 @@ class DataFile:
 
     @property
     def shown(self) -> str:
-        """The path as people read it."""
+        """The path in messages."""
         return shown_path(self.url)
 
 
 def check_unchanged(file: DataFile) -> None:
-    """Raise InputError if a file is not the one that was found: another size or stamp, or gone."""
+    """Raise InputError if a file has changed since it was found: another size or stamp, or gone."""
     with readable(file.url):
         fs, path = url_to_fs(file.url)
         now = look_at(fs, path, file.url)
     if now != file:
-        what = f"its size was {file.size}, now {now.size} bytes" if now.size != file.size else "it was written again"
+        what = f"its size was {file.size}, now {now.size} bytes" if now.size != file.size else "it was rewritten"
         raise InputError((f"{file.shown} has changed since it was scanned: {what}; run the command again",))
 
 
 @contextmanager
 def unchanged(file: DataFile) -> Iterator[None]:
-    """Check a file after something was read of it, so that nothing of another file is taken for its own.
+    """Check a file after the block has read it, so that no content of a changed file is used.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def unchanged(file: DataFile) -> Iterator[None]:
 
 
 def open_file(file: DataFile) -> BinaryIO:
-    """Return a file, open for reading at any place.
+    """Return a file, open for reading at any position.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def read_bytes(file: DataFile, opened: BinaryIO, start: int, stop: int) -> bytes
     Raises
     ------
     InputError
-        If it cannot be read, or ends before.
+        If it cannot be read, or ends before `stop`.
     """
     with readable(file.url):
         opened.seek(start)
@@ -94,41 +94,41 @@ def read_bytes(file: DataFile, opened: BinaryIO, start: int, stop: int) -> bytes
 
 @contextmanager
 def readable(url: str) -> Iterator[None]:
-    """Turn what a file system raises into an InputError."""
+    """Turn errors of a file system into an InputError."""
     try:
         yield
-    except InputError:  # a ValueError that says it all
+    except InputError:  # a ValueError, but complete already
         raise
     except FileNotFoundError:
         raise InputError((f"there is no file {shown_path(url)}",)) from None
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise InputError((f"cannot read {shown_path(url)}: {reason}",)) from None
-    except (ImportError, ValueError) as error:  # a protocol that fsspec, or this environment, does not have
+    except (ImportError, ValueError) as error:  # fsspec or this environment lacks the protocol
         raise InputError((f"cannot read {shown_path(url)}: {without_secrets(str(error))}",)) from None
 
 
 def look_at(fs: Any, path: str, url: str) -> DataFile:
-    """Return a file as it is now.
+    """Return a file with its current state.
 
     Raises
     ------
     InputError
-        If it is none that can be data.
+        If it cannot be a data file.
     """
     shown = shown_path(url)
     if isinstance(fs, LocalFileSystem):
         found = os.stat(path)
         if not modes.S_ISREG(found.st_mode):
-            raise InputError((f"{shown} is no file",))
+            raise InputError((f"{shown} is not a file",))
         size, stamp = found.st_size, str(found.st_mtime_ns)
         if not os.access(path, os.R_OK):
             raise PermissionError(13, "Permission denied", path)
     else:
-        fs.invalidate_cache(fs._parent(path))  # which would tell how the file was
+        fs.invalidate_cache(fs._parent(path))  # the cache may hold an old state of the file
         info = fs.info(path)
         if info["size"] is None:
-            raise InputError((f"{shown}: the server does not tell its size; copy it to a file system that does",))
+            raise InputError((f"{shown}: the server does not report its size; copy it to a file system that does",))
         size = int(info["size"])
         stamp = next((str(info[name]) for name in STAMPS if info.get(name)), None) or str(fs.ukey(path))
     if not size:

@@ -15,4 +15,4 @@ from psflow.ps_runtime.tabular_files.parquet import Parquet
 RECORD_FORMATS: Mapping[str, type[RecordFormat]] = MappingProxyType(
     {kind.name: kind for kind in (DelimitedText, JsonLines, LibSvmText, Parquet, ArrowFile)}
 )
-"""What a record index calls each format."""
+"""Each format by its name in a record index."""

@@ -1,4 +1,4 @@
-"""The record index: which records lie where in the files of one input."""
+"""The record index: the location of every record in the files of one input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from psflow.ps_runtime.tabular_files.sealed import seal, unseal
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RecordIndex:
-    """What a scan has found: each record of some files, by its number, in chunks that can be read alone.
+    """The result of a scan: the records of some files by number, in chunks that can be read alone.
 
     Notes
     -----
@@ -58,20 +58,20 @@ class RecordIndex:
         return self.files[int(self.chunk_files[chunk])]
 
     def place_of(self, chunk: int) -> ChunkRange:
-        """Return where a chunk lies in its file."""
+        """Return the range of a chunk in its file."""
         start, stop = self.chunk_places[chunk].tolist()
         return ChunkRange(start, stop)
 
     def first_in_file(self, chunk: int) -> int:
-        """Return the number that the first record of a chunk has in its file, from 0."""
+        """Return the number of the first record of a chunk in its file, from 0."""
         first_chunk = int(np.searchsorted(self.chunk_files, self.chunk_files[chunk]))
         return int(self.first_records[chunk] - self.first_records[first_chunk])
 
     def place(self, record: int) -> tuple[str, int]:
-        """Return the file of a record as people read it, and its row as people count them there.
+        """Return the file and the row of a record, as messages show them.
 
-        In delimited text the header is row 1, and empty lines do not count; of JSON lines it is the line, from 1; in
-        other files the first row is 0.
+        In delimited text the header is row 1, and empty lines do not count; in JSON lines the row is the line, from 1;
+        in other files the first row is 0.
         """
         chunk = self.chunk_of(record)
         number = self.first_in_file(chunk) + record - int(self.first_records[chunk])
@@ -82,7 +82,7 @@ class RecordIndex:
         return hashlib.sha256(json.dumps(self._described(), sort_keys=True).encode()).hexdigest()
 
     def check_unchanged(self) -> None:
-        """Raise InputError if a file is not the one that was scanned: another size or stamp, or gone.
+        """Raise InputError if a file has changed since the scan: another size or stamp, or gone.
 
         All such files are reported together.
         """
@@ -96,7 +96,7 @@ class RecordIndex:
             raise InputError(tuple(faults))
 
     def to_bytes(self) -> bytes:
-        """Return the index for a file, with a checksum."""
+        """Return the index as the content of a file, with a checksum."""
         arrays: dict[str, NDArray[Any]] = {
             "chunk_files": self.chunk_files,
             "chunk_places": self.chunk_places,
@@ -107,7 +107,7 @@ class RecordIndex:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """Return what `to_bytes` has described.
+        """Return the index from the result of `to_bytes`.
 
         Raises
         ------
@@ -130,7 +130,7 @@ class RecordIndex:
         )
 
     def _described(self) -> dict[str, Any]:
-        """Return all but the chunks as plain data."""
+        """Return everything but the chunks as plain data."""
         return {
             "files": [[file.url, file.size, file.stamp, file.folders] for file in self.files],
             "format": self.record_format.name,

@@ -1,4 +1,4 @@
-"""JSON lines: an object in each line, a column for each of its names."""
+"""Reads JSON lines: an object in each line, a column for each key."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ WHITE_SPACE = b" \t\r\n"
 
 @dataclass(frozen=True, kw_only=True)
 class JsonLines(RecordFormat):
-    """Records as lines of JSON in UTF-8, an object in each; a name that a line does not have is null there.
+    """Records as lines of JSON in UTF-8, an object in each; a key that a line lacks is null.
 
-    Numbers and truths are what they are in JSON, strings are dates or timestamps if the first lines all look like some,
-    and lists of numbers that all have one length are arrays. Objects in objects can be skipped, but not be read.
+    Numbers and booleans are those of JSON, strings are dates or timestamps if the first lines all look like that,
+    and lists of numbers of one length are arrays. Objects in objects can be skipped, but not read.
     """
 
     name: ClassVar[str] = "json_lines"
@@ -36,16 +36,16 @@ class JsonLines(RecordFormat):
 
     @property
     def first_row(self) -> int:
-        """The number that people give the first record of a file: its line."""
+        """The number of the first record of a file in messages: its line."""
         return 1
 
     @property
     def row_note(self) -> str:
-        """What people need to know to find a row by its number."""
+        """How rows are counted."""
         return "rows are lines, from 1"
 
     def open(self, file: DataFile) -> OpenRecords:
-        """Return a file, open; see `RecordFormat.open`."""
+        """Return the open file; see `RecordFormat.open`."""
         return OpenJsonLines(file)
 
 
@@ -54,16 +54,16 @@ class OpenJsonLines(OpenText):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns in the first lines."""
+        """The keys of the first lines."""
         return tuple(self._first_types)
 
     def lacking(self, names: Sequence[str]) -> list[str]:
-        """Return which of these columns none of the first lines has."""
+        """Return the columns that all of the first lines lack."""
         line = self.inferred_text().partition(b"\n")[0]
         try:
             first = json.loads(line)
         except ValueError:
-            first = None  # which the first read says better
+            first = None  # the first read reports it better
         if isinstance(first, dict) and all(name in first for name in names):
             return []
         return super().lacking(names)
@@ -73,14 +73,14 @@ class OpenJsonLines(OpenText):
         return {name: self._first_types[name] for name in names}
 
     def record_end(self, text: bytes) -> int:
-        """Return where the last line of `text` ends; 0 if none does."""
+        """Return the end of the last line of `text`; 0 if there is none."""
         return text.rfind(b"\n") + 1
 
     def check_end(self, text: bytes) -> None:
-        """Accept any end: a last line that is cut off is no JSON, which `read` says."""
+        """Accept any end: a truncated last line is not JSON, which `read` reports."""
 
     def count(self, place: ChunkRange) -> int:
-        """Return how many lines a chunk has; see `OpenRecords.count`."""
+        """Return the number of lines of a chunk; see `OpenRecords.count`."""
         lines = self._lines(place)
         return lines.count(b"\n") + 1 if lines else 0
 
@@ -112,7 +112,7 @@ class OpenJsonLines(OpenText):
 
 
 def _json_type(raw: str) -> pa.DataType:
-    """Return what pyarrow reads of JSON for a raw type."""
+    """Return the type with which pyarrow reads a raw type from JSON."""
     import pyarrow as pa
 
     stored = arrow_type(raw)
@@ -122,7 +122,7 @@ def _json_type(raw: str) -> pa.DataType:
 
 
 def _values(values: pa.ChunkedArray, name: str, raw: str, on_invalid: OnInvalid | None) -> pa.ChunkedArray:
-    """Return what pyarrow has read as values of a raw type."""
+    """Return values read by pyarrow as those of a raw type."""
     import pyarrow as pa
 
     if raw in ("date", "timestamp"):
@@ -135,7 +135,7 @@ def _values(values: pa.ChunkedArray, name: str, raw: str, on_invalid: OnInvalid 
 
 
 def _parsed(lines: bytes, schema: pa.Schema) -> pa.Table:
-    """Return the columns of a schema; nothing else is checked."""
+    """Return the columns of a schema, without further checks."""
     import pyarrow as pa
     from pyarrow import json as arrow_json
 
@@ -147,7 +147,7 @@ def _parsed(lines: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def _checked(lines: bytes, schema: pa.Schema, types: Mapping[str, str]) -> pa.Table:
-    """Return columns of lines, each of which holds an object."""
+    """Return the columns of lines, each of which must be an object."""
     import pyarrow as pa
 
     try:
@@ -160,12 +160,12 @@ def _checked(lines: bytes, schema: pa.Schema, types: Mapping[str, str]) -> pa.Ta
     if table.num_rows != (lines.count(b"\n") + 1 if lines else 0):
         for record, line in enumerate(lines.split(b"\n")):
             object_of(line, record)
-        raise RecordError("expected an object of JSON in each line")
+        raise RecordError("expected a JSON object in each line")
     return table
 
 
 def _decoded(lines: list[bytes], schema: pa.Schema) -> None:
-    """Parse lines, for the error of pyarrow."""
+    """Parse lines to raise pyarrow's error."""
     import pyarrow as pa
 
     text = b"\n".join(lines)

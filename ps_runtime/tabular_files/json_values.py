@@ -1,4 +1,4 @@
-"""Values of JSON as Python reads them: the types that the first lines have, and what is wrong with a line."""
+"""Infers the types of the first JSON lines, and describes the fault of a line."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NUMBERS = ("int64", "float64")
 
 
 def object_of(line: bytes, record: int) -> dict[str, Any]:
-    """Return the object that a line holds.
+    """Return the object of a line.
 
     Raises
     ------
     RecordError
-        If it holds something else; `record` is its number.
+        If the line is not an object; `record` is its number.
     """
     try:
         value = json.loads(line)
@@ -33,22 +33,22 @@ def object_of(line: bytes, record: int) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict):
         got = line[:60].decode(errors="replace")
-        hint = "; write each object of the list in a line of its own" if line.lstrip().startswith(b"[") else ""
-        raise RecordError(f"expected an object of JSON in each line, got {got!r}{hint}", record)
+        hint = "; write each object of the list on its own line" if line.lstrip().startswith(b"[") else ""
+        raise RecordError(f"expected a JSON object in each line, got {got!r}{hint}", record)
     return value
 
 
 def first_types(lines: Sequence[bytes]) -> dict[str, str]:
-    """Return the type of each name in some lines; where values have several, or one that cannot be read, a text of it.
+    """Return the type of each key in some lines; a text if values have several types, or one that cannot be read.
 
-    Values of other types than that of most do not count, if they are one in ten at most: they are invalid. Integers and
-    fractions together are float64. Strings that are all dates, or all times, are of such a type. What is
-    null everywhere is float64, and lists without a value are `LIST`.
+    Values of other types than that of most are ignored if they are at most one in ten: they are invalid. Integers and
+    fractions together are float64. Strings that are all dates, or all times, have such a type. Keys that are always
+    null are float64, and lists without a value are `LIST`.
 
     Raises
     ------
     RecordError
-        If a line holds no object.
+        If a line is not an object.
     """
     values: dict[str, list[Any]] = {}
     for record, line in enumerate(lines):
@@ -68,7 +68,7 @@ def first_types(lines: Sequence[bytes]) -> dict[str, str]:
 
 
 def _items(values: Sequence[Any]) -> Iterator[Any]:
-    """Yield values, and the items of lists in place of these."""
+    """Yield values, with lists replaced by their items."""
     for value in values:
         yield from value if isinstance(value, list) else (value,)
 
@@ -79,7 +79,7 @@ def _is_long(value: Any) -> bool:
 
 
 def _kinds_of_most(kinds: Sequence[str]) -> set[str]:
-    """Return the kinds of most values, without rare ones that have no type in common with these."""
+    """Return the kinds of most values, without rare ones that share no type with them."""
     counts = Counter(kinds)
     num_left = most_invalid(len(kinds))
     for kind, count in reversed(counts.most_common()):
@@ -91,7 +91,7 @@ def _kinds_of_most(kinds: Sequence[str]) -> set[str]:
 
 
 def _type_of_strings(given: Sequence[str | None]) -> str:
-    """Return what strings are: JSON has numbers and truths of its own, but no dates."""
+    """Return the type of strings: JSON has its own numbers and booleans, but no dates."""
     import pyarrow as pa
 
     found = inferred_type(pa.chunked_array([given], pa.string()))
@@ -99,13 +99,13 @@ def _type_of_strings(given: Sequence[str | None]) -> str:
 
 
 def _common(kinds: set[str]) -> str:
-    """Return what values of some kinds are together: numbers that of the widest; float64 if there are none."""
+    """Return the common type of some kinds: the widest for numbers; float64 if there are none."""
     if len(kinds) <= 1:
         return next(iter(kinds), "float64")
     wider = {wider_type(kind) or kind for kind in kinds}
     if len(wider) == 1:
         return wider.pop()
-    if all("[" in kind or kind == LIST for kind in kinds):  # of several lengths, some of them of nothing
+    if all("[" in kind or kind == LIST for kind in kinds):  # lists of several lengths, some without a value
         lists = f"{_common({kind.partition('[')[0] for kind in kinds if kind != LIST})}[]"
         if lists in LISTS:
             return lists
@@ -133,7 +133,7 @@ def _kind(value: Any) -> str:
 
 
 def line_fault(line: bytes, types: Mapping[str, str], reason: str, record: int) -> RecordError:
-    """Return what is wrong with a line that pyarrow does not take for `reason`."""
+    """Return the fault of a line that pyarrow rejects for `reason`."""
     try:
         values = object_of(line, record)
     except RecordError as error:
@@ -145,16 +145,16 @@ def line_fault(line: bytes, types: Mapping[str, str], reason: str, record: int) 
         wider = wider_type(raw)
         widens = wider is not None and _kind(value) == wider
         return value_fault(name, raw, json.dumps(value)[:40], record, ADVICE, widens=widens)
-    return RecordError(f"pyarrow refuses the line: {reason}", record)
+    return RecordError(f"pyarrow rejects the line: {reason}", record)
 
 
 def without_invalid(lines: bytes, types: Mapping[str, str], on_invalid: OnInvalid) -> bytes:
-    """Return lines with null in place of the values that are not of the type of their column, which `on_invalid` takes.
+    """Return lines with null for the values that are not of the type of their column, which `on_invalid` receives.
 
     Raises
     ------
     RecordError
-        If a line holds no object, or a number for which a column has to widen.
+        If a line is not an object, or has a number for which a column has to widen.
     """
     found: dict[str, list[tuple[int, str]]] = {}
     kept = []
@@ -174,7 +174,7 @@ def without_invalid(lines: bytes, types: Mapping[str, str], on_invalid: OnInvali
 
 
 def _is_value(value: Any, raw: str) -> bool:
-    """Return whether pyarrow reads a value as a raw type; the length of a list is not judged."""
+    """Return whether pyarrow reads a value as a raw type; the length of a list is not checked."""
     element, is_array, _ = raw.partition("[")
     if is_array:
         return isinstance(value, list) and all(item is None or _is_value(item, element) for item in value)

@@ -1,4 +1,4 @@
-"""libsvm text: in each line a label and the features that are not zero, as pairs of index and value."""
+"""Reads libsvm text: in each line a label and the nonzero features, as pairs of index and value."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MATRIX_BYTES = 32 * 1024**2
-"""At most, of the matrix of a chunk that has more than one record."""
+"""Maximum size of the matrix of a chunk with more than one record."""
 MAX_FEATURES = 10**9 - 1
-"""The type of an array states its length in nine digits."""
+"""The type of an array states its length in at most nine digits."""
 MAX_INFERRED_FEATURES = 4096
-"""More are to be stated, lest a single index that is wrong makes a matrix of gigabytes."""
+"""More must be stated explicitly, lest a single wrong index makes a matrix of gigabytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LibSvmText(RecordFormat):
     """Records as lines of libsvm, such as ``-1 3:0.5 8:2``, with two columns: ``label``, and the array ``features``.
 
-    What follows a ``#`` is a comment. Lines without a record are skipped.
+    Text after a ``#`` is a comment. Lines without a record are skipped.
     """
 
     name: ClassVar[str] = "libsvm"
@@ -48,7 +48,7 @@ class LibSvmText(RecordFormat):
     zero_based: bool = False
 
     def faults(self) -> list[str]:
-        """Return a sentence for each option that is wrong."""
+        """Return a sentence for each invalid option."""
         found = super().faults()
         number = self.num_features
         is_whole = isinstance(number, int) and not isinstance(number, bool)
@@ -63,16 +63,16 @@ class LibSvmText(RecordFormat):
 
     @property
     def first_row(self) -> int:
-        """The number that people give the first record of a file: its line."""
+        """The number of the first record of a file in messages: its line."""
         return 1
 
     @property
     def row_note(self) -> str:
-        """What people need to know to find a row by its number."""
+        """How rows are counted."""
         return "rows are lines, from 1; lines without a record do not count"
 
     def open(self, file: DataFile) -> OpenRecords:
-        """Return a file, open; see `RecordFormat.open`."""
+        """Return the open file; see `RecordFormat.open`."""
         return OpenLibSvm(file, self)
 
 
@@ -86,7 +86,7 @@ class OpenLibSvm(OpenText):
         self._format = record_format
 
     def types(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the types of columns: that of the labels as in the first lines; see `OpenRecords.types`."""
+        """Return the types of columns; labels have the type of the first lines. See `OpenRecords.types`."""
         types = {}
         if LABEL in names:
             types[LABEL] = self._label_type()
@@ -97,21 +97,21 @@ class OpenLibSvm(OpenText):
         return {name: types[name] for name in names}
 
     def record_end(self, text: bytes) -> int:
-        """Return where the last line of `text` ends; 0 if none does."""
+        """Return the end of the last line of `text`; 0 if there is none."""
         return text.rfind(b"\n") + 1
 
     def check_end(self, text: bytes) -> None:
-        """Accept any end: it cannot be seen whether a last line is cut off between two pairs."""
+        """Accept any end: a last line truncated between two pairs looks whole."""
 
     def place_from(self, start: int, chunk_bytes: int) -> ChunkRange:
-        """Return the place of a chunk, of at most so many lines that its matrix stays small."""
+        """Return the range of a chunk, with few enough lines that its matrix stays small."""
         place = super().place_from(start, chunk_bytes)
         ends = np.flatnonzero(np.frombuffer(self.text_of(place), np.uint8) == ord("\n"))
         most = max(1, MATRIX_BYTES // (4 * (self._format.num_features or MAX_INFERRED_FEATURES)))
         return place if len(ends) <= most else ChunkRange(start, start + int(ends[most - 1]) + 1)
 
     def count(self, place: ChunkRange) -> int:
-        """Return how many lines of a chunk hold a record; see `OpenRecords.count`."""
+        """Return the number of lines of a chunk with a record; see `OpenRecords.count`."""
         return num_records(self.text_of(place))
 
     def read(self, place: ChunkRange, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
@@ -133,7 +133,7 @@ class OpenLibSvm(OpenText):
 
 @functools.lru_cache(maxsize=16)
 def _num_features(file: DataFile, zero_based: bool) -> int:
-    """Return how many features the largest index of a file asks for: a pass over all of it."""
+    """Return the number of features for the largest index of a file, found in one pass over it."""
     largest = -1
     num_before = 0
     with OpenLibSvm(file, LibSvmText(zero_based=zero_based)) as records:
@@ -146,10 +146,12 @@ def _num_features(file: DataFile, zero_based: bool) -> int:
             num_before += len(lines)
     number = largest + 1 if zero_based else largest
     if number < 1:
-        raise RecordError("the file has no pair of index and value; set num_features: how many features a record has")
+        raise RecordError(
+            "the file has no pair of index and value; set num_features, the number of features of a record"
+        )
     if number > MAX_INFERRED_FEATURES:
         raise RecordError(
-            f"the largest index is {largest}, and more than {MAX_INFERRED_FEATURES} features are not inferred; set "
-            "num_features, and mind that a record becomes a dense array of so many numbers"
+            f"the largest index is {largest}, but more than {MAX_INFERRED_FEATURES} features are not inferred; set "
+            "num_features, but note that each record becomes a dense array of that size"
         )
     return number

@@ -1,4 +1,4 @@
-"""Lines of libsvm text, parsed for all lines together."""
+"""Parses lines of libsvm text, all lines together."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class Pairs(NamedTuple):
     """All pairs of some lines."""
 
     records: NDArray[np.int64]
-    """Which line each pair is from, ascending."""
+    """The line of each pair, ascending."""
     indices: NDArray[np.int64]
     values: NDArray[np.float32]
 
 
 class LibSvmLines:
-    """Some lines of libsvm text, those that are blank or a comment left out.
+    """Some lines of libsvm text, without empty lines and comments.
 
     Raises
     ------
     RecordError
-        Here and in all methods: of the first line that is wrong.
+        Here and in all methods: for the first invalid line.
     """
 
     def __init__(self, text: bytes) -> None:
@@ -57,7 +57,7 @@ class LibSvmLines:
         return len(self._lengths)
 
     def labels(self) -> pa.ChunkedArray:
-        """Return the text of each label, of positive ones without their sign (lines,)."""
+        """Return the text of each label, without the sign of positive ones (lines,)."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -69,7 +69,7 @@ class LibSvmLines:
         return int(self._pairs.indices.max(initial=-1))
 
     def features(self, num_features: int, *, zero_based: bool) -> pa.Array:
-        """Return the features of each line as a float32 array of `num_features`: 0 where there is no pair."""
+        """Return the features of each line as a float32 array of `num_features`, 0 without a pair."""
         import pyarrow as pa
 
         records, indices, values = self._pairs
@@ -105,14 +105,14 @@ class LibSvmLines:
         if late.any():
             pair = int(late.argmax())
             before, after = found.indices[pair : pair + 2].tolist()
-            raise RecordError(f"index {after} comes after {before}: expected indices that ascend", int(records[pair]))
+            raise RecordError(f"index {after} comes after {before}: expected ascending indices", int(records[pair]))
         return found
 
     def _refuse_index(self, pair: int, num_features: int, *, zero_based: bool) -> None:
         record, index = int(self._pairs.records[pair]), int(self._pairs.indices[pair])
         if index == 0:
             raise RecordError(
-                "index 0: expected indices from 1; if 0 is that of the first feature, set zero_based: true", record
+                "index 0: expected indices from 1; if the first feature has index 0, set zero_based: true", record
             )
         first, last = (0, num_features - 1) if zero_based else (1, num_features)
         raise RecordError(
@@ -123,7 +123,7 @@ class LibSvmLines:
 
 
 def num_records(text: bytes) -> int:
-    """Return how many lines hold a record, whatever it is."""
+    """Return the number of lines with a record, valid or not."""
     return len(_records(text))
 
 

@@ -1,4 +1,4 @@
-"""Listing data files: by path, folder, glob or URL."""
+"""Lists data files given by path, folder, glob or URL."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from psflow.ps_runtime.tabular_files.files import COMPRESSED, DataFile, look_at,
 from psflow.ps_runtime.tabular_files.partitions import with_folders_apart
 
 NOT_DATA = ("_", ".")
-"""A file or folder whose name begins so holds no data, unless it is asked for by name: markers, temporary files."""
+"""Files and folders with these prefixes hold no data unless they are named: markers, temporary files."""
 
 
 def list_files(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], suffixes: str | Sequence[str]
 ) -> tuple[DataFile, ...]:
-    """Return the files that some paths stand for.
+    """Return the files that some paths match.
 
     Raises
     ------
     InputError
-        If a path stands for no file, a file cannot be read, is empty or compressed, or is there twice, or a URL holds
+        If a path matches no file, a file cannot be read, is empty or compressed, or occurs twice, or a URL holds
         a credential. All faulty paths are reported together.
     """
     suffixes = (suffixes,) if isinstance(suffixes, str) else tuple(suffixes)
@@ -41,7 +41,7 @@ def list_files(
         try:
             for file in _files_of(os.fspath(path), suffixes):
                 if file.url in found:
-                    faults.append(f"{file.shown} is there twice: expected each file once")
+                    faults.append(f"{file.shown} occurs twice: expected each file once")
                 found[file.url] = file
         except InputError as error:
             faults += error.faults
@@ -51,7 +51,7 @@ def list_files(
 
 
 def _files_of(given: str, suffixes: tuple[str, ...]) -> list[DataFile]:
-    """Return what one path stands for, in order."""
+    """Return the files that one path matches, in order."""
     if secret_keys({"url": given}):
         fault = "the URL holds a credential, and a record index keeps URLs; leave it to the environment of the process"
         raise InputError((f"{shown_path(given)}: {fault}",))
@@ -73,12 +73,12 @@ def _files_of(given: str, suffixes: tuple[str, ...]) -> list[DataFile]:
 
 
 def _no_file(path: str) -> str:
-    """Say why there is no local file: OSError as the file system raises it if that is another reason."""
+    """Return why there is no local file; raise the OSError of the file system for any other reason."""
     try:
         os.stat(path)
     except FileNotFoundError:
         if os.path.islink(path):
-            return f"{path} is a link to {os.readlink(path)}, which is not there; correct the link"
+            return f"{path} is a link to {os.readlink(path)}, which does not exist; correct the link"
     as_written = "; a variable such as $DATA is not replaced: write the path itself" if "$" in path else ""
     return f"there is no file {path}{as_written}"
 
@@ -94,10 +94,10 @@ def _below(fs: Any, folder: str, suffixes: tuple[str, ...]) -> list[str]:
 
 
 def _walk(folder: str, above: tuple[str, ...]) -> Iterator[str]:
-    """Return the local files below a folder, those that links lead to among them, which fsspec leaves out."""
+    """Yield the local files below a folder, including those behind links, which fsspec skips."""
     real = os.path.realpath(folder)
     if real in above:
-        raise InputError((f"{folder} is a link to a folder that holds it; remove the link",))
+        raise InputError((f"{folder} is a link to a folder that contains it; remove the link",))
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():
@@ -116,11 +116,11 @@ def _matching(fs: Any, pattern: str, suffixes: tuple[str, ...]) -> list[str]:
             places += _below(fs, path, suffixes) if fs.isdir(path) else [path]
     if not places:
         raise InputError((f"nothing matches {shown_path(pattern)}",))
-    return list(dict.fromkeys(places))  # ** matches a folder, and what is in it
+    return list(dict.fromkeys(places))  # ** matches a folder and its content
 
 
 def _fixed_part(pattern: str) -> str:
-    """Return the folder above all that a glob may match."""
+    """Return the folder above everything that a glob may match."""
     while has_magic(pattern):
         pattern = os.path.dirname(pattern)
     return pattern
@@ -131,13 +131,13 @@ def _is_data(path: str, root: str) -> bool:
 
 
 def _ends_with(path: str, suffixes: tuple[str, ...]) -> bool:
-    """Return whether a name ends with a suffix, or would if the file were not compressed: then it is not skipped."""
+    """Return whether a name ends with a suffix, or would without compression: then it is not skipped."""
     name = path.lower()
     return name.endswith(suffixes) or (name.endswith(COMPRESSED) and os.path.splitext(name)[0].endswith(suffixes))
 
 
 def _url_of(fs: Any, place: str, given_path: str, given_url: str) -> str:
-    """Return the URL of a file that was found by `given_url`, with its protocol, host and so on."""
+    """Return the URL of a file found by `given_url`, with its protocol, host and so on."""
     if isinstance(fs, LocalFileSystem):
         return place
     root = given_url.rstrip("/")

@@ -1,4 +1,4 @@
-"""Parquet: a chunk is a row group, or a slice of a large one."""
+"""Reads Parquet: a chunk is a row group, or a slice of a large one."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_ROW_GROUP_BYTES = 64 * 1024**2
-"""A row group that holds more is read in slices."""
+"""A larger row group is read in slices."""
 SLICE_BYTES = 16 * 1024**2
 VALUE_BYTES = 8
-"""What a value takes in memory at least, however it is compressed."""
+"""Minimum memory of a value, however it is compressed."""
 BUFFER_BYTES = 1024**2
 
 MAX_COMPRESSION_RATIO = 1000
-"""Records are seldom stored in less; where they are, 8 MB may be 8 GB to read, as in a column of one value."""
+"""Records are rarely stored more compactly; if they are, 8 MB may be 8 GB to read, as in a column of one value."""
 SMALL_BYTES = 1024**3
-"""Records that take no more in memory are read however they are compressed."""
+"""Records with at most this size in memory are read however they are compressed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,21 +40,21 @@ class Parquet(RecordFormat):
 
     @property
     def first_row(self) -> int:
-        """The number that people give the first record of a file."""
+        """The number of the first record of a file in messages."""
         return 0
 
     @property
     def row_note(self) -> str:
-        """What people need to know to find a row by its number."""
+        """How rows are counted."""
         return "the first row is 0"
 
     def open(self, file: DataFile) -> OpenRecords:
-        """Return a file, open; see `RecordFormat.open`."""
+        """Return the open file; see `RecordFormat.open`."""
         return OpenParquet(file, self.types, self.max_compression_ratio)
 
 
 class OpenParquet(OpenRecords):
-    """An open Parquet file. Slices of a row group are read in order without decoding what lies before."""
+    """An open Parquet file. Slices of a row group are read in order without decoding earlier ones again."""
 
     def __init__(self, file: DataFile, set_types: Mapping[str, str], max_ratio: int) -> None:
         import pyarrow.parquet as pq
@@ -63,7 +63,7 @@ class OpenParquet(OpenRecords):
         self._opened = open_file(file)
         try:
             with whole_file("Parquet"):
-                # buffered, or each column of a large row group is read as a whole
+                # buffered, otherwise each column of a large row group is read as a whole
                 self._parquet = pq.ParquetFile(
                     self._opened, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
                 )
@@ -74,12 +74,12 @@ class OpenParquet(OpenRecords):
             raise
         metadata = self._parquet.metadata
         self._bounds = np.cumsum([0, *(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))])
-        self._next: tuple[int, tuple[str, ...]] = (-1, ())  # row and columns that the open slices go on with
+        self._next: tuple[int, tuple[str, ...]] = (-1, ())  # next row and columns of the open slices
         self._slices: Iterator[pa.RecordBatch] = iter(())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its columns, in their order."""
+        """The names of its columns, in order."""
         return tuple(self._schema.names)
 
     def types(self, names: Sequence[str]) -> dict[str, str]:
@@ -95,7 +95,7 @@ class OpenParquet(OpenRecords):
                 yield ChunkRange(first, min(first + rows, stop))
 
     def starts_run(self, place: ChunkRange) -> bool:
-        """Return whether a chunk begins with a row group: what lies before in it is decoded, too."""
+        """Return whether a chunk begins a row group; otherwise earlier rows of the group are decoded, too."""
         return place.start in self._bounds
 
     def read(self, place: ChunkRange, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
@@ -108,7 +108,7 @@ class OpenParquet(OpenRecords):
         return as_raw_columns(table, types, self._set_types, on_invalid)
 
     def size_fault(self, names: Sequence[str]) -> str | None:
-        """Hold what values take at least against the size of the file; see `OpenRecords.size_fault`."""
+        """Compare the minimum size of the values with that of the file; see `OpenRecords.size_fault`."""
         num_rows = int(self._bounds[-1])
         num_bytes = num_rows * len(names) * VALUE_BYTES
         if num_bytes <= max(SMALL_BYTES, self._max_ratio * self.file.size):
@@ -116,7 +116,7 @@ class OpenParquet(OpenRecords):
         ratio = -(-num_bytes // self.file.size)
         return (
             f"its {self.file.size:,} bytes hold {num_rows:,} records, {num_bytes:,} bytes of values: expected at most "
-            f"{self._max_ratio:,} times the size of the file, got {ratio:,} times; check what has written it, or name "
+            f"{self._max_ratio:,} times the size of the file, got {ratio:,} times; check how it was written, or name "
             f"fewer features; to read it as it is, set max_compression_ratio: {ratio}"
         )
 
@@ -125,19 +125,19 @@ class OpenParquet(OpenRecords):
         return place.stop - place.start
 
     def parts(self, place: ChunkRange) -> tuple[ChunkRange, ...]:
-        """Return none: a value that cannot be read is damage, or one of many."""
+        """Return none: an unreadable value is damage, or one of many."""
         return ()
 
     def text(self, place: ChunkRange) -> str:
-        """Return nothing: this is no text."""
+        """Return an empty text: the file is not text."""
         return ""
 
     def check_types(self, types: Mapping[str, str]) -> None:
-        """Look at the types of columns; see `OpenRecords.check_types`."""
+        """Check the types of columns; see `OpenRecords.check_types`."""
         as_raw_columns(self._schema.empty_table(), types, self._set_types)
 
     def bytes_up_to(self, place: ChunkRange) -> int:
-        """Return about how many bytes of the file are read when the chunk has been read."""
+        """Return about how many bytes of the file have been read after the chunk."""
         return self.file.size * place.stop // int(self._bounds[-1])
 
     def close(self) -> None:
@@ -145,8 +145,8 @@ class OpenParquet(OpenRecords):
         self._opened.close()
 
     def _slice_rows(self, group: int, num_rows: int) -> int:
-        """Return how many rows of a row group are a chunk: all of them, if it is not large."""
-        # not by column: pyarrow ends the process where it looks at a column of a damaged file
+        """Return the number of rows of a row group in a chunk: all of them, unless it is large."""
+        # not by column: pyarrow crashes on the column metadata of a damaged file
         stored = self._parquet.metadata.row_group(group).total_byte_size
         num_bytes = max(stored, num_rows * len(self.names) * VALUE_BYTES)
         return max(1, num_rows if num_bytes <= MAX_ROW_GROUP_BYTES else num_rows * SLICE_BYTES // num_bytes)

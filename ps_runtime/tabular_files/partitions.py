@@ -1,4 +1,4 @@
-"""Files below folders such as ``year=2024``: what the folders say is a column of each of their records."""
+"""Files below folders such as ``year=2024``: the folders define columns of each of their records."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MISSING_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""What writers of partitions call the folder of records without a value."""
+"""The folder name for records without a value."""
 
 
 def partition_cells(file: DataFile) -> dict[str, str | None]:
-    """Return the columns that the folders of a file name, each with the text of its value; None: it is blank.
+    """Return the columns defined by the folders of a file, each with the text of its value; None: missing.
 
     Examples
     --------
@@ -34,15 +34,15 @@ def partition_cells(file: DataFile) -> dict[str, str | None]:
 
 
 def with_folders_above(file: DataFile, names: Collection[str]) -> DataFile:
-    """Return a file with the columns `names` of the folders above what was given, as for one folder of many."""
+    """Return a file with the columns `names` of the folders above the given path, as if it were one folder of many."""
     named = [folder for folder in _all_folders(file) if _name(folder) in names]
     return replace(file, folders="/".join([*named, file.folders]))
 
 
 def with_folders_apart(files: Sequence[DataFile]) -> list[DataFile]:
-    """Return files of several paths with the columns of the folders that tell these apart, as for the folder of all.
+    """Return files of several paths with the columns of the folders that differ, as if their parent was given.
 
-    They lie below the folder that all files share; a name that one of the files does not have there is no column.
+    The folders lie below the parent that all files share; a name that one of the files lacks there is not a column.
     """
     folders = [_all_folders(file) for file in files]
     num_shared = sum(1 for _ in takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False)))
@@ -55,13 +55,13 @@ def _all_folders(file: DataFile) -> list[str]:
 
 
 def _name(folder: str) -> str | None:
-    """Return the name of the column that a folder stands for."""
+    """Return the column name of a folder."""
     name, mark, _ = folder.partition("=")
     return unquote(name) if name and mark else None
 
 
 def open_records(record_format: RecordFormat, file: DataFile, all_files: Sequence[DataFile] = ()) -> OpenRecords:
-    """Return a file, open, with the columns that its folders name; their types are those of `all_files`.
+    """Return the open file, with the columns of its folders; their types are those of `all_files`.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def open_records(record_format: RecordFormat, file: DataFile, all_files: Sequenc
 
 
 class _OpenPartition(OpenRecords):
-    """An open file, and the cells that all of its records have as it lies where it does."""
+    """An open file, with the cells that all its records have by its folders."""
 
     def __init__(
         self, records: OpenRecords, cells: Mapping[str, str | None], all_cells: Sequence[Mapping[str, str | None]]

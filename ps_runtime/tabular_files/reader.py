@@ -1,4 +1,4 @@
-"""Reading records by their numbers, through a record index."""
+"""Reads records by number, through a record index."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class RecordReader:
     Raises
     ------
     InputError
-        If the index has no such column; while reading, if a file is not the one that was scanned any more.
+        If the index has no such column; while reading, if a file has changed since the scan.
 
     Notes
     -----
     The same range has the same values each time, in any process. The reader keeps one file open and the last chunk in
-    memory, so that ranges that follow one another read each chunk once. Not thread-safe: each thread takes a reader of
-    its own; they may share the index.
+    memory, so that consecutive ranges read each chunk once. Not thread-safe: each thread needs its own reader; they
+    may share the index.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class RecordReader:
 
     @property
     def columns(self) -> tuple[RawColumn, ...]:
-        """What is read."""
+        """The columns that are read."""
         return tuple(RawColumn(name, raw) for name, raw in self._types.items())
 
     @property
@@ -68,14 +68,14 @@ class RecordReader:
         Raises
         ------
         InputError
-            If the file has changed since it was scanned, or cannot be read any more.
+            If the file has changed since the scan, or is no longer readable.
         ValueError
             If there is no such chunk.
         """
         return self._chunk(number)[0]
 
     def invalid(self, number: int) -> tuple[InvalidValues, ...]:
-        """Return the values of a chunk that are null as they are not of the type of their column; see `read_chunk`."""
+        """Return the values of a chunk that are null because they have another type than their column."""
         return self._chunk(number)[1]
 
     def readable(
@@ -86,7 +86,7 @@ class RecordReader:
         Raises
         ------
         InputError
-            If the file has changed; if it is no text, and a record of it cannot be read.
+            If the file has changed; if it is not text, and a record of it cannot be read.
         """
         with unchanged(self.index.file_of(number)):
             opened = self._opened(number)
@@ -102,7 +102,7 @@ class RecordReader:
         Raises
         ------
         InputError
-            As `read_chunk`.
+            As for `read_chunk`.
         ValueError
             If there are no such records.
         """
@@ -120,7 +120,7 @@ class RecordReader:
         return pa.concat_tables(parts)
 
     def close(self) -> None:
-        """Close the file, and forget the last chunk. Idempotent; reading opens it again."""
+        """Close the file and drop the last chunk. Idempotent; reading opens the file again."""
         if self._file is not None:
             self._file[1].close()
         self._file = self._last = None
@@ -135,7 +135,7 @@ class RecordReader:
         if not 0 <= number < self.index.num_chunks:
             raise ValueError(f"expected a chunk in [0, {self.index.num_chunks}), got {number}")
         if self._last is None or self._last[0] != number:
-            self._last = None  # before another one is in memory
+            self._last = None  # freed before another one is read
             self._last = number, *self._read(number)
         return self._last[1:]
 
@@ -150,7 +150,7 @@ class RecordReader:
         return table, invalid
 
     def _records_at(self, number: int, place: ChunkRange) -> tuple[pa.Table, tuple[InvalidValues, ...]]:
-        """Return what lies at a place of the file of a chunk."""
+        """Return the records in a range of the file of a chunk."""
         invalid: list[InvalidValues] = []
         with unchanged(self.index.file_of(number)):
             on_invalid = invalid.append if self._allows_invalid else None
@@ -159,7 +159,7 @@ class RecordReader:
     def _runs(
         self, number: int, place: ChunkRange, first: int, on_unreadable: Callable[[int, str, str], object]
     ) -> Iterator[tuple[int, pa.Table, tuple[InvalidValues, ...]]]:
-        """Yield a part of a chunk, or parts of that, until all records that cannot be read are alone."""
+        """Yield a chunk, or recursively its halves, until each unreadable record is alone."""
         opened = self._opened(number)
         try:
             table, invalid = self._records_at(number, place)

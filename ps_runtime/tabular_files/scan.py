@@ -1,4 +1,4 @@
-"""The scan: one pass over the files of an input, in bounded memory, which leaves a record index."""
+"""Scans the files of an input in one pass and bounded memory, and builds a record index."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_COLUMNS = 10_000
-"""A table is seldom wider, and each column takes time and memory before the first record is read."""
+"""Tables are rarely wider, and each column takes time and memory before the first record is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScannedChunk:
-    """Some records in a row, and how far the scan is."""
+    """Some consecutive records, and the progress of the scan."""
 
     table: pa.Table
     done_bytes: int
@@ -45,21 +45,21 @@ class ScannedChunk:
 
 
 class Scan:
-    r"""Files of records to be scanned: iterate over it, then take its `index`. Not thread-safe.
+    r"""Tabular files to be scanned: iterate over it, then call `index`. Not thread-safe.
 
     Raises
     ------
     InputError
         If the first file cannot be read, lacks a column or has too many, or the type of a column cannot be read; while
-        iterating, if any other does, a record cannot be read, or a file changes.
+        iterating, if any other file does, a record cannot be read, or a file changes.
 
     Notes
     -----
-    The first file that has records decides on the columns. The types of text are inferred over its first
-    `text_file.INFERRED_ROWS`. A column of integers, of which a later value is a fraction, widens to float64, and so do
-    numbers that other files store in a wider type: the tables up to then have the narrow type, those from then on the
-    wide one, and so has the index. Every other value that does not fit is invalid. An integer beyond 2**53 is an error
-    in a column that has widened, for a float64 does not hold all of these.
+    The first file with records determines the columns. The types of text are inferred over its first
+    `text_file.INFERRED_ROWS`. A column of integers widens to float64 if a later value is a fraction, and so do
+    numbers that other files store in a wider type: earlier tables have the narrow type, later ones and the index have
+    the wide one. Every other value that does not fit is invalid. An integer beyond 2**53 is an error in a widened
+    column, because float64 cannot hold all of them.
 
     Memory is bounded by a chunk or two. Each iteration is a scan of its own.
 
@@ -100,28 +100,28 @@ class Scan:
 
     @property
     def columns(self) -> tuple[RawColumn, ...]:
-        """What is read, with the types that are known so far."""
+        """The columns that are read, with the types that are known so far."""
         return tuple(RawColumn(name, raw) for name, raw in self._types.now.items())
 
     @property
     def num_bytes(self) -> int:
-        """What there is in all files."""
+        """The size of all files."""
         return self._num_bytes
 
     @property
     def unreadable(self) -> dict[str, str]:
-        """Further columns, of types that cannot be read, where all columns are asked for."""
+        """Other columns, of types that cannot be read, if all columns are requested."""
         return dict(self._unreadable)
 
     def index(self) -> RecordIndex:
-        """Return what the scan has found; only behind its end."""
+        """Return the record index; only after the scan has ended."""
         if self._index is None:
-            raise RuntimeError("the scan has not come to its end: iterate over it first")
+            raise RuntimeError("the scan has not ended: iterate over it first")
         return self._index
 
     def __iter__(self) -> Iterator[ScannedChunk]:
         self._types, self._index = WideningTypes(self._first_types, self._format.types), None
-        chunks: list[tuple[int, ChunkRange, bool, int]] = []  # file, place, whether it starts a run, number of records
+        chunks: list[tuple[int, ChunkRange, bool, int]] = []  # file, range, whether it starts a run, number of records
         bytes_before = 0
         for number, file in enumerate(self._files):
             for place, starts_run, chunk in self._chunks_of(file):
@@ -142,7 +142,7 @@ class Scan:
         )
 
     def _look(self, columns: Sequence[str] | None) -> tuple[dict[str, str], dict[str, str], DataFile]:
-        """Return the types of the columns that are read, those of others that cannot be, and the file that says so."""
+        """Return the types of the columns that are read, those of unreadable ones, and the file that has them."""
         with _first_records(self._files, self._format) as (file, records):
             return *self._types_in(records, file, columns), file
 
@@ -168,7 +168,7 @@ class Scan:
         return {name: raw for name, raw in types.items() if name not in unreadable}, unreadable
 
     def _chunks_of(self, file: DataFile) -> Iterator[tuple[ChunkRange, bool, ScannedChunk]]:
-        """Yield the chunks of a file that have records, each with its place and whether it starts a run."""
+        """Yield the chunks of a file with records, each with its range and whether it starts a run."""
         num_records = 0
         with _opened(self._format, file) as records:
             with unchanged(file):
@@ -194,7 +194,7 @@ class Scan:
                     yield place, records.starts_run(place), ScannedChunk(table, done_bytes, self._num_bytes, invalid)
 
     def _read(self, records: OpenRecords, place: ChunkRange) -> tuple[pa.Table, tuple[InvalidValues, ...]]:
-        """Return a chunk, and what of it is invalid; columns widen until its numbers fit."""
+        """Return a chunk and its invalid values; columns widen until its numbers fit."""
         while True:
             invalid: list[InvalidValues] = []
             try:
@@ -207,7 +207,7 @@ class Scan:
 def column_names(
     files: Sequence[DataFile], record_format: RecordFormat, max_columns: int = MAX_COLUMNS
 ) -> tuple[str, ...]:
-    """Return the names of all columns that a scan would read or call unreadable, at the price of none of their types.
+    """Return the names of all columns that a scan would read or call unreadable, without reading their types.
 
     Raises
     ------
@@ -220,7 +220,7 @@ def column_names(
 
 
 def _check_number(file: DataFile, names: Sequence[str], most: int) -> None:
-    """Raise InputError if a file has more columns than that."""
+    """Raise InputError if a file has more columns than allowed."""
     if len(names) > most:
         what = f"{file.shown}: expected at most {most:,} columns, got {len(names):,}"
         how = f"check the delimiter, and that a row is a record; to read it as it is, set max_columns: {len(names)}"
@@ -229,7 +229,7 @@ def _check_number(file: DataFile, names: Sequence[str], most: int) -> None:
 
 @contextmanager
 def _first_records(files: Sequence[DataFile], record_format: RecordFormat) -> Iterator[tuple[DataFile, OpenRecords]]:
-    """Give the first file that has records, and that file, open."""
+    """Yield the first file with records, and that file, open."""
     for file in files:
         with unchanged(file), _opened(record_format, file, files) as records:
             if next(records.places(CHUNK_BYTES), None) is not None:
@@ -254,8 +254,8 @@ def _no_records(files: Sequence[DataFile]) -> InputError:
 
 
 def unreadable_fault(shown: str, name: str, kind: str) -> str:
-    """Return what people read who ask for a column that cannot be read."""
+    """Return the error message for a column that cannot be read."""
     return (
-        f"{shown}: column {name!r} is {kind}: expected numbers, strings, truths, dates, times, arrays of numbers of "
+        f"{shown}: column {name!r} is {kind}: expected numbers, strings, booleans, dates, times, arrays of numbers of "
         "one length, or lists of numbers or strings, at least one of which has a value; leave it out"
     )

@@ -1,4 +1,4 @@
-"""Arrays and a description as bytes that tell when they are damaged: how what a scan finds is kept."""
+"""Seals arrays and a description with a checksum, to store the results of a scan."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def seal(described: Mapping[str, Any], arrays: Arrays) -> bytes:
 
 
 def unseal(content: bytes, what: str, make: Callable[[Mapping[str, Any], Arrays], T]) -> T:
-    """Return what `make` makes of the description and the arrays that were sealed.
+    """Return `make` applied to the sealed description and arrays.
 
     Raises
     ------
@@ -38,9 +38,9 @@ def unseal(content: bytes, what: str, make: Callable[[Mapping[str, Any], Arrays]
     """
     checksum, rest = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
     if hashlib.sha256(rest).digest() != checksum:
-        raise InputError((f"{what} is damaged: its checksum is another one",))
+        raise InputError((f"{what} is damaged: its checksum differs",))
     try:
         arrays = load(rest)
         return make(json.loads(arrays[DESCRIPTION].tobytes()), arrays)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise InputError((f"{what} is one of another version ({type(error).__name__}: {error})",)) from None
+        raise InputError((f"{what} is of another version ({type(error).__name__}: {error})",)) from None

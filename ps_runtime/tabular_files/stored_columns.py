@@ -1,4 +1,4 @@
-"""Columns that a file stores with their types, as raw columns: what Parquet and Arrow have in common."""
+"""Converts the typed columns of Parquet and Arrow files to raw columns."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 
 @contextmanager
 def whole_file(form: str) -> Iterator[None]:
-    """Turn what pyarrow says of a file that is damaged, or no such file, into a RecordError."""
+    """Turn pyarrow's errors for a damaged or foreign file into a RecordError."""
     import pyarrow as pa
 
     try:
         yield
-    except InputError:  # a ValueError that says it all
+    except InputError:  # a ValueError, but complete already
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0][:200]
         raise RecordError(
-            f"the file cannot be read as {form} ({reason}); it may be damaged, cut off, or of another form"
+            f"the file cannot be read as {form} ({reason}); it may be damaged, truncated, or of another format"
         ) from None
 
 
 def check_names(schema: pa.Schema) -> None:
-    """Raise RecordError if two columns have one name."""
+    """Raise RecordError if two columns have the same name."""
     if twice := [name for name, count in Counter(schema.names).items() if count > 1]:
-        raise RecordError(f"column {twice[0]!r} is there {schema.names.count(twice[0])} times; rename the others")
+        raise RecordError(f"column {twice[0]!r} occurs {schema.names.count(twice[0])} times; rename the others")
 
 
 def stored_types(schema: pa.Schema, names: Sequence[str]) -> dict[str, str]:
-    """Return the types of some columns; of one that cannot be read, pyarrow's name of its type."""
+    """Return the types of some columns; pyarrow's name for unreadable ones."""
     return {name: raw_type(schema.field(name).type) for name in names}
 
 
@@ -91,5 +91,5 @@ def _column(
 def _shown(value: pa.Scalar) -> str:
     try:
         return repr(value.as_py())[:40]
-    except (OverflowError, ValueError):  # Python's times end with the year 9999
+    except (OverflowError, ValueError):  # Python's times end in the year 9999
         return "a time beyond the year 9999"

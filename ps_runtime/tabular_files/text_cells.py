@@ -1,4 +1,4 @@
-"""Cells of text as values: spaces around them left out, blanks as nulls, and the type that all of them have."""
+"""Parses cells of text: strips spaces, reads missing values as nulls, and infers the common type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRUE = ("true", "True", "TRUE", "1")
 FALSE = ("false", "False", "FALSE", "0")
 
 INFERRED = ("int64", "float64", "bool", "date", "timestamp")
-"""The types that cells are tried as, in this order; what is none of these is a string."""
+"""The types that are tried, in this order; cells of none of these are strings."""
 FLOAT = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?i:e[+-]?[0-9]+)?$|^[+-]?(?i:inf|nan)"
 DAY = r"^[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
 LOOK = {
@@ -30,13 +30,13 @@ LOOK = {
     "date": f"{DAY}$",
     "timestamp": f"{DAY}(?:[ T].*)?$",
 }
-"""How cells look that may be of a type: any other one is invalid, and needs no try."""
+"""Patterns of the cells that may be of a type: others are invalid without a try."""
 MIXED = ("float64", "timestamp", "bool")
-"""The types that most cells may have while others have none; whole numbers are numbers, and dates are times."""
+"""The types that most cells may have while others are invalid; whole numbers are numbers, and dates are times."""
 MAX_SHOWN = 40
-"""Characters of a cell."""
+"""Characters of a cell in messages."""
 HEX = r"0[xX]"
-"""What pyarrow takes for the beginning of a whole number, but not of one with a fraction."""
+"""Pyarrow reads this as the beginning of a whole number, but not of one with a fraction."""
 LONG = r"^[+-]?[0-9]{16,}$"
 """Whole numbers that may lose digits as a float64."""
 ZONED = r"[ T][0-9]{2}.*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
@@ -56,7 +56,7 @@ EXPECTED = {
 def value_fault(
     column: str, raw: str, got: str, record: int, advice: str | None = None, *, widens: bool = False
 ) -> RecordError:
-    """Return the fault of a value that does not have the type of its column; `advice` says what to do."""
+    """Return the fault of a value that does not have the type of its column, with advice."""
     what = f"column {column!r} expects {EXPECTED.get(raw, raw)}, got {got}"
     if advice is None:
         is_cell = raw in EXPECTED
@@ -65,7 +65,7 @@ def value_fault(
 
 
 def stripped(cells: pa.ChunkedArray, na_values: Sequence[str]) -> pa.ChunkedArray:
-    """Return text without the white space around it; what is then one of `na_values` is null."""
+    """Return text without surrounding white space; `na_values` become null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -78,7 +78,7 @@ def stripped(cells: pa.ChunkedArray, na_values: Sequence[str]) -> pa.ChunkedArra
 def inferred_type(cells: pa.ChunkedArray) -> str:
     """Return the type of stripped cells: int64, float64, bool, date, timestamp or string; float64 if all are null.
 
-    It is that of most cells if at most one in ten is not of it: that one is no string among strings, but invalid.
+    It is that of most cells if at most one in ten differs: these are then invalid, not strings.
     """
     import pyarrow as pa
 
@@ -91,13 +91,13 @@ def inferred_type(cells: pa.ChunkedArray) -> str:
         except pa.ArrowInvalid:
             continue
         if raw == "float64" and _loses_digits(cells):
-            return "string"  # they are names of something
+            return "string"  # the column holds names or codes
         return raw
     return _type_of_most(cells)
 
 
 def most_invalid(num_values: int) -> int:
-    """Return how many values of a column may be invalid: if more are not of the type of the others, it has another.
+    """Return how many values of a column may be invalid: if there are more, the column has another type.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def most_invalid(num_values: int) -> int:
 
 
 def _type_of_most(cells: pa.ChunkedArray) -> str:
-    """Return the type that all cells have but a few; string if there is none."""
+    """Return the type of all but a few cells; string if there is none."""
     import pyarrow.compute as pc
 
     most = most_invalid(len(cells))
@@ -120,7 +120,7 @@ def _type_of_most(cells: pa.ChunkedArray) -> str:
 
 
 def _invalid(cells: pa.ChunkedArray, raw: str, most: int | None = None) -> pa.ChunkedArray:
-    """Return which cells are no values of a type; if they are more than `most`, perhaps not all of them."""
+    """Return which cells are not values of a type; if there are more than `most`, possibly not all of them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -134,21 +134,23 @@ def _invalid(cells: pa.ChunkedArray, raw: str, most: int | None = None) -> pa.Ch
 
 
 def _loses_digits(cells: pa.ChunkedArray) -> bool:
-    """Return whether a whole number is among some cells that a float64 may not hold."""
+    """Return whether some cells contain a whole number that a float64 may not hold."""
     import pyarrow.compute as pc
 
     long = cells.filter(pc.match_substring_regex(cells, LONG))
-    return any(Decimal(cell).copy_abs() > LARGEST_EXACT for cell in long.to_pylist())  # int() ends at 4,300 digits
+    return any(
+        Decimal(cell).copy_abs() > LARGEST_EXACT for cell in long.to_pylist()
+    )  # int() is limited to 4,300 digits
 
 
 def parse_cells(cells: pa.ChunkedArray, raw: str, column: str, on_invalid: OnInvalid | None = None) -> pa.ChunkedArray:
-    """Return stripped cells as values of a scalar type; nulls stay, and cells that `on_invalid` takes are null.
+    """Return stripped cells as values of a scalar type; nulls, and cells that `on_invalid` receives, are null.
 
     Raises
     ------
     RecordError
-        Of the first cell that is no such value, without an `on_invalid`, or if it is a number for which the column has
-        to widen.
+        For the first cell that is not such a value, without an `on_invalid`, or if it is a number for which the
+        column has to widen.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -171,7 +173,7 @@ def parse_cells(cells: pa.ChunkedArray, raw: str, column: str, on_invalid: OnInv
 
 
 def _cell_fault(cells: pa.ChunkedArray, raw: str, column: str, row: int) -> RecordError:
-    """Return the fault of a cell, which is no value of a type."""
+    """Return the fault of a cell that is not a value of a type."""
     cell = cells.slice(row, 1)
     widens = raw == "int64" and inferred_type(cell) == "float64"
     return value_fault(column, raw, repr(cell[0].as_py()[:MAX_SHOWN]), row, widens=widens)
@@ -189,7 +191,7 @@ def _parse(cells: pa.ChunkedArray, raw: str) -> pa.ChunkedArray:
         case "timestamp":
             return _times(cells)
         case "int64" if pc.any(pc.match_substring_regex(cells, HEX)).as_py():
-            raise pa.ArrowInvalid("no decimal number")  # a column that widens would not have it
+            raise pa.ArrowInvalid("no decimal number")  # a widened column would not accept it
         case _:
             return cells.cast(arrow_type(raw))
 
@@ -206,7 +208,7 @@ def _truths(cells: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _times(cells: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return times in UTC: those with a zone are converted. What is finer than a microsecond is cut off."""
+    """Return times in UTC, converted from their zones and truncated to microseconds."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""An open file of text: its bytes in chunks that end with a record."""
+"""Reads an open text file in chunks that end with a record."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from psflow.ps_runtime.tabular_files.base import CHUNK_BYTES, ChunkRange, OpenRe
 from psflow.ps_runtime.tabular_files.files import DataFile, open_file, read_bytes
 
 INFERRED_ROWS = 10_000
-"""The types of text are inferred over so many rows, of at most `CHUNK_BYTES`."""
+"""The types of text are inferred over this number of rows, of at most `CHUNK_BYTES`."""
 MAX_RECORD_BYTES = 16 * 1024**2
-"""A longer record is refused: it is one where a quote does not close."""
+"""A longer record is refused, probably caused by an unclosed quote."""
 
 BOM = b"\xef\xbb\xbf"
 OTHER_CONTENT = {
@@ -26,7 +26,7 @@ OTHER_CONTENT = {
     b"\xff\xfe": "is UTF-16: convert it to UTF-8",
     b"\xfe\xff": "is UTF-16: convert it to UTF-8",
 }
-"""How files begin that are no text that we read, and what to do."""
+"""First bytes of files that are not supported text, and what to do."""
 
 
 class OpenText(OpenRecords):
@@ -35,7 +35,7 @@ class OpenText(OpenRecords):
     Raises
     ------
     InputError, RecordError
-        If it cannot be read, or is no text.
+        If it cannot be read, or is not text.
     """
 
     def __init__(self, file: DataFile) -> None:
@@ -51,18 +51,18 @@ class OpenText(OpenRecords):
             self.close()
             raise
         self.first_byte = len(BOM) if head.startswith(BOM) else 0
-        """Where the first record begins, behind what is no record."""
+        """The start of the first record."""
 
     @abstractmethod
     def record_end(self, text: bytes) -> int:
-        """Return where the last whole record of `text` ends; 0 if none does."""
+        """Return the end of the last whole record of `text`; 0 if there is none."""
 
     @abstractmethod
     def check_end(self, text: bytes) -> None:
         """Raise RecordError if the file cannot end with `text`."""
 
     def places(self, chunk_bytes: int) -> Iterator[ChunkRange]:
-        """Return where each chunk lies; see `OpenRecords.places`."""
+        """Yield the range of each chunk; see `OpenRecords.places`."""
         start = self.first_byte
         while start < self.file.size:
             place = self.place_from(start, chunk_bytes)
@@ -70,7 +70,7 @@ class OpenText(OpenRecords):
             start = place.stop
 
     def place_from(self, start: int, chunk_bytes: int) -> ChunkRange:
-        """Return the place of the chunk that begins at a byte: about `chunk_bytes`, at least one record."""
+        """Return the range of the chunk that begins at a byte: about `chunk_bytes`, at least one record."""
         length = chunk_bytes
         while start + length < self.file.size:
             text = read_bytes(self.file, self._opened, start, start + length)
@@ -100,7 +100,7 @@ class OpenText(OpenRecords):
         return self.text_of(self.place_from(self.first_byte, CHUNK_BYTES))
 
     def parts(self, place: ChunkRange) -> tuple[ChunkRange, ...]:
-        """Return the parts of a chunk, near its middle; see `OpenRecords.parts`."""
+        """Return the halves of a chunk, divided near its middle; see `OpenRecords.parts`."""
         text = self.text_of(place)
         length = len(text) // 2
         while 0 < length < len(text):
@@ -111,14 +111,14 @@ class OpenText(OpenRecords):
         return ()
 
     def text(self, place: ChunkRange) -> str:
-        """Return a chunk as text, its bytes that are none replaced."""
+        """Return a chunk as text, with invalid bytes replaced."""
         return self.text_of(place).decode("utf-8", "replace")
 
     def check_types(self, types: Mapping[str, str]) -> None:
         """Accept all: text has no types before it is read."""
 
     def bytes_up_to(self, place: ChunkRange) -> int:
-        """Return how many bytes of the file are read when the chunk has been read."""
+        """Return how many bytes of the file have been read after the chunk."""
         return place.stop
 
     def close(self) -> None:

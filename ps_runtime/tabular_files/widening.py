@@ -1,4 +1,4 @@
-"""The types of the columns of a scan: they widen where a number does not fit, unless an integer would lose digits."""
+"""Widens the types of the columns of a scan if a number does not fit, unless an integer would lose digits."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LARGE = re.compile(r"'?[+-]?[0-9]{16,}'?$")
-"""A whole number as it is shown among invalid values."""
+"""A whole number as shown among invalid values."""
 
 
 class WideningTypes:
-    """The types of some columns, as far as the records of a scan have shown them."""
+    """The types of some columns, as known from the records scanned so far."""
 
     def __init__(self, found: Mapping[str, str], set_types: Mapping[str, str]) -> None:
         self.now = dict(found)
         self._set_types = set_types
-        self._large: dict[str, str] = {}  # the first integer of a column that no float64 holds, and its place
-        self._widened: set[str] = set()  # columns of integers that are float64 now
+        self._large: dict[str, str] = {}  # the first integer of a column that float64 cannot hold, and its location
+        self._widened: set[str] = set()  # columns of integers that have widened to float64
 
     def widen(self, fault: RecordError) -> None:
         """Widen the column at fault; raise the fault if it does not widen.
@@ -38,7 +38,7 @@ class WideningTypes:
         if name is None or wider is None or name in self._set_types:
             raise fault
         if name in self._large:
-            what = f"{fault}; a number with a fraction beside {self._large[name]} would make that one lose digits"
+            what = f"{fault}; a number with a fraction beside {self._large[name]} would make the integer lose digits"
             raise RecordError(what, fault.record, name)
         if _is_whole(self.now[name]):
             self._widened.add(name)
@@ -47,7 +47,7 @@ class WideningTypes:
     def check(self, table: pa.Table, invalid: Sequence[InvalidValues], shown: str, first_row: int) -> None:
         """Record the integers of a chunk whose first record is `first_row` of the file `shown`.
 
-        Those that are `invalid` because no int64 holds them count, too: a column that widens would have them.
+        Integers that are `invalid` because they exceed int64 count, too: a widened column would hold them.
 
         Raises
         ------
@@ -83,7 +83,7 @@ class WideningTypes:
 
 
 def _is_whole(raw: str) -> bool:
-    """Return whether a type is that of whole numbers, or of lists of them."""
+    """Return whether a type is whole numbers or lists of them."""
     return raw.partition("[")[0] == "int64"
 
 

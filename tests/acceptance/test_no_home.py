@@ -27,7 +27,7 @@ BECOME = (
     # the interpreter may be below /root: such a user may read everything, and write what is his own
     *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search", "--"),
 )
-HOW = "set PREFECT_HOME to a directory that can be written"
+HOW = "set PREFECT_HOME to a writable directory"
 CONF = DIGITS_CONF.replace("max_steps: 60", "max_steps: 20")
 
 
@@ -113,6 +113,6 @@ def test_a_chosen_home_that_cannot_be_written_is_not_replaced(container: Contain
     chosen = Container(container.path, {**container.variables, "PREFECT_HOME": str(container.path / "home")})
     for command in ("train", "pipeline"):
         _, err = chosen.run(command, "c.yaml", exit_code=2)
-        assert err.splitlines()[-1] == f"psflow: Prefect's home {container.path / 'home'} cannot be written to; {HOW}"
+        assert err.splitlines()[-1] == f"psflow: Prefect's home {container.path / 'home'} is not writable; {HOW}"
     _, err = chosen.run("up", exit_code=2)
     assert err.splitlines()[-1].endswith(HOW)

@@ -600,7 +600,10 @@ def ragged_of(number: int, pair: Any) -> Any:
             r"tensors\['a'\] has dtype object, None in row 1",
         ),
         (lambda: Dataset.from_tensor_slices(()), "expected arrays of one length, got no array"),
-        (lambda: Dataset({"a": [1]}, num_ids={"a": 2}).map(named), "declares num_ids takes only shuffle, repeat and batch"),
+        (
+            lambda: Dataset({"a": [1]}, num_ids={"a": 2}).map(named),
+            "declares num_ids takes only shuffle, repeat and batch",
+        ),
         (
             lambda: Dataset({MATRIX: [[1.0]]}, columns=("a",), scaling=Scaling(255, 0, 1)).take(1),
             "declares columns takes only shuffle, repeat and batch",

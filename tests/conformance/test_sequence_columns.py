@@ -61,8 +61,8 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     ("sequence_categorical_column_with_hash_bucket", ("h", 0), {}, ValueError, "expected an integer from 1"),
     ("sequence_categorical_column_with_vocabulary_list", ("w", []), {}, ValueError, "a list of 1 or more"),
     ("sequence_categorical_column_with_vocabulary_file", ("w", "no.txt"), {}, ValueError, "cannot be read"),
-    ("weighted_categorical_column", (WORDS, "w"), {}, ValueError, "expected a column of ids"),
-    ("crossed_column", (["a", WORDS], 9), {}, ValueError, "columns of ids"),
+    ("weighted_categorical_column", (WORDS, "w"), {}, ValueError, "expected a categorical column"),
+    ("crossed_column", (["a", WORDS], 9), {}, ValueError, "categorical columns"),
     ("shared_embeddings", ([WORDS, fc.categorical_column_with_identity("i", 2)], 2), {}, ValueError, "a sequence of"),
 ]
 
@@ -78,16 +78,19 @@ def test_a_wrong_argument_is_refused(
 
 WRONG_LAYERS: list[tuple[Any, str]] = [
     (lambda: fc.sequence_input_layer({}, []), "expected a list of feature columns"),
-    (lambda: fc.sequence_input_layer({}, WORDS), "'word', a column of ids; wrap it in embedding_column"),
-    (lambda: fc.sequence_input_layer({}, fc.numeric_column("time")), "'time', which is none of sequences"),
-    (lambda: fc.sequence_input_layer({}, fc.indicator_column(TOWN)), "'town_indicator', which is none of sequences"),
-    (lambda: fc.sequence_input_layer({}, [TIMES, TIMES]), "2 columns of the name 'time'"),
-    (lambda: fc.input_layer({}, TIMES), "'time', a column of sequences, which sequence_input_layer"),
-    (lambda: fc.input_layer({}, fc.embedding_column(WORDS, 2)), "'word_embedding', a column of sequences"),
-    (lambda: fc.linear_model({}, WORDS), "'word', a column of sequences"),
-    (lambda: tf.LinearClassifier(fc.indicator_column(WORDS)), "'word_indicator', a column of sequences"),
-    (lambda: tf.DNNRegressor([4], fc.indicator_column(WORDS)), "'word_indicator', a column of sequences"),
-    (lambda: tf.DNNRegressor([4], WORDS), "'word', a column of sequences"),
+    (lambda: fc.sequence_input_layer({}, WORDS), "'word', a categorical column; wrap it in embedding_column"),
+    (lambda: fc.sequence_input_layer({}, fc.numeric_column("time")), "'time', which is not a sequence column"),
+    (
+        lambda: fc.sequence_input_layer({}, fc.indicator_column(TOWN)),
+        "'town_indicator', which is not a sequence column",
+    ),
+    (lambda: fc.sequence_input_layer({}, [TIMES, TIMES]), "2 columns named 'time'"),
+    (lambda: fc.input_layer({}, TIMES), "'time', a sequence column, which sequence_input_layer"),
+    (lambda: fc.input_layer({}, fc.embedding_column(WORDS, 2)), "'word_embedding', a sequence column"),
+    (lambda: fc.linear_model({}, WORDS), "'word', a sequence column"),
+    (lambda: tf.LinearClassifier(fc.indicator_column(WORDS)), "'word_indicator', a sequence column"),
+    (lambda: tf.DNNRegressor([4], fc.indicator_column(WORDS)), "'word_indicator', a sequence column"),
+    (lambda: tf.DNNRegressor([4], WORDS), "'word', a sequence column"),
 ]
 
 
@@ -121,7 +124,7 @@ def test_a_default_comes_after_the_function_that_normalizes() -> None:
     column = fc.sequence_numeric_column("time", default_value=9, normalizer_fn=lambda numbers: numbers + 1)
     inputs, _ = fc.sequence_input_layer({"time": np.float32([[1, np.nan]])}, column)
     assert inputs.tolist() == [[[2], [9]]]
-    with pytest.raises(ModelFnError, match="normalizer_fn of column 'time' gave"):
+    with pytest.raises(ModelFnError, match="normalizer_fn of column 'time' returned"):
         fc.sequence_input_layer(
             {"time": np.zeros((2, 2))}, fc.sequence_numeric_column("time", normalizer_fn=lambda numbers: numbers[:1])
         )
@@ -143,7 +146,7 @@ WRONG_FEATURES: list[tuple[Any, dict[str, Any], str]] = [
     (
         TIMES,
         {"time": [[1], [2, 3]]},
-        r"feature 'time' has lists of several lengths, expected an array \(batch, ...\); fill",
+        r"feature 'time' has lists of several lengths, expected an array \(batch, ...\); pad",
     ),
     (TIMES, {"time": np.array([["a"]])}, "expects numbers"),
     (TIMES, {"time": np.zeros((1, 2, 3))}, r"its column expects \(batch, length, 1\)"),

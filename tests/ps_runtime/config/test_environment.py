@@ -113,7 +113,7 @@ def test_a_chosen_home_of_prefect_stays_and_is_refused_if_it_cannot_be_written(h
     assert environment.temporary_home() is None
     environment.check_prefect_home()
     chosen.parent.write_text("a file")
-    with pytest.raises(ConfigError, match="cannot be written to; set PREFECT_HOME to a directory that can be written"):
+    with pytest.raises(ConfigError, match="is not writable; set PREFECT_HOME to a writable directory"):
         environment.check_prefect_home()
 
 
@@ -124,7 +124,7 @@ def test_a_temporary_home_of_somebody_else_is_refused(homeless, kind):
         homeless.chmod(0o755)
     else:
         homeless.symlink_to(homeless.parent, target_is_directory=True)
-    with pytest.raises(ConfigError, match=r"is not a directory of user .* alone \(0700\).*; remove it, or set PREFECT"):
+    with pytest.raises(ConfigError, match=r"is not a private directory \(0700\) of user .*; remove it, or set PREFECT"):
         environment.prepare_environment()
 
 

@@ -75,10 +75,10 @@ QUOTED = '1|"a\n""b""|\n\n"|1'
 CASES: dict[tuple[str, str], tuple[list[bytes], str]] = {
     **{(kind, "empty file"): ([b""], "/0.{suffix} is empty") for kind in SUFFIXES},
     **{(kind, "good, then an empty file"): ([good(kind), b""], "/1.{suffix} is empty") for kind in SUFFIXES},
-    **{(kind, "cut off"): ([good(kind)[:-9]], "/0.{suffix}: the file cannot be read as .*cut off") for kind in STORED},
+    **{(kind, "cut off"): ([good(kind)[:-9]], "/0.{suffix}: the file cannot be read .*truncated") for kind in STORED},
     ("csv", "cut off"): ([good("csv")[:-4]], rf"/0.csv, row {ROWS + 1} .*: expected 3 cells, got [12]"),
     ("tsv", "cut off"): ([good("tsv")[:-4]], rf"/0.tsv, row {ROWS + 1} .*: expected 3 cells, got [12]"),
-    ("jsonl", "cut off"): ([good("jsonl")[:-4]], rf"/0.jsonl, row {ROWS} .*: expected an object of JSON"),
+    ("jsonl", "cut off"): ([good("jsonl")[:-4]], rf"/0.jsonl, row {ROWS} .*: expected a JSON object"),
     ("csv", "cut off in quotes"): ([late("csv", '1|"cut')], rf"/0.csv, row {ROWS + 2} .*: the quote .* does not close"),
     ("tsv", "cut off in quotes"): ([late("tsv", '1|"cut')], rf"/0.tsv, row {ROWS + 2} .*: the quote .* does not close"),
     **{
@@ -101,7 +101,7 @@ CASES: dict[tuple[str, str], tuple[list[bytes], str]] = {
         rf"/0.jsonl: column 'n' has 1 cell that is missing, .* the first in row {ROWS + 1}",
     ),
     **{
-        (kind, "latin-1"): ([late(kind, "1|w\xe9|1")], rf"/0.{kind}, row {ROWS + 2} .*: .*'s' is no UTF-8; set encod")
+        (kind, "latin-1"): ([late(kind, "1|w\xe9|1")], rf"/0.{kind}, row {ROWS + 2} .*: .*'s' is not UTF-8; set encod")
         for kind in ("csv", "tsv")
     },
     ("jsonl", "latin-1"): (
@@ -109,7 +109,7 @@ CASES: dict[tuple[str, str], tuple[list[bytes], str]] = {
         rf"/0.jsonl, row {ROWS + 1} .*: expected UTF-8, got .*; convert the file to UTF-8",
     ),
     **{(kind, "byte order mark"): ([b"\xef\xbb\xbf" + good(kind)], "") for kind in TEXT},
-    **{(kind, "a column twice"): ([f"n{m}s{m}n\n1{m}w{m}2\n".encode()], "/0.{suffix}: column 'n' is there 2")
+    **{(kind, "a column twice"): ([f"n{m}s{m}n\n1{m}w{m}2\n".encode()], "/0.{suffix}: column 'n' occurs 2")
        for kind, m in (("csv", ","), ("tsv", "\t"))},
     ("jsonl", "a column twice"): (
         [good("jsonl") + b'{"n": 1, "n": 2, "s": "w", "y": 1}\n'],
@@ -118,7 +118,7 @@ CASES: dict[tuple[str, str], tuple[list[bytes], str]] = {
     **{
         (kind, "a column twice"): (
             [content_of(kind, pa.Table.from_arrays([pa.array([1])] * 3, ["n", "y", "n"]))],
-            "/0.{suffix}: column 'n' is there 2 times; rename",
+            "/0.{suffix}: column 'n' occurs 2 times; rename",
         )
         for kind in STORED
     },

@@ -94,7 +94,9 @@ def test_an_id_that_training_does_not_have_is_named_with_its_row(value: int) -> 
     ],
 )
 def test_another_declaration_than_that_of_training_is_refused(declared: dict[str, Any], found: str) -> None:
-    words = rf"feature 'word' is {found}, expected int64\[\] of 3 ids, embedding 2 as in training; declare it in the same way"
+    words = (
+        rf"feature 'word' is {found}, expected int64\[\] of 3 ids, embedding 2 as in training; declare it in the same"
+    )
     with pytest.raises(InputError, match=words):
         enforced(Dataset(TRAINED.features, TRAINED.labels, **declared))
 

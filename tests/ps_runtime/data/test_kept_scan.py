@@ -188,9 +188,9 @@ def test_damage_is_scanned_again_by_the_flow_and_refused_by_its_roles(
     first = opened(data)
     damaged = damage(first.scanned.to_bytes())
     assert all_of(opened(data, None, EarlierScan(lambda: damaged, "inputs/train"))) == all_of(first)
-    assert "inputs/train is damaged: its checksum is another one; the input is scanned again" in caplog.text
+    assert "inputs/train is damaged: its checksum differs; the input is scanned again" in caplog.text
     assert len(scans) == 2
-    with pytest.raises(InputError, match="inputs/train is damaged: its checksum is another one; run the command"):
+    with pytest.raises(InputError, match="inputs/train is damaged: its checksum differs; run the command"):
         opened(data, first.schema(), FlowScan(lambda: damaged, "inputs/train"))
 
 
@@ -225,7 +225,7 @@ def test_roles_refuse_what_differs_from_the_flow(tmp_path: Path, scans: list[str
     with pytest.raises(InputError) as caught:
         opened(data, schema, FlowScan(content_of(first), "it"))
     assert caught.value.faults == (
-        f"{tmp_path}/t.csv has changed since it was scanned: it was written again; run the command again",
+        f"{tmp_path}/t.csv has changed since it was scanned: it was rewritten; run the command again",
     )
 
 

@@ -180,7 +180,5 @@ def test_more_ids_than_a_ps_has_addresses_for_are_refused_by_name_before_anythin
     with pytest.raises(ModelFnError) as caught:
         estimator.train(lambda: files.read().batch(2), steps=1)
     assert str(caught.value).startswith(f"table 'linear/linear_model/{name}/weights' has 288,230,376,151,711,74")
-    assert "rows, at most 68,719,476,736 are possible where a row takes 13 bytes; ask for fewer ids" in str(
-        caught.value
-    )
+    assert "rows, at most 68,719,476,736 are possible if a row takes 13 bytes; use fewer ids" in str(caught.value)
     assert not (tmp_path / "model").exists()

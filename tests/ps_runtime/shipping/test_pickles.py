@@ -269,9 +269,7 @@ class Hook:
 def test_what_cannot_travel_is_named_with_its_place(program: Program, made: Callable[..., Any], place: str) -> None:
     with pytest.raises(UsageError) as caught:
         pickled(made(program({"store_of_t.py": STORE})), "the job")
-    words = (
-        rf"the job cannot travel to other processes: {place} is a sqlite3.Connection \(.*cannot pickle 'sqlite3.*; make"
-    )
+    words = rf"the job cannot travel to other processes: {place} is a sqlite3.Connection \(.*cannot pickle 'sqlite3.*; create"
     assert re.match(words, str(caught.value))
 
 

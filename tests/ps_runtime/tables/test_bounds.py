@@ -32,7 +32,7 @@ def test_places_count_the_rows_of_each_shard(num_shards):
 
 
 def test_an_id_of_another_shard_is_named():
-    words = r"^table 'items': id 5 at position 1 lies on shard 2 of 3, but came to shard 1$"
+    words = r"^table 'items': id 5 at position 1 lies on shard 2 of 3, but was sent to shard 1$"
     with pytest.raises(InputError, match=words):
         places_of("items", np.array([4, 5, 6]), 7, 1, 3)
     with pytest.raises(InputError, match="got -1 at position 0"):

@@ -33,8 +33,8 @@ def test_a_ps_finds_addresses_for_the_most_rows_and_their_copy(make_spec, facts,
     assert [table.num_created for table in both] == [0, 0]
     beside = f" and the model has {num_tables} tables" if num_tables > 1 else ""
     assert list(size_faults([refused, *others], rules)) == [
-        f"table 'items' has {most + 1:,} rows, at most {most:,} are possible where a row takes {nbytes:,} bytes"
-        f"{beside}; ask for fewer ids (num_rows, num_ids or hash_buckets)"
+        f"table 'items' has {most + 1:,} rows, at most {most:,} are possible if a row takes {nbytes:,} bytes"
+        f"{beside}; use fewer ids (num_rows, num_ids or hash_buckets)"
     ]
 
 

@@ -211,7 +211,7 @@ def test_ids_of_others_are_refused_before_anything_changes(make_spec, make_shard
     with pytest.raises(InputError, match="table 'items' has ids in"):
         table.push(ids_of(1, 97), ones(2, table.spec), learning_rate=1.0, num_updates=1)
     out = np.full((2, 3), 9.0, np.float32)
-    with pytest.raises(InputError, match="id 2 at position 1 lies on shard 0 of 2, but came to shard 1"):
+    with pytest.raises(InputError, match="id 2 at position 1 lies on shard 0 of 2, but was sent to shard 1"):
         table.pull(ids_of(1, 2), out)
     with pytest.raises(InputError, match="got -1 at position 0"):
         table.load({"ids": ids_of(-1), "weights": ones(1, table.spec)})

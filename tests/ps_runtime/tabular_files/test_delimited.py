@@ -168,7 +168,7 @@ def test_a_wrong_value_in_a_late_row_is_named_with_its_row(
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("a,b\n1,2\n\n3,4,5\n", f"row 3{NOTE}expected 2 cells, got 3: '3,4,5'; a cell with the delimiter"),
+        ("a,b\n1,2\n\n3,4,5\n", f"row 3{NOTE}expected 2 cells, got 3: '3,4,5'; a cell that contains the delimiter"),
         ("a,b\n" + "1,2\n" * 30 + "3\n" + "1,2\n" * 30, f"row 32{NOTE}expected 2 cells, got 1: '3'; a cell is missing"),
         (
             "Report\na,b\n1,2\n",
@@ -176,7 +176,7 @@ def test_a_wrong_value_in_a_late_row_is_named_with_its_row(
         ),
         ("a,b\n1,2\n   \n", f"row 3{NOTE}expected 2 cells, got 1: '   '; remove the line"),
         ("a,b\n1,2\n\x1a", f"row 3{NOTE}expected 2 cells, got 1: .*; remove the line"),
-        ("a,b\n1,2,\n3,4,\n", f"row 2{NOTE}expected 2 cells, got 3: '1,2,'; the row ends with ',': let the header"),
+        ("a,b\n1,2,\n3,4,\n", f"row 2{NOTE}expected 2 cells, got 3: '1,2,'; the row ends with ',': end the header"),
         ("a\0,b\n1,2\n", "t.csv: the first row has a NUL byte; the file is damaged, or UTF-16 or UTF-32: convert it"),
         ("a,b\n1,2\n".encode("utf-16-le"), "t.csv: the first row has a NUL byte; the file is damaged, or UTF-16"),
         ("a,b\n1,2\n".encode("utf-32"), "t.csv: the file is UTF-32: convert it to UTF-8"),
@@ -184,10 +184,13 @@ def test_a_wrong_value_in_a_late_row_is_named_with_its_row(
         ('a,b\n1,"x\n2,y\n', f"row 2{NOTE}the quote that begins .* does not close"),
         ("a,b\n" + "1,2\n" * 30 + '1,"cut', f"row 32{NOTE}the quote that begins '\"cut' does not close"),
         ('a,"b\n1,2\n', "t.csv: a quote in the first row does not close; the first row must name"),
-        (b"a,b\n1,x\n2,\xe9t\xe9\n", f"row 3{NOTE}b'\\\\xe9t\\\\xe9' in column 'b' is no UTF-8; set encoding, such as"),
-        (b"a,\xe9\n1,x\n", "t.csv: the first row is no utf-8; set encoding, such as latin-1 or cp1252"),
+        (
+            b"a,b\n1,x\n2,\xe9t\xe9\n",
+            f"row 3{NOTE}b'\\\\xe9t\\\\xe9' in column 'b' is not UTF-8; set encoding, such as",
+        ),
+        (b"a,\xe9\n1,x\n", "t.csv: the first row is not utf-8; set encoding, such as latin-1 or cp1252"),
         ("a,b\n1,2\n" + "1,2\n" * 20 + "1,2\0\n", f"row 23{NOTE}expected text, got a NUL byte"),
-        ("a,b,a\n1,2,3\n", "t.csv: column 'a' is there 2 times; the first row must name the columns"),
+        ("a,b,a\n1,2,3\n", "t.csv: column 'a' occurs 2 times; the first row must name the columns"),
         ("0.5,1,2\n1,2,3\n", "t.csv: the first row holds numbers, 0.5, 1, 2; .* set column_names"),
         ("5,1\n1,2\n", "t.csv: the first row holds numbers, 5, 1; .* set column_names"),
         ("a,b\n", "t.csv: expected records, found none"),
@@ -220,7 +223,7 @@ def test_another_encoding_can_be_set(path: Path) -> None:
     table = table_of(path, DelimitedText(encoding="latin-1"), chunk_bytes=4)
     assert table.to_pydict() == {"Größe": [1, 2], "b": ["é", "ß"]}
     write(path, b"a,b\n" + b"1,x\n" * 9 + b"1,\x81\n")
-    with pytest.raises(InputError, match=f"row 11{NOTE}b'.x81.n' is no cp1252; set encoding"):
+    with pytest.raises(InputError, match=f"row 11{NOTE}b'.x81.n' is not cp1252; set encoding"):
         table_of(path, DelimitedText(encoding="cp1252"))
 
 
@@ -273,8 +276,8 @@ def test_all_wrong_options_are_reported_together() -> None:
         "the delimiter is '\"': expected one ASCII character, no quote, no line end",
         "column_names is ['a', 'a']: expected at least one name, each once",
         "the encoding is 'utf-16': expected utf-8, or one with a byte for each character",
-        f"the type of column 'b' is 'float32[2]': a cell of text is one of {kinds}",
-        f"the type of column 'c' is 'string[2]': a cell of text is one of {kinds}",
+        f"the type of column 'b' is 'float32[2]': a text cell is one of {kinds}",
+        f"the type of column 'c' is 'string[2]': a text cell is one of {kinds}",
     )
 
 
@@ -289,7 +292,7 @@ def test_a_file_that_changes_while_it_is_scanned_is_refused(path: Path) -> None:
     scan = iter(Scan(list_files(write(path, text), [".csv"]), DelimitedText(), chunk_bytes=64))
     next(scan)
     rewrite(path, text.replace(b"2", b"3"))
-    with pytest.raises(InputError, match="has changed since it was scanned: it was written again"):
+    with pytest.raises(InputError, match="has changed since it was scanned: it was rewritten"):
         next(scan)
     scan = iter(Scan(list_files(path, [".csv"]), DelimitedText(), chunk_bytes=64))
     next(scan)
@@ -337,7 +340,7 @@ def test_a_header_is_no_record_where_the_columns_have_been_given_its_names(tmp_p
     write(tmp_path / "1.csv", "5,6\n")
     write(tmp_path / "2.csv", "a, b\n7,8\n")
     with pytest.raises(
-        InputError, match=r"2\.csv: the first row is no record, but column_names: a, b; leave column_names"
+        InputError, match=r"2\.csv: the first row is not a record, but repeats column_names: a, b; leave column_names"
     ):
         index_of(tmp_path, DelimitedText(column_names=["a", "b"]))
     assert (

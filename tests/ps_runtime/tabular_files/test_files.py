@@ -87,7 +87,7 @@ def test_a_link_to_nothing_is_a_missing_file(folder: Path) -> None:
 
 def test_a_link_to_a_folder_above_is_refused(folder: Path) -> None:
     (folder / "x.csv" / "again").symlink_to(folder)
-    with pytest.raises(InputError, match="again is a link to a folder that holds it; remove the link"):
+    with pytest.raises(InputError, match="again is a link to a folder that contains it; remove the link"):
         list_files(folder, [".csv"])
 
 
@@ -119,7 +119,7 @@ def test_a_url_finds_files_and_tells_when_they_change() -> None:
             "$DATA/a.csv",
             r"^there is no file /.*/\$DATA/a.csv; a variable such as \$DATA is not replaced: write the path",
         ),
-        ("dangling.csv", "^/.*/dangling.csv is a link to gone.csv, which is not there; correct the link$"),
+        ("dangling.csv", "^/.*/dangling.csv is a link to gone.csv, which does not exist; correct the link$"),
         ("loop.csv", "^cannot read /.*/loop.csv: Too many levels of symbolic links$"),
         ("a" * 300, "^cannot read /.*a: File name too long$"),
         ("a\0.csv", "^cannot read /.*.csv: .*embedded null byte$"),
@@ -129,7 +129,7 @@ def test_a_url_finds_files_and_tells_when_they_change() -> None:
         ("zero.csv", "^/.*/zero.csv is empty$"),
         ("a.csv.gz", "^/.*/a.csv.gz is compressed: decompress it first"),
         ("zipped", "^/.*/zipped/a.csv.gz is compressed"),  # not skipped in silence
-        ("pipe.csv", "^/.*/pipe.csv is no file$"),
+        ("pipe.csv", "^/.*/pipe.csv is not a file$"),
     ],
 )
 def test_what_is_no_input(tmp_path: Path, given: str, fault: str) -> None:
@@ -151,7 +151,7 @@ def test_all_faulty_paths_are_reported_together(folder: Path) -> None:
         list_files([folder / "none.csv", folder / "a.csv", folder, "what://x", "s3://k:s3cret@b/a.csv"], [".csv"])
     assert caught.value.faults == (
         f"there is no file {folder}/none.csv",
-        f"{folder}/a.csv is there twice: expected each file once",
+        f"{folder}/a.csv occurs twice: expected each file once",
         "cannot read what://x: Protocol not known: what",
         "s3://b/a.csv: the URL holds a credential, and a record index keeps URLs; leave it to the environment of the "
         "process",
@@ -177,7 +177,7 @@ def test_a_file_that_changes_is_told_from_what_it_was(folder: Path) -> None:
             rewrite(path, b"A.csv")
             raise ValueError("what is made of the new content")
 
-    with pytest.raises(InputError, match="was written again; run the command again"):
+    with pytest.raises(InputError, match="was rewritten; run the command again"):
         read()
     path.write_text("longer than before")
     with pytest.raises(InputError, match="its size was 5, now 18 bytes"):

@@ -72,7 +72,7 @@ def test_the_options_of_every_format_survive(kind: type[RecordFormat], index: Re
 def test_any_damage_is_an_error(index: RecordIndex) -> None:
     content = index.to_bytes()
     for damaged in (b"", content[:-1], content[1:], content + b"x"):
-        with pytest.raises(InputError, match=r"^the record index is damaged: its checksum is another one$"):
+        with pytest.raises(InputError, match=r"^the record index is damaged: its checksum differs$"):
             RecordIndex.from_bytes(damaged)
     for at in range(0, len(content), 7):
         flipped = bytearray(content)
@@ -87,7 +87,7 @@ def test_an_index_of_another_version_is_refused(index: RecordIndex, monkeypatch:
     del arrays["first_records"]
     monkeypatch.setattr("hashlib.sha256", lambda content: _Checksum())
     for other in (save(arrays), b"no safetensors", save({"description": np.zeros(3, np.uint8)})):
-        with pytest.raises(InputError, match="the record index is one of another version"):
+        with pytest.raises(InputError, match="the record index is of another version"):
             RecordIndex.from_bytes(b"0" * DIGEST_BYTES + other)
 
 
@@ -118,6 +118,6 @@ def test_all_changed_files_are_named(folder: Path, index: RecordIndex) -> None:
     with pytest.raises(InputError) as caught:
         index.check_unchanged()
     assert caught.value.faults == (
-        f"{folder}/0.csv has changed since it was scanned: it was written again; run the command again",
+        f"{folder}/0.csv has changed since it was scanned: it was rewritten; run the command again",
         f"there is no file {folder}/3.csv",
     )

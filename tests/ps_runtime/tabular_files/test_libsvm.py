@@ -94,10 +94,10 @@ def test_labels_alone_need_no_features(path: Path) -> None:
         ("1 qid:7 1:2", "'qid:7' is a query id, which psflow does not read; remove it"),
         ("yes 1:2", r"column 'label' expects a (whole )?number.*, got 'yes'"),
         ("1,2 1:2", "column 'label' expects .*, got '1,2'"),
-        ("1 0:2", "index 0: expected indices from 1; if 0 is that of the first feature, set zero_based: true"),
+        ("1 0:2", "index 0: expected indices from 1; if the first feature has index 0, set zero_based: true"),
         ("1 -1:2", "index -1: expected indices from 1 to 3"),
         ("1 4:2", "index 4: expected indices from 1 to 3, as there are 3 features; correct the line"),
-        ("1 2:1 1:1", "index 1 comes after 2: expected indices that ascend"),
+        ("1 2:1 1:1", "index 1 comes after 2: expected ascending indices"),
         ("1 2:1 2:1", "index 2 comes after 2"),
         ("1 2:\udcff", "expected UTF-8, got"),
     ],
@@ -121,7 +121,7 @@ def test_a_file_that_says_no_number_of_features_is_refused(path: Path) -> None:
     with pytest.raises(InputError, match="has no pair of index and value; set num_features"):
         index_of(path, LibSvmText())
     write(path, f"1 {MAX_INFERRED_FEATURES + 1}:1")
-    with pytest.raises(InputError, match=r"the largest index is 4097.*set num_features, and mind that"):
+    with pytest.raises(InputError, match=r"the largest index is 4097.*set num_features, but note that"):
         index_of(path, LibSvmText())
     assert types_of(index_of(path, LibSvmText(num_features=5000)))["features"] == "float32[5000]"
 

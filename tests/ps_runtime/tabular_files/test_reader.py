@@ -66,7 +66,7 @@ def test_a_changed_file_is_refused(folder: Path, index: RecordIndex) -> None:
         reader.read(0, 1)
         content = (folder / "0.csv").read_bytes()
         rewrite(folder / "0.csv", content.replace(b"x29", b"y29"))
-        with pytest.raises(InputError, match=r"/0.csv has changed since it was scanned: it was written again"):
+        with pytest.raises(InputError, match=r"/0.csv has changed since it was scanned: it was rewritten"):
             reader.read(29, 30)
         assert reader.read(30, 31).to_pydict() == {"a": [30], "b": ["x30"]}
         (folder / "1.csv").unlink()

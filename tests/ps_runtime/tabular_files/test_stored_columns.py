@@ -211,7 +211,7 @@ def test_damage_is_an_error(form: tuple[Write, type[RecordFormat]], tmp_path: Pa
     for damaged in (content[:-5], content[: len(content) // 2], content[:-3] + b"abc", b"a,b\n1,2\n", content[:4]):
         path.write_bytes(damaged)
         with pytest.raises(
-            InputError, match=r"^/.*/t\.\w+: the file cannot be read as .*; it may be damaged, cut off, or"
+            InputError, match=r"^/.*/t\.\w+: the file cannot be read as .*; it may be damaged, truncated, or"
         ):
             table_of(path, record_format())
 
@@ -227,7 +227,7 @@ def test_strings_that_are_no_text_are_damage(form: tuple[Write, type[RecordForma
 def test_two_columns_of_one_name_are_refused(form: tuple[Write, type[RecordFormat]], tmp_path: Path) -> None:
     write, record_format = form
     path = write(pa.table([[1], [2]], ["a", "a"]), tmp_path / "t")
-    with pytest.raises(InputError, match="column 'a' is there 2 times; rename"):
+    with pytest.raises(InputError, match="column 'a' occurs 2 times; rename"):
         table_of(path, record_format())
 
 
@@ -243,10 +243,10 @@ def test_a_file_without_rows_has_no_records(form: tuple[Write, type[RecordFormat
 def test_other_forms_of_arrow_say_what_they_are(tmp_path: Path) -> None:
     with pa.ipc.new_stream(tmp_path / "t.arrow", pa.schema([("a", pa.int64())])) as writer:
         writer.write_table(pa.table({"a": [1]}))
-    with pytest.raises(InputError, match="the file has Arrow's form of streams: expected a file as pyarrow"):
+    with pytest.raises(InputError, match="the file has Arrow's stream format: expected a file as pyarrow"):
         table_of(tmp_path / "t.arrow", ArrowFile())
     (tmp_path / "t.arrow").write_bytes(b"FEA1....")
-    with pytest.raises(InputError, match="the file is Feather of version 1: expected version 2"):
+    with pytest.raises(InputError, match="the file is Feather version 1: expected version 2"):
         table_of(tmp_path / "t.arrow", ArrowFile())
 
 

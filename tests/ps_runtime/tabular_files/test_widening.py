@@ -59,7 +59,7 @@ def test_a_fraction_beside_an_earlier_large_integer_is_refused_with_both_places(
     make: Any, fault: str, chunk_bytes: int, tmp_path: Path
 ) -> None:
     kind = make(tmp_path, [1, 2, 3, LARGE, 5, 0.5])
-    first = rf"beside {LARGE} in row \d of .*/[t0].\w+ would make that one lose digits"
+    first = rf"beside {LARGE} in row \d of .*/[t0].\w+ would make the integer lose digits"
     if make is not parquet and chunk_bytes == 4096:  # all in one chunk, which is read anew with the wider type
         first = r"column 'id' has 9007199254740992.0 beside whole numbers and fractions: it may have lost digits"
         fault = r"/t.\w+, row [54] "

@@ -240,7 +240,7 @@ def test_words_are_labels_where_there_is_a_vocabulary(labels):
         (np.array([["a", "b"], None], object), r"label of row 0 of the batch is \['a', 'b'\], expected one of 'cat'"),
         (["", "cat"], "label of row 0 of the batch is '', expected one of 'cat'"),
         (np.array([b"cat", b"dgo"]), r"label of row 1 of the batch is 'dgo', expected one of 'cat'"),
-        (np.array([b"cat", b"\xff"]), r"row 1 of the labels of the batch is b'\\xff', which is no UTF-8"),
+        (np.array([b"cat", b"\xff"]), r"row 1 of the labels of the batch is b'\\xff', which is not UTF-8"),
     ],
 )
 def test_a_word_that_is_no_class_is_named_with_its_row(labels, words):
