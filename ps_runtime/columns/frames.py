@@ -20,7 +20,7 @@ KINDS = {
     "float32": "number",
     "float64": "number",
     "string": "text",
-    "bool": "truth",
+    "bool": "boolean",
     "date": "time",
     "timestamp": "time",
 }

@@ -1,4 +1,4 @@
-"""What a user says about columns: one set of keys for each column, and for the labels."""
+"""Options of columns and labels, as users set them: one set of keys for each column, and for the labels."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class Preprocessing:
             raise ValueError("there is no column of weights")
         return weights_of(table, self.weight)
 
-    def num_missing(self, table: pa.Table) -> dict[str, NDArray[np.int64]]:
+    def missing_by_column(self, table: pa.Table) -> dict[str, NDArray[np.int64]]:
         """Return the rows with missing values, by column, for columns that are not imputed.
 
         Raises

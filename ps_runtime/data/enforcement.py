@@ -144,7 +144,7 @@ class Enforcement:
             return given
         features, unread = _selected_features(given, self.schema, where)
         if is_first:
-            self._tell(unread, self.schema)
+            self._report(unread, self.schema)
         return features
 
     def dataset(self, dataset: Dataset) -> Dataset:
@@ -168,7 +168,7 @@ class Enforcement:
         if self.needs_labels:
             _check_label_name(dataset, schema, self.where)
             _check_labels(dataset.labels, schema, self.where)
-        self._tell((*dataset.unused, *_unread(given, schema)), schema)
+        self._report((*dataset.unused, *_unread(given, schema)), schema)
         return replace(
             dataset,
             features=features,
@@ -205,7 +205,7 @@ class Enforcement:
                 self.on_unused(opened.scanned.left_out)
             return opened
         opened = opened or given.open(schema, non_finite, self.where, needs_labels=self.needs_labels)
-        self._tell(opened.unused, schema)
+        self._report(opened.unused, schema)
         return opened
 
     def batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -229,7 +229,7 @@ class Enforcement:
             _check_labels(labels, schema, where)
         return enforced, labels
 
-    def _tell(self, names: tuple[str, ...], schema: InputSchema) -> None:
+    def _report(self, names: tuple[str, ...], schema: InputSchema) -> None:
         unused = tuple(name for name in names if name != schema.label)
         if unused:
             self.on_unused(unused)

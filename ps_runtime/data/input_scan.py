@@ -124,7 +124,7 @@ def scan_input(
     labels = _Labels(label)
     kept: list[int] = []
     num_records = 0
-    tell = watch_scan(where)
+    report = watch_scan(where)
     for chunk in scan:
         of_part = None if part is None else part.has(num_records, chunk.table.num_rows)
         num_records += chunk.table.num_rows
@@ -138,7 +138,7 @@ def scan_input(
         kept.append(chunk.table.num_rows if rows is None else len(rows))
         if learning is not None:
             learning.add(chunk.table, rows)
-        tell(chunk.done_bytes, chunk.num_bytes)
+        report(chunk.done_bytes, chunk.num_bytes)
     index = scan.index()
     found = cells.found(index, is_dropped=non_finite == "drop")
     of_no_type = invalid_cells(counted, index, invalid)

@@ -102,10 +102,10 @@ def watch_scan(where: str) -> Callable[[int, int], None]:
     watcher = _watcher.get() or LoggedProgress()
     began = time.monotonic()
 
-    def tell(done_bytes: int, num_bytes: int) -> None:
+    def report(done_bytes: int, num_bytes: int) -> None:
         watcher(ScanProgress(where, done_bytes, num_bytes, time.monotonic() - began))
 
-    return tell
+    return report
 
 
 @contextmanager

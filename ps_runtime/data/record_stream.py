@@ -35,7 +35,7 @@ class RecordStream(Transformations):
     Examples
     --------
     >>> lines = RecordStream.of(lambda: ["1 2", "3 4", "5 6"]).map(lambda line: line.split())
-    >>> list(lines.map(lambda words: (int(words[0]), int(words[1]))).batch(2))
+    >>> list(lines.map(lambda pair: (int(pair[0]), int(pair[1]))).batch(2))
     [(array([1, 3]), array([2, 4])), (array([5]), array([6]))]
     """
 

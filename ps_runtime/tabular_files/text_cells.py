@@ -187,7 +187,7 @@ def _parse(cells: pa.ChunkedArray, raw: str) -> pa.ChunkedArray:
         case "string":
             return cells
         case "bool":
-            return _truths(cells)
+            return _booleans(cells)
         case "timestamp":
             return _times(cells)
         case "int64" if pc.any(pc.match_substring_regex(cells, HEX)).as_py():
@@ -196,7 +196,7 @@ def _parse(cells: pa.ChunkedArray, raw: str) -> pa.ChunkedArray:
             return cells.cast(arrow_type(raw))
 
 
-def _truths(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+def _booleans(cells: pa.ChunkedArray) -> pa.ChunkedArray:
     import pyarrow as pa
     import pyarrow.compute as pc
 

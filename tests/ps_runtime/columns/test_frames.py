@@ -50,7 +50,7 @@ def test_values_of_the_kind_of_the_column_are_taken(values: Any, raw: str, expec
     assert read(values, raw) == expected
 
 
-def test_words_are_as_in_delimited_text_where_the_model_has_learned_from_that() -> None:
+def test_strings_are_as_in_delimited_text_where_the_model_has_learned_from_that() -> None:
     assert read([" x ", "?", "", None], "string", NA) == ["x", None, None, None]
     assert read(["7", "?"], "int64", NA) == [7, None]
     assert read(["?", ""], "string") == ["?", ""]

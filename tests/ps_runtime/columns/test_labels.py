@@ -92,7 +92,7 @@ def test_what_cannot_be_learned_is_refused() -> None:
         learn([datetime.date(2020, 1, 1)])
 
 
-def test_blank_labels_are_counted_and_no_class() -> None:
+def test_missing_labels_are_counted_and_no_class() -> None:
     label = learn(["b", None], [None, "a"])
     assert (label.classes, label.column.num_missing) == (("a", "b"), 2)
     assert learn(["b", None], classes=["b", "a"]).column.num_missing == 1
@@ -122,7 +122,7 @@ def test_equal_labels_have_no_deviation() -> None:
     assert learn([0.1] * 3, normalize="standard").normalizer == Standard(0.1, 0.0)
 
 
-def test_words_and_classes_are_not_normalized() -> None:
+def test_strings_and_classes_are_not_normalized() -> None:
     with pytest.raises(UsageError, match="the label 'y' is string, expected numbers to normalize"):
         learn(["a", "b"], normalize="standard")
     with pytest.raises(UsageError, match="normalize and classes contradict each other"):

@@ -1,4 +1,4 @@
-"""What holds for every table and every set of options."""
+"""Laws for every table and every set of options."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WORD_OPTIONS = st.builds(
 
 @st.composite
 def tables(draw: st.DrawFn) -> pa.Table:
-    """Tables whose first row has no blanks."""
+    """Tables whose first row has no missing values."""
     numbers = st.none() | st.just(float("nan")) | st.floats(-1e6, 1e6, width=32)
     rows = draw(
         st.lists(st.tuples(numbers, st.none() | st.integers(-50, 50), st.sampled_from([None, *"aabcä"])), max_size=40)
@@ -131,11 +131,11 @@ def test_ids_are_below_their_number_and_only_reported_missing_values_are_nan(
     learn: Learn, table: pa.Table, options: dict[str, ColumnOptions]
 ) -> None:
     learned = learn(table, options)
-    num_missing = learned.num_missing(table)
+    missing = learned.missing_by_column(table)
     features = learned.apply(table)
     for spec in learned.specs:
         if spec.num_ids is None:
-            assert np.flatnonzero(np.isnan(features[spec.name])).tolist() == list(num_missing.get(spec.name, []))
+            assert np.flatnonzero(np.isnan(features[spec.name])).tolist() == list(missing.get(spec.name, []))
         else:
             assert features[spec.name].min() >= 0
             assert features[spec.name].max() < spec.num_ids

@@ -93,7 +93,7 @@ def test_infinite_numbers_pass_where_nothing_is_learned_from_them(learn: Learn) 
 
 
 @pytest.mark.parametrize("options", [{"normalize": "standard"}, {"impute": "median"}, {"type": "string"}])
-def test_a_column_of_blanks_teaches_nothing(learn: Learn, options: dict[str, Any]) -> None:
+def test_a_column_of_missing_values_teaches_nothing(learn: Learn, options: dict[str, Any]) -> None:
     table = pa.table({"x": pa.nulls(2, pa.float64()), "z": pa.nulls(2, pa.float64())})
     with pytest.raises(InputError, match=r"column 'x' has only missing values.*\ncolumn 'z' has only missing values"):
         learn(table, {"x": ColumnOptions(**options), "z": ColumnOptions(**options)})
@@ -106,7 +106,7 @@ def test_numbers_too_large_to_normalize_are_refused(learn: Learn) -> None:
             feature_of(learn, [1.7e308, -1.7e308], normalize=normalize)
 
 
-def test_a_vocabulary_without_its_words_has_no_most_frequent_one(learn: Learn) -> None:
+def test_a_vocabulary_without_its_strings_has_no_most_frequent_one(learn: Learn) -> None:
     with pytest.raises(InputError, match=r"column 'x' has no value of its vocabulary, .*; set impute to a value"):
         feature_of(learn, ["a", "b"], vocabulary=["c"], impute="most_frequent")
 
@@ -155,7 +155,7 @@ def test_a_name_that_is_there_twice_is_refused() -> None:
         Learner([RawColumn("x", "int64"), RawColumn("x", "string")], {}, {}, 1)
 
 
-def test_all_that_is_wrong_is_told_before_anything_is_learned() -> None:
+def test_all_that_is_wrong_is_reported_before_anything_is_learned() -> None:
     columns = [RawColumn("x", "int64"), RawColumn("y", "date"), RawColumn("w", "bool"), RawColumn("z", "string")]
     with pytest.raises(UsageError) as caught:
         Learner(columns, {"x": ColumnOptions(embedding=1)}, {}, 1, label=LabelOptions("y"), weight="w")

@@ -96,6 +96,6 @@ def test_options_as_lists_and_as_tuples_are_equal() -> None:
 
 
 @pytest.mark.parametrize("classes", [[], ["a", "a"], "a", [0.5]])
-def test_classes_are_words_each_once(classes: Any) -> None:
+def test_classes_are_strings_each_once(classes: Any) -> None:
     with pytest.raises(UsageError, match="classes"):
         LabelOptions("y", classes)

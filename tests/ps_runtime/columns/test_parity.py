@@ -48,7 +48,7 @@ def test_numbers_are_normalized_alike(learn: Learn, normalize: Any, scaler: Any)
 
 @pytest.mark.parametrize("impute", ["mean", "median", "most_frequent"])
 @pytest.mark.parametrize("values", [NUMBERS, FEW], ids=["numbers", "few"])
-def test_blanks_are_imputed_alike(learn: Learn, impute: Any, values: Any) -> None:
+def test_missing_values_are_imputed_alike(learn: Learn, impute: Any, values: Any) -> None:
     imputer = SimpleImputer(strategy=impute, add_indicator=True)
     expected = imputer.fit_transform(values[:, None])
     table = pa.table({"x": values})
@@ -57,7 +57,7 @@ def test_blanks_are_imputed_alike(learn: Learn, impute: Any, values: Any) -> Non
 
 
 @pytest.mark.parametrize("encoder", [OneHotEncoder, OrdinalEncoder])
-def test_the_same_words_are_known(learn: Learn, encoder: Any) -> None:
+def test_the_same_strings_are_known(learn: Learn, encoder: Any) -> None:
     [categories] = encoder().fit(WORDS[:, None]).categories_
     learned: Any = learn(pa.table({"x": WORDS.tolist()}), cuts=CUTS).features[0]
     assert sorted(learned.vocabulary) == categories.tolist()

@@ -1,4 +1,4 @@
-"""What a program gives to the fields of a dataclass, as plain values or refused."""
+"""Fields of a dataclass given by a program: kept as plain values, or refused."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_specs_describe_the_features(learned: Preprocessing) -> None:
             assert array.flags.writeable
 
 
-def test_unknown_words_have_the_id_after_the_known_ones(learned: Preprocessing) -> None:
+def test_unknown_strings_have_the_id_after_the_known_ones(learned: Preprocessing) -> None:
     table = TABLE.set_column(3, "work", pa.array(["state", "navy", "", "Private"]))
     assert learned.apply(table)["work"].tolist() == [1, 2, 2, 2]
 
@@ -108,7 +108,7 @@ def test_a_constant_column_becomes_zero_and_a_huge_number_infinite(learn: Learn)
 
 
 def test_missing_values_of_columns_that_are_not_imputed_are_reported(learned: Preprocessing) -> None:
-    assert {name: rows.tolist() for name, rows in learned.num_missing(TABLE).items()} == {
+    assert {name: rows.tolist() for name, rows in learned.missing_by_column(TABLE).items()} == {
         "rooms": [3],
         "work": [1],
         "code": [3],
@@ -116,8 +116,8 @@ def test_missing_values_of_columns_that_are_not_imputed_are_reported(learned: Pr
         "pixels": [1],
         "income": [2],
     }
-    assert learned.num_missing(TABLE.slice(0, 1)) == {}
-    assert "income" not in learned.num_missing(TABLE.drop_columns(["income"]))
+    assert learned.missing_by_column(TABLE.slice(0, 1)) == {}
+    assert "income" not in learned.missing_by_column(TABLE.drop_columns(["income"]))
 
 
 def test_nothing_is_guessed_where_there_are_no_labels_or_weights(learn: Learn) -> None:
@@ -233,7 +233,7 @@ def test_a_difference_is_named(learn: Learn, other: dict[str, Any], sentence: st
     assert mine.differences(learn(pa.table(other | more)))[0] == sentence
 
 
-def test_words_that_were_learned_are_as_good_as_those_that_are_given(learn: Learn) -> None:
+def test_strings_that_were_learned_are_as_good_as_those_that_are_given(learn: Learn) -> None:
     table = pa.table({"x": ["a", "b", "a"]})
     assert learn(table).differences(learn(table, {"x": ColumnOptions(vocabulary=["a", "b"])})) == []
 

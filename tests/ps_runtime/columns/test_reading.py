@@ -110,9 +110,9 @@ def test_a_number_may_come_for_a_number_and_nothing_else(got: pa.DataType, learn
 
 
 @pytest.mark.parametrize("learned", [*TYPES, "float32[3]"])
-@pytest.mark.parametrize("blanks", [pa.nulls(2, pa.string()), pa.array([None, float("nan")])])
-def test_nothing_but_blanks_fits_every_type(learned: str, blanks: pa.Array) -> None:
-    array = read_column(pa.table({"x": blanks}), column(learned))
+@pytest.mark.parametrize("values", [pa.nulls(2, pa.string()), pa.array([None, float("nan")])])
+def test_only_missing_values_fits_every_type(learned: str, values: pa.Array) -> None:
+    array = read_column(pa.table({"x": values}), column(learned))
     assert missing_rows(array).tolist() == [True, True]
     assert raw_type_of(array.type) == learned or learned in NUMBERS
 
@@ -129,7 +129,7 @@ def test_all_columns_that_do_not_fit_are_named_together() -> None:
     )
 
 
-def test_numbers_are_numpy_with_nan_for_blanks() -> None:
+def test_numbers_are_numpy_with_nan_for_missing_values() -> None:
     np.testing.assert_array_equal(numbers_of(pa.array([1, None])), [1, np.nan])
     np.testing.assert_array_equal(numbers_of(pa.array([True, False, None])), [1, 0, np.nan])
     np.testing.assert_array_equal(numbers_of(pa.array([DAY, None])), [18263, np.nan])
@@ -137,7 +137,7 @@ def test_numbers_are_numpy_with_nan_for_blanks() -> None:
     assert numbers_of(pa.array([1, 2])).dtype == np.int64
 
 
-def test_arrays_keep_their_rows_when_they_are_sliced_and_blank() -> None:
+def test_arrays_keep_their_rows_when_they_are_sliced_and_missing() -> None:
     array = pa.array([[1, 2], None, [3, None], [5, 6]], pa.list_(pa.int64(), 2))
     expected = np.array([[1, 2], [np.nan, np.nan], [3, np.nan], [5, 6]], np.float32)
     np.testing.assert_array_equal(array_of(array), expected)
@@ -146,12 +146,12 @@ def test_arrays_keep_their_rows_when_they_are_sliced_and_blank() -> None:
     assert missing_rows(array).tolist() == [False, True, True, False]
 
 
-def test_nan_and_null_are_blank_alike() -> None:
+def test_nan_and_null_are_missing_alike() -> None:
     assert missing_rows(pa.array([1.0, None, float("nan")])).tolist() == [False, True, True]
     assert missing_rows(pa.array(["", None])).tolist() == [False, True]
 
 
-def test_words_come_once_with_their_places() -> None:
+def test_strings_come_once_with_their_places() -> None:
     words, places = unique_strings(pa.array([2.0, None, float("nan"), 7.0, 2.0]), "x")
     assert words.to_pylist() == ["2", "7"]
     assert places.to_pylist() == [0, None, None, 1, 0]

@@ -1,4 +1,4 @@
-"""When rows of ids come and go: from the options of columns and crosses into what is learned, shown and kept."""
+"""Lifetimes of the rows of ids: from the options of columns and crosses into the learned preprocessing."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_a_separator_may_have_several_characters() -> None:
     assert applied({"tags": ["red, blue", "red"]}, options(", ")) == {"tags": [[1, 0, -1], [1, -1, -1]]}
 
 
-def test_words_are_learned_of_all_values_by_their_count() -> None:
+def test_strings_are_learned_of_all_values_by_their_count() -> None:
     made = learned({"tags": ["a|b", "b", "c|b|a"]}, options("|", vocabulary="auto"))
     [column] = made.columns
     assert made.lines() == ["tags: at most 3 values in a cell, 3 categories; the most frequent is 'b'"]
@@ -184,10 +184,10 @@ def test_another_separator_or_number_of_values_is_another_preprocessing() -> Non
     assert "column 'tags' has the separator ' ', expected '|'" in one.differences(spaced)
 
 
-def test_blanks_are_no_fault_and_examples_are_made_up() -> None:
+def test_missing_values_are_no_fault_and_examples_are_made_up() -> None:
     of_text, of_lists = learned(TEXT, options("|", weights="amounts")), learned(LISTS, options(weights="amounts"))
-    blank = pa.table({"tags": pa.array([None], pa.string()), "amounts": pa.array([None], pa.string())})
-    assert of_text.num_missing(blank) == {}
+    missing = pa.table({"tags": pa.array([None], pa.string()), "amounts": pa.array([None], pa.string())})
+    assert of_text.missing_by_column(missing) == {}
     assert of_text.filled_columns == {"tags", "amounts"}
     assert example_record(of_text) == {"tags": "blue", "amounts": "1"}
     assert example_record(of_lists) == {"tags": ["blue"], "amounts": [1.0]}

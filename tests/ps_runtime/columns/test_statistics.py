@@ -69,7 +69,7 @@ def test_values_come_by_falling_count_then_in_their_order() -> None:
     assert numbers.by_count() == (2.5, 9.0, 10.0)
 
 
-def test_too_many_words_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_strings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "MAX_VOCABULARY", 3)
     words = ValueCounts("user")
     words.update_strings(pa.array([1, 2, 3, 1]))
@@ -77,7 +77,7 @@ def test_too_many_words_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         words.update_strings(pa.array([2, 4]))
 
 
-def test_a_text_is_no_word() -> None:
+def test_a_text_is_no_string() -> None:
     ValueCounts("story").update_strings(pa.array(["a", "x" * 1000]))
     with pytest.raises(InputError, match="'story' has a text of 1,001 characters, but a string has at most 1,000"):
         ValueCounts("story").update_strings(pa.array(["a", "x" * 1001]))

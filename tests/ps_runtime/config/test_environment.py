@@ -118,7 +118,7 @@ def test_a_chosen_home_of_prefect_stays_and_is_refused_if_it_cannot_be_written(h
 
 
 @pytest.mark.parametrize("kind", ["open", "link"])
-def test_a_temporary_home_of_somebody_else_is_refused(homeless, kind):
+def test_a_temporary_home_of_another_user_is_refused(homeless, kind):
     if kind == "open":
         homeless.mkdir()
         homeless.chmod(0o755)

@@ -162,6 +162,6 @@ def test_any_text_is_read_or_refused(text):
 @pytest.mark.parametrize(
     "word", ["age", "_1", "x0", "e3", "y", "no", "On", "null", "true", "inf", "nan", "0x1", "a-b", ""]
 )
-def test_a_word_has_quotes_alone_where_it_has_them_in_a_list(word: str) -> None:
+def test_a_string_has_quotes_alone_where_it_has_them_in_a_list(word: str) -> None:
     assert f"[{inline(word)}, {inline(word)}]" == inline([word, word])
     assert load([], [f"a=[{inline(word)}]"]).values == {"a": [word]}

@@ -1,4 +1,4 @@
-"""Every format with every fault: an error says file and row, and what is no fault is read.
+"""Every format with every fault: errors name file and row, and valid files are read.
 
 The first file is good for 40 rows, its last one is at fault; it is read in chunks of some rows.
 """

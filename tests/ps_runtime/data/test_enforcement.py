@@ -115,7 +115,7 @@ def test_a_single_array_needs_no_name(trained: Any, given: Any) -> None:
         (table("abcy", label="t"), "the label is 't', expected 'y' as in training"),
     ],
 )
-def test_other_labels_are_refused_unless_nobody_needs_them(data: Dataset, words: str) -> None:
+def test_other_labels_are_refused_unless_they_are_not_needed(data: Dataset, words: str) -> None:
     with pytest.raises(InputError, match=words):
         enforced(data)
     assert enforced(data, needs_labels=False).num_records == 2
@@ -156,7 +156,7 @@ def test_another_scaling_is_refused(given: Scaling | None, trained: Dataset, wor
 # Files: what the model does not read need not be numbers
 
 
-def test_words_among_other_columns_do_not_matter(tmp_path: Path) -> None:
+def test_strings_among_other_columns_do_not_matter(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("who,c,y,b,a\nann,3,0,2,1\nbob,6,1,5,4\n")
     schema, unused = TABLE.schema(), []
     read = partial(open_dataset, Csv(path=str(tmp_path / "t.csv"), label="y"))
@@ -165,7 +165,7 @@ def test_words_among_other_columns_do_not_matter(tmp_path: Path) -> None:
     assert unused == ["who"]
 
 
-def test_words_among_other_arrays_do_not_matter(tmp_path: Path) -> None:
+def test_strings_among_other_arrays_do_not_matter(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", who=["ann", "bob"], x=ROWS, n=[1, 2], labels=[0, 1])
     data = open_dataset(Npz(path=tmp_path / "t.npz"), input_schema=ARRAYS.schema())
     assert (sorted(data.features), data.unused) == (["n", "x"], ("who",))

@@ -138,7 +138,7 @@ class Own(Format):
         return cls(path=location)
 
 
-def test_cells_of_a_format_of_the_user_are_told_with_its_file() -> None:
+def test_cells_of_a_format_of_the_user_are_reported_with_its_file() -> None:
     read = partial(open_dataset, Own(path="/data/own.bin"))
     with pytest.raises(InputError, match=r"^/data/own\.bin: features\['x'\] has 1 cell that is .* the first in row 1 "):
         open_input(read, non_finite="error")

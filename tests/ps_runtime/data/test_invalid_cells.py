@@ -1,4 +1,4 @@
-"""Cells that are not of the type of their column: found in every chunk, and refused, made blank or left out."""
+"""Cells that are not of the type of their column: found in every chunk, and refused, treated as missing or left out."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def with_total(**columns: Sequence[Any]) -> dict[str, Sequence[Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_word_among_numbers_is_refused_with_how_many_are_numbers_and_its_row(kind: str, tmp_path: Path) -> None:
+def test_a_string_among_numbers_is_refused_with_how_many_are_numbers_and_its_row(kind: str, tmp_path: Path) -> None:
     path = written(tmp_path, kind, with_total())
     row, word = (31, '"Total"') if kind == "jsonl" else (32, "'Total'")
     with pytest.raises(InputError, match=rf"t.{kind}: column 'x': 59 of 60 are numbers; row {row} \(.*\) is {word}; "):
@@ -92,7 +92,7 @@ def test_drop_leaves_out_the_row_in_any_order_and_part(kind: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_missing_makes_the_cell_blank(kind: str, tmp_path: Path) -> None:
+def test_missing_makes_the_cell_a_missing_value(kind: str, tmp_path: Path) -> None:
     path = written(tmp_path, kind, with_total())
     with pytest.raises(InputError, match="column 'x' has 1 cell that is missing, NaN or infinite"):
         opened(path, kind, invalid="missing")
@@ -124,7 +124,7 @@ def test_values_beyond_the_rows_that_types_are_inferred_from_are_no_exception(
         opened(path)
 
 
-def test_a_fraction_widens_a_column_whatever_words_are_in_it(tmp_path: Path) -> None:
+def test_a_fraction_widens_a_column_whatever_strings_are_in_it(tmp_path: Path) -> None:
     xs = ["Total" if row == 3 else "0.5" if row == 50 else row for row in range(ROWS)]
     data = opened(written(tmp_path, "csv", with_total(x=xs)), invalid="drop")
     assert data.read(0, 48, 50)[0]["x"].tolist() == [49, 0.5]
@@ -133,24 +133,24 @@ def test_a_fraction_widens_a_column_whatever_words_are_in_it(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("good", "what"), [("2024-03-05", "dates"), ("2024-03-05 10:00:00", "times"), ("true", "true or false")]
 )
-def test_other_types_have_words_among_them_too(good: str, what: str, tmp_path: Path) -> None:
+def test_other_types_have_strings_among_them_too(good: str, what: str, tmp_path: Path) -> None:
     path = written(tmp_path, "csv", with_total(x=[good] * 40 + ["later"] + [good] * 19))
     with pytest.raises(InputError, match=f"column 'x': 59 of 60 are {what}; row 42 .* is 'later'"):
         opened(path, columns={"x": ColumnOptions(type="number")})
 
 
 @pytest.mark.parametrize("num_words", [7, 30])
-def test_more_than_a_tenth_are_words_of_a_vocabulary(num_words: int, tmp_path: Path) -> None:
+def test_more_than_a_tenth_are_strings_of_a_vocabulary(num_words: int, tmp_path: Path) -> None:
     xs = [f"w{row}" if row < num_words else row for row in range(ROWS)]
     assert opened(written(tmp_path, "csv", with_total(x=xs))).schema().features[0].num_ids > ROWS
 
 
-def test_words_by_type_are_words(tmp_path: Path) -> None:
+def test_strings_by_type_are_strings(tmp_path: Path) -> None:
     path = written(tmp_path, "csv", with_total())
     assert opened(path, columns={"x": ColumnOptions(type="string")}).schema().features[0].num_ids == ROWS + 1
 
 
-def test_a_column_of_stated_numbers_may_be_all_words_but_one(tmp_path: Path) -> None:
+def test_a_column_of_stated_numbers_may_be_all_strings_but_one(tmp_path: Path) -> None:
     path = written(tmp_path, "csv", with_total(x=["1.5", *["?"] * (ROWS - 1)]))
     for stated in ("number", "float64"):
         data = opened(path, columns={"x": ColumnOptions(type=stated)}, invalid="drop")
@@ -242,7 +242,7 @@ def test_a_row_is_a_header_only_if_its_cells_are_the_names(tmp_path: Path, row: 
     assert opened(path, invalid="drop").num_records == 80
 
 
-def test_a_word_of_a_column_beside_invalid_numbers_is_no_header(tmp_path: Path) -> None:
+def test_a_string_of_a_column_beside_invalid_numbers_is_no_header(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("age,town,y\n" + "1,bern,0\n2,town,1\n" * 20 + "unknown,town,unknown\n" + "1,bern,0\n" * 20)
     assert [column.name for column in opened(path, invalid="missing", non_finite="drop").invalid.columns] == [
@@ -322,7 +322,7 @@ def test_a_prediction_has_a_row_for_each_record_or_is_refused(invalid: Any, tmp_
 
 
 @pytest.mark.parametrize("needs_labels", [True, False])
-def test_a_model_that_was_trained_on_arrays_is_not_given_invalid_cells_as_blanks(
+def test_a_model_that_was_trained_on_arrays_is_not_given_invalid_cells_as_missing_values(
     needs_labels: bool, tmp_path: Path
 ) -> None:
     path = written(tmp_path, "csv", with_total())

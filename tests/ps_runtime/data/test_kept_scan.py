@@ -1,4 +1,4 @@
-"""Scans that are kept: an input is opened without its files being read again, or it is told why that cannot be."""
+"""Kept scans: an input is opened without reading its files again, or the reason why not is reported."""
 
 from __future__ import annotations
 

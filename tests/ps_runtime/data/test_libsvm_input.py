@@ -77,7 +77,7 @@ def test_a_model_of_other_columns_reads_no_libsvm(tmp_path: Path) -> None:
         opened(LibSvm(path=file(tmp_path, "eval.svm", "1 1:1")), schema)
 
 
-def test_nobody_guesses_where_indices_begin(tmp_path: Path) -> None:
+def test_no_process_guesses_where_indices_begin(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="zero_based is 'auto', expected true or false or None"):
         opened(LibSvm(path=file(tmp_path, "train.svm", "0 1:1"), zero_based="auto"))  # type: ignore[arg-type]
 

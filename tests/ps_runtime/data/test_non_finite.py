@@ -1,4 +1,4 @@
-"""Blank, NaN and infinite cells: found wherever they are, and refused, left out or kept as it was asked for."""
+"""Missing, NaN and infinite cells: found everywhere, and refused, left out or kept as requested."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class TestLaws:
             assert str(opened.non_finite) == "2 rows that have a missing, NaN or infinite cell kept"
 
 
-def test_a_blank_label_is_a_cell_like_any_other(tmp_path: Path) -> None:
+def test_a_missing_label_is_a_cell_like_any_other(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(f"a,y\n1,{2**24 + 1}\n2,\n")
     read = partial(open_dataset, Csv(path=str(path), label="y"))

@@ -1,4 +1,4 @@
-"""Arrays of Python objects as those of numbers, booleans or texts, or what is wrong with them."""
+"""Arrays of Python objects, converted to numbers, booleans or texts, or refused with the fault."""
 
 from __future__ import annotations
 

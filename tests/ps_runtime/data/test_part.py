@@ -1,4 +1,4 @@
-"""Parts of an input: which records they have, whatever the chunks are, and what is learned from them."""
+"""Parts of an input: their records, whatever the chunks are, and what is learned from them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_two_parts_of_a_file_share_no_record_and_one_learns_from_its_own(
     assert train.digest() != opened(path, part=[0, 0.7], columns={"x": ColumnOptions(impute="mean")}).digest()
 
 
-def test_a_blank_counts_in_its_part_alone(tmp_path: Path) -> None:
+def test_a_missing_value_counts_in_its_part_alone(tmp_path: Path) -> None:
     has = InputPart(0, 0.5).has(0, 100)
     blank = int(np.flatnonzero(~has)[3])
     path = write(tmp_path, 100, blank)

@@ -1,4 +1,4 @@
-"""What is shown of long reading: to a watcher after each chunk or second, else in the log now and then."""
+"""Progress of long reading: for a watcher after each chunk or second, else in the log from time to time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from psflow.ps_runtime.tabular_files.scan import Scan
 from tests.limits import HANG_SECS
 
 
-def test_a_watcher_is_told_after_each_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watcher_is_called_after_each_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(Scan.__init__.__kwdefaults__, "chunk_bytes", 8)
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_text("x\n" + "1234567\n" * 5)

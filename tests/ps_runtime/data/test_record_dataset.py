@@ -1,4 +1,4 @@
-"""Files of records as an input: what is learned, what is read again, in which order, and what is refused."""
+"""Tabular files as an input: learned, read again in order, or refused."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_group_is_one_matrix_and_a_weight_a_feature(tmp_path: Path) -> None:
     assert features == {"dense": [[20], [30], [40], [50]], "work": [0, 1, 0, 2], "hours": [40, 5, 20, 30]}
 
 
-def test_blanks_are_refused_left_out_or_kept_with_their_places(tmp_path: Path) -> None:
+def test_missing_values_are_refused_left_out_or_kept_with_their_places(tmp_path: Path) -> None:
     path = write(tmp_path, CENSUS)
     with pytest.raises(
         InputError, match=r"column 'hours' has 1 cell that is missing, .* in row 3 \(the header is row 1"
@@ -245,7 +245,7 @@ def test_labels_of_rows_that_are_left_out_do_not_count(tmp_path: Path) -> None:
     assert data.place_of_label(1, "the input").startswith("row 4 of ")
 
 
-def test_words_that_no_value_can_be_are_refused(tmp_path: Path) -> None:
+def test_strings_that_no_value_can_be_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "a,b,income\n00501,True,0\n10001,False,1\n")
     for column, words in (("a", ["00501", "10001"]), ("b", ["True", "False"])):
         with pytest.raises(
@@ -277,7 +277,7 @@ def test_the_type_of_a_column_of_nulls_can_be_said(tmp_path: Path) -> None:
     assert rows(data)[0]["w"] == [2, 2, 0, 1]
 
 
-def test_strings_of_json_are_words_whatever_they_look_like(tmp_path: Path) -> None:
+def test_strings_of_json_are_strings_whatever_they_look_like(tmp_path: Path) -> None:
     lines = '{"zip": "00501", "income": 0}\n{"zip": "10001", "income": 1}\n'
     path = write(tmp_path, lines, "t.jsonl")
     data = open_input(partial(open_dataset, JsonLinesInput(path=path, label="income")))

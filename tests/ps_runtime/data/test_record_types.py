@@ -1,4 +1,4 @@
-"""The types of text in further inputs: those that training has read, not what a file happens to look like."""
+"""Types of text in further inputs: those of training, not those that a file happens to suggest."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def learned(kind: type[TabularFiles], path: Path, **columns: list[Any]) -> Any:
     return kind(path=str(path), label="y", columns=OPTIONS).read().learn("error", "the input of training")
 
 
-def test_cells_that_look_like_numbers_stay_the_words_of_training(tmp_path: Path) -> None:
+def test_cells_that_look_like_numbers_stay_the_strings_of_training(tmp_path: Path) -> None:
     training = learned(Csv, tmp_path / "a.csv")
     words = training.read(0, 0, 3)[0]["zip"].tolist()
     later = written(tmp_path / "b.csv", {**TRAINING, "zip": ["00501", "501", "10115"], "y": ["no", "no", "yes"]})
@@ -72,7 +72,7 @@ def test_days_become_numbers_where_that_is_asked_for(tmp_path: Path, kind: type[
     assert later.read(0, 0, 3)[0]["day"].tolist() == [0, 2, 365]
 
 
-def test_whole_numbers_in_place_of_fractions_are_taken_and_words_refused_with_their_row(tmp_path: Path) -> None:
+def test_whole_numbers_in_place_of_fractions_are_taken_and_strings_refused_with_their_row(tmp_path: Path) -> None:
     schema = learned(Csv, tmp_path / "a.csv").schema()
     whole = written(tmp_path / "b.csv", {**TRAINING, "share": ["1", "2", "3"]})
     opened = Csv(path=str(whole)).read().open(schema, "error", "input.eval", needs_labels=False)
@@ -89,7 +89,7 @@ def test_fractions_in_place_of_whole_numbers_are_taken(tmp_path: Path) -> None:
     assert opened.read(0, 0, 3)[0]["share"].tolist() == [0.5, 1.5, 2.5]
 
 
-def test_columns_that_are_missing_are_told_together(tmp_path: Path) -> None:
+def test_columns_that_are_missing_are_reported_together(tmp_path: Path) -> None:
     schema = learned(Csv, tmp_path / "a.csv").schema()
     later = written(tmp_path / "b.csv", {"zip": ["1"]})
     with pytest.raises(InputError) as caught:

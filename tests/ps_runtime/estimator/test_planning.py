@@ -179,7 +179,7 @@ def test_the_first_batch_of_each_stream_is_read_once():
     assert read == ["train", "eval"]
 
 
-# Cells that are blank, NaN or infinite
+# Cells that are missing, NaN or infinite
 
 
 def holed(row):

@@ -1,4 +1,4 @@
-"""Modules of a user, and a process that lives long and cannot import them, as a Dask worker."""
+"""Modules of a user, and a long-running process that cannot import them, like a Dask worker."""
 
 from __future__ import annotations
 

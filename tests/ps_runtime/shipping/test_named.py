@@ -1,4 +1,4 @@
-"""What Python knows by a name is elsewhere what it is at home."""
+"""Objects that Python knows by name keep their identity in other processes."""
 
 from __future__ import annotations
 

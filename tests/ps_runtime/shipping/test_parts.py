@@ -1,4 +1,4 @@
-"""A digest tells versions of the user's code apart, and nothing else."""
+"""A digest identifies versions of the user's code, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of tables need: specs, some shards of a table, and a model of it that is a dict."""
+"""Fixtures of the tests of tables: specs, shards of a table, and a model of it that is a dict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids outside a table, or of another shard, are named with their place."""
+"""Errors for ids outside a table, or of another shard, name their position."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_an_id_outside_is_named(strange):
         check_ids("items", np.array([0, 6, strange, -9]), 7)
 
 
-def test_the_place_in_an_array_of_any_shape_is_told():
+def test_the_place_in_an_array_of_any_shape_is_reported():
     with pytest.raises(InputError, match=r"got 7 at position 1, 0$"):
         check_ids("items", np.array([[0, 1], [7, 2]], np.int32), 7)
 

@@ -1,4 +1,4 @@
-"""Duplicate ids are found, and what belongs to one id is added up."""
+"""Duplicate ids are found, and the values of each id are summed."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""First values of rows: a function of seed, id and column, which looks like chance."""
+"""Initial values of rows: a function of seed, id and column that looks random."""
 
 import re
 
@@ -113,6 +113,6 @@ def test_good_configs_have_no_faults(config):
         ({"name": "zeros", "scale": 1.0}, "zeros: unknown key 'scale'"),
     ],
 )
-def test_faults_of_a_config_are_told(config, words):
+def test_faults_of_a_config_are_reported(config, words):
     (fault,) = initializer_faults(config)
     assert re.match(words, fault), fault

@@ -1,4 +1,4 @@
-"""Rows that nobody touched cost nothing."""
+"""Untouched rows take no memory."""
 
 import os
 from pathlib import Path
@@ -108,6 +108,6 @@ def test_rows_begin_at_a_cache_line(make_spec):
     np.testing.assert_array_equal(accumulator[[0, 1, 32]], np.full((3, 16), 1.1, np.float32))
 
 
-@pytest.mark.skipif(not table_rows._NO_RESERVE, reason="nobody says how to ask for it here")
+@pytest.mark.skipif(not table_rows._NO_RESERVE, reason="this platform has no MAP_NORESERVE")
 def test_memory_may_be_larger_than_the_machine():
     assert lazy_zeros(1 << 40)[-1] == 0

@@ -1,4 +1,4 @@
-"""How many rows tables may have: so many that a ps finds addresses for them twice, and not one more."""
+"""Maximum numbers of rows: a ps has addresses for them twice, and for no more."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def test_a_ps_finds_addresses_for_the_most_rows_and_their_copy(make_spec, facts,
     ]
 
 
-def test_every_table_that_is_too_large_is_told(make_spec):
+def test_every_table_that_is_too_large_is_reported(make_spec):
     tables = [make_spec(name=name, num_rows=num_rows) for name, num_rows in (("a", 2**58), ("b", 9), ("c", 2**62))]
     assert [fault.split(" has ")[0] for fault in size_faults(tables, [SGD])] == ["table 'a'", "table 'c'"]

@@ -1,4 +1,4 @@
-"""What a table does with its rows: creates, admits, expires, copies and hands them on."""
+"""A table creates, admits, expires, copies and hands over its rows."""
 
 import numpy as np
 import pytest

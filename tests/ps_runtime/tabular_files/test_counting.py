@@ -1,4 +1,4 @@
-"""Counting finds the chunks that a scan finds, and passes over what a scan refuses."""
+"""Counting finds the chunks that a scan finds, and skips the checks of a scan."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_index_is_that_of_a_scan(
 
 
 @pytest.mark.parametrize("chunk_bytes", [8, 4096])
-def test_records_that_cannot_be_read_count_and_are_told_one_by_one(tmp_path: Path, chunk_bytes: int) -> None:
+def test_records_that_cannot_be_read_count_and_are_reported_one_by_one(tmp_path: Path, chunk_bytes: int) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b'b,a\nx,1\nx,no\n\n"y\nz",2\nshort\nx,3,4\n\xff\xff,5\n\xff\nx,6\n')
     index = counted(path, chunk_bytes=chunk_bytes)
@@ -79,7 +79,7 @@ def test_records_that_cannot_be_read_count_and_are_told_one_by_one(tmp_path: Pat
     assert index.num_records == 8
 
 
-def test_a_line_that_is_no_object_counts_and_is_told(tmp_path: Path) -> None:
+def test_a_line_that_is_no_object_counts_and_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"a": 1}\n' + "".join(f'{{"a": {i}}}\n' for i in range(50)) + "[2]\n" + '{"a": "x"}\n{"a": 3}\n')
     fine = tmp_path / "first.jsonl"
@@ -90,7 +90,7 @@ def test_a_line_that_is_no_object_counts_and_is_told(tmp_path: Path) -> None:
     assert [(record, text.strip()) for record, _, text in others] == [(52, "[2]"), (53, '{"a": "x"}')]
 
 
-def test_lines_of_libsvm_count_and_those_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+def test_lines_of_libsvm_count_and_those_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "t.svm"
     path.write_text("# all of it\n1 1:0.5\n\n0 2:1 # last\n1 9:1\n0 x\n1 2:3\n")
     index = counted(path, LibSvmText(num_features=2), {"features": "float32[2]"})
@@ -130,7 +130,7 @@ def test_numbers_widen_to_those_of_a_later_file(tmp_path: Path, name: str, recor
         (b"PAR1", r"2\.csv: the file is a Parquet file"),
     ],
 )
-def test_files_whose_records_cannot_be_told_apart_are_refused(tmp_path: Path, second: bytes, words: str) -> None:
+def test_files_whose_records_cannot_be_separated_are_refused(tmp_path: Path, second: bytes, words: str) -> None:
     (tmp_path / "1.csv").write_bytes(b"a\n1\n")
     (tmp_path / "2.csv").write_bytes(second)
     with pytest.raises(InputError, match=words):
@@ -143,7 +143,7 @@ def test_an_input_without_records_is_refused(tmp_path: Path) -> None:
         counted(tmp_path)
 
 
-def test_progress_is_told_in_bytes_of_all_files(tmp_path: Path) -> None:
+def test_progress_is_reported_in_bytes_of_all_files(tmp_path: Path) -> None:
     for number in range(2):
         (tmp_path / f"{number}.csv").write_text("a\n" + "1.5\n" * 8)
     told: list[int] = []

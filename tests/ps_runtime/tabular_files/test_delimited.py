@@ -103,7 +103,7 @@ def test_names_are_as_they_are_written(path: Path) -> None:
         table_of(path, columns=["a"])
 
 
-def test_blanks_with_spaces_around_are_blanks_in_columns_of_any_type(path: Path) -> None:
+def test_missing_values_with_spaces_around_are_missing_values_in_columns_of_any_type(path: Path) -> None:
     rows = [
         "n,s,d,t,b",
         "1, x, 2024-01-01, 2024-01-01 00:00, true",
@@ -117,7 +117,7 @@ def test_blanks_with_spaces_around_are_blanks_in_columns_of_any_type(path: Path)
     assert [str(kind) for kind in table.schema.types] == ["int64", "string", "date32[day]", "timestamp[us]", "bool"]
 
 
-def test_an_empty_cell_is_blank_whatever_na_values_are(path: Path) -> None:
+def test_an_empty_cell_is_missing_whatever_na_values_are(path: Path) -> None:
     table = table_of(write(path, 'n,s\n1,x\n,""\n?,NA\n'), DelimitedText(na_values=["?"]))
     assert table.to_pydict() == {"n": [1, None, None], "s": ["x", None, "NA"]}
 

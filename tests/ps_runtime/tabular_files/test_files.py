@@ -167,7 +167,7 @@ def test_a_file_without_permission_is_refused(folder: Path) -> None:
         list_files(folder, [".csv"])
 
 
-def test_a_file_that_changes_is_told_from_what_it_was(folder: Path) -> None:
+def test_a_file_that_changes_is_reported(folder: Path) -> None:
     path = folder / "a.csv"
     (file,) = list_files(path, [".csv"])
     check_unchanged(file)

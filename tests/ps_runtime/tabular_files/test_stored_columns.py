@@ -153,7 +153,7 @@ def test_a_value_that_does_not_fit_is_named(
 
 
 def one_of(kind: pa.DataType) -> pa.Array:
-    """Return one blank; of arrays one that is none, for pyarrow does not read blank ones from Parquet."""
+    """Return a missing value; for arrays a present one, because pyarrow does not read missing arrays from Parquet."""
     return pa.array([[1] * kind.list_size], kind) if pa.types.is_fixed_size_list(kind) else pa.nulls(1, kind)
 
 

@@ -1,4 +1,4 @@
-"""Integers that a float64 does not hold: a column that has some does not widen, and none comes into one that has."""
+"""Integers that float64 cannot hold: a column that has some does not widen, and a widened column refuses them."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_column_of_large_integers_alone_stays_one(tmp_path: Path) -> None:
         assert table_of(tmp_path, csv(tmp_path, [0, bound]))["id"].to_pylist() == [0, bound]
 
 
-def test_large_integers_and_fractions_among_the_first_are_words_in_text_and_refused_in_json(tmp_path: Path) -> None:
+def test_large_integers_and_fractions_among_the_first_are_strings_in_text_and_refused_in_json(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     assert types_of(index_of(tmp_path / "a", csv(tmp_path / "a", [LARGE, 0.5])))["id"] == "string"
