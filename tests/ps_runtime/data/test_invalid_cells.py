@@ -262,7 +262,7 @@ def test_a_column_does_not_widen_beside_a_whole_number_that_is_too_long(
     xs[30], xs[50] = 99999999999999999999, 1.5
     table = {"x": xs, "y": [row % 2 for row in range(ROWS)]}
     with pytest.raises(
-        InputError, match=r"got '?1.5'?; .* beside '?9{20}'? in row 3[12] of .* would make that one lose"
+        InputError, match=r"got '?1.5'?; .* beside '?9{20}'? in row 3[12] of .* would make the integer lose"
     ):
         opened(written(tmp_path, kind, table), kind, invalid=policy)
 
