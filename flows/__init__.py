@@ -1,1 +1,1 @@
-"""What a person or a schedule starts: the command line, a flow in each module here, and the rooms that they use."""
+"""The command line, one module for each flow, and the subpackages that they use."""

@@ -1,4 +1,4 @@
-"""The command ``psflow``: its commands, its exit codes, and how it answers."""
+"""The ``psflow`` command line: registers the commands, prints their answers and sets the exit codes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from psflow.ps_runtime.errors import PsflowError, UsageError
 from psflow.ps_runtime.redaction import public, redact_logs, without_secrets
 
 EPILOG = exit_codes_text()
-LEFT_TO_RECORD = "the next psflow command records what Prefect or MLflow did not take in time"
+LEFT_TO_RECORD = "the next psflow command records what Prefect or MLflow did not store in time"
 
 app = typer.Typer(
     help="Estimator-style parameter-server training on Dask, scheduled by Prefect, recorded in MLflow.",
     epilog=EPILOG,
-    rich_markup_mode=None,  # rich would take longer to import than all else
+    rich_markup_mode=None,  # importing rich would take longer than everything else
     pretty_exceptions_enable=False,
 )
 
@@ -55,11 +55,11 @@ for command in (
     bench,
 ):
     app.command(epilog=EPILOG)(command)
-app.command(epilog=EPILOG, context_settings={"allow_interspersed_args": False})(role)  # what follows is the program's
+app.command(epilog=EPILOG, context_settings={"allow_interspersed_args": False})(role)  # later options are the program's
 
 
-def _hear(number: int, frame: FrameType | None) -> NoReturn:
-    """Note a signal, then raise it: a class that is being made turns what is raised in it into an error of its own."""
+def _on_signal(number: int, frame: FrameType | None) -> NoReturn:
+    """Record a signal, then raise it: class creation may replace an exception raised in it with another error."""
     stop_clock.begin(signal.Signals(number))
     if number == signal.SIGINT:
         raise KeyboardInterrupt
@@ -69,14 +69,14 @@ def _hear(number: int, frame: FrameType | None) -> NoReturn:
 def main() -> NoReturn:
     """Run the command line of this process."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _hear)
+        signal.signal(number, _on_signal)
     arguments = sys.argv[1:]
-    sys.path.insert(0, os.getcwd())  # modules of the user may stand here, too
-    answer = _reserve_stdout() if "--json" in arguments and arguments[0] != "role" else None  # that may be a program's
-    Watchdog(stop_clock, partial(_say_last, arguments, answer)).start()
+    sys.path.insert(0, os.getcwd())  # user modules may be here, too
+    answer = _reserve_stdout() if "--json" in arguments and arguments[0] != "role" else None  # of its program
+    Watchdog(stop_clock, partial(_report_end, arguments, answer)).start()
     exit_code = run(arguments, answer)
     _end_helpers()
-    gc.freeze()  # else the interpreter looks for garbage in all that was imported before it ends, for seconds
+    gc.freeze()  # else the collector scans all imported modules at exit, for seconds
     sys.exit(exit_code)
 
 
@@ -96,8 +96,8 @@ def run(arguments: Sequence[str], answer: TextIO | None = None) -> int:
     return outcome.exit_code
 
 
-def _say_last(arguments: Sequence[str], answer: TextIO | None, exit_code: int) -> None:
-    """Say how a command ended that the watchdog ends: as `run` does, but without waiting for anybody."""
+def _report_end(arguments: Sequence[str], answer: TextIO | None, exit_code: int) -> None:
+    """Report a command that the watchdog ends, as `run` does, but without blocking."""
     outcome = _ended(arguments, exit_code)
     assert outcome.error is not None
     write_now(2, f"psflow: {outcome.error[1]}; {LEFT_TO_RECORD}\n")
@@ -106,7 +106,7 @@ def _say_last(arguments: Sequence[str], answer: TextIO | None, exit_code: int) -
 
 
 def _end_helpers() -> None:
-    """End the processes that multiprocessing may have started: left alone they end a moment after this one."""
+    """End helper processes of multiprocessing, which would otherwise outlive this process for a moment."""
     if "multiprocessing.forkserver" in sys.modules:
         from psflow.ps_runtime.cluster.fork_server import stop_fork_server
 
@@ -147,13 +147,13 @@ def _attempt(arguments: Sequence[str]) -> _Outcome:
 
 
 def _public(answer: Answer) -> Answer:
-    """Return an answer without the credentials that may be in addresses and paths."""
+    """Return an answer without credentials in its addresses and paths."""
     lines = answer.lines if answer.lines is None else [without_secrets(line) for line in answer.lines]
     return replace(answer, facts=public(answer.facts), lines=lines)
 
 
 def _failed(arguments: Sequence[str], error: Exception) -> _Outcome:
-    """Return the outcome of a command that `error` has ended; who reads it needs no traceback if it is one of ours."""
+    """Return the outcome of a failed command; errors of psflow are shown without a traceback."""
     if stop_clock.received is not None:
         return _ended(arguments, 128 + stop_clock.received)
     if not isinstance(error, PsflowError):
@@ -163,7 +163,7 @@ def _failed(arguments: Sequence[str], error: Exception) -> _Outcome:
 
 
 def _ended(arguments: Sequence[str], exit_code: int) -> _Outcome:
-    """Return the outcome of a command that ended without a result: help, or a signal."""
+    """Return the outcome of a command without a result: help, or a signal."""
     purpose = "serve again" if "serve" in arguments[:1] else "resume"
     words: dict[int, tuple[str, str] | None] = {
         ExitCode.INTERRUPTED: ("KeyboardInterrupt", signalled(ExitCode.INTERRUPTED, purpose)),
@@ -174,9 +174,9 @@ def _ended(arguments: Sequence[str], exit_code: int) -> _Outcome:
 
 
 def _reserve_stdout() -> TextIO:
-    """Keep standard output for the answer; whatever else writes there, children included, now writes to stderr.
+    """Reserve standard output for the answer; all other writers, children included, now write to stderr.
 
-    It stays so until the process ends: libraries write when the interpreter exits, too.
+    This lasts until the process ends: libraries also write when the interpreter exits.
     """
     sys.stdout.flush()
     answer = os.fdopen(os.dup(1), "w")
@@ -186,7 +186,7 @@ def _reserve_stdout() -> TextIO:
 
 
 def _finite(value: Any) -> Any:
-    """Return `value` with null for each NaN and infinity, which JSON does not know."""
+    """Return `value` with null for each NaN and infinity, which JSON lacks."""
     if isinstance(value, Mapping):
         return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The evaluation flow: old checkpoints against any data, in parallel on a Dask cluster."""
+"""Evaluation flow: evaluates old checkpoints on any data, in parallel on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def evaluate(parameters: EvaluateParameters) -> dict[str, Any]:
     Raises
     ------
     UsageError
-        If what is asked for cannot be; nothing was evaluated then.
+        If the request is invalid; nothing was evaluated then.
     EvaluationFailedError
-        If checkpoints could not be evaluated; the others are.
+        If checkpoints could not be evaluated; all others were.
     SystemExit
         With 128 + the number of the signal, if one ended it.
     """
@@ -47,7 +47,7 @@ def evaluate(parameters: EvaluateParameters) -> dict[str, Any]:
 
 @contextmanager
 def prepared(parameters: EvaluateParameters) -> Iterator[ReplayPlan]:
-    """Find the checkpoints, open the inputs, and call the model on a batch of each; change nothing.
+    """Find the checkpoints, open the inputs, and call the model on a batch of each; changes nothing.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def _flow_run_name() -> str:
 
 @public_flow(name="evaluate", flow_run_name=_flow_run_name)
 def evaluate_flow(parameters: EvaluateParameters) -> dict[str, Any] | State[Any]:
-    """Evaluate checkpoints that are not in the record yet, and put the results into it and into an MLflow run.
+    """Evaluate checkpoints that are not recorded yet, and write the results to the record and an MLflow run.
 
     Parameters
     ----------
@@ -119,14 +119,14 @@ def _run(
             artifacts.link("replay-mlflow-run", tracker.page, f"MLflow run {tracker.run_id}")
         replay = stack.enter_context(Replay(client, plan.job, plan.wanted))
         outcomes = _outcomes(replay, plan, parameters.cluster.admission_timeout_secs, check)
-        for outcome in stack.enter_context(closing(outcomes)):  # whatever ends this, the task runs end with it
-            artifacts.progress(100.0 * results.take(outcome) / plan.num_wanted, "Evaluations that are done.")
+        for outcome in stack.enter_context(closing(outcomes)):  # ends the task runs in any case
+            artifacts.progress(100.0 * results.take(outcome) / plan.num_wanted, "Finished evaluations.")
 
 
 def _outcomes(
     replay: Replay, plan: ReplayPlan, timeout_secs: float, check: Callable[[], None]
 ) -> Generator[Outcome, None, None]:
-    """Yield what comes, while a task run stands for each checkpoint."""
+    """Yield outcomes, while a task run represents each checkpoint."""
     with TaskRuns() as task_runs:
         for steps in in_task_runs(list(plan.wanted)):
             title = "..".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
@@ -136,7 +136,7 @@ def _outcomes(
 
 @contextmanager
 def _recorded(plan: ReplayPlan, results: ReplayResults) -> Iterator[Tracker]:
-    """Open the MLflow run of the evaluations of a training; end it as the block ends."""
+    """Open the MLflow run of the evaluations of a training; end it with the block."""
     experiment = plan.training.parameters.experiment
     tracker = open_child_run(
         plan.tracked.store,
@@ -158,7 +158,7 @@ def _recorded(plan: ReplayPlan, results: ReplayResults) -> Iterator[Tracker]:
 
 
 def _mlflow_lacks_some(plan: ReplayPlan) -> bool:
-    """Return whether an earlier replay has put evaluations into the record and was ended before MLflow had them."""
+    """Return whether an earlier replay recorded evaluations and ended before MLflow had them."""
     return child_run_lacks(
         plan.tracked.store,
         plan.known,
@@ -175,10 +175,10 @@ def _tags(plan: ReplayPlan) -> Mapping[str, str]:
 
 @contextmanager
 def _pinned(plan: ReplayPlan) -> Iterator[None]:
-    """Keep the checkpoints from being removed by a training that goes on, where something may be written."""
+    """Protect the checkpoints from removal by a running training, if the directory is writable."""
     store = CheckpointStore(plan.training.model_dir)
     with ExitStack() as stack:
         for step in plan.wanted if os.access(plan.training.model_dir, os.W_OK) else ():
-            with suppress(CheckpointError):  # it is gone already: its own evaluation says so
+            with suppress(CheckpointError):  # removed already: its evaluation reports that
                 stack.enter_context(store.pin(step, "evaluate"))
         yield

@@ -1,4 +1,4 @@
-"""The export flow: a checkpoint as a registered MLflow model, which may become the best one."""
+"""Export flow: registers a checkpoint as an MLflow model, which may become the best one."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def export(parameters: ExportParameters) -> dict[str, Any]:
     Raises
     ------
     UsageError
-        If what is asked for cannot be; nothing was exported then.
+        If the request is invalid; nothing was exported then.
     """
     return invoke(export_flow, parameters, prepared)
 
 
 @contextmanager
 def prepared(parameters: ExportParameters) -> Iterator[ExportPlan]:
-    """Choose the checkpoint, and find out whether it can be exported; change nothing.
+    """Choose the checkpoint, and check that it can be exported; changes nothing.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def _flow_run_name() -> str:
 
 @public_flow(name="export", flow_run_name=_flow_run_name)
 def export_flow(parameters: ExportParameters) -> dict[str, Any]:
-    """Export a checkpoint as an MLflow model, and register it; an export that is there already is used.
+    """Export a checkpoint as an MLflow model, and register it; reuses an existing export.
 
     Parameters
     ----------
@@ -88,12 +88,12 @@ def export_flow(parameters: ExportParameters) -> dict[str, Any]:
 
 @task(name="export checkpoint", cache_policy=NO_CACHE, persist_result=False)
 def export_checkpoint(plan: ExportPlan) -> dict[str, Any]:
-    """Write and register the export of `plan`, and move what says which is the best one.
+    """Write and register the export of `plan`, and move the mark of the best one.
 
     Raises
     ------
     ConfigError
-        If MLflow does not take it. Then the best one is what it was before.
+        If MLflow refuses it. The best one is then unchanged.
     """
     model_dir, name = plan.training.model_dir, plan.training.parameters.registered_model
     run_id = _run_id(plan)
@@ -108,7 +108,7 @@ def export_checkpoint(plan: ExportPlan) -> dict[str, Any]:
         registered = registration.register(exported, plan.metrics)
         has_alias = plan.is_best and _move(directory, registration, exported, registered, plan)
         if is_new and plan.is_best:
-            directory.keep(plan.training.parameters.best.exports_to_keep)  # now, when the best one is the newest
+            directory.keep(plan.training.parameters.best.exports_to_keep)  # now the best one is the newest
     return {
         "model_uri": registered.model_uri,
         "version": registered.version,
@@ -126,7 +126,7 @@ def export_checkpoint(plan: ExportPlan) -> dict[str, Any]:
 def _move(
     directory: ExportDirectory, registration: Registration, exported: Exported, registered: BestModel, plan: ExportPlan
 ) -> bool:
-    """Move ``best.json`` and the alias, both or none; return whether the alias did not stay with another training."""
+    """Move ``best.json`` and the alias, both or neither; return whether the alias was moved."""
     assert registered.version is not None
     record = BestRecord(plan.step, dict(plan.metrics), exported.version, exported.path)
     with moved_best(directory, record):
@@ -138,7 +138,7 @@ def _move(
 
 
 def _run_id(plan: ExportPlan) -> str:
-    """Return the run whose model the export is: the training's, or else one of its own."""
+    """Return the run that owns the exported model: that of the training, or a new one."""
     if plan.tracked.run is not None:
         return plan.tracked.run.run_id
     experiment = plan.training.parameters.experiment
@@ -160,7 +160,7 @@ def _write(path: str, plan: ExportPlan) -> None:
     estimator, spec = plan.built.estimator, plan.built.eval_specs[0]
     with CheckpointReader.pinned(CheckpointStore(plan.training.model_dir), plan.step, "export") as reader:
         values, schema = read_values(reader), reader.manifest.model.schema
-    assert schema is not None  # which the plan of its training has set
+    assert schema is not None  # set by the plan of the training
     caller, modes = estimator.caller.reading(schema), (ModeKeys.EVAL, ModeKeys.PREDICT)
     opened = open_input(
         spec.input_fn,

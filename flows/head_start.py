@@ -1,4 +1,4 @@
-"""The Prefect server of a command, started before this process has imported Prefect: both take more than a second.
+"""Starts the Prefect server of a command while this process imports Prefect: both take more than a second.
 
 Nothing here may import Prefect, MLflow or Dask.
 """
@@ -18,9 +18,9 @@ from psflow.tasks.started_servers import found
 
 
 class CollectorRest:
-    """The garbage collector rests from now until `end`.
+    """Disables the garbage collector until `end`.
 
-    Imports make much that stays and little garbage, and looking for it takes a sixth of their time.
+    Imports create little garbage, and collections take a sixth of their time.
     """
 
     def __init__(self) -> None:
@@ -28,14 +28,14 @@ class CollectorRest:
         gc.disable()
 
     def end(self) -> None:
-        """Let it work again, if it did before. Idempotent."""
+        """Enable it again, if it was enabled before. Idempotent."""
         if self._was_at_work:
             gc.enable()
 
 
 @dataclass(frozen=True)
 class HeadStart:
-    """What is under way."""
+    """Work in progress: the server, and the paused garbage collector."""
 
     began_at: float
     server: LocalPrefectServer | None
@@ -47,7 +47,7 @@ _current: ContextVar[HeadStart | None] = ContextVar("psflow_head_start", default
 
 @contextmanager
 def head_start(began_at: float | None = None) -> Iterator[HeadStart]:
-    """Start what a flow in this process will need, and end it with the block. Within a head start: give that one."""
+    """Start the server for a flow in this process, and end it with the block. A nested call gives the outer one."""
     current = _current.get()
     if current is not None:
         yield current

@@ -1,4 +1,4 @@
-"""A flow that runs in the process of its command: what is prepared before it, and the signal that may end it."""
+"""Runs a flow in the process of its command: preparation, execution, signals."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from psflow.ps_runtime.errors import FlowFailedError, UsageError
 from psflow.ps_runtime.redaction import redact_logs
 from psflow.tasks.orphaned_runs import FLOW_RUN_TAG, close_orphaned_runs
 from psflow.tasks.prefect_server.api import check_named_api, prefect_api
-from psflow.tasks.role_runs import leave_traces_out
+from psflow.tasks.role_runs import hide_tracebacks
 
 P = TypeVar("P", bound=FlowParameters)
 T = TypeVar("T")
 
-leave_traces_out()  # every flow begins here
+hide_tracebacks()  # every flow imports this module
 redact_logs()
 
 
@@ -42,7 +42,7 @@ class Invocation(Generic[T]):
     received: signal.Signals | None = None
 
     def cancelled(self, interrupted: InterruptedRunError | AbortedRunError, what_then: str) -> State[Any]:
-        """Note the signal; return the state of a flow that it has ended, which says `what_then` goes on."""
+        """Record the signal; return the state of the interrupted flow, with the advice `what_then`."""
         self.received = interrupted.received
         return Cancelled(message=f"{interrupted}; {what_then}")
 
@@ -60,12 +60,12 @@ def invoke(
     UsageError
         As `prepare` does; or if a Prefect API is named and does not answer.
     FlowFailedError
-        If what was asked for turned out to be impossible later.
+        If the request turned out to be invalid later.
     SystemExit
         With 128 + the number of the signal, if one ended the flow.
     """
     with head_start() as begun:
-        check_named_api()  # before what takes long
+        check_named_api()  # before long-running steps
         with _prepared(parameters, prepare) as prepared, prefect_api(begun.server):
             invocation = Invocation(prepared, begun.began_at)
             begun.rest.end()
@@ -74,7 +74,7 @@ def invoke(
     if invocation.received is not None:
         raise SystemExit(128 + invocation.received)
     if isinstance(failure, UsageError):
-        raise FlowFailedError(failure.faults) from failure  # the flow had begun
+        raise FlowFailedError(failure.faults) from failure  # the flow had started
     if failure is not None:
         raise failure
     return result
@@ -83,11 +83,11 @@ def invoke(
 def _outcome(
     flow: Callable[..., Any], parameters: FlowParameters, invocation: Invocation[Any]
 ) -> tuple[dict[str, Any], Exception | None]:
-    """Run `flow` as `invocation`; return its result, and what it failed with: its server is let go in order first."""
+    """Run `flow` as `invocation`; return its result and its failure, after a graceful end of its server."""
     token = _current.set(invocation)
     try:
         with tags(FLOW_RUN_TAG, *filter(None, [value_of(parameters, "experiment")])):
-            return flow(parameters), None  # not its state: one that a slow server gives a second time has no data
+            return flow(parameters), None  # not its state, which lacks data if a slow server sends it twice
     except Exception as error:
         return {}, error
     finally:
@@ -96,11 +96,11 @@ def _outcome(
 
 @contextmanager
 def invoked(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) -> Iterator[Invocation[T]]:
-    """Give the invocation of `invoke`, or a new one in a flow that Prefect or another flow has started."""
+    """Give the invocation of `invoke`, or a new one if Prefect or another flow started this flow."""
     label_flow_run()
     current = _current.get()
     if current is not None:
-        token = _current.set(None)  # it is not that of the flows within this one
+        token = _current.set(None)  # subflows have their own invocations
         try:
             yield current
         finally:
@@ -113,7 +113,7 @@ def invoked(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) ->
 
 
 def _prepared(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) -> AbstractContextManager[T]:
-    """Return what `prepare` does; the processes of a local cluster import what they need meanwhile."""
+    """Return the result of `prepare`; the processes of a local cluster import their modules meanwhile."""
     cluster = value_of(parameters, "cluster")
     if cluster is not None and cluster.address is None:
         start_fork_server()

@@ -1,4 +1,4 @@
-"""What ``psflow up`` and ``psflow down`` answer."""
+"""Answers of ``psflow up`` and ``psflow down``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from psflow.tasks.local_servers import bring_up, take_down
 from psflow.tasks.started_servers import StartedServer
 
 OPEN = (
-    "no password: whoever can connect to MLflow can put code of his own behind the alias best, and whoever can connect "
-    "to Prefect can have a deployment run a module of his"
+    "no password: any client that can connect to MLflow can register its own code under the alias best, and any client "
+    "that can connect to Prefect can run its own module as a deployment"
 )
 NAMED_BY = {"prefect": "PREFECT_API_URL, or the Prefect profile", "mlflow": "MLFLOW_TRACKING_URI"}
 
 
 def up(timeout_secs: float, *, with_password: bool = True, upgrade: bool = False) -> dict[str, Any]:
-    """Start what is missing; return the addresses of Prefect and MLflow, the same ones when it is done again."""
+    """Start missing servers; return the addresses of Prefect and MLflow. Idempotent."""
     endpoints = bring_up(timeout_secs, with_password=with_password, upgrade=upgrade)
     facts: dict[str, Any] = {
         "prefect": _facts("prefect", endpoints.prefect),
@@ -29,7 +29,7 @@ def up(timeout_secs: float, *, with_password: bool = True, upgrade: bool = False
 
 
 def down(timeout_secs: float) -> dict[str, Any]:
-    """Stop what `up` has started; return the addresses of what was up."""
+    """Stop the servers that `up` started; return the addresses of those that were running."""
     return {"stopped": [server.url for server in take_down(timeout_secs)]}
 
 

@@ -1,4 +1,4 @@
-"""What a command returns: facts, lines for people, and one of the exit codes."""
+"""Results of commands: facts, lines for the terminal, exit codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Answer:
 
 
 class ExitCode(IntEnum):
-    """What a command says to whoever started it."""
+    """Exit codes of all commands."""
 
     OK = 0
     FAILED = 1
@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """For people."""
+        """Description for help texts."""
         return MEANINGS[self]
 
 
@@ -42,12 +42,12 @@ SIGNALLED = {
 
 
 def signalled(code: ExitCode, purpose: str = "resume") -> str:
-    """Return which signal has ended a command, and for what `purpose` to run it again."""
+    """Return a sentence about the signal that ended a command; `purpose` says why to run it again."""
     return f"{SIGNALLED[code]}; run the same command again to {purpose}"
 
 
 def recorded(*answers: Mapping[str, Any]) -> ExitCode:
-    """Return the exit code of a command that is done: whether the MLflow runs that its `answers` tell of are whole."""
+    """Return the exit code of a finished command: INCOMPLETE if an MLflow run in `answers` is incomplete."""
     is_whole = all(answer["mlflow"]["complete"] for answer in answers if "mlflow" in answer)
     return ExitCode.OK if is_whole else ExitCode.INCOMPLETE
 
@@ -56,12 +56,12 @@ MEANINGS = {
     ExitCode.OK: "success",
     ExitCode.FAILED: "failure, or doctor found a fault",
     ExitCode.USAGE: "invalid request; nothing was started",
-    ExitCode.INCOMPLETE: "done, but the record in MLflow is incomplete; run the same command again to complete it",
+    ExitCode.INCOMPLETE: "done, but the MLflow run is incomplete; run the same command again to complete it",
     ExitCode.INTERRUPTED: signalled(ExitCode.INTERRUPTED),
     ExitCode.TERMINATED: signalled(ExitCode.TERMINATED),
 }
 
 
 def exit_codes_text() -> str:
-    """Return a line for each exit code, as help shows them."""
+    """Return the lines of all exit codes for help texts."""
     return "\n".join(["\b", "Exit codes:", *(f"  {code.value:<4} {code.meaning}" for code in ExitCode)])

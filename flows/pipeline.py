@@ -1,4 +1,4 @@
-"""The pipeline flow: train, evaluate, export, predict, each a flow of its own within this one."""
+"""Pipeline flow: runs train, evaluate, export and predict as subflows."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from psflow.flows.invocation import invoke, invoked
 from psflow.flows.parameters.configuration import PipelineParameters
 from psflow.flows.parameters.stages import PredictParameters, Stage
 from psflow.flows.parameters.train import TrainParameters
-from psflow.flows.planning.planned import planned_training
-from psflow.flows.planning.restart import begin, placed
+from psflow.flows.planning.restart import plan_start, with_model_dir
+from psflow.flows.planning.training_plan import planned_training
 from psflow.flows.predict import found_input, predict_flow
 from psflow.flows.prefect_runs import public_flow
 from psflow.flows.replay.export_plan import check_after_training, check_without_training
@@ -35,7 +35,7 @@ from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.tasks.prediction.inputs import open_rows
 
 ELSEWHERE = ("cluster.", "transport", "code_dir", "train.max_steps")
-"""Keys that leave nothing to do for a training that came to its end."""
+"""Keys whose change does not reopen a finished training."""
 
 Facts = dict[str, Any]
 
@@ -46,7 +46,7 @@ def pipeline(parameters: PipelineParameters, settings: Settings | None = None) -
     Raises
     ------
     UsageError
-        If what is asked of any stage cannot be, as far as that can be known; nothing was started then.
+        If the request of a stage is invalid, as far as that can be checked; nothing was started then.
     SystemExit
         With 128 + the number of the signal, if one ended it.
     """
@@ -55,14 +55,14 @@ def pipeline(parameters: PipelineParameters, settings: Settings | None = None) -
 
 @contextmanager
 def _prepared(parameters: PipelineParameters, settings: Settings | None = None) -> Iterator[PipelineParameters]:
-    """Give the parameters of this run; look at everything that stages need and that no stage makes."""
-    parameters = parameters.model_copy(update={"model_dir": absolute(placed(parameters).model_dir)})
+    """Give the parameters of this run; check everything that stages need and no stage creates."""
+    parameters = parameters.model_copy(update={"model_dir": absolute(with_model_dir(parameters).model_dir)})
     stages = parameters.pipeline
     schema: InputSchema | None = None
     if "train" in stages.chosen:
         with planned_training(parameters.training(), settings) as planned:
             schema = planned.attempt.schema_to_predict() if stages.predict.input is not None else None
-            check_after_training(parameters, planned.beginning.parameters, planned.attempt.plan.model)
+            check_after_training(parameters, planned.start.parameters, planned.attempt.plan.model)
     else:
         check_without_training(parameters)
     check_prediction_input(parameters, schema)
@@ -72,9 +72,9 @@ def _prepared(parameters: PipelineParameters, settings: Settings | None = None) 
 
 
 def check_prediction_input(parameters: PipelineParameters, schema: InputSchema | None) -> None:
-    """Look at the input of the stage predict, if that is to run; UsageError if it is not there.
+    """Check the input of the stage predict, if that will run; UsageError if it is missing.
 
-    Where `schema` is known, what the model will read, the input is read and held against it.
+    With the `schema` of the model, the input is read and compared with it.
     """
     if parameters.pipeline.predict.input is not None and "predict" in parameters.pipeline.chosen:
         source = found_input(_prediction(parameters, "not exported yet", parameters.directory))
@@ -84,12 +84,12 @@ def check_prediction_input(parameters: PipelineParameters, schema: InputSchema |
 
 @public_flow(name="pipeline", flow_run_name="pipeline {parameters.experiment}")
 def pipeline_flow(parameters: PipelineParameters) -> Facts | State[Any]:
-    """Train, evaluate, export and predict, one after the other; what an earlier run has done is not done again.
+    """Train, evaluate, export and predict, one after the other; finished work of earlier runs is not repeated.
 
     Parameters
     ----------
     parameters : PipelineParameters
-        Of the training, and of the stages to run.
+        The training, and the stages to run.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def _predict(parameters: PipelineParameters, facts: Facts, interrupts: Interrupt
 
 
 def _prediction(parameters: PipelineParameters, model: str, folder: str) -> PredictParameters:
-    """Return the parameters of the stage predict; `folder` is where predictions go if nothing else is asked for."""
+    """Return the parameters of the stage predict; `folder` is the default output."""
     stage = parameters.pipeline.predict
     told = stage.model_dump(mode="json") | {
         "model": model,
@@ -146,7 +146,7 @@ def _prediction(parameters: PipelineParameters, model: str, folder: str) -> Pred
 
 
 def _model(parameters: PipelineParameters, facts: Facts) -> tuple[str, int]:
-    """Return the model to predict with, and its step: what was exported just now, else the best one in model_dir."""
+    """Return the model to predict with, and its step: the export of this run, else the best one in model_dir."""
     if "export" in facts:
         return str(facts["export"]["model_uri"]), int(facts["export"]["step"])
     best = best_record(parameters.directory)
@@ -164,9 +164,9 @@ STAGES: dict[Stage, Callable[[PipelineParameters, Facts, Interrupts], Facts]] = 
 
 
 def _result(stage: Callable[..., Any], parameters: Any, interrupts: Interrupts) -> Facts:
-    """Run the flow of a stage; raise what it failed with, or InterruptedRunError."""
+    """Run the flow of a stage; raise its failure, or InterruptedRunError."""
     try:
-        result: Facts = stage(parameters)  # not its state, which has no data if a slow server gives it a second time
+        result: Facts = stage(parameters)  # not its state, which lacks data if a slow server sends it twice
     except Exception:
         interrupts.check()
         raise
@@ -174,12 +174,12 @@ def _result(stage: Callable[..., Any], parameters: Any, interrupts: Interrupts) 
 
 
 def _completed_step(training: TrainParameters) -> int | None:
-    """Return the step at which an earlier start came to its end, if that is all that is asked for now; else None."""
-    beginning = begin(training)
-    record = JobFile(beginning.parameters.model_dir).read()
+    """Return the final step of an earlier start, if that meets the current request; else None."""
+    start = plan_start(training)
+    record = JobFile(start.parameters.model_dir).read()
     step: int | None = None if record is None else record.facts.get(COMPLETED_STEP)
     max_steps = training.train.max_steps
     if step is None or (max_steps is not None and step < max_steps):
         return None
-    is_new = any(not change.key.startswith(ELSEWHERE) for change in beginning.changes)
+    is_new = any(not change.key.startswith(ELSEWHERE) for change in start.changes)
     return None if is_new else step

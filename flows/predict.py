@@ -1,4 +1,4 @@
-"""The prediction flow: every row of a file through a model, in partitions, on a Dask cluster."""
+"""Prediction flow: predicts every row of a file in partitions, on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from psflow.tasks.prediction.folder import PredictionFolder
 from psflow.tasks.prediction.inputs import PredictionInput, input_shown, prediction_input
 from psflow.tasks.prediction.model import ModelInfo, found_model
 from psflow.tasks.prediction.options import PredictionOptions
-from psflow.tasks.prediction.owner import OutputClaim
+from psflow.tasks.prediction.output_claim import OutputClaim
 from psflow.tasks.prediction.part_facts import PartFacts, all_invalid, all_not_finite
 from psflow.tasks.prediction.partitions import Partition
 from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
@@ -42,7 +42,7 @@ def predict(parameters: PredictParameters) -> dict[str, Any]:
     Raises
     ------
     UsageError
-        If the model, the input or the output cannot be used, or another prediction writes into the output; nothing was
+        If the model, the input or the output is unusable, or another prediction writes to the output; nothing was
         predicted then.
     SystemExit
         With 128 + the number of the signal, if one ended it.
@@ -52,7 +52,7 @@ def predict(parameters: PredictParameters) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a prediction is going to do."""
+    """A prepared prediction."""
 
     model: ModelInfo
     plans: Sequence[PredictionPlan]
@@ -61,12 +61,12 @@ class Prepared:
 
 @contextmanager
 def claimed(parameters: PredictParameters) -> Iterator[tuple[Prepared, OutputClaim]]:
-    """Do as `prepared`, and hold the output: of two that begin at once, one is refused before its flow begins.
+    """Like `prepared`, and claim the output: of two concurrent starts, one is refused before its flow begins.
 
     Raises
     ------
     UsageError
-        As `prepared` does; and if somebody else has taken the output meanwhile, with who it is.
+        As `prepared` does; and if another prediction has claimed the output meanwhile, with its owner.
     """
     with prepared(parameters) as found, PredictionFolder(found.output).claim() as claim:
         yield found, claim
@@ -74,14 +74,14 @@ def claimed(parameters: PredictParameters) -> Iterator[tuple[Prepared, OutputCla
 
 @contextmanager
 def prepared(parameters: PredictParameters) -> Iterator[Prepared]:
-    """Find the model, count the records of the input, look at the output; change nothing.
+    """Find the model, count the records of the input, check the output; changes nothing.
 
     Raises
     ------
     UsageError
         Whatever is wrong with any of these.
     """
-    source, output = found_input(parameters), _absolute(parameters.output)  # before a model is downloaded for nothing
+    source, output = found_input(parameters), _absolute(parameters.output)  # checked before a model is downloaded
     options = PredictionOptions(
         parameters.output_format, parameters.predict_keys, parameters.on_error, parameters.escape_formulas
     )
@@ -95,7 +95,7 @@ def prepared(parameters: PredictParameters) -> Iterator[Prepared]:
 
 
 def dry_run(parameters: PredictParameters) -> dict[str, Any]:
-    """Return what a prediction would do; compute and write nothing.
+    """Return the plan of a prediction; computes and writes nothing.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def predict_flow(parameters: PredictParameters) -> dict[str, Any] | State[Any]:
     Parameters
     ----------
     parameters : PredictParameters
-        The model, its input, and where the predictions go.
+        The model, its input, and the output for the predictions.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def predict_flow(parameters: PredictParameters) -> dict[str, Any] | State[Any]:
 
 def _run(found: Prepared, claim: OutputClaim, parameters: PredictParameters, interrupts: Interrupts) -> dict[str, Any]:
     if not found.plans:
-        get_run_logger().info("no files have arrived since the last run")
+        get_run_logger().info("no new files since the last run")
     parts: list[PartFacts] = []
     for plan in found.plans:
         parts += _complete(plan, parameters, interrupts, claim)
@@ -144,7 +144,7 @@ def _run(found: Prepared, claim: OutputClaim, parameters: PredictParameters, int
 def _complete(
     plan: PredictionPlan, parameters: PredictParameters, interrupts: Interrupts, claim: OutputClaim
 ) -> list[PartFacts]:
-    """Predict what a folder lacks; return the facts of all its parts."""
+    """Predict the missing parts of a folder; return the facts of all its parts."""
     logger = get_run_logger()
     if plan.rows.unused:
         logger.warning("%s", unused_sentence(str(plan.source), plan.rows.unused))
@@ -172,7 +172,7 @@ def _predict(
     interrupts: Interrupts,
     claim: OutputClaim,
 ) -> None:
-    """Predict the partitions that are left; InterruptedRunError if a signal came before all were."""
+    """Predict the remaining partitions; InterruptedRunError if a signal came before the end."""
     cluster = parameters.cluster
 
     def is_stopped() -> bool:
@@ -184,15 +184,15 @@ def _predict(
         except Exception:
             interrupts.check()
             raise
-    if isinstance(done, State):  # it was stopped before it was complete
+    if isinstance(done, State):  # stopped before the end
         interrupts.check()
 
 
 def _answered(found: Prepared, parts: Sequence[PartFacts]) -> dict[str, Any]:
-    """Return the facts of what is complete; warn of what is not as it should be."""
+    """Return the facts of a complete prediction; warn of rejects and of cells that are not finite or invalid."""
     logger = get_run_logger()
     non_finite, invalid, rejects = all_not_finite(parts), all_invalid(parts), sum(part.rejects for part in parts)
-    for kind, counted in (("blank, NaN or infinite", non_finite), ("invalid, made blank", invalid)):
+    for kind, counted in (("missing, NaN or infinite", non_finite), ("invalid, read as missing", invalid)):
         for column, cells_of in counted["columns"].items():
             where = f"the first in row {cells_of['first_row']} of {cells_of['file']} ({found.plans[0].rows.row_note})"
             cells = f"{cells_of['cells']:,} cell{'' if cells_of['cells'] == 1 else 's'}"
@@ -215,7 +215,7 @@ def _answered(found: Prepared, parts: Sequence[PartFacts]) -> dict[str, Any]:
 
 
 def found_input(parameters: PredictParameters) -> PredictionInput:
-    """Find the input, without reading all of it.
+    """Find the input without reading it completely.
 
     Raises
     ------
@@ -230,5 +230,5 @@ def found_input(parameters: PredictParameters) -> PredictionInput:
 
 
 def _absolute(path: str) -> str:
-    """Return a local path as workers can use it, whatever their working directory is."""
+    """Return a local path that workers can use from any working directory."""
     return path if "://" in path else os.path.abspath(path)

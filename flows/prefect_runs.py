@@ -1,7 +1,7 @@
-"""How a flow runs and appears in Prefect: no credentials, no overlapping runs, a task run for each role.
+"""Flow runs in Prefect: no credentials, no overlapping runs, a task run for each role.
 
-The lease is a lock of the operating system: free as soon as its holder ends, however that happens, whether the Prefect
-server is there or not. It is of one host, or of those that share Prefect's home and its locks.
+The lease is a lock of the operating system: it is free as soon as its holder ends in any way, with or without a Prefect
+server. It covers one host, or all hosts that share Prefect's home and its locks.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from psflow.tasks.owners import OWNER, owner_text
 
 
 def label_flow_run(**labels: str) -> None:
-    """Give the current flow run this process as its owner, and `labels`; those that it has already stay.
+    """Add this process as owner, and `labels`, to the labels of the current flow run.
 
-    Outside a flow run nothing happens. Blocks for one request.
+    Does nothing outside a flow run. Blocks for one request.
     """
     if flow_run.id is not None:
         with get_client(sync_client=True) as client:
@@ -53,8 +53,8 @@ def label_flow_run(**labels: str) -> None:
 
 
 END_SECS = 30.0
-"""For all to take over how what they show has ended. Prefect waits for their threads in any case, but calls crashed
-those that end later."""
+"""Timeout for task runs to take their final state. Prefect waits for their threads anyway, but marks late ones as
+crashed."""
 
 
 class TaskRuns:
@@ -65,7 +65,7 @@ class TaskRuns:
         self._futures: list[PrefectFuture[Any]] = []
 
     def submit(self, task: Task[..., Any], *arguments: object) -> None:
-        """Start one, in a thread."""
+        """Start a task run in a thread."""
         self._futures.append(task.submit(*arguments))
 
     def __enter__(self) -> Self:
@@ -97,7 +97,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a lease, or had it last; times are in seconds since 1970."""
+    """The current or last holder of a lease; times are in seconds since 1970."""
 
     run_id: str
     name: str
@@ -113,7 +113,7 @@ class Holder:
 
 
 class Lease:
-    """The right of one run of a deployment to run.
+    """A lock that lets one run of a deployment run at a time.
 
     Raises
     ------
@@ -122,8 +122,8 @@ class Lease:
 
     Notes
     -----
-    A process opens the lease of a deployment once at a time: to close a file gives up all its locks of that file. In
-    return no child holds them: forked ones inherit the descriptor, but not a lock of this kind.
+    A process opens the lease of a deployment only once: closing any descriptor of a file releases all locks of the
+    process on it. No child holds them: forks inherit the descriptor, but not a lock of this kind.
     """
 
     def __init__(self, deployment_id: str, run_id: str, name: str) -> None:
@@ -137,7 +137,7 @@ class Lease:
             raise self._fault(error) from None
 
     def take(self, due: float | None = None) -> str | None:
-        """Become its holder; return who else is, or still was when this run was `due`, or None. Does not block."""
+        """Acquire the lease, or return its holder, also one that still ran when this run was `due`. Does not block."""
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
@@ -156,17 +156,17 @@ class Lease:
         return None
 
     def close(self) -> None:
-        """Leave it to the next one."""
+        """Release the lease."""
         if self._mine is not None:
-            with suppress(OSError):  # what is written then is of a process that has ended
+            with suppress(OSError):  # the file then names a process that has ended
                 self._write(replace(self._mine, until=time.time()))
         os.close(self._descriptor)
 
     def _holder(self) -> str:
-        """Return who has it, and since when."""
+        """Describe the holder, and since when it holds the lease."""
         holder = self._read()
-        if holder is None or holder.until is not None or holder.process.is_alive() is False:  # that of an earlier one
-            return "another run of the deployment has just begun"
+        if holder is None or holder.until is not None or holder.process.is_alive() is False:  # of an earlier run
+            return "another run of the deployment has just started"
         return str(holder)
 
     def _read(self) -> Holder | None:
@@ -186,26 +186,26 @@ class Lease:
 
 
 def without_overlap(function: Callable[P, R]) -> Callable[P, R | State[None]]:
-    """Return what runs the `function` of a flow when the lease of the deployment allows it, if that has a policy."""
+    """Wrap the `function` of a flow: run it under the lease of the deployment, if that has a policy."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R | State[None]:
         context = FlowRunContext.get()
         flow_run = None if context is None else context.flow_run
         policy = None if flow_run is None else _policy(flow_run.tags)
-        if flow_run is None or policy is None or flow_run.deployment_id is None:  # None: a flow within another one
+        if flow_run is None or policy is None or flow_run.deployment_id is None:  # None: a subflow
             return function(*args, **kwargs)
         label_flow_run()
         with closing(Lease(str(flow_run.deployment_id), str(flow_run.id), flow_run.name)) as lease:
             refusal = _refusal(lease, policy, flow_run)
             return function(*args, **kwargs) if refusal is None else refusal
 
-    run.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined] # names are not known here
+    run.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined] # unknown names
     return run
 
 
 def overlap_tag(policy: Overlap) -> str:
-    """Return the tag of a deployment whose runs must not overlap; Prefect gives it to each of its runs."""
+    """Return the tag of a deployment without overlapping runs; Prefect copies it to each run."""
     return f"overlap:{policy}"
 
 
@@ -215,9 +215,9 @@ def _policy(tags: Sequence[str]) -> Overlap | None:
 
 
 def _refusal(lease: Lease, policy: Overlap, run: FlowRun) -> State[None] | None:
-    """Take the lease, waiting for it if that is the policy; return the state of a run that is not to begin.
+    """Take the lease, waiting if the policy says so; return the state of a run that must not start.
 
-    A run that is tried again waits: one that was due between its attempts may have the lease.
+    A retried run waits: a run that was due between its attempts may hold the lease.
     """
     is_retry = run.run_count > 1
     due = run.expected_start_time
@@ -225,7 +225,7 @@ def _refusal(lease: Lease, policy: Overlap, run: FlowRun) -> State[None] | None:
     if who is None:
         return None
     if is_retry:
-        get_run_logger().warning("waiting: %s; a run that is tried again waits for its turn", who)
+        get_run_logger().warning("waiting: %s; a retried run waits for the lease", who)
         return _waited(lease)
     why = f"{who}; schedule.overlap is {policy}"
     match policy:
@@ -240,14 +240,14 @@ def _refusal(lease: Lease, policy: Overlap, run: FlowRun) -> State[None] | None:
 
 
 def _waited(lease: Lease) -> State[None] | None:
-    """Take the lease once it is free; return the state of a run that is to end before that."""
+    """Wait for the lease; return the state of a run that is interrupted meanwhile."""
     with Interrupts() as interrupts:
         try:
             while lease.take() is not None:
                 interrupts.check()
                 time.sleep(POLL_SECS)
         except INTERRUPTIONS as interrupted:
-            return Cancelled(message=f"{interrupted}; it had not begun")
+            return Cancelled(message=f"{interrupted}; it had not started")
     return None
 
 
@@ -261,30 +261,30 @@ _log = logging.getLogger(__name__)
 
 
 class PublicFlow(Flow[P, R]):
-    """A flow that runs with its parameters as they are, and has them recorded without credentials."""
+    """A flow whose parameters are recorded without credentials."""
 
     def serialize_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Return what Prefect records; the parameters of a deployment it has already."""
+        """Return the parameters to record; Prefect already has those of a deployment."""
         return {name: public(value) for name, value in super().serialize_parameters(parameters).items()}
 
 
 def public_flow(
     name: str, flow_run_name: Callable[[], str] | str
 ) -> Callable[[Callable[P, R]], PublicFlow[P, R | State[None]]]:
-    """Return a decorator as ``prefect.flow``, for a flow that keeps no results."""
+    """Return a decorator like ``prefect.flow``, for a flow without persisted results."""
 
     def decorate(function: Callable[P, R]) -> PublicFlow[P, R | State[None]]:
         flow = PublicFlow[P, R | State[None]](function, name=name, flow_run_name=flow_run_name, persist_result=False)
-        flow.fn = _with_own_end(without_overlap(function))  # after Prefect has taken the version from the flow's file
+        flow.fn = _with_own_end(without_overlap(function))  # after Prefect took the version from the flow's file
         return flow
 
     return decorate
 
 
 def _with_own_end(function: Callable[P, R]) -> Callable[P, R]:
-    """Return what runs the `function` of a flow, and says how a run has ended that was to be cancelled, but was not.
+    """Wrap the `function` of a flow: set the final state of a run that ended while it was being cancelled.
 
-    Prefect itself takes no state of such a run but Cancelled, and would show it as Cancelling from then on.
+    Prefect itself accepts only Cancelled for such a run, and would show it as Cancelling forever.
     """
 
     @wraps(function)
@@ -302,9 +302,9 @@ def _with_own_end(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _leave_cancelling(state: State[Any]) -> None:
-    """Let the current flow run have `state` if it is being cancelled; Prefect gives it once more, with its message."""
+    """Set `state` on the current flow run if it is being cancelled; Prefect then sets it again, with its message."""
     run_id = UUID(flow_run.id)
-    context = contextvars.copy_context()  # of Prefect's settings: else another server would be asked
+    context = contextvars.copy_context()  # holds Prefect's settings, which name the server
 
     def leave() -> None:
         with get_client(sync_client=True) as client:
@@ -314,5 +314,5 @@ def _leave_cancelling(state: State[Any]) -> None:
 
     try:
         within(ANSWER_SECS, lambda: context.run(leave), "the Prefect API")
-    except Exception as error:  # whatever the server has: the run ends all the same, and the next look says that
-        _log.debug("whether the flow run is being cancelled could not be read: %s", error)
+    except Exception as error:  # the run ends anyway; the next check reports it
+        _log.debug("could not read whether the flow run is being cancelled: %s", error)

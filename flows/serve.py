@@ -1,4 +1,4 @@
-"""Serving the deployments: runs are started when they are asked for, or when their schedule says so."""
+"""Serves the deployments: starts runs on request or on their schedule."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OF_A_CONFIGURATION = ("pipeline", "train")
 
 
 def general() -> list[RunnerDeployment]:
-    """Return a deployment of each flow, under its own name: all parameters are asked for."""
+    """Return a deployment of each flow, under its own name, without default parameters."""
     return [_deployment(name, name, {}, [FLOW_RUN_TAG], None) for name in FLOWS]
 
 
@@ -54,7 +54,7 @@ def configured(arguments: Sequence[str]) -> list[RunnerDeployment]:
     ConfigError
         If one of them, or its schedule, is wrong.
     UsageError
-        If two are of one experiment, or there is nothing to change.
+        If two have the same experiment, or overrides come without a configuration.
     """
     overrides = [text for text in arguments if is_override(text)]
     files = [text for text in arguments if text not in overrides]
@@ -102,13 +102,14 @@ def _of(conf: Conf) -> list[RunnerDeployment]:
 
 
 def _check_no_secrets(conf: Conf, parameters: PipelineParameters) -> None:
-    """Refuse credentials: Prefect shows the parameters of a deployment to whoever sees its pages, and keeps them."""
+    """Refuse credentials: Prefect stores the parameters of a deployment, and shows them in its UI."""
     keys = secret_keys(parameters.model_dump(mode="json"))
     if keys:
         raise ConfigError(
             tuple(
-                f"{conf.settings.origin(key) or 'a default'}: {key}: expected no credentials in what is served, which "
-                "Prefect keeps and shows; give them to fsspec by its configuration files or environment variables"
+                f"{conf.settings.origin(key) or 'a default'}: {key}: expected no credentials in a served "
+                "configuration, which Prefect stores and shows; pass them to fsspec by its configuration files or "
+                "environment variables"
                 for key in keys
             )
         )
@@ -125,15 +126,15 @@ def _deployment(
         parameters=parameters,
         tags=tags,
         schedule=schedule,
-        entrypoint_type=EntrypointType.MODULE_PATH,  # wherever psflow is installed, and whatever the directory is
+        entrypoint_type=EntrypointType.MODULE_PATH,  # independent of installation and working directory
     )
-    schema = deployment._parameter_openapi_schema  # there is no public way
+    schema = deployment._parameter_openapi_schema  # no public API
     _meant_first({"properties": schema.properties}, parameters, schema.definitions)
     return deployment
 
 
 def _meant_first(schema: dict[str, Any], value: Any, definitions: Mapping[str, Any]) -> None:
-    """Let each choice in a schema begin with the alternative that `value` is: among equals, forms open the first one.
+    """Put the alternative of `value` first in each choice of a schema: among equals, forms open the first one.
 
     The Prefect UI counts the keys that a value shares with an alternative, and all models have the same two.
     """
@@ -149,7 +150,7 @@ def _meant_first(schema: dict[str, Any], value: Any, definitions: Mapping[str, A
 
 
 def _fits(schema: Mapping[str, Any], value: Any) -> bool:
-    """Return whether `value` is a mapping that has keys of `schema` alone, and what chooses that alternative."""
+    """Return whether `value` is a mapping with keys of `schema` only, and with the constants of that alternative."""
     fields = schema.get("properties", {})
     return isinstance(value, Mapping) and all(
         key in fields and each in fields[key].get("enum", [each]) for key, each in value.items()
@@ -163,15 +164,15 @@ def _resolved(schema: dict[str, Any], definitions: Mapping[str, Any]) -> dict[st
 
 CLOSE_EVERY_SECS = 30.0
 CLOSE_SECS = 60.0
-"""For the last look; a server that hangs may take that long to answer."""
+"""Timeout of the last check; a hanging server may take that long."""
 RUNS_SECS = 6.0
-"""For runs to end well; what they do not record in time is recorded after that."""
+"""Time for runs to end gracefully; what they do not record in time is recorded later."""
 NOTE_SECS = 0.5
-"""For Prefect to take that they are to end, once all have ended."""
+"""Timeout for Prefect to record that runs are cancelling, after all have ended."""
 RUN = "prefect.engine"
-"""The module that is the program of a run that Prefect starts."""
+"""Module that Prefect runs as the program of a flow run."""
 RUN_ID = "PREFECT__FLOW_RUN_ID"
-"""The variable that tells it which one it is."""
+"""Environment variable with the id of the flow run."""
 
 _log = get_logger("psflow")
 
@@ -182,18 +183,16 @@ def serve(arguments: Sequence[str], limit: int | None = None) -> NoReturn:
     Raises
     ------
     UsageError
-        If a configuration is wrong, or there is no Prefect server that stays.
+        If a configuration is wrong, or there is no permanent Prefect server.
     SystemExit
         With 128 + the number of the signal.
     """
     deployments = [*general(), *configured(arguments)]
     if named_api_url() is None and found().prefect_api_url is None:
-        raise UsageError(
-            ("no permanent Prefect server is known: start one with psflow up, or name one with PREFECT_API_URL",)
-        )
+        raise UsageError(("no permanent Prefect server is known; start one with psflow up, or set PREFECT_API_URL",))
     check_named_api()
-    prepare_store()  # before several runs at once would make it
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it shows how the connections of Prefect's runner end
+    prepare_store()  # before concurrent runs try to create it
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # else it logs closed connections of Prefect's runner
     ending = _Ending()
     with prefect_api(), _closing_orphaned_runs():
         runner = _Runner(ending, limit)
@@ -207,7 +206,7 @@ def serve(arguments: Sequence[str], limit: int | None = None) -> NoReturn:
 
 
 class _Ending:
-    """Lets runs end well at the first signal: the runner kills them. A second one does not wait for them."""
+    """Ends runs gracefully at the first signal, as the runner would kill them; a second signal does not wait."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -221,7 +220,7 @@ class _Ending:
 
     @contextmanager
     def at_ctrl_c(self) -> Iterator[None]:
-        """Take SIGINT for the time of a block; the runner sees to SIGTERM."""
+        """Handle SIGINT during a block; the runner handles SIGTERM."""
         previous = signal.signal(signal.SIGINT, self)
         try:
             yield
@@ -230,12 +229,12 @@ class _Ending:
 
 
 def _end_runs(received: signal.Signals) -> None:
-    """Terminate the runs that the runner has started, and kill what has not ended in time, with all that it started."""
+    """Terminate the runs of the runner, and kill those that do not end in time, with their descendants."""
     runs, owners = [], {}
     for child in psutil.Process().children():
-        with suppress(psutil.Error):  # it has just ended
+        with suppress(psutil.Error):  # the process has just ended
             if RUN in child.cmdline():
-                with suppress(psutil.AccessDenied):  # as some systems say it of a child, too
+                with suppress(psutil.AccessDenied):  # some systems raise it for a child, too
                     if (run_id := child.environ().get(RUN_ID)) is not None:
                         owners[UUID(run_id)] = ProcessId.of(child.pid)
                 child.terminate()
@@ -250,14 +249,14 @@ def _end_runs(received: signal.Signals) -> None:
 
 
 def _noting(runs: Mapping[UUID, ProcessId], why: str) -> threading.Thread:
-    """Begin to say of runs that they are to end, in a thread: they have their time, whether Prefect answers or not."""
+    """Mark runs as cancelling in a thread, so that a slow Prefect server does not shorten their time to end."""
 
     def note() -> None:
         try:
             if runs:
                 note_cancelling(runs, why)
-        except Exception as error:  # whatever the client raises: the runs end all the same
-            _log.warning("Prefect has not noted that its runs are to end, the next look does: %s", reason_of(error))
+        except Exception as error:  # the client may raise anything; the runs end anyway
+            _log.warning("Prefect has not marked its runs as cancelling, the next check does: %s", reason_of(error))
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=[note], name="psflow-ending", daemon=True)
     thread.start()
@@ -265,10 +264,10 @@ def _noting(runs: Mapping[UUID, ProcessId], why: str) -> threading.Thread:
 
 
 class _Runner(Runner):
-    """Ends by SIGTERM as it does by Ctrl-C, and outlives a time in which the Prefect API does not answer.
+    """Handles SIGTERM like Ctrl-C, and survives an unavailable Prefect API.
 
-    Prefect's own leaves at once by SIGTERM, whatever runs; and it gives up, and kills what runs, when the API has
-    failed three times in a row.
+    Prefect's own runner exits at once on SIGTERM, despite active runs; and it gives up and kills active runs after
+    three consecutive failures of the API.
     """
 
     def __init__(self, ending: _Ending, limit: int | None) -> None:
@@ -280,13 +279,13 @@ class _Runner(Runner):
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        poller: Any = self._scheduled_run_poller  # there is no public way
-        poller._get_and_submit_flow_runs = _Patient(poller._get_and_submit_flow_runs)
+        poller: Any = self._scheduled_run_poller  # no public API
+        poller._get_and_submit_flow_runs = _PatientPoller(poller._get_and_submit_flow_runs)
         return self
 
 
-class _Patient:
-    """Asks the Prefect API for runs to start, and takes no answer for none; it says once that there is none."""
+class _PatientPoller:
+    """Polls the Prefect API for runs to start; treats a failure as no runs, and logs it once."""
 
     def __init__(self, ask: Callable[[], Awaitable[None]]) -> None:
         self._ask = ask
@@ -302,7 +301,7 @@ class _Patient:
             ):
                 raise
             if not self._is_away:
-                _log.warning("the Prefect API does not answer, asking again until it does: %s", reason_of(error))
+                _log.warning("the Prefect API does not answer, retrying until it does: %s", reason_of(error))
             self._is_away = True
             return
         if self._is_away:
@@ -312,7 +311,7 @@ class _Patient:
 
 @contextmanager
 def _closing_orphaned_runs() -> Iterator[None]:
-    """Say of runs whose process was killed that they have ended: now, every half minute, and at the end."""
+    """Mark runs of killed processes as ended: now, every half minute, and at the end."""
     over = threading.Event()
 
     def close() -> None:
@@ -321,7 +320,7 @@ def _closing_orphaned_runs() -> Iterator[None]:
             over.wait(CLOSE_EVERY_SECS)
         close_orphaned_runs()
 
-    context = contextvars.copy_context()  # of Prefect's settings
+    context = contextvars.copy_context()  # holds Prefect's settings
     thread = threading.Thread(target=context.run, args=[close], name="psflow-orphaned-runs", daemon=True)
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""The training flow: a cluster, a job on it, each role a task run, everything in one MLflow run."""
+"""Training flow: runs a job on a cluster, with a task run for each role and one MLflow run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from prefect.runtime import flow_run
 from psflow.flows.invocation import invoke, invoked
 from psflow.flows.parameters.configuration import write_config
 from psflow.flows.parameters.train import TrainParameters
-from psflow.flows.planning.planned import Planned, planned_training
-from psflow.flows.planning.restart import tell
+from psflow.flows.planning.restart import log_changes
+from psflow.flows.planning.training_plan import TrainingPlan, planned_training
 from psflow.flows.prefect_runs import TaskRuns, label_flow_run, public_flow
 from psflow.flows.reporting.artifacts import PageLinks, current_links, show_summary
 from psflow.flows.reporting.recording import closed_on_error, open_tracker, put_config, what_is_on_disk
@@ -33,7 +33,7 @@ from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.owners import JOB_ID, MODEL_DIR, TO_COMPLETE
 from psflow.tasks.role_runs import RoleLogs, run_role
 from psflow.tasks.tracking.tracker import Tracker
-from psflow.tasks.tracking.writes import keep_waiting, read_waiting
+from psflow.tasks.tracking.writes import keep_pending, read_pending
 
 
 def train(parameters: TrainParameters, settings: Settings | None = None) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def train(parameters: TrainParameters, settings: Settings | None = None) -> dict
     Raises
     ------
     UsageError
-        If something asked for cannot be; nothing was started then.
+        If the request is invalid; nothing was started then.
     SystemExit
         With 128 + the number of the signal, if one ended it.
     """
@@ -62,7 +62,7 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
     Parameters
     ----------
     parameters : TrainParameters
-        The whole configuration of the training; the Prefect UI makes its form from them.
+        The whole configuration of the training; the Prefect UI builds its form from it.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
     with invoked(parameters, planned_training) as invocation, Interrupts() as interrupts:
         try:
             planned = invocation.prepared
-            tell(planned.beginning, get_run_logger())
+            log_changes(planned.start, get_run_logger())
             for name, dataset in planned.attempt.plan.datasets.items():
                 if dataset.non_finite.num_rows:
                     get_run_logger().warning("%s: %s", name, dataset.non_finite)
@@ -80,8 +80,8 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
                     get_run_logger().warning("%s: %s; %s", name, dataset.invalid, line)
             with planned.attempt:
                 label_flow_run(**{JOB_ID: planned.attempt.record.job_id, MODEL_DIR: planned.attempt.model_dir})
-                write_config(planned.attempt.model_dir, planned.beginning.parameters)
-                outcome = _run(planned, planned.beginning.parameters, interrupts)
+                write_config(planned.attempt.model_dir, planned.start.parameters)
+                outcome = _run(planned, planned.start.parameters, interrupts)
         except INTERRUPTIONS as interrupted:
             return invocation.cancelled(interrupted, "run the same command again to resume from the last checkpoint")
         summary = summarize(outcome, wall_secs=time.monotonic() - invocation.started)
@@ -89,7 +89,7 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
         return summary
 
 
-def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) -> Outcome:
+def _run(planned: TrainingPlan, parameters: TrainParameters, interrupts: Interrupts) -> Outcome:
     attempt = planned.attempt
 
     def check() -> None:
@@ -98,7 +98,7 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
 
     job = attempt.job(MlflowModelWriter())
     cluster = parameters.cluster
-    is_own = cluster.address is None  # nobody else takes slots there, and one whose process was killed comes back
+    is_own = cluster.address is None  # no other job takes slots there, and slots of killed processes come back
     waits = is_own or cluster.when_full == "wait"
     policy = AdmissionPolicy(cluster.admission_timeout_secs, waits, get_run_logger().info, is_kept=is_own)
     with ExitStack() as stack:
@@ -141,18 +141,18 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
 
 
 @contextmanager
-def _recorded(planned: Planned, parameters: TrainParameters, links: PageLinks) -> Iterator[Tracker]:
-    """Open the MLflow run of the job; end it as the block ends, and keep what it has not taken."""
+def _recorded(planned: TrainingPlan, parameters: TrainParameters, links: PageLinks) -> Iterator[Tracker]:
+    """Open the MLflow run of the job; end it with the block, and keep pending writes."""
     model_dir = planned.attempt.model_dir
     tracker = open_tracker(planned.store, planned.attempt, parameters, links)
     try:
         with closed_on_error(tracker):
             planned.attempt.note_run(tracker.run_id)
-            tracker.take_back(read_waiting(model_dir, tracker.run_id))
+            tracker.take_back(read_pending(model_dir, tracker.run_id))
             put_config(tracker, parameters)
             yield tracker
     finally:
-        keep_waiting(model_dir, tracker.run_id, tracker.waiting())
+        keep_pending(model_dir, tracker.run_id, tracker.waiting())
         if not tracker.is_whole:
             get_run_logger().warning("MLflow did not store everything; %s", TO_COMPLETE)
 
@@ -160,7 +160,7 @@ def _recorded(planned: Planned, parameters: TrainParameters, links: PageLinks) -
 def _run_roles(
     run: ClusterJob, policy: AdmissionPolicy, check: Callable[[], None], logs: RoleLogs
 ) -> dict[str, dict[str, Any]]:
-    """Start all roles, each with a task run of its own, and wait until they have ended; return their reports."""
+    """Start all roles, each with its task run, and wait for their end; return their reports."""
     with TaskRuns() as task_runs, run:
         run.start(policy, check)
         for role in run.job.roles:

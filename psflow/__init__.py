@@ -1,7 +1,7 @@
 """psflow: Estimator-style parameter-server training on numpy and Dask.
 
-The stub ``__init__.pyi`` lists the public names. Each is imported when it is first used, so that a role, or a served
-model, loads no more than it needs.
+The stub ``__init__.pyi`` lists the public names. Each is imported on first use, so that a role or a served model loads
+only what it needs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def lazy_names(module: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for the names that the stub beside `file` imports."""
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for the names imported by the stub of `file`."""
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text())
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
     homes = {alias.asname or alias.name: (node.module or "", alias.name) for node in imports for alias in node.names}
@@ -24,9 +24,9 @@ def lazy_names(module: str, file: str) -> tuple[Callable[[str], Any], Callable[[
         if name not in homes:
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name, obj=sys.modules[module])
         home, attribute = homes[name]
-        home = __name__ + home.removeprefix("psflow")  # the code of an export has psflow below a package of its own
+        home = __name__ + home.removeprefix("psflow")  # an export has psflow below its own package
         source = importlib.import_module(home)
-        if home == module or not hasattr(source, attribute):  # a module that nothing has imported yet
+        if home == module or not hasattr(source, attribute):  # a module that is not imported yet
             value: Any = importlib.import_module(f"{home}.{attribute}")
         else:
             value = getattr(source, attribute)

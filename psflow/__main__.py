@@ -1,4 +1,4 @@
-"""``python -m psflow`` is the command ``psflow``."""
+"""Runs the command line: ``python -m psflow`` is ``psflow``."""
 
 from psflow.flows.cli import main
 

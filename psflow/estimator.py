@@ -1,6 +1,6 @@
-"""Those names of ``tf.estimator`` that psflow has, for a program that comes from there with ``import psflow as tf``.
+"""Names of ``tf.estimator`` that psflow supports, for programs ported with ``import psflow as tf``.
 
-Each is that of `psflow` itself.
+Each is the name of `psflow` itself.
 """
 
 import psflow

@@ -1,4 +1,4 @@
-"""Those names of ``tf.feature_column`` that psflow has: what a model reads of raw features."""
+"""Names of ``tf.feature_column`` that psflow supports: feature columns of raw features."""
 
 import psflow
 

@@ -1,7 +1,7 @@
-"""HTTP Basic authentication in front of a whole server of ours: of its pages as well as of its API.
+"""HTTP Basic authentication for all pages and the API of a local server.
 
-Nothing here may import Prefect, MLflow or Dask. (Prefect's own authentication leaves its pages and its health open;
-that of MLflow needs packages which MLflow does not bring along, and a database.)
+Nothing here may import Prefect, MLflow or Dask. (Prefect's own authentication leaves its pages and health checks open;
+that of MLflow needs additional packages and a database.)
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ localStorage["mlflow.workflowType_v1"] ??= '"machine_learning"';
 location.replace(location.origin + "/");
 </script>
 """
-"""Prefect's pages look for the password there, and MLflow's for the view to open, which is GenAI where none was chosen.
+"""Prefect's pages read the password there, and MLflow's the view to open, which is GenAI by default.
 
-Pages may load nothing while their address holds a password: it is left out.
+Pages cannot load anything while their address has a password, so it is removed.
 """
 
 Message = MutableMapping[str, Any]
@@ -36,17 +36,17 @@ Header = tuple[bytes, bytes]
 
 
 def new_auth_string() -> str:
-    """Return a user and a password that nobody can guess, as ``user:password``."""
+    """Return a user and a random password as ``user:password``."""
     return f"{USER}:{secrets.token_urlsafe(PASSWORD_BYTES)}"
 
 
 def authorization(auth_string: str) -> str:
-    """Return the header ``Authorization`` of a request."""
+    """Return the ``Authorization`` header of a request."""
     return f"Basic {_token(auth_string)}"
 
 
 def with_auth(url: str, auth_string: str | None) -> str:
-    """Return an address that holds user and password, where there is one.
+    """Return an address with user and password, if there are any.
 
     Examples
     --------
@@ -60,12 +60,12 @@ def with_auth(url: str, auth_string: str | None) -> str:
 
 
 def login_url(url: str, auth_string: str | None) -> str:
-    """Return the address that logs a browser in to the server at `url`, and leads to its pages."""
+    """Return the address that logs a browser in to the server at `url`, and opens its pages."""
     return url if auth_string is None else with_auth(url, auth_string) + LOGIN_PATH
 
 
 class BasicAuth:
-    """An ASGI application that passes requests with the right user and password on, and refuses all others."""
+    """ASGI application that forwards requests with the right user and password, and refuses all others."""
 
     def __init__(self, application: Application, auth_string: str, *, checks_websockets: bool = False) -> None:
         self._application = application
@@ -73,7 +73,7 @@ class BasicAuth:
         self._let_in = {"lifespan", "websocket"} if checks_websockets else {"lifespan"}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Hand on, refuse, or answer with the page that a browser logs in with."""
+        """Forward or refuse a request, or answer with the login page."""
         if scope["type"] in self._let_in or self._is_known(scope):
             if scope["type"] == "http" and scope["path"] == LOGIN_PATH:
                 page = LOGIN_PAGE.format(token=_token(self._auth_string)).encode()

@@ -1,4 +1,4 @@
-"""What trainings have left on this disk, how large it is, and what of it may go."""
+"""Finds files of trainings on this disk, their sizes, and those that can be removed."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
 MODEL_DIRS = Path("runs")
-"""Where a configuration puts model_dirs that names no other place."""
+"""Default parent of model_dirs."""
 MAX_DEPTH = 3
-"""Levels below it at which they are looked for: two are ``runs/digits/{scheduled_time}``, and a folder of a team's own
-may be above that."""
+"""Levels of directories that are searched below it: ``runs/digits/{scheduled_time}`` has two, and a folder of a team
+may be above."""
 PER_PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A file or folder, and how many bytes it takes with all that it holds."""
+    """A file or folder, with its total size."""
 
     path: str
     num_bytes: int
@@ -51,7 +51,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class DeletedRuns:
-    """Runs that somebody has deleted in MLflow, which keeps them until `remove`."""
+    """Runs that were deleted in MLflow, which keeps them until they are removed."""
 
     run_ids: tuple[str, ...] = ()
     num_bytes: int = 0
@@ -60,7 +60,7 @@ class DeletedRuns:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What an MLflow store needs of this disk, and what it does not."""
+    """Files on this disk that an MLflow store needs, and those that it does not."""
 
     exports: Mapping[str, str]
     deleted: DeletedRuns
@@ -69,7 +69,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class ModelDir:
-    """A model_dir, and which of its exports may go."""
+    """A model_dir, and its exports that can be removed."""
 
     path: str
     parts: tuple[Held, ...]
@@ -77,9 +77,9 @@ class ModelDir:
     stays: tuple[str, ...]
 
     def remove_old(self) -> list[str]:
-        """Remove the old exports; return why some of them stay.
+        """Remove the old exports; return the reasons for those that are kept.
 
-        The job is this process's meanwhile, as if it trained, so that no training begins.
+        This process claims the job meanwhile, so that no training starts.
         """
         job = JobFile(self.path)
         try:
@@ -100,7 +100,7 @@ class ModelDir:
 
 
 def size_text(num_bytes: float) -> str:
-    """Return a number of bytes as people read it.
+    """Format a number of bytes for display.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def size_text(num_bytes: float) -> str:
 
 
 def held(store: str) -> list[Held]:
-    """Return what there is of the model_dirs, the MLflow store and its artifacts, with their sizes; opens no store."""
+    """Return the sizes of model_dirs, MLflow store and artifacts, without opening the store."""
     paths = [MODEL_DIRS]
     database = sqlite_path(store)
     if database is not None:
@@ -124,12 +124,12 @@ def held(store: str) -> list[Held]:
 
 
 def found_model_dirs() -> list[str]:
-    """Return the directories at most `MAX_DEPTH` levels below `MODEL_DIRS` that hold a job, each once.
+    """Return the distinct directories with a job, at most `MAX_DEPTH` levels below `MODEL_DIRS`.
 
     Notes
     -----
-    None is looked for in one that is found, as checkpoints and exports are most of the files there are, nor below a
-    link; a link may be a model_dir itself, on another disk.
+    The search does not enter found directories, as checkpoints and exports are most of the files, nor links; a link may
+    itself be a model_dir on another disk.
     """
     found = {
         os.path.realpath(path): path for path in sorted(_with_job(str(MODEL_DIRS), MAX_DEPTH), key=os.path.islink)[::-1]
@@ -138,12 +138,12 @@ def found_model_dirs() -> list[str]:
 
 
 def model_dirs(needs: Recorded) -> list[ModelDir]:
-    """Return the model_dirs of this place; `needs` is what MLflow has of them."""
+    """Return the local model_dirs; `needs` is what MLflow needs of them."""
     return [_model_dir(path, needs) for path in found_model_dirs()]
 
 
 def recorded(uri: str) -> Recorded:
-    """Return what the MLflow store `uri` needs, and what it keeps without need.
+    """Return the files that the MLflow store `uri` needs, and those that it does not.
 
     Raises
     ------
@@ -159,25 +159,25 @@ def recorded(uri: str) -> Recorded:
         deleted = list(_deleted_runs(client))
         needed = _why_needed(client, versions, {run.info.run_id for run in deleted})
         lacking = _lacking(uri)
-    except CheckpointError:  # a damaged job
+    except CheckpointError:  # damaged job
         raise
-    except Exception as error:  # each kind of store has errors of its own
-        raise ConfigError((f"cannot tell what the MLflow store needs: {reason_of(error)}",)) from None
+    except Exception as error:  # each kind of store has its own errors
+        raise ConfigError((f"cannot read what the MLflow store needs: {reason_of(error)}",)) from None
     exports = {os.path.realpath(v.tags[PATH]): alias for alias, v in versions if PATH in v.tags}
     sizes = sum(_size_of(path) for run in deleted if (path := _local(run.info.artifact_uri)) is not None)
     return Recorded(exports, DeletedRuns(tuple(run.info.run_id for run in deleted), sizes, needed), lacking)
 
 
 def remove_deleted_runs(uri: str, database: str) -> None:
-    """Have ``mlflow gc`` remove what is deleted in the store `uri`, which keeps it in a `database` here, an address.
+    """Run ``mlflow gc`` on the store `uri`, whose local database has the address `database`.
 
     Raises
     ------
     ConfigError
-        If it does not.
+        If it fails.
     """
     command = [sys.executable, "-m", "mlflow", "gc", "--backend-store-uri", database]
-    settings = child_environment({"MLFLOW_TRACKING_URI": uri})  # not an argument: everybody sees those
+    settings = child_environment({"MLFLOW_TRACKING_URI": uri})  # not an argument, which other users can see
     done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip() or done.stdout.strip()).rpartition("\n")[2]
@@ -189,7 +189,7 @@ def _with_job(folder: str, depth: int) -> Iterator[str]:
         with os.scandir(folder) as entries:
             folders = [entry.path for entry in entries if entry.is_dir()]
     except OSError:
-        return  # there is none, or it is somebody else's
+        return  # missing, or of another user
     for path in folders:
         if os.path.isfile(os.path.join(path, NAME)):
             yield path
@@ -217,7 +217,7 @@ def _model_dir(path: str, needs: Recorded) -> ModelDir:
 
 
 def _old_exports(exporter: ExportDirectory, named: Mapping[str, str]) -> list[Held]:
-    """Return the exports of an exporter but the newest, the best, and those that a link or an alias names."""
+    """Return the exports of an exporter except the newest, the best, and targets of links or aliases."""
     best = BestRecord.read(exporter.path)
     paths = {version: exporter.version_path(version) for version in exporter.versions()}
     links = [path for path in paths.values() if os.path.islink(path)]
@@ -229,7 +229,7 @@ def _old_exports(exporter: ExportDirectory, named: Mapping[str, str]) -> list[He
 
 
 def _named_versions(client: MlflowClient) -> Iterator[tuple[str, ModelVersion]]:
-    """Yield the versions of models that an alias names, each with the address of that."""
+    """Yield the model versions of aliases, each with the address of the alias."""
     for model in _pages(lambda token: client.search_registered_models(max_results=PER_PAGE, page_token=token)):
         for alias, version in model.aliases.items():
             yield f"models:/{model.name}@{alias}", client.get_model_version(model.name, str(version))
@@ -246,17 +246,17 @@ def _deleted_runs(client: MlflowClient) -> Iterator[Run]:
 
 
 def _why_needed(client: MlflowClient, versions: Sequence[tuple[str, ModelVersion]], deleted: set[str]) -> str | None:
-    """Return why ``mlflow gc``, which asks neither aliases nor trainings, must not remove it; None: it may."""
+    """Return why ``mlflow gc``, which checks neither aliases nor trainings, must not run; None if it may."""
     from mlflow.exceptions import MlflowException
 
     for alias, version in versions:
         if version.run_id in deleted:
-            return f"{alias} comes from run {version.run_id}, which is deleted: restore it, or remove the alias"
+            return f"{alias} comes from run {version.run_id}, which is deleted; restore it, or remove the alias"
         try:
             if version.model_id:
                 client.get_logged_model(version.model_id)
         except MlflowException:
-            return f"{alias} comes from model {version.model_id}, which is deleted: restore it, or remove the alias"
+            return f"{alias} comes from model {version.model_id}, which is deleted; restore it, or remove the alias"
     for path in found_model_dirs():
         job = JobFile(path)
         record = job.read()
@@ -266,10 +266,10 @@ def _why_needed(client: MlflowClient, versions: Sequence[tuple[str, ModelVersion
 
 
 def _lacking(uri: str) -> dict[str, str]:
-    """Return the model_dirs here whose run is not in the store `uri`, each with what to say of it."""
+    """Return the local model_dirs whose run is not in the store `uri`, each with a reason to keep it."""
     found: dict[str, str] = {}
     for path in found_model_dirs():
-        with suppress(CheckpointError, OSError):  # nothing goes there
+        with suppress(CheckpointError, OSError):  # its exports are kept
             record = JobFile(path).read()
             run_id = None if record is None else record.run_id
             if run_id is not None and (fault := run_fault(uri, run_id)) == missing_run(uri, run_id):
@@ -278,7 +278,7 @@ def _lacking(uri: str) -> dict[str, str]:
 
 
 def _pages(ask: Callable[[str | None], Any]) -> Iterator[Any]:
-    """Yield what all pages of a search hold."""
+    """Yield the results of all pages of a search."""
     token: str | None = None
     while True:
         page = ask(token)
@@ -288,27 +288,27 @@ def _pages(ask: Callable[[str | None], Any]) -> Iterator[Any]:
 
 
 def _local(uri: str) -> str | None:
-    """Return the path of the address of a file here; None of any other."""
+    """Return the path of a local file address; None for other addresses."""
     parts = urlsplit(uri)
     return unquote(parts.path) if parts.scheme in ("", "file") else None
 
 
 def _shown(path: Path) -> str:
-    """Return a path as people here call it."""
+    """Return a path for display, relative to the working directory if possible."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _not_removed(path: str) -> str:
-    return f"{path}, an old export, cannot be removed: correct the permissions of its files, then remove it"
+    return f"{path}, an old export, cannot be removed; correct the permissions of its files, then remove it"
 
 
 def _size_at(path: str) -> int:
-    """Return what `_size_of` does; of a link, as somebody makes to another disk, that of what it leads to."""
+    """Like `_size_of`, but follows a link, as users make to another disk."""
     return _size_of(os.path.realpath(path))
 
 
 def _size_of(path: str) -> int:
-    """Return how many bytes a file has, or all files below a folder; what vanishes meanwhile counts as nothing."""
+    """Return the bytes of a file, or of all files below a folder; files that vanish meanwhile count 0."""
     try:
         if not os.path.isdir(path) or os.path.islink(path):
             return os.lstat(path).st_size

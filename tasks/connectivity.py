@@ -1,4 +1,4 @@
-"""Whether servers answer, within a time limit and without changing anything."""
+"""Checks that servers answer within a time limit; changes nothing."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 def within(timeout_secs: float, ask: Callable[[], T], who: str) -> T:
-    """Return what `ask` does, which needs an answer of `who`, or raise what it raises.
+    """Call `ask`, which needs an answer of `who`, with a timeout; raise what it raises.
 
     Raises
     ------
     WaitTimeoutError
-        If it takes longer; its thread goes on until the answer comes, or the process ends.
+        If it takes longer; its thread continues until the answer comes or the process ends.
     """
     answers: list[T] = []
     errors: list[Exception] = []
@@ -55,12 +55,12 @@ def prefect_fault(url: str, timeout_secs: float = 10.0) -> str | None:
 
 
 def store_fault(uri: str) -> str | None:
-    """Return why the MLflow store `uri` cannot be used, or None if it can, or can be made.
+    """Return why the MLflow store `uri` cannot be used, or None if it exists or can be created.
 
     Notes
     -----
-    A server is asked, and has as long as MLflow gives it. Of a SQLite file the rights and the schema are looked at:
-    MLflow would make it, or lock it.
+    A server gets a request, with MLflow's timeout. For a SQLite file, permissions and schema are checked: MLflow would
+    create or lock it.
     """
     path = sqlite_path(uri)
     if path is not None:
@@ -68,13 +68,13 @@ def store_fault(uri: str) -> str | None:
     keep_quiet()
     try:
         mlflow_client(uri).search_experiments(max_results=1)
-    except Exception as error:  # each kind of store has errors of its own
+    except Exception as error:  # each kind of store has its own errors
         return unusable(uri, error, "start it, or correct MLFLOW_TRACKING_URI")
     return None
 
 
 def run_fault(uri: str, run_id: str) -> str | None:
-    """Return why a job cannot go on with its MLflow run, or None if the store `uri`, which can be used, has it."""
+    """Return why a job cannot continue its MLflow run, or None if the usable store `uri` has the run."""
     from mlflow.exceptions import MlflowException
 
     path = sqlite_path(uri)
@@ -96,4 +96,4 @@ def _file_fault(path: Path) -> str | None:
     target = path if path.exists() else next(parent for parent in path.parents if parent.exists())
     if os.access(target, os.W_OK):
         return None
-    return f"the MLflow store {path} cannot be written to: no permission for {target}; see MLFLOW_TRACKING_URI"
+    return f"the MLflow store {path} is not writable: no permission for {target}; see MLFLOW_TRACKING_URI"

@@ -1,4 +1,4 @@
-"""Starts and stops the Prefect server and the MLflow server of ``psflow up`` and ``psflow down``."""
+"""Starts and stops the Prefect and MLflow servers of ``psflow up`` and ``psflow down``."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ from psflow.tasks.started_servers import Kind, StartedServer, read_started, reco
 from psflow.tasks.tracking.store import artifact_location, is_sqlite, prepare_store, sqlite_path, store_uri
 
 KILL_SECS = 5.0
-"""For the system to end a process that was killed."""
+"""Timeout for the system to end a killed process."""
 
 
 def take_down(timeout_secs: float = 10.0) -> list[StartedServer]:
-    """Stop all servers that were started on this host; return those that were up.
+    """Stop all servers that were started on this host; return those that were running.
 
     Raises
     ------
     WaitTimeoutError
-        If that other command takes longer, or a process does not even end when it is killed.
+        If another such command takes longer, or a process survives being killed.
 
     Notes
     -----
-    Idempotent. A process that has the id of a server that died is recognised by its start time, and left alone.
+    Idempotent. A process that reuses the id of a dead server is recognized by its start time, and left alone.
     """
     with record_lock(timeout_secs):
         servers = read_started()
         ended = [server for server in servers if server.process.is_alive()]
         end_servers(ended, timeout_secs)
-        # those of another host, or container, that shares the directory are not ours to stop
+        # servers of another host or container that shares the directory are left alone
         write_started([server for server in servers if server.process.is_alive() is None])
     return ended
 
 
 def end_servers(servers: Sequence[StartedServer], timeout_secs: float) -> None:
-    """Terminate the processes of servers, wait for them, and kill those that take longer than `timeout_secs`."""
+    """Terminate the processes of servers, and kill those that take longer than `timeout_secs`."""
     processes = [process for server in servers if (process := _process_of(server)) is not None]
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -71,7 +71,7 @@ def end_servers(servers: Sequence[StartedServer], timeout_secs: float) -> None:
 
 
 def _process_of(server: StartedServer) -> psutil.Process | None:
-    """Return the process of a server, which from then on no other one is taken for; None if it has ended."""
+    """Return a handle of the process of a server, safe against reused ids; None if it has ended."""
     try:
         process = psutil.Process(server.process.pid)
     except psutil.NoSuchProcess:
@@ -91,7 +91,7 @@ END_SECS = 5.0
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Where Prefect and MLflow are, for all commands of this environment and working directory."""
+    """Addresses of Prefect and MLflow for all commands of this environment and working directory."""
 
     prefect: StartedServer | str
     mlflow: StartedServer | str
@@ -105,24 +105,24 @@ def bring_up(
     with_password: bool = True,
     upgrade: bool = False,
 ) -> Endpoints:
-    """Start the servers that are missing, wait until they answer, and return where they are.
+    """Start missing servers, wait until they answer, and return their addresses.
 
-    Nothing is started in place of what the environment names. The MLflow server serves the SQLite store of the working
-    directory, or the one that ``MLFLOW_TRACKING_URI`` names; the Prefect server the database in Prefect's home.
+    A server that the environment names is not replaced. The MLflow server serves the SQLite store of the working
+    directory, or of ``MLFLOW_TRACKING_URI``; the Prefect server serves the database in Prefect's home.
 
     Raises
     ------
     ConfigError
-        If a server is up that asks for a password and should not, or the other way round; if there is no home
-        directory in which it could be found again; if another version of Prefect or MLflow made a database.
+        If a running server asks for a password and should not, or vice versa; if there is no writable home directory
+        for later commands to find it; if another version of Prefect or MLflow made a database.
     WaitTimeoutError
-        If a server does not answer in time; the message has the end of its log.
+        If a server does not answer in time; the message includes the end of its log.
     RoleFailedError
-        If a server has ended at once; the same.
+        If the process of a server ends before it answers; likewise.
 
     Notes
     -----
-    Idempotent; several may run at once. After an error, or Ctrl-C, nothing that this call has started is left.
+    Idempotent; concurrent calls are safe. After an error or Ctrl-C, no process of this call is left.
     """
     prefect, store = named_api_url(), store_uri()
     with record_lock(timeout_secs) as home:
@@ -141,7 +141,7 @@ def bring_up(
 
 
 class _Up:
-    """What is up and what is being started; the lock is held."""
+    """Running servers and those being started; the caller holds the lock."""
 
     def __init__(self, home: Path, ports: Mapping[Kind, int], with_password: bool, upgrade: bool) -> None:
         self._home = home
@@ -153,13 +153,13 @@ class _Up:
         self._started: list[StartedServer] = []
 
     def server(self, kind: Kind, serves: str) -> StartedServer:
-        """Return the living server of that kind and data, starting it if there is none."""
+        """Return the running server of that kind and data; start it if there is none."""
         for server in self._before:
             if (server.kind, server.serves) == (kind, serves) and server.process.is_alive():
                 self._check_password(server)
                 return server
         if temporary_home() is not None:
-            what = f"there is no home directory that can be written, where later commands would find {NAMES[kind]}"
+            what = f"no writable home directory, where later commands would find {NAMES[kind]}"
             raise ConfigError((f"{what}; {HOW_TO_SET_HOME}",))
         path = Path(serves, "prefect.db") if kind == "prefect" else sqlite_path(serves)
         is_used = kind == "mlflow" or prefect_database_fault() is not None
@@ -171,17 +171,17 @@ class _Up:
             check_prefect_database()
         started = self._start(kind, serves)
         self._started.append(started)
-        write_started([*self._before, *self._started])  # at once: a server that nobody knows could not be stopped
+        write_started([*self._before, *self._started])  # at once: an unrecorded server could not be stopped
         return started
 
     def _check_password(self, server: StartedServer) -> None:
         if (server.auth_string is not None) != self._with_password:
             asks = "asks for no password" if self._with_password else "asks for a password"
-            what = f"{NAMES[server.kind]} at {server.url} is up and {asks}; to change that run psflow down first"
+            what = f"{NAMES[server.kind]} at {server.url} is running and {asks}; to change that run psflow down first"
             raise ConfigError((what,))
 
     def undo(self) -> None:
-        """End and forget what was started here."""
+        """Stop and forget the servers that were started here."""
         end_servers(self._started, END_SECS)
         write_started(self._before)
 
@@ -193,7 +193,7 @@ class _Up:
             auth_string = new_auth_string() if self._with_password else None
             arguments, settings = _program(kind, serves, listener.fileno(), url)
             with open(os.open(log, LOG_FLAGS, 0o600), "wb") as stream:
-                os.fchmod(stream.fileno(), 0o600)  # one that is there keeps the rights that it has
+                os.fchmod(stream.fileno(), 0o600)  # an existing file keeps its permissions
                 process = subprocess.Popen(
                     [sys.executable, "-P", *arguments],
                     cwd=self._home,
@@ -202,13 +202,13 @@ class _Up:
                     stderr=subprocess.STDOUT,
                     env=child_environment(settings if auth_string is None else settings | server_auth(auth_string)),
                     pass_fds=[listener.fileno()],
-                    start_new_session=True,  # it outlives the terminal, and takes no Ctrl-C from it
+                    start_new_session=True,  # it outlives the terminal, and gets no Ctrl-C from it
                 )
         return StartedServer(kind, url, serves, str(log), ProcessId.of(process.pid), auth_string)
 
 
 def _program(kind: Kind, serves: str, descriptor: int, url: str) -> tuple[Sequence[str], dict[str, str]]:
-    """Return the command and the variables of a server that is to take the listening socket `descriptor`."""
+    """Return command and environment of a server that inherits the listening socket `descriptor`."""
     if kind == "prefect":
         settings = {"PREFECT_SERVER_LOGGING_LEVEL": "WARNING", "PREFECT_UI_API_URL": f"{url}/api"}
         return [prefect_program.__file__, str(descriptor), "stays"], settings
@@ -217,7 +217,7 @@ def _program(kind: Kind, serves: str, descriptor: int, url: str) -> tuple[Sequen
 
 
 def _listener(preferred: int) -> socket.socket:
-    """Return a listening socket on loopback: at the `preferred` port if it is free, else at any."""
+    """Return a listening socket on loopback, at the `preferred` port if it is free, else at any port."""
     try:
         return socket.create_server((LOOPBACK, preferred))
     except OSError:
@@ -226,7 +226,7 @@ def _listener(preferred: int) -> socket.socket:
 
 def _wait_for(server: StartedServer, deadline: Deadline) -> None:
     """Wait until a server answers."""
-    seen = "no time was left to ask it"
+    seen = "no time was left for a request"
     while (left := deadline.remaining_secs) > 0:
         try:
             status = _status(server, left)
@@ -244,7 +244,7 @@ def _wait_for(server: StartedServer, deadline: Deadline) -> None:
 
 
 def _status(server: StartedServer, timeout_secs: float) -> int:
-    """Ask a server whether it is well; a request that comes early waits in the queue of its socket."""
+    """Check the health of a server; an early request waits in the queue of its socket."""
     host = urlsplit(server.url).netloc
     with closing(http.client.HTTPConnection(host, timeout=timeout_secs)) as connection:
         headers = {} if server.auth_string is None else {"Authorization": authorization(server.auth_string)}

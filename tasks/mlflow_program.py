@@ -1,7 +1,7 @@
-"""The program of the MLflow server that ``psflow up`` starts, as a process of its own.
+"""Program of the MLflow server that ``psflow up`` starts as a separate process.
 
-It is MLflow's own application on a listening socket that it inherits: ``mlflow server`` can only be told a port, which
-somebody else may take first, and keeps a second process, which takes as much memory.
+It runs MLflow's own application on an inherited listening socket: ``mlflow server`` accepts only a port, which another
+program may take first, and needs a second process with as much memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GRACE_SECS = 5
 
 def main() -> None:
     """Run as ``python -P mlflow_program.py LISTENER_FD STORE ARTIFACT_ROOT``, with a password in the environment."""
-    import uvicorn  # before mlflow.server, which finds out by it that it is a server
+    import uvicorn  # before mlflow.server, which thereby detects that it runs in a server
     from mlflow.server.handlers import initialize_backend_stores
 
     descriptor, store, artifact_root = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""Runs whose process was killed: nobody else would ever say how they ended."""
+"""Closes orphaned runs, whose processes were killed before they could report their end."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 FLOW_RUN_TAG = "psflow"
 MAX_FLOW_RUNS = 200
-"""Looked at in one go, as many as Prefect gives; more are closed the next time."""
+"""Limit of runs per call, as in Prefect; more are closed the next time."""
 OPEN = {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED", "CANCELLING"]}}
 MESSAGE = (
-    "its process is gone, killed or lost with its host; the command that started it resumes from the last checkpoint"
+    "its process has ended, killed or lost with its host; the command that started it resumes from the last checkpoint"
 )
 NOT_RECORDED = "training reached step {}, but MLflow could not be reached; " + TO_COMPLETE
 
@@ -30,26 +30,25 @@ _log = logging.getLogger(__name__)
 
 
 def close_orphaned_runs() -> int:
-    """Say of each run in the Prefect API and the MLflow store in use that it ended, if its process is gone.
+    """Mark runs in the current Prefect API and MLflow store as ended if their process has ended.
 
     Notes
     -----
-    A run whose process lives, or cannot be judged from here, is never touched. Whatever goes wrong is logged, and the
-    caller goes on.
+    A run whose process is alive, or cannot be checked from here, is never touched. Failures are logged, and not raised.
     """
     num_closed = 0
     for close in (close_flow_runs, close_mlflow_runs):
         try:
             num_closed += close()
-        except Exception as error:  # each kind of server has errors of its own; none of them is the caller's concern
-            _log.warning("cannot mark the runs of processes that are gone: %s", without_secrets(str(error)))
+        except Exception as error:  # each kind of server has its own errors; none concerns the caller
+            _log.warning("cannot mark the runs of ended processes: %s", without_secrets(str(error)))
     return num_closed
 
 
 def close_flow_runs() -> int:
-    """Mark flow runs of psflow without a process as crashed, with what is below them; return how many flow runs.
+    """Mark flow runs of psflow without a process, and their child runs, as crashed; return the number of flow runs.
 
-    Those that were to end are cancelled: how their process ended makes no difference then.
+    Runs that were being cancelled become Cancelled, however their process ended.
     """
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter
@@ -59,7 +58,7 @@ def close_flow_runs() -> int:
     closed: set[UUID] = set()
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(flow_run_filter=mine, limit=MAX_FLOW_RUNS)
-        # a stage, which comes after its pipeline, ends as that does
+        # a stage follows its pipeline, and ends like it
         for run in sorted(runs, key=lambda run: run.parent_task_run_id is not None):
             if run.id not in closed and is_orphaned(run.labels):
                 closed |= _close(client, run, _last_state(run))
@@ -75,7 +74,7 @@ def _last_state(run: FlowRun) -> State[Any]:
 
 
 def _close(client: SyncPrefectClient, run: FlowRun, state: State[Any]) -> set[UUID]:
-    """Give a run its last state, and all that is open below it; return the flow runs among these."""
+    """Set the final state of a run and of its open child runs; return the flow runs among them."""
     from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 
     of_this = FlowRunFilter.model_validate({"id": {"any_": [run.id]}})
@@ -93,9 +92,9 @@ def _close(client: SyncPrefectClient, run: FlowRun, state: State[Any]) -> set[UU
 
 
 def note_cancelling(processes: Mapping[UUID, ProcessId], message: str) -> None:
-    """Say of flow runs that they are to end, and in which processes they run; of one that has ended nothing is said.
+    """Mark flow runs as cancelling, and record their processes; ended runs are unchanged.
 
-    Whatever becomes of these processes, the runs are cancelled: by themselves, else by `close_flow_runs`.
+    The runs then become Cancelled: by their process, else by `close_flow_runs`.
     """
     from prefect.client.orchestration import get_client
     from prefect.states import Cancelling
@@ -107,7 +106,7 @@ def note_cancelling(processes: Mapping[UUID, ProcessId], message: str) -> None:
 
 
 def close_mlflow_runs() -> int:
-    """Mark MLflow runs of psflow without a process as killed, or as finished if training was; return how many."""
+    """Mark MLflow runs without a process as killed, or as finished if training finished; return their number."""
     client = mlflow_client(prepare_store())
     orphaned = [run for run in unended_runs(client, OWNER) if is_orphaned(run.data.tags)]
     for run in orphaned:

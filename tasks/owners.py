@@ -1,4 +1,4 @@
-"""Whose run this is: what a run in Prefect or MLflow says of its process, so that orphaned runs are found."""
+"""Owner process of a run in Prefect or MLflow, by which orphaned runs are found."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ OWNER = "psflow.owner"
 JOB_ID = "psflow.job_id"
 MODEL_DIR = "psflow.model_dir"
 KIND, TRAIN = "psflow.kind", "train"
-"""What a run does; one that does not say it trains."""
+"""Tag or label with the kind of a run; without it the run is a training."""
 
 TO_COMPLETE = (
     "run the same command again to complete the MLflow run from model_dir (checkpoints, evaluations, the best export, "
     "metrics, tags and plots)"
 )
-"""What to do about an MLflow run that lacks something."""
+"""Remedy for an incomplete MLflow run."""
 
 
 def owner_text(process: ProcessId | None = None) -> str:
-    """Return a process as text, for the tag or label `OWNER`; default: this one."""
+    """Return a process (default: this one) as text for the tag or label `OWNER`."""
     return json.dumps(asdict(process or ProcessId.current()))
 
 
 def trains(notes: Mapping[str, object]) -> bool:
-    """Return whether the run with these tags or labels is that of a job, and not one about a job, such as a replay."""
+    """Return whether the run with these tags or labels trains a job, unlike a replay or an export."""
     return notes.get(KIND, TRAIN) == TRAIN
 
 
 def is_orphaned(notes: Mapping[str, object]) -> bool:
-    """Return whether the process that a run names is gone for certain.
+    """Return whether the process of a run has certainly ended.
 
     Notes
     -----
-    Of a process on another host, the lease of the job in its model_dir decides, if that can be read here; else the run
-    is left alone.
+    For a process on another host, the lease of the job in its model_dir decides, if it is readable here; else the run
+    is not orphaned.
     """
     owner = _owner(notes.get(OWNER))
     if owner is None:
@@ -50,14 +50,14 @@ def is_orphaned(notes: Mapping[str, object]) -> bool:
 
 
 def ended_step(notes: Mapping[str, object]) -> int | None:
-    """Return the step at which the training of a run ended; None if it has not, or its job cannot be read here."""
+    """Return the step at which the training of a run ended; None if it has not ended, or its job is unreadable here."""
     record = _job(notes)
     step: int | None = None if record is None else record.facts.get(ENDED_STEP)
     return step
 
 
 def _job(notes: Mapping[str, object]) -> JobRecord | None:
-    """Return what the model_dir of a run says of its job, if it is that job, and the run that of a training."""
+    """Return the job in the model_dir of a run, if the run trains that job."""
     model_dir, job_id = notes.get(MODEL_DIR), notes.get(JOB_ID)
     if not model_dir or not job_id or not trains(notes):
         return None
@@ -76,7 +76,7 @@ def _owner(text: object) -> ProcessId | None:
 
 
 def _is_left(notes: Mapping[str, object], owner: ProcessId) -> bool:
-    """Return whether nobody owns the job of a run by now, or somebody else does; runs about a job own none."""
+    """Return whether the job of a run has no owner, or another one; only trainings own jobs."""
     record = _job(notes)
     if record is None:
         return False

@@ -1,4 +1,4 @@
-"""Plots as images: learning curves, and how an exported classifier scores a data set."""
+"""Draws learning curves, and plots of an exported classifier on a data set."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DPI = 100
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of so many inches."""
+    """Return an empty figure; sizes in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -46,10 +46,10 @@ def png(figure: Figure) -> bytes:
 
 
 Curve = Sequence[tuple[int, float]]
-"""Points of global_step and value."""
+"""Pairs of global_step and value."""
 
 MAX_METRICS = 6
-"""Panels beside that of the loss."""
+"""Limit of panels in addition to that of the loss."""
 COLUMNS = 3
 
 
@@ -78,16 +78,16 @@ def learning_curves(training_loss: Curve, evaluations: Mapping[str, Mapping[str,
 
 
 MAX_CELLS_WITH_NUMBERS = 20
-"""Classes; of more the numbers of a confusion matrix could not be read."""
+"""Number of classes above which the numbers of a confusion matrix are unreadable."""
 MAX_CURVES = 20
-"""Classes with a curve each; of more the first."""
+"""Limit of classes with a curve."""
 MAX_CHARACTERS = 20
-"""Of the name of a class."""
+"""Limit of the name of a class."""
 
 
 @dataclass(frozen=True)
 class ClassScores:
-    """What a classifier says of examples, and what they are."""
+    """Probabilities and labels of examples."""
 
     labels: NDArray[np.int64]
     probabilities: NDArray[np.floating[Any]]
@@ -95,7 +95,7 @@ class ClassScores:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What plots call the classes: a word cut to 20 characters, or the id."""
+        """Names of the classes in plots: a string of at most 20 characters, or the id."""
         if self.classes is None:
             return tuple(map(str, range(self.probabilities.shape[1])))
         return tuple(word if len(word) <= MAX_CHARACTERS else word[: MAX_CHARACTERS - 1] + "…" for word in self.classes)
@@ -104,8 +104,8 @@ class ClassScores:
 def classifier_plots(scores: ClassScores, title: str) -> dict[str, bytes]:
     """Return PNG images by file name: ``confusion_matrix.png``, ``roc.png``, ``precision_recall.png``.
 
-    Of two classes the curves are those of class 1; of more, one for each class against the rest, as far as it has
-    examples and so do others: a curve of a class that is not there, or of nothing else, does not exist.
+    With two classes the curves are those of class 1; with more, one for each class against the rest, if both have
+    examples.
     """
     from sklearn.metrics import PrecisionRecallDisplay, RocCurveDisplay
 
@@ -160,24 +160,24 @@ def _shown_classes(scores: ClassScores) -> list[int]:
 
 
 MAX_ROWS = 20_000
-"""Of a data set: the shape of a curve does not change with more, and this runs beside training."""
+"""Limit of rows: more do not change the shape of a curve, and scoring competes with training."""
 
 PROBABILITIES = "probabilities"
-"""The prediction that makes a model a classifier, as the canned ones call it."""
+"""Prediction that marks a model as a classifier; name as in canned models."""
 ALL_CLASSES = "all_classes"
-"""The prediction that says the words of the classes, where labels are words."""
+"""Prediction with the names of the classes, if labels are strings."""
 
 
 def class_scores(job: JobSpec, export: str, dataset: SplittableInput) -> ClassScores | None:
-    """Predict the first `MAX_ROWS` rows of what the first EvalSpec evaluates. Blocks; uses one processor.
+    """Predict the first `MAX_ROWS` rows of the first EvalSpec. Blocks; uses one processor.
 
     A classifier is a model whose predictions have ``probabilities``, of shape ``(batch, n_classes)``, or ``(batch,)``
-    or ``(batch, 1)`` for class 1 of two, and whose labels are class ids, or words that its predictions name.
+    or ``(batch, 1)`` for class 1 of two, and whose labels are class ids, or strings that its predictions name.
 
     Raises
     ------
     OSError
-        If the export is not there.
+        If the export is missing.
     """
     step, values = _exported(Path(export, "artifacts", "model"))
     caller = ModelCaller(job.model_fn, job.params, job.config, job.model.schema)
@@ -204,7 +204,7 @@ def class_scores(job: JobSpec, export: str, dataset: SplittableInput) -> ClassSc
 
 
 def _classes(schema: InputSchema | None, n_classes: int) -> tuple[str, ...] | None:
-    """Return the words that class ids stand for, if a model predicts as many classes as the label has words."""
+    """Return the names of class ids, if the model predicts as many classes as the label has categories."""
     classes = None if schema is None else schema.classes
     return classes if classes is not None and len(classes) == n_classes else None
 

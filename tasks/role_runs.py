@@ -1,4 +1,4 @@
-"""The roles of a job as Prefect task runs, with what each of them logs."""
+"""Runs the roles of a job as Prefect task runs, with their logs."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ LoggerLike = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
 MAX_FILE_BYTES = 10 << 20
 FILES_TO_KEEP = 3
-"""Older ones, beside the one that is written."""
+"""Number of old log files, in addition to the current one."""
 MAX_EARLY = 1000
-"""Records of a role that are kept until its task run takes them."""
+"""Records of a role that are buffered until its task run reads them."""
 
 _log = logging.getLogger(__name__)
 
 
-def leave_traces_out() -> None:
-    """Keep Prefect from logging tracebacks of errors that say all there is to say, some of them thrice. Idempotent.
+def hide_tracebacks() -> None:
+    """Hide tracebacks of psflow's own errors, some of which Prefect logs three times. Idempotent.
 
-    Nor is it an error of the flow run, or of each task run, if it was cancelled or skipped: its state says so.
+    Cancelled and skipped runs are not logged as errors either, as their state shows it.
     """
     for name in ("prefect.flow_runs", "prefect.task_runs", "prefect.engine"):
-        logging.getLogger(name).addFilter(_without_trace)  # which takes a filter once, however often it is given
+        logging.getLogger(name).addFilter(_without_trace)  # adding a filter twice has no effect
     logging.getLogger("prefect.task_runs").addFilter(_is_no_cancellation)
 
 
@@ -61,12 +61,12 @@ def _is_no_cancellation(record: logging.LogRecord) -> bool:
 
 
 class RoleLogs:
-    """Takes what the roles of one attempt log.
+    """Collects the log records of the roles of one attempt.
 
     Notes
     -----
-    Thread-safe; `handle` writes to a local file, and does not wait for Prefect. A file that cannot be written is
-    reported once, and the job goes on.
+    Thread-safe; `handle` writes to a local file, and does not wait for Prefect. A write failure is logged once, and the
+    job goes on.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,19 +78,19 @@ class RoleLogs:
         self._file = self._open()
 
     def handle(self, event: LogMessage) -> None:
-        """Take what a role has logged."""
+        """Store a log record of a role."""
         with self._lock:
             logger = self._loggers.get(event.role)
             if logger is None:
                 self._early.setdefault(event.role, deque(maxlen=MAX_EARLY)).append(event)
             else:
                 _pass_on(logger, event)
-            if self._file is not None:  # after the logger: what it says of a full disk is not the cause of anything
+            if self._file is not None:  # after the logger, as a full disk is not the cause of the failure
                 self._file.handle(_record(event))
 
     @contextmanager
     def to(self, role: str, logger: LoggerLike) -> Iterator[None]:
-        """Hand on to `logger`, for the time of the block, what `role` logs and has logged so far."""
+        """Send all past and future records of `role` to `logger` during the block."""
         with self._lock:
             for event in self._early.pop(role, ()):
                 _pass_on(logger, event)
@@ -101,10 +101,10 @@ class RoleLogs:
             with self._lock:
                 del self._loggers[role]
 
-    def tell_failure(self, failure: RoleFailedError) -> None:
-        """Log why the job fails, with the traceback, as a record of the role that caused it; the first time only.
+    def log_failure(self, failure: RoleFailedError) -> None:
+        """Log the cause of the failed job once, with the traceback, as a record of the role that caused it.
 
-        When this returns, the failure is in the log, whoever put it there.
+        On return the failure is in the log, possibly by another caller.
         """
         with self._lock:
             if not self._has_told_failure:
@@ -116,13 +116,13 @@ class RoleLogs:
         """Close the file. Idempotent."""
         with self._lock:
             if self._file is not None:
-                with suppress(OSError):  # a full disk: it writes what it had kept
+                with suppress(OSError):  # full disk: closing flushes its buffer
                     self._file.close()
                 self._file = None
 
     def _open(self) -> RotatingFileHandler | None:
         try:
-            self._path.parent.mkdir(exist_ok=True)  # in a model_dir, which its owner has made
+            self._path.parent.mkdir(exist_ok=True)  # in a model_dir that its owner created
             file = _File(self._path, maxBytes=MAX_FILE_BYTES, backupCount=FILES_TO_KEEP, encoding="utf-8", delay=True)
         except OSError as error:
             _log.warning("cannot write the logs of roles to %s: %s", self._path, error)
@@ -135,11 +135,11 @@ class RoleLogs:
 
 
 class _File(RotatingFileHandler):
-    """Says once that it cannot write."""
+    """Log file that reports a failed write once."""
 
     has_failed = False
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name that logging gives it
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - name of logging
         if not self.has_failed:
             self.has_failed = True
             _log.warning("cannot write the logs of roles to %s: %s", self.baseFilename, sys.exc_info()[1])
@@ -164,13 +164,13 @@ def _pass_on(logger: LoggerLike, event: LogMessage) -> None:
 
 SLICE_SECS = 0.5
 LAST_SECS = 1.0
-"""For a role that is to end, and of which nothing is known yet."""
+"""Timeout of a role that should end and has not reported yet."""
 MAX_RETRIES = 1000
-"""More than a role has lives: the job says when it gives up."""
+"""More than the restarts of a role: the job itself limits those."""
 
 
-def _begins_again(role_task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Return whether the task run failed of a life that was lost, so that the next one is a retry of it."""
+def _restarts(role_task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
+    """Return whether the task run failed because its incarnation was lost, so that the next one is a retry."""
     return isinstance(state.data, RoleLostError)
 
 
@@ -181,17 +181,17 @@ def _begins_again(role_task: Task[..., Any], run: TaskRun, state: State[Any]) ->
     persist_result=False,
     log_prints=False,
     retries=MAX_RETRIES,
-    retry_condition_fn=_begins_again,
+    retry_condition_fn=_restarts,
 )
 def run_role(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLogs) -> dict[str, Any] | State[Any]:
-    """Wait in slices until `role` has ended; return its report. Meanwhile what it logs is the log of this task run.
+    """Wait in slices until `role` has ended; return its report. Its log records go to the log of this task run.
 
-    A life of a role that is lost fails this task run, and the next life is a retry of it.
+    A lost incarnation fails this task run, and the next incarnation is a retry of it.
 
     Raises
     ------
     RoleFailedError
-        If it failed; why the job fails is logged once, by the role that caused it, before any role ends so.
+        If it failed; the cause is logged once, by the role that caused it, before any role fails.
     """
     with logs.to(str(role), get_run_logger()):
         return _end_of(role, job, stop, logs)
@@ -200,16 +200,16 @@ def run_role(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLog
 def _end_of(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLogs) -> dict[str, Any] | State[Any]:
     is_last, num_lost = False, max(0, task_run.run_count - 1)  # 0 outside of a task run
     while not is_last:
-        is_last = stop.is_set()  # then it is asked for once more: it may have ended before
+        is_last = stop.is_set()  # checked once more: it may have ended before
         try:
             report = job.wait(role, LAST_SECS if is_last else SLICE_SECS, num_lost)
         except StoppedError as error:
             return Cancelled(message=str(error))
         except RoleLostError as loss:
             if loss is not job.error(role):
-                raise  # a new life may follow
+                raise  # a new incarnation may follow
             return _failed(role, loss, job.root_cause(), logs)
-        except Exception as error:  # whatever it failed with
+        except Exception as error:  # a role may fail with anything
             return _failed(role, error, job.root_cause(), logs)
         if report is not None:
             return report
@@ -217,10 +217,10 @@ def _end_of(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLogs
 
 
 def _failed(role: RoleId, error: Exception, cause: RoleFailedError, logs: RoleLogs) -> State[Any]:
-    """Raise how a role has failed, or return how it was ended because of another."""
+    """Raise the failure of a role, or return its state if it ended because of another role."""
     if isinstance(error, TransportError) and isinstance(cause.__cause__, StoppedError):
-        return Cancelled(message=str(error))  # all roles were ended, and this one noticed by its peers
-    logs.tell_failure(cause)
+        return Cancelled(message=str(error))  # all roles were ended, and this one noticed it by its peers
+    logs.log_failure(cause)
     if isinstance(error, TransportError) and cause.role != str(role):
         return Cancelled(message=f"{role} ended because {cause}")
     raise RoleFailedError(str(role), cause.error if cause.role == str(role) else repr(error))

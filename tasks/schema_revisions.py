@@ -1,6 +1,6 @@
-"""Whether a database of MLflow or Prefect has the schema of the installed package, told without importing either.
+"""Checks the schema of databases of MLflow and Prefect against the installed packages, without importing them.
 
-Both packages move a database from one revision of its schema to the next by Alembic, which notes the revision in it.
+Both packages migrate databases with Alembic, which stores the revision in the database.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ HOW_TO_UPGRADE: Mapping[Kind, str] = {
 REVISION = re.compile(r"^revision\b[^=\n]*=\s*[\"'](\w+)[\"']", re.MULTILINE)
 EARLIER = re.compile(r"^down_revision\b[^=\n]*=\s*(\([^)]*\)|.*)", re.MULTILINE)
 HOLDS: Mapping[Kind, str] = {"mlflow": "experiments", "prefect": "flow_run"}
-"""A table that has a row in each database that is complete and in use."""
+"""Table with rows in each complete database in use."""
 LOCK_SECS = 5.0
-"""How long another process may keep the database locked."""
+"""Seconds to wait for a locked database."""
 
 
 def holds_database(kind: Kind, path: Path) -> bool:
-    """Return whether the file `path` exists and has a package's tables, which whoever only looks must not create.
+    """Return whether the file `path` exists and has tables of the package, without creating them.
 
     Notes
     -----
-    True for a file that cannot be read: whoever uses it says why.
+    True for an unreadable file, whose use reports the reason.
     """
     try:
         with closing(_opened(path)) as database:
@@ -54,13 +54,13 @@ def holds_database(kind: Kind, path: Path) -> bool:
 
 
 def schema_fault(kind: Kind, path: Path) -> str | None:
-    """Return why the database in the file `path` does not fit the installed package, or None if it does or is new.
+    """Return why the database in the file `path` does not match the installed package, or None if it does or is new.
 
     Notes
     -----
-    Changes nothing. Of a file that cannot be read nothing is said: whoever uses it says it. A store without
-    experiments, or a database of Prefect without flow runs, has nothing to lose, and may be one that somebody is
-    creating just now: it passes through all earlier revisions.
+    Changes nothing. None for an unreadable file, whose use reports the reason. A store without experiments, or a
+    Prefect database without flow runs, has no data to lose, and may be under creation: it then passes all earlier
+    revisions.
     """
     revision = _stored_revision(kind, path) if path.exists() else None
     where = f"sqlite:///{path}" if kind == "mlflow" else str(path)
@@ -68,7 +68,7 @@ def schema_fault(kind: Kind, path: Path) -> str | None:
 
 
 def revision_fault(kind: Kind, where: str, revision: str) -> str | None:
-    """Return why a database with the schema `revision` does not fit the installed package, or None if it does."""
+    """Return why a database with the schema `revision` does not match the installed package, or None if it does."""
     earlier = _earlier_revisions(kind)
     package, now = PACKAGES[kind], version(kind)
     if revision not in earlier:
@@ -86,13 +86,12 @@ def revision_fault(kind: Kind, where: str, revision: str) -> str | None:
 
 
 def upgrade_schema(kind: Kind, path: Path) -> Path | None:
-    """Bring a database that an older package has made to the schema of the installed one, behind a copy of its file.
+    """Copy a database of an older package, and upgrade it to the schema of the installed one.
 
     Raises
     ------
     ConfigError
-        If there is a file in place of the copy already, the database cannot be copied, or the package does not upgrade
-        it.
+        If the file of the copy exists, the database cannot be copied, or the upgrade fails.
     """
     revision = _stored_revision(kind, path) if path.exists() else None
     fault = None if revision is None else schema_fault(kind, path)
@@ -102,51 +101,53 @@ def upgrade_schema(kind: Kind, path: Path) -> Path | None:
     _copy(path, copy)
     words = {"mlflow": ["db", "upgrade", f"sqlite:///{path}"], "prefect": ["server", "database", "upgrade", "--yes"]}
     command = [sys.executable, "-P", "-m", kind, *words[kind]]
-    # where this process runs, as the home of Prefect may be relative to that
+    # in this working directory, as Prefect's home may be relative
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode or schema_fault(kind, path) is not None:
         last = (done.stderr or done.stdout).decode(errors="replace").strip().rpartition("\n")[2]
-        raise ConfigError((f"{NAMES[kind]} {path} was not upgraded: {last}; {copy} has what it was before",))
+        raise ConfigError((f"{NAMES[kind]} {path} was not upgraded: {last}; {copy} has the state before",))
     return copy
 
 
 def prefect_database_fault() -> str | None:
-    """Return why the database of the Prefect servers that psflow starts does not fit the installed Prefect, or None."""
+    """Return why the database of psflow's Prefect servers does not match the installed Prefect, or None."""
     path = prefect_home() / "prefect.db"
     fault = schema_fault("prefect", path)
     return fault if fault is not None and _is_used(path) else None
 
 
 def check_prefect_database() -> None:
-    """Refuse a database of Prefect, in its home directory, that does not fit the installed Prefect.
+    """Refuse a database in Prefect's home that does not match the installed Prefect.
 
     Raises
     ------
     ConfigError
-        If it is so.
+        If it does not match.
     """
     if (fault := prefect_database_fault()) is not None:
         raise ConfigError((fault,))
 
 
 def _copy(path: Path, copy: Path) -> None:
-    """Copy a database with what is in its journal."""
+    """Copy a database with its journal."""
     try:
         os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        raise ConfigError((f"{copy} is there already, an earlier copy of {path.name}; move it away",)) from None
+        raise ConfigError((f"{copy} exists, an earlier copy of {path.name}; move it away",)) from None
     try:
         with closing(sqlite3.connect(path, timeout=LOCK_SECS)) as source, closing(sqlite3.connect(copy)) as target:
-            source.execute("SELECT 1 FROM sqlite_master LIMIT 1")  # waits for a lock; the copy alone does not end then
+            source.execute(
+                "SELECT 1 FROM sqlite_master LIMIT 1"
+            )  # waits for a lock, on which the copy alone would hang
             source.backup(target)
     except sqlite3.Error as error:
         copy.unlink()
-        raise ConfigError((f"{path} cannot be copied: {error}; end what uses it, and try again",)) from None
+        raise ConfigError((f"{path} cannot be copied: {error}; stop its users, and try again",)) from None
 
 
 def _is_used(path: Path) -> bool:
-    """Return whether a Prefect server that is started here would use the database in the file `path`."""
-    from prefect.settings import get_current_settings  # takes a second, so it is asked for a database with a fault
+    """Return whether a Prefect server started here would use the database in the file `path`."""
+    from prefect.settings import get_current_settings  # takes a second, so only for a database with a fault
     from sqlalchemy import make_url
 
     settings = get_current_settings()
@@ -181,7 +182,7 @@ def _stored_revision(kind: Kind, path: Path) -> str | None:
 
 @functools.cache
 def _earlier_revisions(kind: Kind) -> Mapping[str, tuple[str, ...]]:
-    """Return the revisions that the installed package knows, each with those that come directly before it."""
+    """Return the revisions of the installed package, each with its direct predecessors."""
     package = find_spec(kind)  # imports nothing
     folders = package.submodule_search_locations if package is not None else None
     texts = [file.read_text() for folder in folders or () for file in Path(folder, MIGRATIONS[kind]).glob("*.py")]

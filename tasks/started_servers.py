@@ -1,6 +1,6 @@
-"""The file that remembers which servers ``psflow up`` has started: it is how other commands find them.
+"""Record file of the servers that ``psflow up`` started, by which other commands find them.
 
-Nothing here may import Prefect, MLflow or Dask: each command looks here before it imports any of them.
+Nothing here may import Prefect, MLflow or Dask: each command reads this before it imports any of them.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ class StartedServer:
 
 @dataclass(frozen=True)
 class Servers:
-    """The servers that ``psflow up`` has started and that live."""
+    """Running servers that ``psflow up`` started."""
 
     prefect_api_url: str | None
     prefect_auth_string: str | None
     mlflow: Mapping[str, str]
 
     def mlflow_uri(self, store: str) -> str | None:
-        """Return the address of the server of `store`: a file, by its absolute path, or a server by its address."""
+        """Return the address of the server of `store`, the absolute path of a file or the address of a server."""
         return self.mlflow.get(store.rstrip("/"))
 
 
 LOOPBACK_NAMES = ("//127.0.0.1:", "//localhost:")
-"""How the addresses of these servers begin, and how people write them, too."""
+"""Prefix of the addresses of these servers, and an equivalent spelling."""
 
 
 def found() -> Servers:
-    """Return the servers that were started here and whose processes live, whether they answer yet or not.
+    """Return the servers that were started here and are alive, whether they answer yet or not.
 
     Notes
     -----
-    Does not block, and asks nobody. A server that has just been started keeps requests until it can answer.
+    Does not block, and sends no requests. A new server queues requests until it can answer.
     """
     living = [server for server in read_started() if server.process.is_alive()]
     mlflow = {
@@ -79,7 +79,7 @@ def found() -> Servers:
 
 
 def read_started() -> list[StartedServer]:
-    """Return what the file says, dead servers included; nothing if there is no file, or none that can be read."""
+    """Return the recorded servers, dead ones included; none if the file is missing or unreadable."""
     try:
         entries = json.loads((prefect_home() / FILE).read_text())
         return [StartedServer(**{**entry, "process": ProcessId(**entry["process"])}) for entry in entries]
@@ -88,21 +88,21 @@ def read_started() -> list[StartedServer]:
 
 
 def write_started(servers: Sequence[StartedServer]) -> None:
-    """Remember `servers`, and no others; hold `record_lock` from reading them on. The owner alone can read it."""
+    """Replace the record by `servers`; hold `record_lock` since reading it. Only the owner can read the file."""
     text = json.dumps([asdict(server) for server in servers], indent=1) + "\n"
     atomic_write_bytes(str(prefect_home() / FILE), text.encode(), is_private=True)
 
 
 @contextmanager
 def record_lock(timeout_secs: float) -> Iterator[Path]:
-    """Let one process at a time start or stop servers; give the directory of their files.
+    """Let one process at a time start or stop servers; gives the directory of their files.
 
     Raises
     ------
     ConfigError
-        If the directory cannot be written to.
+        If the directory is not writable.
     WaitTimeoutError
-        If another one does not end in time.
+        If the other process does not end in time.
     """
     home = prefect_home()
     deadline = Deadline(timeout_secs)

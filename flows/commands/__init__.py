@@ -1,6 +1,6 @@
-"""The arguments and options of the commands of ``psflow``.
+"""Arguments and options of the commands of ``psflow``.
 
-Prefect, MLflow and Dask are imported inside them, so that help is quick.
+The commands import Prefect, MLflow and Dask inside their functions, so that help is fast.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 BEGAN_AT = time.monotonic()
-"""When this process began, but for the first imports."""
+"""Start time of this process, after its first imports."""
 
 
 Json = Annotated[

@@ -1,4 +1,4 @@
-"""``psflow status``, ``diff``, ``config``, ``doctor``, ``clean`` and ``bench``."""
+"""Commands ``status``, ``diff``, ``config``, ``doctor``, ``clean`` and ``bench``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from psflow.ps_runtime.errors import UsageError
 
 
 def status(as_json: Json = False) -> Answer:
-    """Show the servers and the running jobs, with the speed of each role and the straggler."""
+    """Show servers, running jobs, speeds and stragglers."""
     from psflow.ps_runtime.config.environment import prepare_environment
 
     prepare_environment()
@@ -31,12 +31,13 @@ Run = Annotated[
 def diff(
     first: Run,
     second: Run,
-    shows_all: Annotated[
-        bool, typer.Option("--all", help="Show the metrics of roles, processor and memory, too.")
-    ] = False,
+    shows_all: Annotated[bool, typer.Option("--all", help="Also show metrics of roles, processor and memory.")] = False,
     as_json: Json = False,
 ) -> Answer:
-    """Show what differs between two runs: configuration, data, code, final metrics."""
+    """Show the differences between two runs.
+
+    Compares configuration, data, code and final metrics.
+    """
     from psflow.ps_runtime.config.environment import prepare_environment
 
     prepare_environment()
@@ -50,7 +51,7 @@ def config(
     origin: Annotated[bool, typer.Option("--origin", help="Show the file, line or flag that set each value.")] = False,
     as_json: Json = False,
 ) -> Answer:
-    """Show the whole configuration: the values of CONF and the defaults."""
+    """Show the configuration: CONF and the defaults."""
     from psflow.flows.inspect.config import config
 
     return config(settings, with_origins=origin)
@@ -65,7 +66,10 @@ def doctor(
     ] = None,
     as_json: Json = False,
 ) -> Answer:
-    """Check versions, disk, servers and a cluster, and say how to fix each fault; exit code 1 on a fault."""
+    """Check versions, disk, servers and a cluster.
+
+    Shows a remedy for each fault; exit code 1 on a fault.
+    """
     from psflow.ps_runtime.config.environment import prepare_environment
 
     prepare_environment()
@@ -76,14 +80,17 @@ def doctor(
 
 def clean(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what may go, and remove nothing; so it is without --yes, too.")
+        bool, typer.Option("--dry-run", help="List what can be removed, and remove nothing; the default.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove what may go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove what is not needed.")] = False,
     as_json: Json = False,
 ) -> Answer:
-    """Show how large runs/, the MLflow store and old exports are, and remove what nobody needs."""
+    """Show disk usage, and remove what is not needed.
+
+    Covers runs/, the MLflow store and old exports.
+    """
     if dry_run and yes:
-        raise UsageError(("--dry-run removes nothing, and --yes does: give one of them",))
+        raise UsageError(("expected either --dry-run or --yes, got both",))
     from psflow.ps_runtime.config.environment import prepare_environment
 
     prepare_environment()
@@ -113,7 +120,10 @@ def bench(
     output: Annotated[str, typer.Option(metavar="DIR", help="Directory for the plot and the numbers.")] = "runs/bench",
     as_json: Json = False,
 ) -> Mapping[str, Any]:
-    """Measure psflow against its limits, and against TensorFlow Estimator where it is installed."""
+    """Measure psflow against its limits and TensorFlow.
+
+    TensorFlow Estimator is measured if it is installed.
+    """
     from psflow.flows.inspect.bench import bench
 
     options = ["--pairs", str(pairs), "--starts", str(starts), "--rows", str(rows), "--output", output]

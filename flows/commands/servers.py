@@ -1,4 +1,4 @@
-"""``psflow up``, ``down``, ``serve`` and ``role``: processes that stay."""
+"""Commands ``up``, ``down``, ``serve`` and ``role``: long-running processes."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from psflow.flows.output import Answer
 
 
 def up(
-    timeout: Annotated[float, typer.Option(min=0, metavar="SECS", help="How long to wait for the servers.")] = 120.0,
+    timeout: Annotated[float, typer.Option(min=0, metavar="SECS", help="Timeout for the servers to start.")] = 120.0,
     no_auth: Annotated[
         bool,
         typer.Option(
             "--no-auth",
-            help="Ask for no password. Then whoever can connect to MLflow can put code behind the alias best, and "
-            "whoever can connect to Prefect can start a deployment with a module of his.",
+            help="Ask for no password. Then any client that can connect to MLflow can register code under the alias "
+            "best, and any client that can connect to Prefect can run its own module as a deployment.",
         ),
     ] = False,
     upgrade: Annotated[
         bool,
         typer.Option(
             "--upgrade",
-            help="Upgrade databases that an older Prefect or MLflow has made, and name the copies that are made first.",
+            help="Upgrade databases of an older Prefect or MLflow, after copying them.",
         ),
     ] = False,
     as_json: Json = False,
 ) -> Answer:
-    """Start a Prefect and an MLflow server on this machine in the background, unless there is one already.
+    """Start Prefect and MLflow servers in the background.
 
-    They ask for a password, which every psflow command knows; "login" is the address that logs a browser in.
+    Servers that run already are kept. They ask for a password, which every psflow command knows; "login" is the address
+    that logs a browser in.
     """
     from psflow.ps_runtime.config.environment import prepare_environment
 
@@ -46,11 +47,11 @@ def up(
 
 def down(
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECS", help="How long to wait for them to end before killing them.")
+        float, typer.Option(min=0, metavar="SECS", help="Timeout for the servers to stop before they are killed.")
     ] = 10.0,
     as_json: Json = False,
 ) -> Mapping[str, Any]:
-    """Stop the servers that psflow up started, and nothing else."""
+    """Stop the servers that psflow up started."""
     from psflow.ps_runtime.config.environment import prepare_environment
 
     prepare_environment()
@@ -67,10 +68,13 @@ def serve(
             help="Configurations to serve, with their schedules, and overrides for all of them.",
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of runs at one time.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of concurrent runs.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Serve the flows in Prefect, to run from its UI or on the schedules of CONF, until Ctrl-C."""
+    """Serve the flows in Prefect until Ctrl-C.
+
+    Runs are started from the Prefect UI, or on the schedules of CONF.
+    """
     from psflow.ps_runtime.config.environment import prepare_environment
 
     prepare_environment()
@@ -82,7 +86,7 @@ def serve(
 def role(
     program: Annotated[str, typer.Argument(metavar="PROGRAM", help="Python file that calls train_and_evaluate.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="ARGUMENT", help="Of the program, taken as they are.")
+        list[str] | None, typer.Argument(metavar="ARGUMENT", help="Passed to PROGRAM unchanged.")
     ] = None,
     ps_hosts: Annotated[
         str | None,
@@ -108,9 +112,10 @@ def role(
         ),
     ] = None,
 ) -> NoReturn:
-    """Become one role of a cluster manually: run a program where TF_CONFIG, or these flags, say which.
+    """Run PROGRAM as one role of a manual cluster.
 
-    Options stand before PROGRAM. The program takes the place of this command: its output, its exit code.
+    TF_CONFIG or the flags define the role. Options go before PROGRAM, which replaces this command: its output, its exit
+    code.
     """
     from psflow.ps_runtime.config.environment import child_environment, tf_config, tf_config_settings
     from psflow.ps_runtime.errors import UsageError
@@ -131,12 +136,12 @@ def role(
 
 
 def _tf_config(flags: dict[str, Any], text: str | None) -> str:
-    """Return TF_CONFIG of this process: what the flags mean, or what is there already, once it is understood.
+    """Return TF_CONFIG of this process, from the flags or from the environment, validated.
 
     Raises
     ------
     UsageError
-        If there is neither, or both, or not every flag; a ConfigError if what is there is wrong, or no role.
+        If neither or both are given, or a flag is missing; ConfigError if TF_CONFIG is invalid or has no role.
     """
     from psflow.ps_runtime.errors import ConfigError, UsageError
     from psflow.ps_runtime.specs.cluster_task import parse_role_flags
@@ -147,11 +152,11 @@ def _tf_config(flags: dict[str, Any], text: str | None) -> str:
         if missing:
             raise UsageError((f"{', '.join(missing)} missing: a role needs {', '.join(flags)}, or TF_CONFIG",))
         if text is not None:
-            raise UsageError(("TF_CONFIG and flags both say which role this is; unset it, or leave the flags out",))
+            raise UsageError(("expected either TF_CONFIG or flags to define the role, got both; unset one",))
         return parse_role_flags(*flags.values()).to_json()
     if text is None:
-        raise UsageError((f"nothing says which role this is; give {', '.join(flags)}, or set TF_CONFIG",))
+        raise UsageError((f"expected flags or TF_CONFIG for the role; give {', '.join(flags)}, or set TF_CONFIG",))
     task = parse_tf_config(text).task
     if task is None or task.role is None:
-        raise ConfigError(("TF_CONFIG names no role: expected cluster, and task.type of a role in it",))
+        raise ConfigError(("expected TF_CONFIG with cluster, and task.type of a role in it",))
     return text

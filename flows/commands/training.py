@@ -1,4 +1,4 @@
-"""``psflow init``, ``plan``, ``train``, ``pipeline``, ``evaluate``, ``export`` and ``predict``."""
+"""Commands ``init``, ``plan``, ``train``, ``pipeline``, ``evaluate``, ``export`` and ``predict``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from psflow.flows.output import Answer, ExitCode, recorded
 Reading = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[KEY=VALUE]", help="How the files are read, such as encoding=latin-1 or columns.zip.type=string."
+        metavar="[KEY=VALUE]", help="Options of the files, such as encoding=latin-1 or columns.zip.type=string."
     ),
 ]
 
 
 def init(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="File, folder, glob or URL of records with columns.")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="File, folder, glob or URL of tabular files.")],
     overrides: Reading = None,
     *,
     label: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")],
     output: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Where the configuration goes; default: DATA.yaml, here.")
+        str | None, typer.Option(metavar="FILE", help="Path of the configuration; default: ./DATA.yaml.")
     ] = None,
     model: Annotated[
         str | None,
@@ -32,14 +32,14 @@ def init(
     ] = None,
     format: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="csv, tsv, parquet, arrow, jsonl or libsvm; default: as the suffixes say."),
+        typer.Option(metavar="NAME", help="csv, tsv, parquet, arrow, jsonl or libsvm; default: by suffix."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Json = False,
 ) -> Answer:
-    """Write a first configuration for tabular files, ready to train: guesses, each with its reason in a comment.
+    """Write a first configuration for tabular files.
 
-    It reads the first 100,000 records at most.
+    All entries are guesses, each with its reason in a comment. At most the first 100,000 records are read.
     """
     from psflow.flows.init.answer import init
 
@@ -47,7 +47,10 @@ def init(
 
 
 def plan(settings: Settings, as_json: Json = False) -> Answer:
-    """Show what psflow train CONF would do, and where, without starting or writing anything."""
+    """Show what psflow train CONF would do; start nothing.
+
+    Checks inputs, model, model_dir, cluster and servers, and writes nothing.
+    """
     from psflow.ps_runtime.config.environment import prepare_environment
 
     prepare_environment()
@@ -62,14 +65,17 @@ def train(
     ],
     fork: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Start a new job in DIR from the latest checkpoint of the job of CONF."),
+        typer.Option(metavar="DIR", help="Start a new job in DIR from the latest checkpoint of CONF's job."),
     ] = None,
     allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="Resume even if CONF now changes what the job learns.")
+        bool, typer.Option("--allow-changes", help="Resume even if CONF now alters what the job learns.")
     ] = False,
     as_json: Json = False,
 ) -> Answer:
-    """Train, evaluate and export as CONF says; resume an interrupted training."""
+    """Train, evaluate and export CONF, or resume.
+
+    A training that was interrupted continues from its last checkpoint.
+    """
     from psflow.flows.parameters.configuration import read_settings
     from psflow.flows.parameters.train import parse_parameters
     from psflow.ps_runtime.config.environment import prepare_environment
@@ -91,7 +97,10 @@ def train(
 
 
 def pipeline(settings: Settings, as_json: Json = False) -> Answer:
-    """Train, evaluate, export and predict as CONF says; do only what is missing."""
+    """Train, evaluate, export and predict CONF.
+
+    Finished stages are not repeated.
+    """
     from psflow.flows.parameters.configuration import pipeline_parameters, read_conf
     from psflow.ps_runtime.config.environment import prepare_environment
 
@@ -128,13 +137,13 @@ def evaluate(
             help="Checkpoints to evaluate: all, latest, best, last:5, 1000..9000, or steps such as 300,600.",
         ),
     ] = "all",
-    force: Annotated[bool, typer.Option("--force", help="Evaluate again what the record already holds.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Repeat evaluations that are already recorded.")] = False,
     record: Annotated[
         str | None, typer.Option(metavar="DIR", help="Directory of the record of evaluations; default: the model_dir.")
     ] = None,
     as_json: Json = False,
 ) -> Answer:
-    """Evaluate old checkpoints against any data, in parallel on the cluster."""
+    """Evaluate old checkpoints on any data, in parallel."""
     from psflow.flows.parameters.configuration import source_settings
     from psflow.flows.parameters.stages import parse_evaluate_parameters
     from psflow.ps_runtime.config.environment import prepare_environment
@@ -220,13 +229,11 @@ def predict(
     overrides: Overrides = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Count files, rows and partitions, and show the columns of the output; write nothing."
-        ),
+        typer.Option("--dry-run", help="Count files, rows and partitions, and show the output columns; write nothing."),
     ] = False,
     as_json: Json = False,
 ) -> Answer:
-    """Score every row of a file with a model, exactly once, in file order, in parallel on a cluster."""
+    """Predict every row of a file, in order, in parallel."""
     from psflow.flows.parameters.configuration import text_keys
     from psflow.flows.parameters.stages import PredictParameters, parse_predict_parameters
     from psflow.ps_runtime.config.environment import prepare_environment

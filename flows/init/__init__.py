@@ -1,5 +1,5 @@
-"""``psflow init``: a first configuration from tabular files, each guess with its reason.
+"""``psflow init``: writes a first configuration for tabular files, each guess with its reason.
 
-`sample` reads the first records, `facts` counts what each column has, `label` and `columns` guess what becomes of it,
-`draft` puts the guesses together, `text` writes them as YAML with comments, and `init` answers.
+`sample` reads the first records, `label` and `columns` analyse columns and guess their use, `draft` combines the
+guesses and writes them as YAML with comments, and `answer` answers the command.
 """

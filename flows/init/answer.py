@@ -1,4 +1,4 @@
-"""What ``psflow init`` answers: a first configuration for tabular files, and what to do with it."""
+"""Answers ``psflow init``: writes a first configuration for tabular files, and lists the next commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from psflow.ps_runtime.errors import CellError, InputError, UsageError
 from psflow.ps_runtime.redaction import shown_path
 
 MAX_SHOWN = 10
-"""Lines on what is left out."""
+"""Limit of lines about excluded data."""
 
 
 def init(
@@ -40,14 +40,14 @@ def init(
     Raises
     ------
     UsageError
-        If the files cannot be read, nothing can be learned of them, or the output is there.
+        If the files cannot be read, nothing can be learned from them, or the output exists.
     """
     experiment = _experiment(path)
     target = Path(f"{experiment}.yaml" if output is None else output)
     if target.is_dir():
-        raise UsageError((f"--output is {target}, a folder: give a file, such as {target / f'{experiment}.yaml'}",))
+        raise UsageError((f"--output is {target}, a folder; name a file, such as {target / f'{experiment}.yaml'}",))
     if target.exists() and not overwrites:
-        raise UsageError((f"{target} is there already: give another file with --output, or replace it with --force",))
+        raise UsageError((f"{target} exists; name another file with --output, or replace it with --force",))
     how = load([], overrides, text_keys(*MODELS.values()))
     made = draft(read_sample(path, format_name, label, how), label, model, experiment)
     _check_learnable(made)
@@ -62,14 +62,14 @@ def init(
     left_out = [f"leaves out records: column {column.name!r}: {column}" for column in made.invalid]
     left_out += [f"leaves out column {guess.name!r}: {guess.comment}" for guess in made.of(Use.LEFT_OUT)]
     if len(left_out) > MAX_SHOWN:
-        left_out[MAX_SHOWN:] = [f"leaves out {len(left_out) - MAX_SHOWN} more, as its comments say"]
+        left_out[MAX_SHOWN:] = [f"leaves out {len(left_out) - MAX_SHOWN} more, see its comments"]
     lines = [f"wrote {target}: a {what}", *left_out]
-    lines += ["look through its comments, then run", *(f"  {line}" for line in following)]
+    lines += ["check its comments, then run", *(f"  {line}" for line in following)]
     return Answer(_facts(made, str(target), following), lines)
 
 
 def _experiment(path: str) -> str:
-    """Return a name for what is learned of some files.
+    """Return a name for an experiment on some files.
 
     Examples
     --------
@@ -77,14 +77,14 @@ def _experiment(path: str) -> str:
     ('census-2026', 'days', 'my-people')
     """
     fixed = re.split(r"[*?\[{]", path, maxsplit=1)[0]
-    if fixed != path:  # a glob: the folder that is above all that it matches
+    if fixed != path:  # a glob: the folder above all matches
         fixed = os.path.dirname(fixed)
     stem = os.path.splitext(os.path.basename(os.path.abspath(fixed)))[0]
     return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_") or "records"
 
 
 def _check_learnable(made: Draft) -> None:
-    """Learn from the sample what training will learn from all records."""
+    """Fit the preprocessing to the sample, as training will to all records; InputError if that fails."""
     label = LabelOptions(made.label.column, **made.label.options)
     options = {guess.name: ColumnOptions(**guess.options) for guess in made.of(Use.FEATURE) if guess.options}
     used = {made.label.column, *(guess.name for guess in made.of(Use.FEATURE))}
@@ -100,7 +100,7 @@ def _check_learnable(made: Draft) -> None:
 
 
 def _write(target: Path, text: str, *, overwrites: bool) -> None:
-    """Write a file whole; never over one that somebody has written meanwhile, unless that was asked for."""
+    """Write a file atomically; replace an existing one only if it `overwrites`."""
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ def _write(target: Path, text: str, *, overwrites: bool) -> None:
         else:
             os.link(beside, target)
     except FileExistsError:
-        raise UsageError((f"{target} is there already: give another file with --output",)) from None
+        raise UsageError((f"{target} exists; name another file with --output",)) from None
     except OSError as error:
         raise UsageError((f"cannot write {target}: {error.strerror}",)) from None
     finally:

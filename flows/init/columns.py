@@ -1,4 +1,4 @@
-"""Guesses what a column that is not the label becomes, from counts of its values."""
+"""Guesses the use of a column other than the label from counts of its values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """What was counted."""
+    """Counts of the values of a column."""
 
     raw: RawColumn
     num_records: int
@@ -45,22 +45,22 @@ class ColumnFacts:
 
     @property
     def all_differ(self) -> bool:
-        """Whether each record has a value of its own."""
+        """Whether all values are distinct."""
         return self.num_distinct == self.num_records
 
     @property
     def missing_text(self) -> str:
-        """How many blanks there are, behind a comma; empty if there is none."""
-        return f", {self.num_missing:,} of {self.num_records:,} blank" if self.num_missing else ""
+        """Number of missing values after a comma; empty if there are none."""
+        return f", {self.num_missing:,} of {self.num_records:,} missing" if self.num_missing else ""
 
     @property
     def infinite(self) -> str:
-        """How many values are infinite."""
+        """Number of infinite values, as text."""
         return f"{self.num_infinite:,} of {self.num_records:,} infinite"
 
     @property
     def range(self) -> str:
-        """From the least to the greatest value."""
+        """Least and greatest value, as text."""
         low, high = (f"{value:g}" if isinstance(value, float) else f"{value}" for value in (self.low, self.high))
         return f"{low} to {high}"
 
@@ -107,31 +107,31 @@ def _num_infinite(values: pa.Array) -> int:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number and what it counts.
+    """Return a number and its noun.
 
     Examples
     --------
-    >>> counted(1, "word"), counted(1200, "word")
-    ('1 word', '1,200 words')
+    >>> counted(1, "value"), counted(1200, "value")
+    ('1 value', '1,200 values')
     """
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 KEY_NAME = re.compile(r"(?:.*[^a-z])?(?:id|key|uuid|guid)", re.IGNORECASE)
-"""``id``, ``customer_id``, ``order-key``, and no ``paid``."""
+"""Matches ``id``, ``customer_id``, ``order-key``, not ``paid``."""
 CAMEL_KEY_NAME = re.compile(r".*[a-z](?:Id|ID|Key)")
 ENOUGH_RECORDS = 20
-"""That values which all differ do so by nature, not by chance."""
+"""Minimum of records for distinct values to be no coincidence."""
 MAX_KEY_LENGTH = 64
 LONG_TEXT = 60
-"""Characters of a value on average: sentences."""
+"""Mean number of characters above which values are text."""
 BLANK = "(blank)"
-"""The word that blanks become."""
+"""Category of missing values."""
 EMBEDDING = 8
 
 
 class Use(Enum):
-    """What a column is for."""
+    """Use of a column."""
 
     FEATURE = "feature"
     KEY = "key"
@@ -140,7 +140,7 @@ class Use(Enum):
 
 @dataclass(frozen=True)
 class ColumnGuess:
-    """What becomes of a column."""
+    """Guessed use of a column, with its reason."""
 
     name: str
     use: Use
@@ -149,7 +149,7 @@ class ColumnGuess:
 
 
 def guess_column(facts: ColumnFacts, *, can_flag: bool, is_deep: bool, max_words: int, seen: str) -> ColumnGuess:
-    """Return what becomes of a column."""
+    """Guess the use of a column."""
     guess = _guess_of_values(facts, can_flag=can_flag, is_deep=is_deep, max_words=max_words, seen=seen)
     return replace(guess, comment=f"{guess.comment}; {facts.near_numeric}") if facts.near_numeric else guess
 
@@ -159,13 +159,13 @@ def _guess_of_values(facts: ColumnFacts, *, can_flag: bool, is_deep: bool, max_w
     if facts.is_array:
         return _arrays(facts)
     if not facts.num_distinct:
-        return ColumnGuess(name, Use.LEFT_OUT, f"nothing but blanks{seen}: left out")
+        return ColumnGuess(name, Use.LEFT_OUT, f"only missing values{seen}: left out")
     if facts.num_distinct == 1 and not facts.num_missing:
         return ColumnGuess(name, Use.LEFT_OUT, f"always {facts.low}{seen}: left out")
     if facts.num_infinite:
-        return ColumnGuess(name, Use.LEFT_OUT, f"{facts.infinite}: left out, as no model learns from infinity")
+        return ColumnGuess(name, Use.LEFT_OUT, f"{facts.infinite}: left out, as models cannot learn from infinity")
     if _is_key(facts):
-        return ColumnGuess(name, Use.KEY, "all different: names a record")
+        return ColumnGuess(name, Use.KEY, "all distinct: identifies a record")
     match facts.raw.type:
         case "string":
             return _words(facts, {}, max_words, is_deep=is_deep)
@@ -184,7 +184,7 @@ def _arrays(facts: ColumnFacts) -> ColumnGuess:
     what = f"arrays, {facts.raw.type}"
     if facts.num_missing:
         return ColumnGuess(
-            facts.name, Use.LEFT_OUT, f"{what}{facts.missing_text}: left out, as blanks in arrays stay blank"
+            facts.name, Use.LEFT_OUT, f"{what}{facts.missing_text}: left out, as arrays cannot be imputed"
         )
     if facts.num_infinite:
         return ColumnGuess(facts.name, Use.LEFT_OUT, f"{what}, {facts.infinite}: left out")
@@ -196,7 +196,7 @@ def _is_key_name(name: str) -> bool:
 
 
 def _is_key(facts: ColumnFacts) -> bool:
-    """Return whether each record has a value of its own that names it, rather than measures something."""
+    """Return whether the values are distinct identifiers of records rather than measurements."""
     if not facts.all_differ:
         return False
     if _is_key_name(facts.name):
@@ -207,7 +207,7 @@ def _is_key(facts: ColumnFacts) -> bool:
         case "string":
             return facts.max_length <= MAX_KEY_LENGTH and facts.mean_length < LONG_TEXT
         case "int64":
-            return bool(facts.high - facts.low + 1 == facts.num_records)  # they count the records
+            return bool(facts.high - facts.low + 1 == facts.num_records)  # consecutive numbers
         case _:
             return False
 
@@ -219,24 +219,24 @@ def _number(facts: ColumnFacts, *, can_flag: bool) -> dict[str, Any]:
 
 
 def _filled(facts: ColumnFacts, options: dict[str, Any]) -> dict[str, Any]:
-    """Return options of words, whose blanks are a word of their own: that there is none may say something."""
+    """Return options of strings; missing values become a category, as they may carry information."""
     return {**options, "impute": BLANK} if facts.num_missing else options
 
 
 def _words(facts: ColumnFacts, options: dict[str, Any], max_words: int, *, is_deep: bool) -> ColumnGuess:
-    name, what = facts.name, f"{counted(facts.num_distinct, 'word')}{facts.missing_text}"
+    name, what = facts.name, f"{counted(facts.num_distinct, 'distinct value')}{facts.missing_text}"
     if facts.mean_length >= LONG_TEXT:
         return ColumnGuess(name, Use.LEFT_OUT, f"{what}, {facts.mean_length:.0f} characters on average: text, left out")
     if facts.max_length > MAX_STRING_LENGTH:
         return ColumnGuess(name, Use.LEFT_OUT, f"{what}, one of {facts.max_length:,} characters: left out")
     if facts.num_records >= ENOUGH_RECORDS and facts.num_distinct > (facts.num_records - facts.num_missing) / 2:
-        return ColumnGuess(name, Use.LEFT_OUT, f"{what}, most of them of one record: left out")
+        return ColumnGuess(name, Use.LEFT_OUT, f"{what}, most of them in one record only: left out")
     if facts.raw.type == "int64":
-        options, what = {**options, "vocabulary": "auto"}, f"{what}, as its name says that numbers are ids"
+        options, what = {**options, "vocabulary": "auto"}, f"{what}, as its name suggests that numbers are ids"
     if facts.num_distinct <= max_words:
         return ColumnGuess(name, Use.FEATURE, what, _filled(facts, options))
     options.pop("vocabulary", None)
     options["hash_buckets"] = 1 << (2 * facts.num_distinct).bit_length()
     if is_deep:
         options["embedding"] = EMBEDDING
-    return ColumnGuess(name, Use.FEATURE, f"{what}: hashed, as they are so many", _filled(facts, options))
+    return ColumnGuess(name, Use.FEATURE, f"{what}: hashed because of their number", _filled(facts, options))

@@ -1,4 +1,4 @@
-"""A first configuration for tabular files, and its YAML with a comment for each guess."""
+"""Drafts a first configuration for tabular files, and writes its YAML with a comment for each guess."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from psflow.flows.init.columns import ColumnGuess, Use, column_facts, guess_column
 from psflow.flows.init.label import LabelGuess, guess_label
-from psflow.flows.init.sample import Sample
+from psflow.flows.init.sample import RecordSample
 from psflow.ps_runtime.columns.values import missing_rows
 from psflow.ps_runtime.config.files import inline
 from psflow.ps_runtime.data.invalid_cells import InvalidColumn
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 CLASSIFIERS = ("DNNClassifier", "LinearClassifier")
 REGRESSORS = ("DNNRegressor", "LinearRegressor")
 ENOUGH_FOR_DEEP = 1000
-"""Records; of fewer a linear model learns more that is true of others."""
+"""Records below which a linear model generalizes better."""
 PART = 0.9
-"""Of the records to train on."""
+"""Fraction of the records for training."""
 MAX_WORDS = 999
-"""Of a column: with the id of unknown words, a deep network takes so many without an embedding."""
+"""Categories of a column, including the unknown one, up to which a deep network needs no embedding."""
 BATCH_SIZE = 64
 EPOCHS = 20
 FEWEST_STEPS, MOST_STEPS = 300, 20_000
@@ -38,7 +38,7 @@ class Draft:
     """A first configuration."""
 
     experiment: str
-    sample: Sample
+    sample: RecordSample
     label: LabelGuess
     model: str
     reason: str
@@ -52,7 +52,7 @@ class Draft:
 
     @property
     def invalid(self) -> list[InvalidColumn]:
-        """The columns that are read and have a few cells that are not of their type: their records are left out."""
+        """Columns in use with a few invalid cells, whose records are dropped."""
         read = {self.label.column, *(guess.name for guess in self.of(Use.FEATURE))}
         return [column for column in self.sample.invalid if column.name in read]
 
@@ -61,13 +61,13 @@ class Draft:
         return [guess for guess in self.columns if guess.use is use]
 
 
-def draft(sample: Sample, label: str, model: str | None, experiment: str) -> Draft:
+def draft(sample: RecordSample, label: str, model: str | None, experiment: str) -> Draft:
     """Guess a configuration.
 
     Raises
     ------
     UsageError
-        If there is no such label, it is nothing to learn, or no column is left to learn from.
+        If there is no such label, it cannot be learned, or no feature column remains.
     """
     names = [column.name for column in sample.columns]
     if label not in names:
@@ -96,53 +96,51 @@ def draft(sample: Sample, label: str, model: str | None, experiment: str) -> Dra
     columns += [ColumnGuess(name, Use.LEFT_OUT, f"{kind}: left out") for name, kind in sample.unreadable.items()]
     if not any(column.use is Use.FEATURE for column in columns):
         found = "; ".join(f"{column.name}: {column.comment}" for column in columns)
-        raise UsageError(
-            (f"{shown_path(sample.path)}: no column is left to learn from ({found or 'no other column'})",)
-        )
+        raise UsageError((f"{shown_path(sample.path)}: no feature column remains ({found or 'no other column'})",))
     steps = EPOCHS * PART * sample.num_records / BATCH_SIZE
     max_steps = round(min(max(steps, FEWEST_STEPS), MOST_STEPS), -2)
     return Draft(experiment, sample, guess, chosen, reason, tuple(columns), int(max_steps))
 
 
-def _typed(guess: ColumnGuess, sample: Sample) -> ColumnGuess:
-    """Return a guess that says what a feature has to be read as, where it looks like something else."""
+def _typed(guess: ColumnGuess, sample: RecordSample) -> ColumnGuess:
+    """Return a guess with an explicit type for a feature that looks like another type."""
     if guess.use is not Use.FEATURE or guess.name not in sample.set_types:
         return guess
     why = ", numbers with leading zeros" if guess.name in sample.as_written else ""
     if guess.name in sample.mixed:
-        why = f": {sample.mixed[guess.name]}, which is kept as a word"
+        why = f": {sample.mixed[guess.name]}, which is kept as a string"
     options = {"type": sample.set_types[guess.name], **guess.options}
     return replace(guess, comment=f"{guess.comment}{why}", options=options)
 
 
-def _check_parts(sample: Sample, label: pa.ChunkedArray) -> None:
-    """Raise UsageError if a file is so small that one of its parts has no label."""
+def _check_parts(sample: RecordSample, label: pa.ChunkedArray) -> None:
+    """Raise UsageError if the files are so small that one of their parts has no label."""
     has_label = ~missing_rows(label.combine_chunks())
     for part in (InputPart(0, PART), InputPart(PART, 1)):
         if sample.is_all and not (part.has(0, len(has_label)) & has_label).any():
             fault = f"{has_label.sum()} records with a label are too few to train on some and evaluate on others"
-            raise UsageError((f"{shown_path(sample.path)}: {fault}; 100 are a beginning",))
+            raise UsageError((f"{shown_path(sample.path)}: {fault}; provide at least about 100",))
 
 
-def _model(label: LabelGuess, asked: str | None, sample: Sample) -> tuple[str, str]:
+def _model(label: LabelGuess, asked: str | None, sample: RecordSample) -> tuple[str, str]:
     """Return a canned model, and why."""
     deep, linear = CLASSIFIERS if label.is_classes else REGRESSORS
     if asked is not None:
         if asked not in (deep, linear):
             near = did_you_mean(asked, (deep, linear))
             raise UsageError((f"--model is {asked!r}, expected {deep} or {linear} for this label{near}",))
-        return asked, "as you asked"
+        return asked, "as requested"
     if sample.num_records < ENOUGH_FOR_DEEP:
-        return linear, f"{sample.num_records:,} records are few for a deep network"
-    return deep, f"it finds what columns mean together; {linear} is simpler"
+        return linear, f"{sample.num_records:,} records are too few for a deep network"
+    return deep, f"it learns interactions of columns; {linear} is simpler"
 
 
 WIDTH = 120
 INDENT = " " * 4
 NUM_CHECKPOINTS = {True: 10, False: 2}
-"""Of deep and of linear models, of which the best on a few records is chosen: a linear one hardly learns too much."""
+"""Epochs of deep and linear models; the checkpoint with the least eval loss is chosen, and linear ones overfit less."""
 MAX_COMMENT = 300
-"""Characters: a value that is in it may be long."""
+"""Characters of a comment, whose values may be long."""
 
 
 def draft_text(made: Draft) -> str:
@@ -155,8 +153,8 @@ def _head(made: Draft) -> Iterator[str]:
     seen = f"{sample.table.num_rows:,} records"
     if not sample.is_all:
         seen = f"the first {sample.table.num_rows:,} of about {sample.num_records:,} records"
-    yield _comment(f"Written by psflow init after a look at {seen} of {sample.path}.")
-    yield _comment("These are guesses, with what speaks for them. Change what you know better.")
+    yield _comment(f"Written by psflow init from {seen} of {sample.path}.")
+    yield _comment("All entries are guesses, with their reasons. Correct what you know better.")
     yield f"experiment: {inline(made.experiment)}"
     yield _comment(made.reason)
     yield f"model: {inline({'name': made.model, **_params(made)})}"
@@ -170,7 +168,7 @@ def _params(made: Draft) -> dict[str, Any]:
 
 
 def _training_input(made: Draft) -> Iterator[str]:
-    """Yield the input in flow style: a line for each thing to say, behind what speaks for it."""
+    """Yield the input in flow style: a line for each key, after its reasons."""
     sample, label = made.sample, made.label
     first = {"format": sample.format_name, "path": sample.path, "part": [0, PART], "batch_size": BATCH_SIZE}
     yield _comment(f"Training has {PART:.0%} of the records, and input.eval the others, by a hash of their numbers.", 2)
@@ -185,7 +183,7 @@ def _training_input(made: Draft) -> Iterator[str]:
         parts.append([*comments, _item("invalid", "drop")])
     for key, value in sample.reading.items():
         seen = ", ".join(map(repr, sample.missing_markers))
-        guessed = [_comment(f"blank cells: {seen} and what is blank anyway", 4)] if key == "na_values" and seen else []
+        guessed = [_comment(f"missing values: {seen} and default markers", 4)] if key == "na_values" and seen else []
         parts.append([*guessed, _item(key, value)])
     if keys := made.of(Use.KEY):
         comments = [_comment(f"{guess.name}: {guess.comment}", 4) for guess in keys]
@@ -209,7 +207,7 @@ def _training_input(made: Draft) -> Iterator[str]:
 
 
 def _label(made: Draft) -> list[str]:
-    """Return the key, on several lines if it lists many classes."""
+    """Return the key ``label``, on several lines if it lists many classes."""
     match made.label.options:
         case {"classes": list() as classes}:
             column = inline(made.label.column)
@@ -228,16 +226,14 @@ def _tail(made: Draft) -> Iterator[str]:
     yield f"  eval: {inline(evaluation)}"
     epochs = made.max_steps * BATCH_SIZE / (PART * sample.num_records)
     about = f"{epochs:.2g}" if epochs < 10 else f"{epochs:.0f}"
-    yield _comment(
-        f"about {about} times over the training records; the checkpoint with the least eval loss is the best"
-    )
+    yield _comment(f"about {about} epochs; the checkpoint with the least eval loss is the best")
     interval = made.max_steps // NUM_CHECKPOINTS[made.is_deep]
     yield f"train: {inline({'max_steps': made.max_steps, 'save_checkpoints_steps': interval})}"
 
 
 @functools.cache
 def _options(options: tuple[tuple[str, Any], ...]) -> str:
-    """Return the options of a column on one line, once for all columns that have the same."""
+    """Return the options of a column on one line; cached, as many columns share them."""
     return inline(dict(options))
 
 
@@ -246,7 +242,7 @@ def _item(key: str, value: Any) -> str:
 
 
 def _wrapped(opening: str, items: Iterable[str], closing: str) -> list[str]:
-    """Return a collection in lines of at most `WIDTH` characters, as far as its items have fewer."""
+    """Return a collection in lines of at most `WIDTH` characters, unless an item is longer."""
     lines = [INDENT + opening]
     texts = list(items)
     for number, text in enumerate(texts, start=1):
@@ -261,6 +257,6 @@ def _wrapped(opening: str, items: Iterable[str], closing: str) -> list[str]:
 
 
 def _comment(text: str, indent: int = 0) -> str:
-    """Return a comment on one line, whatever the values are that it shows."""
+    """Return a comment on one line, also for values with line breaks."""
     clean = "".join(character if character.isprintable() else " " for character in text)
     return " " * indent + "# " + (clean if len(clean) <= MAX_COMMENT else clean[:MAX_COMMENT] + "...")

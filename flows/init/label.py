@@ -1,4 +1,4 @@
-"""A guess of what the labels are: classes or a number."""
+"""Guesses whether the label is a class or a number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from psflow.flows.init.columns import ColumnFacts
-from psflow.flows.init.sample import Sample
+from psflow.flows.init.sample import RecordSample
 from psflow.ps_runtime.columns.options import as_text
 from psflow.ps_runtime.columns.reading import NUMBERS
 from psflow.ps_runtime.errors import UsageError
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_CLASSES = 1000
-"""Of words; more of them are names, or text."""
+"""Limit of string classes; beyond it they are names or text."""
 MAX_NUMBER_CLASSES = 20
 RECORDS_EACH = 10
-"""Of a class, on average: with fewer, whole numbers are sizes rather than classes."""
+"""Mean number of records of a class; with fewer, integers are amounts rather than classes."""
 MAX_SHOWN = 4
 MOST_BLANKS = 0.1
-"""Of the labels: more of them are hardly missing by chance."""
+"""Fraction of missing labels above which they are hardly missing by chance."""
 RARE = 10
-"""Records of a class: so few may all be in one part of the input."""
+"""Records of a class up to which all may fall into one part of the input."""
 
 
 @dataclass(frozen=True)
 class LabelGuess:
-    """What the labels are."""
+    """Guessed kind of the label."""
 
     column: str
     is_classes: bool
@@ -39,18 +39,18 @@ class LabelGuess:
 
     @property
     def key(self) -> Any:
-        """What a configuration says."""
+        """Value of the key ``label`` in a configuration."""
         return {"column": self.column, **self.options} if self.options else self.column
 
 
-def guess_label(facts: ColumnFacts, values: pa.ChunkedArray, sample: Sample) -> LabelGuess:
-    """Return what the labels are.
+def guess_label(facts: ColumnFacts, values: pa.ChunkedArray, sample: RecordSample) -> LabelGuess:
+    """Guess the kind of the label.
 
     Raises
     ------
     UsageError
-        If they are nothing that a canned model learns: blank in many records, all equal, infinite, dates, arrays, or a
-        word for each record.
+        If no canned model learns it: missing in many records, constant, infinite, dates, arrays, or a distinct string
+        in each record.
     """
     name = facts.name
     if fault := _fault(facts, sample):
@@ -60,56 +60,56 @@ def guess_label(facts: ColumnFacts, values: pa.ChunkedArray, sample: Sample) -> 
         classes = _classes(facts, counts, sample)
         options = {} if is_text and classes == "auto" else {"classes": classes}
         return LabelGuess(name, True, _classes_comment(facts, counts), facts.num_missing, options)
-    comment = f"a number, {facts.range}, {facts.num_distinct:,} different{facts.missing_text}"
+    comment = f"a number, {facts.range}, {facts.num_distinct:,} distinct{facts.missing_text}"
     return LabelGuess(name, False, comment, facts.num_missing, {"normalize": "standard"})
 
 
-def _fault(facts: ColumnFacts, sample: Sample) -> str:
+def _fault(facts: ColumnFacts, sample: RecordSample) -> str:
     if facts.raw.type not in (*NUMBERS, "string", "bool"):
-        return f"is {facts.raw.type}, expected numbers, words or truths"
+        return f"is {facts.raw.type}, expected numbers, strings or booleans"
     if not facts.num_distinct:
-        return f"has nothing but blanks{sample.seen}"
+        return f"has only missing values{sample.seen}"
     if facts.num_distinct == 1:
         return f"is always {facts.low!r}{sample.seen}: expected at least two values to learn from"
     if facts.num_infinite:
-        return f"is infinite in {facts.num_infinite:,} of {facts.num_records:,} records; correct these"
+        return f"is infinite in {facts.num_infinite:,} of {facts.num_records:,} records; correct them"
     if facts.num_missing > MOST_BLANKS * facts.num_records:
         words = ", ".join(map(repr, sample.missing_labels))
         of_words, advice = (
-            (f" ({words})", f"; if {words} is a class, give na_values=[] behind the files") if words else ("", "")
+            (f" ({words})", f"; if {words} is a class, pass na_values=[] after the files") if words else ("", "")
         )
         return (
-            f"is blank{of_words} in {facts.num_missing:,} of {facts.num_records:,} records, expected at most "
-            f"{MOST_BLANKS:.0%}; take these records out of the files{advice}"
+            f"is missing{of_words} in {facts.num_missing:,} of {facts.num_records:,} records, expected at most "
+            f"{MOST_BLANKS:.0%}; remove these records from the files{advice}"
         )
     if facts.raw.type == "string" and facts.num_distinct > min(MAX_CLASSES, max(2, facts.num_records // 2)):
-        found = f"{facts.num_distinct:,} different words in {facts.num_records:,} records"
+        found = f"{facts.num_distinct:,} distinct strings in {facts.num_records:,} records"
         return f"has {found}: expected classes{_hint(facts)}"
     return ""
 
 
 def _hint(facts: ColumnFacts) -> str:
-    """Return what words that look like numbers need, behind a semicolon; empty if they look like words."""
+    """Return a hint on near-numeric strings after a semicolon; empty without any."""
     return f"; {facts.near_numeric}" if facts.near_numeric else ""
 
 
 def _are_classes(facts: ColumnFacts, counts: Counter[Any]) -> bool:
-    """Return whether numbers are few and whole, each of many records."""
+    """Return whether labels are few integers, each in many records."""
     if facts.num_distinct > MAX_NUMBER_CLASSES or facts.num_records < RECORDS_EACH * facts.num_distinct:
         return False
     return all(float(value).is_integer() for value in counts)
 
 
 def _counted(values: pa.ChunkedArray) -> Counter[Any]:
-    """Return how often each label is there, without blanks."""
+    """Count each label, without missing values."""
     from pyarrow import compute as pc
 
     present = values.filter(pc.invert(pc.is_null(values, nan_is_null=True)))
     return Counter({pair["values"]: pair["counts"] for pair in present.value_counts().to_pylist()})
 
 
-def _classes(facts: ColumnFacts, counts: Counter[Any], sample: Sample) -> list[str | int] | Literal["auto"]:
-    """Return all classes, in the order of ``auto``, if the part to train on may lack one."""
+def _classes(facts: ColumnFacts, counts: Counter[Any], sample: RecordSample) -> list[str | int] | Literal["auto"]:
+    """Return all classes, in the order of ``auto``, if the training part may lack one."""
     if not sample.is_all or min(counts.values()) >= RARE:
         return "auto"
     words = map(as_text, sorted(counts))
@@ -117,7 +117,7 @@ def _classes(facts: ColumnFacts, counts: Counter[Any], sample: Sample) -> list[s
 
 
 def _classes_comment(facts: ColumnFacts, counts: Counter[Any]) -> str:
-    """Return how many classes there are, and the most frequent ones with their shares."""
+    """Return the number of classes, and the most frequent ones with their shares."""
     frequent = sorted(counts, key=lambda value: (-counts[value], value))
     shown = ", ".join(f"{value} ({counts[value] / counts.total():.0%})" for value in frequent[:MAX_SHOWN])
     more = ", ..." if len(frequent) > MAX_SHOWN else ""

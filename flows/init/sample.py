@@ -1,4 +1,4 @@
-"""The first records of some files, of which a configuration is guessed."""
+"""Reads the first records of tabular files, from which a configuration is guessed."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MARKS = ("?", "n/a", "N.A.", "n.a.", "#N/A", "<NA>")
-"""These hardly mean anything else, beside numbers or words."""
+"""Strings that mark missing values among numbers and among other strings."""
 SIGNS = ("-", "--", ".")
-"""These are values among words, and blanks only among numbers."""
+"""Strings that mark missing values among numbers only."""
 CANDIDATES = (*MARKS, *SIGNS)
 MOST = 0.5
-"""Of the cells of a column: what is more frequent is a value."""
+"""Fraction of the cells of a column above which a string is a value."""
 
 
 def missing_markers(table: pa.Table, label: str) -> tuple[str, ...]:
-    """Return the words that are blank wherever they are, beside those that psflow takes for blank anyway.
+    """Return the strings that mark missing values in all columns, in addition to those of psflow.
 
-    The ``na_values`` of an input hold for all of its columns: a word that is a label, or a value of any column, is
-    none of them.
+    The ``na_values`` of an input apply to all of its columns, so a string that is a label or a value of any column is
+    excluded.
     """
     import pyarrow as pa
     from pyarrow import compute as pc
@@ -62,7 +62,7 @@ def missing_markers(table: pa.Table, label: str) -> tuple[str, ...]:
 
 
 def _marks(cells: pa.ChunkedArray) -> set[str]:
-    """Return which candidates mean nothing in a column, by what else it has."""
+    """Return the candidates that mark missing values in a column, judged by its other values."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
@@ -78,21 +78,21 @@ def _marks(cells: pa.ChunkedArray) -> set[str]:
 
 
 MAX_RECORDS = 100_000
-"""That are looked at."""
+"""Limit of records that are read."""
 MAX_BYTES = 2**28
-"""Of these in memory."""
+"""Limit of their size in memory."""
 RARE = 0.01
-"""Of the cells of a column: if no more are not of the type of the others, their records are left out."""
+"""Fraction of the cells of a column up to which cells of another type are invalid, and their records dropped."""
 RECORD_FORMATS = {name: kind for name, kind in FORMATS.items() if issubclass(kind, TabularFiles)}
 
 READING = ("delimiter", "column_names", "na_values", "encoding", "num_features", "zero_based")
-"""Keys of inputs that say how their files are read."""
+"""Keys of inputs for reading their files."""
 LEADING_ZERO = r"^0[0-9]+$"
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Some records, and how their files are read."""
+class RecordSample:
+    """The first records of tabular files, and how the files are read."""
 
     path: str
     format_name: str
@@ -113,26 +113,26 @@ class Sample:
 
     @property
     def is_all(self) -> bool:
-        """Whether these are all records of the files."""
+        """Whether the sample has all records of the files."""
         return bool(self.table.num_rows == self.num_records)
 
     @property
     def seen(self) -> str:
-        """Where something was seen, if these are not all records; else empty."""
+        """Suffix of a statement about a part of the records; else empty."""
         return "" if self.is_all else f" in the first {self.table.num_rows:,} records"
 
     def place(self, record: int) -> str:
-        """Return what people call a record of the table."""
+        """Return the place of a record for display."""
         return _place(int(self.numbers[record]), self.num_files, self.record_format)
 
 
-def read_sample(path: str, format_name: str | None, label: str, stated: Settings) -> Sample:
+def read_sample(path: str, format_name: str | None, label: str, stated: Settings) -> RecordSample:
     """Read the first records of some files, at most `MAX_RECORDS`.
 
     Raises
     ------
     UsageError
-        If the format is unknown, the files cannot be read, or have no names of columns.
+        If the format is unknown, or the files cannot be read or have no column names.
     """
     name = _format_of(path, format_name)
     data = _described(name, path, stated)
@@ -174,7 +174,7 @@ def read_sample(path: str, format_name: str | None, label: str, stated: Settings
 
 
 def _is_mixed(column: InvalidColumn) -> bool:
-    """Return whether cells that are not of the type of their column are values: many, or numbers spelled otherwise."""
+    """Return whether cells of another type than their column are values: many, or numbers in another notation."""
     import pyarrow as pa
 
     is_many = column.num_cells > max(1, RARE * column.num_values)
@@ -183,12 +183,12 @@ def _is_mixed(column: InvalidColumn) -> bool:
 
 
 def _described(name: str, path: str, stated: Settings) -> TabularFiles:
-    """Return the files with what is stated of them.
+    """Return the files with their stated options.
 
     Raises
     ------
     ConfigError
-        If that is no key that says how such files are read, or has a wrong value.
+        If an option is unknown for such files, or has a wrong value.
     """
     known = [key for key in (*READING, "columns") if key in MODELS[name].model_fields]
     columns = stated.values.get("columns", {})
@@ -197,7 +197,7 @@ def _described(name: str, path: str, stated: Settings) -> TabularFiles:
     strange = [key for key in keys if key not in known and key != "columns.COLUMN.type"]
     if strange:
         expected = ", ".join([*known[:-1], "columns.COLUMN.type"])
-        advice = "change all else in the file that init writes"
+        advice = "set other keys in the file that init writes"
         raise ConfigError(tuple(f"command line: {key}: expected {expected} of {name}; {advice}" for key in strange))
     files: TabularFiles = parse_as(
         MODELS[name], {**stated.values, "format": name, "path": path}, stated.origins
@@ -216,9 +216,9 @@ def _format_of(path: str, name: str | None) -> str:
     found = found or [name for name, kind in RECORD_FORMATS.items() if _has_files(path, kind)]
     if len(found) == 1:
         return found[0]
-    list_files(path, "")  # says if there is nothing at all
+    list_files(path, "")  # raises if there are no files
     what = f"files of several formats, {' and '.join(found)}" if found else "no files with the suffix of a format"
-    raise UsageError((f"{shown_path(path)} has {what}: name one with --format: {', '.join(RECORD_FORMATS)}",))
+    raise UsageError((f"{shown_path(path)} has {what}; choose a format with --format: {', '.join(RECORD_FORMATS)}",))
 
 
 def _has_files(path: str, kind: type[TabularFiles]) -> bool:
@@ -229,8 +229,10 @@ def _has_files(path: str, kind: type[TabularFiles]) -> bool:
     return all(file.url.lower().endswith(kind.suffixes) for file in files)
 
 
-def _read(path: str, name: str, files: Sequence[DataFile], record_format: RecordFormat, max_columns: int) -> Sample:
-    """Read the first records as `record_format` says."""
+def _read(
+    path: str, name: str, files: Sequence[DataFile], record_format: RecordFormat, max_columns: int
+) -> RecordSample:
+    """Read the first records in `record_format`."""
     import pyarrow as pa
 
     scan = Scan(files, record_format, max_columns=max_columns, allows_invalid=True)
@@ -255,29 +257,29 @@ def _read(path: str, name: str, files: Sequence[DataFile], record_format: Record
     columns = tuple(column for column in scan.columns if not is_list(column))
     left_out = scan.unreadable | {column.name: column.type for column in scan.columns if is_list(column)}
     invalid = counted.columns(scan.columns, lambda record: _place(record, len(files), record_format))
-    read = Sample(path, name, table, columns, left_out, total - counted.num_rows, record_format, len(files))
+    read = RecordSample(path, name, table, columns, left_out, total - counted.num_rows, record_format, len(files))
     return replace(read, invalid=invalid, numbers=numbers)
 
 
 def _place(record: int, num_files: int, record_format: RecordFormat) -> str:
-    """Return what people call a record of the files, by its number from 0."""
+    """Return the place of a record of the files for display; `record` counts from 0."""
     if num_files > 1:
-        return f"record {record + 1:,} of {num_files} files in their order"
+        return f"record {record + 1:,} of {num_files} files in order"
     return f"row {record_format.first_row + record:,} ({record_format.row_note})"
 
 
 def _delimiter(files: Sequence[DataFile], record_format: DelimitedText, max_columns: int) -> str | None:
-    """Return what separates cells, if the usual delimiter does not; None if it does."""
+    """Return the delimiter of cells; None if it is the default."""
     return likely_delimiter(column_names(files, record_format, max_columns), record_format.delimiter)
 
 
 def _check_header(file: DataFile, names: Sequence[str], label: str) -> None:
-    """Refuse a first row that looks like a record: it holds a number, and does not name the label."""
+    """Refuse a first row that looks like a record: it has a number, and not the label."""
     numbers = [name for name in names if re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?", name)]
     if numbers and label not in names:
         what = f"expected the names of the columns in the first row, with the label {label!r}, got {numbers[0]!r}"
         near = did_you_mean(label, names)
-        advice = "add a first row, or give column_names=[...] behind the files"
+        advice = "add a header row, or pass column_names=[...] after the files"
         raise UsageError((f"{file.shown}: {what}{near}; {advice}",))
 
 

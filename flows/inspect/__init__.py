@@ -1,1 +1,1 @@
-"""The commands that look and change nothing."""
+"""Commands that inspect servers, runs, configurations and disks."""

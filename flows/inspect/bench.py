@@ -1,4 +1,4 @@
-"""The benchmarks, in a process of their own: they start and hold many others, and no flow imports them."""
+"""Runs the benchmarks in a separate process: they start many processes, and no flow imports them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ BenchName = Literal[
 ]
 
 USAGE = 2
-"""Exit code of a benchmark that cannot be run as asked."""
+"""Exit code of an invalid benchmark request."""
 CHECKOUT = Path(__file__).resolve().parents[2]
-"""Where the benchmarks are, if psflow runs from a checkout."""
+"""Directory of the benchmarks in a checkout of psflow."""
 
 
 def bench(name: str, options: Sequence[str]) -> dict[str, Any]:
-    """Run ``python -m benchmarks``; return its result. Text for people goes to stderr.
+    """Run ``python -m benchmarks``; return its result. Its other output goes to stderr.
 
     Raises
     ------
     UsageError
-        If it cannot be run as asked, or if there are no benchmarks beside this package.
+        If the request is invalid, or the installed package has no benchmarks.
     RoleFailedError
         If it failed.
     """
@@ -37,7 +37,7 @@ def bench(name: str, options: Sequence[str]) -> dict[str, Any]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_environment()) as process:
         try:
             output, _ = process.communicate()
-        except BaseException:  # a signal: it is to end what it has started before we go
+        except BaseException:  # a signal: the child must end its processes first
             process.terminate()
             raise
     answer: dict[str, Any] = json.loads(output.splitlines()[-1]) if output else {}
@@ -50,7 +50,7 @@ def bench(name: str, options: Sequence[str]) -> dict[str, Any]:
 
 
 def _environment() -> dict[str, str]:
-    """Return an environment in which any directory will do to run the benchmarks of this checkout."""
+    """Return an environment for the benchmarks of this checkout, independent of the working directory."""
     if not (CHECKOUT / "benchmarks" / "__main__.py").is_file():
         raise UsageError(
             (
@@ -58,6 +58,6 @@ def _environment() -> dict[str, str]:
                 "install it from one: pip install -e PATH",
             )
         )
-    environment = child_environment({"PYTHONSAFEPATH": "1"})  # `benchmarks` of whoever works here are other ones
+    environment = child_environment({"PYTHONSAFEPATH": "1"})  # ignores a `benchmarks` package in the working directory
     path = [str(CHECKOUT), environment.get("PYTHONPATH", "")]
     return environment | {"PYTHONPATH": os.pathsep.join(filter(None, path))}

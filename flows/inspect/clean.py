@@ -1,4 +1,4 @@
-"""What ``psflow clean`` answers: what trainings have left on this disk, and what of it may go or has gone."""
+"""Answers ``psflow clean``: sizes of the files of trainings, and removal of those that are no longer needed."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from psflow.tasks.tracking.store import keep_quiet, sqlite_path, store_uri
 
 
 def clean(*, removes: bool) -> Answer:
-    """Tell how large what trainings have left here is, and which of it may go; remove that if `removes`.
+    """List the sizes of files of trainings, and which of them can be removed; remove those if `removes`.
 
     Raises
     ------
     ConfigError
-        If the MLflow store cannot be used: then nobody knows what its aliases name.
+        If the MLflow store is unusable: its aliases are then unknown.
     """
     store, needs = store_uri(), _recorded()
     dirs, deleted = model_dirs(needs), needs.deleted
@@ -35,7 +35,7 @@ def clean(*, removes: bool) -> Answer:
     goes = bool(deleted.run_ids) and deleted.needed is None and sqlite_path(store) is not None
     stays = [reason for one in dirs for reason in one.stays]
     if deleted.run_ids and not goes:
-        stays.append(f"deleted runs of MLflow: {deleted.needed or 'run mlflow gc where its database is'}")
+        stays.append(f"deleted runs of MLflow: {deleted.needed or 'run mlflow gc on the host of its database'}")
     num_bytes = sum(export.num_bytes for export in old) + deleted.num_bytes * goes
     sizes = held(store)
     facts = {
@@ -49,23 +49,23 @@ def clean(*, removes: bool) -> Answer:
         may_go.append(f"{len(deleted.run_ids)} deleted runs of MLflow: {size_text(deleted.num_bytes)}")
     faults = _removed(dirs, store if goes else None) if removes else []
     lines = [*map(str, sizes), *(f"  {part}" for one in dirs for part in one.parts if part.num_bytes)]
-    lines += _section("may go:", may_go) + _section("stays:", stays) + _section("could not be removed:", faults)
+    lines += _section("can be removed:", may_go) + _section("kept:", stays) + _section("could not be removed:", faults)
     lines += ["", _outcome(num_bytes if may_go else None, removes, faults)]
     facts |= {"stays": stays, "faults": faults, "removed": removes and not faults}
     return Answer(facts, lines, ExitCode.FAILED if faults else ExitCode.OK)
 
 
 def _outcome(num_bytes: int | None, removes: bool, faults: Sequence[str]) -> str:
-    """Return what has become of what may go, of so many bytes; None: there is nothing."""
+    """Return the outcome for `num_bytes` that can be removed; None: nothing."""
     if num_bytes is None:
-        return "nothing may go"
+        return "nothing to remove"
     if not removes:
         return f"nothing was removed; psflow clean --yes removes {size_text(num_bytes)}"
-    return "some of it is still there" if faults else f"removed {size_text(num_bytes)}"
+    return "some items could not be removed" if faults else f"removed {size_text(num_bytes)}"
 
 
 def _removed(dirs: Sequence[ModelDir], store: str | None) -> list[str]:
-    """Remove what may go; return why some of it is still there."""
+    """Remove what is not needed; return the faults."""
     kept = [reason for one in dirs if one.old_exports for reason in one.remove_old()]
     if store is not None:
         try:
@@ -87,7 +87,7 @@ def _recorded() -> Recorded:
 
     endpoint = mlflow_endpoint(ask=ask)
     if endpoint.fault is not None:
-        raise ConfigError((f"{endpoint.fault}; nothing may go while nobody knows what the aliases of MLflow name",))
+        raise ConfigError((f"{endpoint.fault}; nothing is removed while the aliases of MLflow are unknown",))
     return answers[0]
 
 

@@ -1,4 +1,4 @@
-"""What ``psflow config`` answers: the whole configuration, and where each value of it was set."""
+"""Answers ``psflow config``: the whole configuration, and the origin of each value."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from psflow.ps_runtime.redaction import public
 
 DEFAULT = "default"
 WIDTH = 36
-"""Of a column."""
+"""Width of a column."""
 
 
 def config(arguments: Sequence[str], *, with_origins: bool) -> Answer:
-    """Return the configuration that `arguments` make, defaults included, without credentials.
+    """Return the configuration of `arguments`, with defaults, without credentials.
 
     Raises
     ------
     UsageError
-        If it is no configuration.
+        If it is not a valid configuration.
     """
     conf = read_conf(arguments)
     given = Settings({**conf.settings.values, **conf.sections.model_dump(exclude_unset=True)}, conf.settings.origins)
@@ -37,5 +37,5 @@ def config(arguments: Sequence[str], *, with_origins: bool) -> Answer:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as it may be given again: JSON is YAML."""
+    """Return a value in the syntax of an override: JSON is YAML."""
     return value if isinstance(value, str) else json.dumps(value)

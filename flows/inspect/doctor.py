@@ -1,4 +1,4 @@
-"""What ``psflow doctor`` answers: the state of this machine and of a Dask cluster, and what to do about each fault."""
+"""Answers ``psflow doctor``: checks this machine, servers and a Dask cluster, with a remedy for each fault."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from psflow.tasks.tracking.store import store_uri
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
@@ -46,7 +46,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at; `text` says what to do unless all is well."""
+    """Result of one check; `text` includes a remedy unless the level is OK."""
 
     level: Level
     topic: str
@@ -59,17 +59,17 @@ class Finding:
 PACKAGES = ("psflow", "prefect", "mlflow", "dask", "distributed", "numpy")
 PROBE_BYTES = 1 << 20
 SCARCE_BYTES = 1 << 30
-"""Free space below which a warning is due: a few checkpoints of a large model."""
+"""Free space below which a warning is shown: a few checkpoints of a large model."""
 
 
 def machine_findings() -> Iterator[Finding]:
-    """Yield what is found of this machine."""
+    """Check this machine."""
     versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
     yield Finding(Level.OK, "versions", f"Python {platform.python_version()}, {versions}")
     for path in dict.fromkeys((Path.cwd(), prefect_home(), Path(tempfile.gettempdir()))):
         yield directory_finding(path)
     if sizes := held(store_uri()):
-        yield Finding(Level.OK, "sizes", f"{', '.join(map(str, sizes))}; psflow clean says what of it may go")
+        yield Finding(Level.OK, "sizes", f"{', '.join(map(str, sizes))}; psflow clean lists what can be removed")
     reason = why_no_shared_memory()
     if reason:
         yield Finding(Level.WARNING, "memory", f"cannot be shared: {reason}; roles use sockets, which is slower")
@@ -78,7 +78,7 @@ def machine_findings() -> Iterator[Finding]:
 
 
 def server_findings() -> Iterator[Finding]:
-    """Yield whether the servers that commands here would use answer."""
+    """Check that the servers of commands in this directory answer."""
     for topic, endpoint in (("prefect", prefect_endpoint()), ("mlflow", mlflow_endpoint())):
         if endpoint.fault is None:
             yield Finding(Level.OK, topic, str(endpoint))
@@ -87,7 +87,7 @@ def server_findings() -> Iterator[Finding]:
 
 
 def directory_finding(path: Path) -> Finding:
-    """Write a file in `path`, or where that would be made, sync, read and remove it; look how much space is left."""
+    """Write, sync, read and remove a file in `path`, or in its nearest existing parent; check the free space."""
     path = next(place for place in (path, *path.parents) if place.exists())
     probe = path / f".psflow-doctor-{secrets.token_hex(4)}"
     data = secrets.token_bytes(PROBE_BYTES)
@@ -107,9 +107,7 @@ def directory_finding(path: Path) -> Finding:
         with contextlib.suppress(OSError):
             probe.unlink()
     if not is_same:
-        return Finding(
-            Level.FAULT, "disk", f"{path}: the file reads back different from what was written; check the disk"
-        )
+        return Finding(Level.FAULT, "disk", f"{path}: a file does not read back as written; check the disk")
     millis = 1000 * (time.monotonic() - began)
     text = f"{path}: {free / 1e9:.3g} GB free, {PROBE_BYTES >> 20} MB written and synced in {millis:.0f} ms"
     if free < SCARCE_BYTES:
@@ -118,17 +116,17 @@ def directory_finding(path: Path) -> Finding:
 
 
 TIMEOUT_SECS = 30.0
-"""For the answers of all workers, and for a task."""
+"""Timeout for the answers of all workers, and for a task."""
 MUST_BE_SAME = ("psflow", "python", "dask", "distributed")
 SHOULD_BE_SAME = ("numpy", "scipy", "cloudpickle", "msgpack")
 MAX_SKEW_SECS = 5.0
-"""A lease is 30 s of a clock."""
+"""Limit of clock skew; a lease lasts 30 s."""
 
 T = TypeVar("T")
 
 
 def cluster_findings(address: str | None, mark_directory: Path) -> Iterator[Finding]:
-    """Yield what is found of the cluster at `address`, or of one on this machine, which ends again."""
+    """Check the cluster at `address`, or a temporary one on this machine."""
     open_to: list[str] = []
     try:
         with open_cluster(address, 1, TIMEOUT_SECS, warn=open_to.append) as client:
@@ -144,7 +142,7 @@ def _findings(client: Client, address: str | None, mark_directory: Path) -> Iter
     num_slots = sum(worker["nthreads"] for worker in workers.values())
     where = address or "a temporary one on this machine"
     if not workers:
-        yield Finding(Level.FAULT, "cluster", f"{where} has no workers; start some: dask worker {where}")
+        yield Finding(Level.FAULT, "cluster", f"{where} has no workers; start workers: dask worker {where}")
         return
     yield Finding(Level.OK, "cluster", f"{where}; workers: {len(workers)}, slots: {num_slots}")
     mark = mark_directory / f".psflow-doctor-{secrets.token_hex(4)}"
@@ -165,7 +163,7 @@ def _findings(client: Client, address: str | None, mark_directory: Path) -> Iter
 
 
 def version_findings(versions: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield where the scheduler or a worker has another version than the client."""
+    """Check that scheduler and workers have the versions of the client."""
     ours = versions["client"]["packages"]
     peers = {"the scheduler": versions["scheduler"]} | {
         f"worker {name}": of for name, of in versions["workers"].items()
@@ -179,7 +177,7 @@ def version_findings(versions: Mapping[str, Any]) -> Iterator[Finding]:
     for (package, theirs), names in others.items():
         level = Level.FAULT if package in MUST_BE_SAME else Level.WARNING
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        got = f"has {theirs}" if theirs else "has none"
+        got = f"has {theirs}" if theirs else "lacks it"
         what = f"{package} is {ours.get(package)} here, {names[0]}{more} {got}; install the same version everywhere"
         yield Finding(level, "versions", what)
     if not others:
@@ -187,7 +185,7 @@ def version_findings(versions: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _comparable(package: str, version: str | None) -> str | None:
-    """Return what must be the same: of Python the first two numbers."""
+    """Return the part of a version that must match: of Python the first two numbers."""
     return ".".join(version.split(".")[:2]) if package == "python" and version else version
 
 
@@ -198,10 +196,10 @@ def _worker_findings(facts: Mapping[str, Any], mark: Path) -> Iterator[Finding]:
             yield Finding(Level.FAULT, "cluster", f"worker {name} cannot run psflow: {error!r}; install it there")
     blind = [name for name, answer in answers.items() if answer["mark"] != mark.name]
     if blind:
-        what = f"{len(blind)} of {len(answers)} workers, such as {blind[0]}, do not see {mark.parent}"
-        yield Finding(Level.WARNING, "disk", f"{what}; use a model_dir on a disk that all hosts share")
+        what = f"{len(blind)} of {len(answers)} workers, such as {blind[0]}, cannot see {mark.parent}"
+        yield Finding(Level.WARNING, "disk", f"{what}; use a model_dir on a file system that all hosts share")
     elif answers:
-        yield Finding(Level.OK, "disk", f"all workers see {mark.parent}")
+        yield Finding(Level.OK, "disk", f"all workers can see {mark.parent}")
     now = time.time()
     skews = {name: abs(now - answer["time"]) for name, answer in answers.items()}
     worst = max(skews, key=lambda name: skews[name], default=None)
@@ -216,13 +214,13 @@ def _task_finding(client: Client, workers: Mapping[str, Any], mark: str) -> Find
         return Finding(
             Level.WARNING,
             "task",
-            "no task ran, because all slots are taken; run psflow doctor again when a job has ended",
+            "no task ran, because all slots are in use; run psflow doctor again when a job has ended",
         )
     began = time.monotonic()
     future = client.submit(worker_facts, mark, workers=slots[:1], pure=False, retries=0)
     try:
         host = future.result(timeout=TIMEOUT_SECS)["host"]
-    except Exception as error:  # whatever a worker, or what is installed there, does
+    except Exception as error:  # a worker, or a package installed there, may raise anything
         future.cancel()
         what = f"{slots[0]} did not run a task within {TIMEOUT_SECS:g} s: {error!r}; see the log of that worker"
         return Finding(Level.FAULT, "task", what)
@@ -230,7 +228,7 @@ def _task_finding(client: Client, workers: Mapping[str, Any], mark: str) -> Find
 
 
 def _within(ask: Callable[[], T], who: str = "at least one Dask worker") -> T:
-    """Return what `ask` does, which needs an answer of `who`; Dask's own calls wait for ever for one that hangs."""
+    """Call `ask` with a timeout for the answer of `who`; Dask's own calls wait forever for a hanging peer."""
     try:
         return within(TIMEOUT_SECS, ask, who)
     except WaitTimeoutError:
@@ -240,17 +238,17 @@ def _within(ask: Callable[[], T], who: str = "at least one Dask worker") -> T:
 
 
 def doctor(address: str | None) -> Answer:
-    """Examine this machine, the servers, and a cluster; a fault makes the exit code 1.
+    """Check this machine, the servers and a cluster; a fault sets exit code 1.
 
     Raises
     ------
     ConfigError
-        If `address` is none of a scheduler.
+        If `address` is not that of a scheduler.
     """
     parse_as(PredictClusterParameters, {"address": address}, {"address": Origin("--address")})
     findings = [*machine_findings(), *server_findings(), *cluster_findings(address, Path.cwd())]
     num_faults, num_warnings = (sum(f.level is level for f in findings) for level in (Level.FAULT, Level.WARNING))
-    summary = f"faults: {num_faults}, warnings: {num_warnings}" if num_faults or num_warnings else "all is well"
+    summary = f"faults: {num_faults}, warnings: {num_warnings}" if num_faults or num_warnings else "no faults"
     facts = {"findings": [_facts(finding) for finding in findings], "faults": num_faults, "warnings": num_warnings}
     return Answer(facts, [*map(str, findings), "", summary], ExitCode.FAILED if num_faults else ExitCode.OK)
 

@@ -1,4 +1,4 @@
-"""What runs as the MLflow store has it, asked for within a limit: it may be locked, or its server may hang."""
+"""Addresses of Prefect and MLflow, and queries of the MLflow store with a timeout: it may be locked or hang."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from psflow.tasks.tracking.child_run import RunningRun, running_runs
 from psflow.tasks.tracking.store import keep_quiet, sqlite_path, store_uri
 
 ANSWER_SECS = 10.0
-"""For a server that is well."""
+"""Timeout for the answer of a server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where something is."""
+    """Address and state of a server or store."""
 
     address: str
     state: str
     fault: str | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the fields as plain data."""
         return {"address": self.address or None, "state": self.state, "ok": self.fault is None}
 
     def __str__(self) -> str:
@@ -43,21 +43,21 @@ def prefect_endpoint() -> Endpoint:
     if url is None:
         url, who = found().prefect_api_url, "started by psflow up"
     if url is None:
-        state = "each flow starts a temporary server; psflow up starts a permanent one"
+        state = "each flow starts a temporary server; run psflow up for a permanent one"
         return Endpoint("", state, prefect_database_fault())
     fault = prefect_fault(url)
     return Endpoint(without_secrets(url), _state(who, fault), fault)
 
 
 def _answer_fault(uri: str) -> str | None:
-    """Return what `store_fault` does, or that there was no answer in time."""
+    """Return the result of `store_fault`, or that there was no answer in time."""
     if sqlite_path(uri) is not None:
         return store_fault(uri)
-    keep_quiet()  # imports MLflow, for which no server is to blame
+    keep_quiet()  # imports MLflow, which does not count for the timeout
     try:
         return within(ANSWER_SECS, lambda: store_fault(uri), f"the MLflow server {without_secrets(uri)}")
     except WaitTimeoutError as error:
-        return f"{error}: it takes connections, but hangs; start it again, or correct MLFLOW_TRACKING_URI"
+        return f"{error}: it accepts connections, but hangs; restart it, or correct MLFLOW_TRACKING_URI"
 
 
 def mlflow_endpoint(run_id: str | None = None, ask: Callable[[str], str | None] = _answer_fault) -> Endpoint:
@@ -86,15 +86,15 @@ def _state(who: str, fault: str | None) -> str:
 
 
 STORE_ANSWER_SECS = 15.0
-"""A store that is well answers within about two seconds on a slow machine."""
+"""Timeout of a store, which normally answers within two seconds on a slow machine."""
 
 
 def recorded_runs() -> tuple[Endpoint, list[RunningRun]]:
-    """Return the MLflow store that a flow would use, and its runs that have not ended, the newest first.
+    """Return the MLflow store that a flow would use, and its runs in progress, newest first.
 
     Notes
     -----
-    Blocks for `ANSWER_SECS` at most, beside the import of MLflow. If the endpoint has a fault, there are no runs.
+    Blocks for at most `ANSWER_SECS`, plus the import of MLflow. An endpoint with a fault has no runs.
     """
     runs: list[RunningRun] = []
 
@@ -110,11 +110,11 @@ def _answer(uri: str) -> tuple[str | None, list[RunningRun]]:
     path = sqlite_path(uri)
     if path is not None and not holds_database("mlflow", path):
         return store_fault(uri), []
-    keep_quiet()  # imports MLflow, for which no store is to blame
+    keep_quiet()  # imports MLflow, which does not count for the timeout
     try:
         return within(STORE_ANSWER_SECS, lambda: _ask(uri), f"the MLflow store {without_secrets(uri)}")
     except WaitTimeoutError as error:
-        return f"{error}: it hangs, or another process keeps its database locked; ask again later", []
+        return f"{error}: it hangs, or another process keeps its database locked; try again later", []
     except ConfigError as error:
         return str(error).partition("\n")[0], []  # SQLAlchemy goes on with the query
 

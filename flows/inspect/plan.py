@@ -1,4 +1,4 @@
-"""What ``psflow plan`` answers: what a training would do, and whether all that it needs is there."""
+"""Answers ``psflow plan``: describes a training and checks everything that it needs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from psflow.flows.parameters.configuration import PipelineParameters, pipeline_p
 from psflow.flows.parameters.stages import ScheduleParameters
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.planning.building import schedule_of
-from psflow.flows.planning.planned import plan_attempt
-from psflow.flows.planning.restart import Beginning, begin
+from psflow.flows.planning.restart import StartPlan, plan_start
+from psflow.flows.planning.training_plan import plan_attempt
 from psflow.flows.replay.export_plan import check_after_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.records import ALL_STEPS, read_finished
@@ -36,31 +36,31 @@ from psflow.tasks.cleaning import size_text
 T = TypeVar("T")
 
 MAX_NAMED = 10
-"""Roles that are shown one by one."""
+"""Limit of roles that are listed individually."""
 MAX_PROCESSES_EACH = 4
-"""On a processor, before it is worth a warning."""
+"""Processes per processor above which a warning is shown."""
 CROWDED = "; too many: lower cluster.ps or cluster.workers, or name a larger cluster with cluster.address"
 
 
 def plan(arguments: Sequence[str]) -> Answer:
-    """Look at everything that a training needs, as it would; start nothing, write nothing.
+    """Check everything that a training needs; starts and writes nothing.
 
-    The inputs are read and looked through for cells that are blank, NaN or infinite, the model is called in each mode,
-    and the schedule and the later stages of the configuration are looked at.
+    It reads the inputs and searches them for missing, NaN and infinite cells, calls the model in each mode, and checks
+    the schedule and the later stages of the configuration.
 
     Raises
     ------
     UsageError
-        If they make no configuration; all other faults are in the answer.
+        If the arguments are not a configuration; all other faults are in the answer.
     """
     conf = read_conf(arguments)
     settings, schedule = conf.settings, conf.sections.schedule
     parameters = parse_parameters(settings.values, settings.origins)
     stages = pipeline_parameters(conf)
     seen = _Plan()
-    beginning = seen.attempt(lambda: begin(parameters, settings))
-    asked = parameters if beginning is None else beginning.parameters
-    attempt = seen.attempt(lambda: plan_attempt(asked, beginning.fork if beginning else None))
+    start = seen.attempt(lambda: plan_start(parameters, settings))
+    asked = parameters if start is None else start.parameters
+    attempt = seen.attempt(lambda: plan_attempt(asked, start.fork if start else None))
     roles = job_roles(asked.cluster.ps, asked.cluster.workers, evaluator=True)
     if attempt is not None:
         _tell_model(seen, asked, attempt)
@@ -69,7 +69,7 @@ def plan(arguments: Sequence[str]) -> Answer:
         model = attempt.plan.model
         seen.attempt(lambda: check_after_training(stages, asked, model))
     seen.attempt(lambda: _check_prediction_input(stages, attempt))
-    _tell_model_dir(seen, asked, beginning)
+    _tell_model_dir(seen, asked, start)
     _tell_turn(seen, asked, parameters.resume.when_running)
     _tell_roles(seen, asked, roles, attempt)
     _tell_cluster(seen, asked, len(roles), slots_needed(roles, asked.cluster.min_workers))
@@ -87,7 +87,7 @@ def plan(arguments: Sequence[str]) -> Answer:
 
 @dataclass
 class _Plan:
-    """What is known so far: a line and facts for each topic, and what is wrong."""
+    """Findings so far: a line and facts for each topic, and faults."""
 
     lines: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class _Plan:
         self.facts[topic.replace(" ", "_")] = text if facts is None else facts
 
     def attempt(self, look: Callable[[], T]) -> T | None:
-        """Return what `look` does; None, and a fault, if that cannot be."""
+        """Return the result of `look`; on an error record a fault and return None."""
         try:
             return look()
         except UsageError as error:
@@ -112,7 +112,7 @@ class _Plan:
         faults = list(dict.fromkeys(self.faults))
         facts = {**self.facts, "faults": faults, "ready": not faults}
         if not faults:
-            what = "there is nothing left to train" if self.is_done else "nothing was started or written"
+            what = "training is complete" if self.is_done else "nothing was started or written"
             return Answer(facts, [*self.lines, "", f"ready; {what}"])
         return Answer(facts, [*self.lines, "", "not ready:", *(f"- {fault}" for fault in faults)], ExitCode.USAGE)
 
@@ -142,7 +142,7 @@ def _tell_input(seen: _Plan, attempt: Attempt) -> None:
     num_batches = None if "train" in datasets else attempt.plan.input.num_records
     shown[:0] = [] if num_batches is None else [f"train: {num_batches:,} batches"]
     seen.tell("input", "; ".join(shown) or "generators", examples)
-    _tell_epoch(seen, attempt)
+    _report_epoch(seen, attempt)
     found = {name: dataset.non_finite for name, dataset in datasets.items() if dataset.non_finite.num_rows}
     if found:
         seen.tell(
@@ -165,8 +165,8 @@ def _tell_input(seen: _Plan, attempt: Attempt) -> None:
         seen.tell("ignored", "; ".join(attempt.plan.ignored), list(attempt.plan.ignored))
 
 
-def _tell_epoch(seen: _Plan, attempt: Attempt) -> None:
-    """Say how large an epoch is where each replica reads all of the training input."""
+def _report_epoch(seen: _Plan, attempt: Attempt) -> None:
+    """Report the size of an epoch if each replica reads the whole training input."""
     read = attempt.plan.input
     if read.each_worker_reads_all:
         num_replicas = attempt.num_workers + 1
@@ -191,7 +191,7 @@ def _tell_columns(seen: _Plan, learned: Preprocessing) -> None:
 
 def _check_prediction_input(stages: PipelineParameters, attempt: Attempt | None) -> None:
     if stages.pipeline.predict.input is not None:
-        from psflow.flows.pipeline import check_prediction_input  # with all flows: half a second
+        from psflow.flows.pipeline import check_prediction_input  # imports all flows: half a second
 
         check_prediction_input(stages, None if attempt is None else attempt.schema_to_predict())
 
@@ -201,15 +201,15 @@ def _tell_schedule(seen: _Plan, schedule: ScheduleParameters) -> None:
     seen.tell("schedule", f"{schedule.flow}: {every}, by psflow serve", schedule.model_dump(mode="json"))
 
 
-def _tell_model_dir(seen: _Plan, asked: TrainParameters, beginning: Beginning | None) -> None:
+def _tell_model_dir(seen: _Plan, asked: TrainParameters, start: StartPlan | None) -> None:
     step = seen.attempt(lambda: CheckpointStore(asked.model_dir).latest())
     end = asked.train.max_steps
-    if beginning is not None and beginning.fork is not None and not beginning.fork.is_begun:
-        state = f"a new job, a fork of {beginning.fork.parent_dir}"
+    if start is not None and start.fork is not None and not start.fork.is_begun:
+        state = f"a new job, a fork of {start.fork.parent_dir}"
     elif step is None:
         state = "a new job"
     elif end is not None and step >= end:
-        state = f"is at step {step}: there is nothing left to train"
+        state = f"is at step {step}: training is complete"
         seen.is_done = True
     else:
         end_before = seen.attempt(lambda: read_finished(asked.model_dir))
@@ -223,9 +223,9 @@ def _tell_model_dir(seen: _Plan, asked: TrainParameters, beginning: Beginning | 
     )
     if (lost := seen.attempt(lambda: lost_job(asked.model_dir))) is not None:
         seen.tell("lost job", lost)
-    if beginning and beginning.lost_config is not None:
-        seen.tell("lost config", beginning.lost_config)
-    changes = [str(change) for change in beginning.changes] if beginning else []
+    if start and start.lost_config is not None:
+        seen.tell("lost config", start.lost_config)
+    changes = [str(change) for change in start.changes] if start else []
     if changes:
         seen.tell("changed", "; ".join(changes), changes)
 
@@ -249,7 +249,7 @@ def _tell_roles(seen: _Plan, asked: TrainParameters, roles: Sequence[RoleId], at
 
 
 def _shown(roles: Sequence[RoleId], sizes: Mapping[str, int]) -> Iterator[str]:
-    """Yield the roles with the sizes of their shards; of many the first and the last of each kind."""
+    """Yield roles with the sizes of their shards; of many roles only the first and the last of each kind."""
     for _, alike in groupby(roles, lambda role: str(role) if len(roles) <= MAX_NAMED else role.role):
         names = [str(role) for role in alike]
         size = size_text(sum(sizes.get(name, 0) for name in names))
@@ -262,7 +262,7 @@ def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int, num_neede
     if address is None:
         seen.tell(
             "cluster",
-            f"one of its own on this machine: {num_roles} processes on {os.cpu_count()} processors"
+            f"a local one: {num_roles} processes on {os.cpu_count()} processors"
             + (CROWDED if num_roles > MAX_PROCESSES_EACH * (os.cpu_count() or 1) else ""),
             {"address": None, "slots": num_roles, "free": num_roles},
         )

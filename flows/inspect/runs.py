@@ -1,4 +1,4 @@
-"""What ``psflow status`` and ``psflow diff`` answer: servers, running jobs, and how two runs differ."""
+"""Answers ``psflow status`` and ``psflow diff``: servers, running jobs, differences of two runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLUMNS: Mapping[str, tuple[str, float]] = {
 
 @dataclass(frozen=True)
 class RunningJob:
-    """A run, and what follows from its figures."""
+    """A run with the figures of its roles, and remarks on them."""
 
     run: RunningRun
     roles: Sequence[RoleFigures]
@@ -44,9 +44,9 @@ class RunningJob:
 
 
 def status() -> Answer:
-    """Return which servers are used, and how the jobs of the MLflow store fare; changes nothing.
+    """Return the servers in use, and the progress of the jobs in the MLflow store; changes nothing.
 
-    If MLflow does not say what runs, the model_dirs of this place say what they can.
+    If MLflow does not answer, the local model_dirs show which jobs run.
     """
     prefect = prefect_endpoint()
     mlflow, runs = recorded_runs()
@@ -61,11 +61,11 @@ def status() -> Answer:
         lines += ["", *_lines(job, now)]
     lines += [line for model_dir in starting for line in ("", f"train     in {model_dir}, starting")]
     for model_dir, step in checkpoints.items():
-        how_far = "MLflow does not say how far" if step is None else f"its last checkpoint is of step {step}"
+        how_far = "MLflow does not report its progress" if step is None else f"its last checkpoint is of step {step}"
         lines += ["", f"train     in {model_dir}, running; {how_far}"]
     lines += [line for fault in damaged for line in ("", fault)]
     if mlflow.fault is not None:
-        lines += ["", f"cannot tell which {'other ' if owned else ''}jobs run: MLflow does not say"]
+        lines += ["", f"cannot list {'other ' if owned else ''}running jobs: MLflow does not answer"]
     elif not jobs and not starting:
         lines += ["", "no job is running"]
     return Answer(
@@ -84,13 +84,13 @@ def _job(run: RunningRun, now: float) -> RunningJob:
     roles = role_figures({key: (figure.value, figure.at) for key, figure in run.figures.items()}, now)
     if is_orphaned(run.tags):
         step = ended_step(run.tags)
-        gone = "its process is gone; the command that started it resumes it"
+        gone = "its process has ended; the command that started it resumes it"
         return RunningJob(run, roles, [gone if step is None else NOT_RECORDED.format(step)])
     return RunningJob(run, roles, stragglers(roles))
 
 
 def _owned(known: set[str]) -> tuple[list[str], list[str]]:
-    """Return the model_dirs of this place whose job somebody owns and is not `known`; and what is damaged."""
+    """Return the local model_dirs whose job has an owner and is not `known`; and the damaged ones."""
     owned, damaged = [], []
     for directory in map(os.path.abspath, found_model_dirs()):
         try:
@@ -104,7 +104,7 @@ def _owned(known: set[str]) -> tuple[list[str], list[str]]:
 
 
 def _last_checkpoint(model_dir: str, damaged: list[str]) -> int | None:
-    """Return the step of the last checkpoint; None without one, or if one is damaged, which is added to `damaged`."""
+    """Return the step of the last checkpoint; None without one, or if one is damaged (added to `damaged`)."""
     try:
         return CheckpointStore(model_dir).latest()
     except CheckpointError as error:
@@ -150,12 +150,12 @@ def _shown(value: float | None, unit: float) -> str:
 
 
 def diff(first: str, second: str, *, shows_all: bool = False) -> Answer:
-    """Compare two runs of the MLflow store: parameters, data sets, code and final metrics.
+    """Compare parameters, data sets, code and final metrics of two runs in the MLflow store.
 
     Raises
     ------
     UsageError
-        If one of them is no run, or not one run.
+        If one of them names no run, or several.
     """
     client = mlflow_client(prepare_store())
     left, right = (run_facts(find_run(client, text), of_the_machine=shows_all) for text in (first, second))

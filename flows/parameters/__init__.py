@@ -1,1 +1,1 @@
-"""The keys of each flow: pydantic models, how they are read from files and flags, and how they are shown."""
+"""Configuration keys of each flow: pydantic models, parsing of files and flags, display."""

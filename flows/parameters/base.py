@@ -1,4 +1,4 @@
-"""What all parameters of flows have in common."""
+"""Base classes of the parameters of flows."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from pydantic_core import CoreSchema
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"
 """``package.module:function``."""
 EXPERIMENT = r"^[A-Za-z0-9][\w.-]*$"
-"""It names directories and registered models."""
+"""Pattern of an experiment, which names directories and registered models."""
 MODEL_NAME = r"^[^/:]*[^/:.\s][^/:]*$"
-"""What MLflow takes as the name of a registered model."""
+"""Pattern of a registered model in MLflow."""
 
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
 """A list, in files and in JSON."""
 
 
 class FlowParameters(BaseModel):
-    """Frozen; knows its keys; takes no value for another type's."""
+    """Frozen parameters; refuse unknown keys and values of other types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Let forms offer the only value of a field or of an alternative: of a ``const`` the Prefect UI sends none."""
+        """Let forms offer the only value of a field or an alternative: the Prefect UI sends no value of a ``const``."""
         found = super().__get_pydantic_json_schema__(schema, handler)
         for field in handler.resolve_ref_schema(found).get("properties", {}).values():
             if "const" in field:
@@ -49,11 +49,11 @@ def _parts(schema: JsonSchemaValue) -> Iterator[JsonSchemaValue]:
 
 
 class NamesCode:
-    """Parameters that name a function or a class of the user, which is looked for when a flow starts."""
+    """Parameters that name a function or a class of the user, which is imported when a flow starts."""
 
 
 class Alternatives:
-    """Annotates a union, so that a form offers its members: the Prefect UI knows ``anyOf``, and no ``oneOf``."""
+    """Annotates a union, so that a form offers its members: the Prefect UI supports ``anyOf``, not ``oneOf``."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         found = handler(schema)
@@ -62,7 +62,7 @@ class Alternatives:
 
 
 class KeyFaultsError(ValueError):
-    """Faults of keys of a mapping that are found where the mapping is looked at as a whole."""
+    """Faults of keys of a mapping, found by a check of the whole mapping."""
 
     def __init__(self, faults: Mapping[str, str]) -> None:
         super().__init__("; ".join(f"{key}: {fault}" for key, fault in faults.items()))
@@ -70,25 +70,25 @@ class KeyFaultsError(ValueError):
 
 
 def value_of(parameters: Any, key: str) -> Any:
-    """Return the value of `key` in a mapping or in parameters, None where there is none."""
+    """Return the value of `key` in a mapping or in parameters, else None."""
     return parameters.get(key) if isinstance(parameters, Mapping) else getattr(parameters, key, None)
 
 
 class OnResume(Enum):
-    """Annotates a key, and with it all keys below it; the strictest comes first."""
+    """Effect of a changed key, and of all keys below it, on a resumed job; strictest first."""
 
-    LEARNED = "alters what is learned: with another value it is another job"
-    MEASURED = "alters what the figures of an evaluation mean: those before and after would stand in one curve"
-    FREE = "says how long, where or how closely watched: it may change"
+    LEARNED = "alters what the job learns: another value makes another job"
+    MEASURED = "alters the meaning of evaluation metrics: one curve would mix old and new ones"
+    FREE = "sets duration, place or monitoring: it may change"
 
 
 def declared(model: type[BaseModel], key: str) -> OnResume:
-    """Return what the dotted `key` of `model` declares, or the nearest key above it that declares something.
+    """Return the declaration of the dotted `key` of `model`, or of the nearest key above it that has one.
 
     Raises
     ------
     TypeError
-        If none of them does.
+        If none of them has one.
 
     Examples
     --------
@@ -103,9 +103,9 @@ def declared(model: type[BaseModel], key: str) -> OnResume:
     if get_origin(field.annotation) is not dict:
         starts = [0]
     elif not below:
-        return OnResume.FREE  # there are no entries; with one its own keys come, too
+        return OnResume.FREE  # no entries; an entry brings its own keys
     else:
-        starts = list(range(1, len(below)))  # the name of an entry may have dots
+        starts = list(range(1, len(below)))  # an entry may have dots in its name
     found_below = [
         declared(kind, ".".join(below[start:]))
         for kind in _models_in(field.annotation)
@@ -118,7 +118,7 @@ def declared(model: type[BaseModel], key: str) -> OnResume:
 
 
 def check_declared(model: type[BaseModel]) -> None:
-    """Raise TypeError if a key of `model`, or of a mapping below it, declares nothing, nor does one above it."""
+    """Raise TypeError if a key of `model`, or of a mapping below it, has no declaration, nor has a key above it."""
     faults = list(_undeclared(model, ""))
     if faults:
         raise TypeError("; ".join(_fault(model, key) for key in faults))
@@ -148,6 +148,6 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 def _fault(model: type[BaseModel], key: str) -> str:
     choices = ", ".join(f"OnResume.{kind.name}" for kind in OnResume)
     return (
-        f"{model.__name__}: the key {key} does not say what its change means for a job that goes on; "
+        f"{model.__name__}: the key {key} does not declare the effect of a change on a resumed job; "
         f"annotate it where it is defined with one of {choices}"
     )

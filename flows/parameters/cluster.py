@@ -1,4 +1,4 @@
-"""On which Dask cluster a flow runs, and how much of it it takes."""
+"""Configuration keys of the Dask cluster of a flow, and of its roles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.specs.consistency import StepDeadline
 
 ADDRESS = re.compile(r"inproc://\S+|((tcp|tls|ucx|wss?)://)?([^\s/:]+|\[[\da-fA-F:.]+\]):\d{1,5}")
-"""Schemes that Dask knows; a host, or an IPv6 address in brackets."""
+"""Schemes of Dask; a host, or an IPv6 address in brackets."""
 
 
 class _Address(FlowParameters):
@@ -29,19 +29,19 @@ class _Address(FlowParameters):
 
 
 class StepDeadlineParameters(FlowParameters):
-    """How long a worker may take for a step that another replica waits for, before the others go on without it."""
+    """Time limit of a step for which another replica waits; beyond it the others continue without the worker."""
 
     multiple: Annotated[float, OnResume.FREE] = Field(
-        StepDeadline.multiple, gt=1, description="Of the usual duration of a step of this worker."
+        StepDeadline.multiple, gt=1, description="Limit as a multiple of the usual duration of a step of this worker."
     )
     min_secs: Annotated[float, OnResume.FREE] = Field(
-        StepDeadline.min_secs, gt=0, description="Seconds that a worker has at least."
+        StepDeadline.min_secs, gt=0, description="Minimum seconds for a step."
     )
     max_secs: Annotated[float, OnResume.FREE] = Field(
         StepDeadline.max_secs,
         gt=0,
         allow_inf_nan=False,
-        description="Seconds that a worker has at most, and those that it has for the first step of each life.",
+        description="Maximum seconds for a step, and the limit of the first step of each incarnation.",
     )
 
     @model_validator(mode="after")
@@ -67,8 +67,8 @@ class ClusterParameters(_Address):
     min_workers: Annotated[int | None, OnResume.FREE] = Field(
         None,
         ge=0,
-        description="Workers without which training does not begin, nor goes on for longer than 300 s; "
-        "null: all to begin, none to go on.",
+        description="Minimum number of workers to start training, and to continue it for longer than 300 s; "
+        "null: all to start, none to continue.",
     )
     admission_timeout_secs: Annotated[float, OnResume.FREE] = Field(
         60.0, gt=0, description="Seconds to wait for enough free slots."
@@ -76,16 +76,16 @@ class ClusterParameters(_Address):
     max_restarts: Annotated[int, OnResume.FREE] = Field(
         3,
         ge=0,
-        description="New lives of a role within an hour, after losses and first exceptions; beyond them the job ends.",
+        description="Restarts of a role within an hour, after losses and first exceptions; one more ends the job.",
     )
     probe_timeout_secs: Annotated[float, OnResume.FREE] = Field(
-        30.0, gt=0, description="Seconds that a ps, the chief or the evaluator may be silent."
+        30.0, gt=0, description="Seconds that a ps, the chief or the evaluator may be silent before it is lost."
     )
     step_deadline: StepDeadlineParameters = Field(
-        StepDeadlineParameters(), description="How long a worker may take for a step that others wait for."
+        StepDeadlineParameters(), description="Time limit of a step for which another replica waits."
     )
     when_full: Annotated[Literal["wait", "fail"], OnResume.FREE] = Field(
-        "wait", description="Whether to wait for slots that other jobs have taken, or to fail at once."
+        "wait", description="Whether to wait for slots that other jobs use, or to fail at once."
     )
 
     @model_validator(mode="after")

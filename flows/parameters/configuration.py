@@ -1,4 +1,4 @@
-"""From files, overrides and flags to settings; ``model_dir/config.yaml`` resumes a job from any directory."""
+"""Reads settings from files, overrides and flags; ``model_dir/config.yaml`` resumes a job from any directory."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NULLS = ("null", "~")
 
 
 def text_keys(*models: type[BaseModel]) -> Callable[[str, str], bool]:
-    """Return a function that says of a dotted key and its value whether that is a string, and no YAML.
+    """Return a function that tells whether the value of a dotted key is a plain string rather than YAML.
 
     Notes
     -----
-    A key that may be null or a list, too, is that for ``null`` and for what begins with ``[``. One that none of the
-    models has is none of the strings.
+    For a key that may also be null or a list, ``null`` and values that start with ``[`` are YAML, as are values of keys
+    that no model has.
     """
 
     def is_text(key: str, value: str) -> bool:
@@ -42,7 +42,7 @@ def text_keys(*models: type[BaseModel]) -> Callable[[str, str], bool]:
 
 
 def _kinds_at(annotation: Any, path: list[str]) -> Iterator[Any]:
-    """Yield the plain types that a value at `path` may have, those of all alternatives that have such a key."""
+    """Yield the plain types of a value at `path`, over all alternatives that have such a key."""
     for kind in _members(annotation):
         if not path:
             yield get_origin(kind) or kind
@@ -53,7 +53,7 @@ def _kinds_at(annotation: Any, path: list[str]) -> Iterator[Any]:
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """Yield the alternatives of a type, without what is said of them."""
+    """Yield the alternatives of a type, without annotations."""
     if get_origin(annotation) is Annotated:
         yield from _members(get_args(annotation)[0])
     elif isinstance(annotation, UnionType) or get_origin(annotation) is Union:
@@ -68,7 +68,7 @@ HEAD = "# Written by psflow: the whole configuration of this job. It is a config
 
 
 def resolve(parameters: TrainParameters, seed: int | None = None) -> TrainParameters:
-    """Return parameters that mean the same from any working directory and at any later start."""
+    """Return parameters that are independent of working directory and time of the start."""
     values = parameters.model_dump(mode="json")
     values |= {
         "seed": seed if parameters.seed is None else parameters.seed,
@@ -83,10 +83,9 @@ def resolve(parameters: TrainParameters, seed: int | None = None) -> TrainParame
 
 
 def write_config(model_dir: str, parameters: TrainParameters) -> None:
-    """Write `parameters` as the configuration of the job in `model_dir`; readers see the old file or all of the new.
+    """Write `parameters` atomically as the configuration of the job in `model_dir`.
 
-    It holds what it was given, credentials in the URLs of inputs included: without them nobody could resume. So the
-    owner alone can read it.
+    The file keeps credentials in the URLs of inputs, which a resumed job needs. So only the owner can read it.
     """
     values = parameters.model_dump(mode="json", exclude={"resume"})
     FileStore(model_dir).put(CONFIG, (HEAD + dump(values)).encode(), is_private=True)
@@ -100,12 +99,12 @@ def has_config(model_dir: str) -> bool:
 def read_config(model_dir: str) -> TrainParameters:
     """Return the configuration of the job in `model_dir`.
 
-    Its ``model_dir`` is the one that was asked for: a directory that was moved is found where it is.
+    Its ``model_dir`` is the requested one, so that a moved directory works.
 
     Raises
     ------
     ConfigError
-        If there is none, or it is damaged.
+        If it is missing or damaged.
     """
     files = FileStore(model_dir)
     where = without_secrets(files.path(CONFIG))
@@ -125,7 +124,7 @@ def read_config(model_dir: str) -> TrainParameters:
 
 
 def _anchored(value: Any) -> Any:
-    """Return `value` with an absolute path in each data set below it that is a local file."""
+    """Return `value` with absolute paths of all data sets in it that are local files."""
     if not isinstance(value, Mapping):
         return value
     anchored = {key: _anchored(inner) for key, inner in value.items()}
@@ -140,7 +139,7 @@ def _anchored_start(warm_start: Mapping[str, Any] | None) -> Mapping[str, Any] |
 
 
 def _absolute(path: Any) -> Any:
-    """Return a path, or each one of a list, as an absolute one; what is none is left to those who check it."""
+    """Return an absolute path, or a list of them; values of other types are returned unchanged, for validation."""
     if isinstance(path, list | tuple):
         return [_absolute(each) for each in path]
     if not isinstance(path, str):
@@ -149,25 +148,25 @@ def _absolute(path: Any) -> Any:
 
 
 is_conf_text = text_keys(TrainParameters, Sections)
-"""Takes the key and the value of an override of a configuration; returns whether it is a string as it stands."""
+"""Maps key and value of an override to whether the value is a plain string."""
 
 
 Flags = Mapping[str, tuple[str, Any]]
-"""Of each flag that was given, such as ``--fork``, the dotted key that it sets, and the value."""
+"""For each given flag, such as ``--fork``: the dotted key that it sets, and the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conf:
-    """What the arguments of a command say."""
+    """Settings in the arguments of a command."""
 
     settings: Settings
     sections: Sections
 
 
 def read_conf(arguments: Sequence[str], flags: Flags | None = None) -> Conf:
-    """Read configuration files and overrides; later ones win, flags over all.
+    """Read configuration files and overrides; later ones win, and flags win over all.
 
-    The ``config.yaml`` of a job is one of the directory where it is now, wherever it was written.
+    The ``config.yaml`` of a job describes its current directory, also after a move.
 
     Raises
     ------
@@ -194,7 +193,7 @@ def read_conf(arguments: Sequence[str], flags: Flags | None = None) -> Conf:
 
 
 def read_settings(arguments: Sequence[str], flags: Flags | None = None) -> Settings:
-    """Return what `read_conf` says to training."""
+    """Return the settings of `read_conf` for training."""
     return read_conf(arguments, flags).settings
 
 
@@ -207,7 +206,7 @@ def source_settings(arguments: Sequence[str], options: Mapping[str, Any]) -> Set
         If an override is malformed.
     """
     overrides = [text for text in arguments if is_override(text)]
-    load([], overrides, is_conf_text)  # reports every fault before anything is looked for
+    load([], overrides, is_conf_text)  # reports every fault before anything is searched
     of_the_cluster = [text for text in overrides if text.startswith("cluster.")]
     values = {key: value for key, value in options.items() if value is not None} | {
         "conf": [text for text in arguments if not is_override(text)],
@@ -218,7 +217,7 @@ def source_settings(arguments: Sequence[str], options: Mapping[str, Any]) -> Set
 
 
 def _placed(settings: Settings) -> Settings:
-    """Return `settings` with the directory of the job whose ``config.yaml`` says model_dir: it may have been moved."""
+    """Return `settings` with the directory of ``config.yaml`` as model_dir: it may have been moved."""
     origin = settings.origin("model_dir")
     directory, name = os.path.split(os.path.abspath("" if origin is None else origin.source))
     if origin is None or name != CONFIG or not os.path.isfile(os.path.join(directory, "job.json")):
@@ -244,7 +243,7 @@ class PipelineParameters(TrainParameters):
 
     @property
     def directory(self) -> str:
-        """Where is trained: the model_dir, or that of the fork, as an absolute path."""
+        """Directory of the training: the model_dir or that of the fork, as an absolute path."""
         return absolute(self.resume.fork or self.model_dir)
 
     def training(self) -> TrainParameters:
@@ -265,6 +264,6 @@ class PipelineParameters(TrainParameters):
 
 
 def pipeline_parameters(conf: Conf) -> PipelineParameters:
-    """Return what a configuration tells a pipeline; ConfigError if a key is wrong."""
+    """Return the parameters of a pipeline; ConfigError if a key is wrong."""
     values = {**conf.settings.values, "pipeline": conf.sections.pipeline.model_dump(mode="json")}
     return parse_as(PipelineParameters, values, conf.settings.origins)

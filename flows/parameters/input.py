@@ -1,4 +1,4 @@
-"""Where examples come from: the inputs of training, of evaluations and of predictions."""
+"""Configuration keys of the inputs of training, evaluations and predictions."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from psflow.ps_runtime.specs.arguments import NAME
 
 
 class DataInput(KindParameters):
-    """A data set that is split over the workers."""
+    """A data set that is divided among the workers."""
 
     batch_size: int = Field(32, ge=1, description="Examples per batch.")
-    shuffle: bool = Field(False, description="Whether to shuffle the examples anew in each epoch.")
+    shuffle: bool = Field(False, description="Whether to reshuffle the examples in each epoch.")
     epochs: int | None = Field(
         None, ge=1, description="Passes over the data; null: endless in training, one in evaluation."
     )
@@ -37,7 +37,7 @@ class DataInput(KindParameters):
     non_finite: NonFinite = Field("error", description=NON_FINITE)
 
     def batching(self, *, training: bool, seed: int) -> dict[str, Any]:
-        """Return what `psflow.ps_runtime.data.formats.open_dataset` takes beside the format."""
+        """Return the arguments of `psflow.ps_runtime.data.formats.open_dataset` other than the format."""
         return {
             "batch_size": self.batch_size,
             "shuffle": self.shuffle,
@@ -51,7 +51,7 @@ class CheckedInput(DataInput, CheckedParameters):
 
 
 class OwnDataInput(DataInput, NamesCode):
-    """A data set of a format of the user; further keys are those of the format."""
+    """A data set in a format of the user; other keys are those of the format."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -84,25 +84,25 @@ def _known_format(name: str) -> str:
 
 
 FormatName = Annotated[str, AfterValidator(_known_format)]
-"""The name of a format alone, where nothing else of it is to be said."""
+"""A format by its name, without options."""
 
 
 PredictNonFinite = Literal["error", "keep"]
-"""There is no ``drop``: the predictions have a row for each row of the input."""
+"""No ``drop``: the predictions have a row for each row of the input."""
 PREDICT_INVALID = (
-    "Cells of tabular files that are not of the type of their column in training, whatever invalid was there, such as "
-    "a word in a column of numbers; error: their rows cannot be predicted, see on_error; missing: make them blank, and "
-    "report how many they are."
+    "Policy for cells of tabular files that do not have the type of their column in training, such as a string in a "
+    "column of numbers, regardless of invalid in training; error: their rows cannot be predicted, see on_error; "
+    "missing: read them as missing values and report their number."
 )
 
 PREDICT_NON_FINITE = (
-    "Rows with a blank, NaN or infinite cell; keep: predict them, blanks as NaN, and report how many they are, while "
-    "those whose prediction is NaN are rows that cannot be predicted; error: refuse the input."
+    "Policy for rows with a missing, NaN or infinite cell; keep: predict them, missing values as NaN, and report their "
+    "number, while rows whose prediction is NaN count as not predicted, see on_error; error: refuse the input."
 )
 
 
 def format_named(name: str) -> type[Format]:
-    """Return a registered format, or the class of the user that `name` names; ConfigError if there is none."""
+    """Return the registered format or user class `name`; ConfigError if there is none."""
     kind: type[Format] = FORMATS[name] if name in FORMATS else own_class(name, Format, "format")
     return kind
 
@@ -121,7 +121,7 @@ else:
 
 
 class InputParameters(FlowParameters):
-    """Where examples come from."""
+    """Sources of examples."""
 
     train: Annotated[SourceParameters, OnResume.LEARNED] = Field(description="Training data.")
     eval: Annotated[SourceParameters, OnResume.MEASURED] = Field(
@@ -130,16 +130,16 @@ class InputParameters(FlowParameters):
 
 
 LEARNED = ("features", "columns", "groups", "crosses", "weight")
-"""Keys of tabular files that say what a model learns to read, which later inputs take over."""
-ADVICE = "later inputs are read as the model learned to read its training input; leave it out"
+"""Keys of tabular files that training determines, and later inputs inherit."""
+ADVICE = "later inputs are read like the training input of the model; leave it out"
 
 RECORD_FILES = tuple(MODELS[name] for name, kind in FORMATS.items() if issubclass(kind, TabularFiles))
 
 
 def check_further_inputs(train: SourceParameters, further: Mapping[str, SourceParameters]) -> None:
-    """Refuse what an evaluation says of columns, unless the training input says the same.
+    """Refuse keys of columns in an evaluation that differ from those of the training input.
 
-    Its labels may stand in a column of another name.
+    The labels may be in a column of another name.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def check_further_inputs(train: SourceParameters, further: Mapping[str, SourcePa
 def _faults(train: SourceParameters, source: SourceParameters) -> Iterator[tuple[str, str]]:
     if not isinstance(source, RECORD_FILES):
         return
-    is_alike = isinstance(train, RECORD_FILES)  # the model reads columns as it has learned, else numbers as they are
+    is_alike = isinstance(train, RECORD_FILES)  # the model reads columns as in training, else raw numbers
     for key in (*LEARNED, "key_columns") if is_alike else LEARNED:
         value = getattr(source, key)
         learned = getattr(train, key) if is_alike else None
@@ -168,12 +168,12 @@ def _faults(train: SourceParameters, source: SourceParameters) -> Iterator[tuple
 
 
 def _of_label(source: SourceParameters, key: str) -> object:
-    """Return what is said of the label, None if nothing is."""
+    """Return a key of the label, None if it is not set."""
     return getattr(getattr(source, "label", None), key, None)
 
 
 EvalName = Annotated[str, Field(pattern=NAME)]
-"""Part of the names of metrics."""
+"""Pattern of an evaluation, which is part of the names of metrics."""
 
 
 class _EvaluationSchedule(FlowParameters):
@@ -189,7 +189,7 @@ class _EvaluationSchedule(FlowParameters):
 
 
 class EvalParameters(_EvaluationSchedule):
-    """When and how long to evaluate."""
+    """Schedule of the evaluation."""
 
     name: Annotated[EvalName | None, OnResume.FREE] = Field(
         None, description="Name of this evaluation; null: its metrics are eval/..."
@@ -197,7 +197,7 @@ class EvalParameters(_EvaluationSchedule):
 
 
 class NamedEvalParameters(_EvaluationSchedule):
-    """A further evaluation of each checkpoint. It chooses nothing."""
+    """An additional evaluation of each checkpoint, which does not choose the best one."""
 
     input: Annotated[SourceParameters, OnResume.MEASURED] = Field(
         description="Evaluation data: one pass, in the order of the data."

@@ -1,4 +1,4 @@
-"""Objects that a configuration chooses by name: their keys are the parameters of their class."""
+"""Objects that a configuration chooses by name, with the parameters of their class as keys."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ P = TypeVar("P", bound="KindParameters")
 
 PLAIN = (bool, int, float, str, type(None))
 NOT_IN_CONFIGURATIONS = (PathLike, Callable)
-"""What a parameter may also be in Python: a path that is no string, a schedule of learning rates."""
+"""Types of parameters that only Python accepts: paths that are not strings, learning rate schedules."""
 
 
 class KindParameters(FlowParameters):
-    """Keys of one kind of thing; `parameters_of` makes a subclass for each kind."""
+    """Keys of one kind of object; `parameters_of` makes a subclass for each kind."""
 
     kind: ClassVar[Callable[..., Any]]
 
     def build(self) -> Any:
-        """Return the thing.
+        """Return the object.
 
         Raises
         ------
         UsageError
-            If it refuses a value, or values that do not go together.
+            If it refuses a value, or a combination of values.
         """
         return self.kind(**self.arguments())
 
     def arguments(self) -> dict[str, Any]:
-        """Return what the constructor takes."""
+        """Return the arguments of the constructor."""
         return {name: _built(getattr(self, name)) for name in keys_of(self.kind)}
 
 
 class CheckedParameters(KindParameters):
-    """Of things that cost nothing to make: what they refuse is refused where the configuration is read."""
+    """Keys of an object that is cheap to build: it is built to validate the configuration."""
 
     @model_validator(mode="after")
     def _can_be_built(self) -> Self:
@@ -59,7 +59,7 @@ class CheckedParameters(KindParameters):
 
 
 def _built(value: Any) -> Any:
-    """Return `value` with the things that its parameters, at any depth, stand for."""
+    """Return `value` with each of its parameters, at any depth, replaced by the object that it describes."""
     if isinstance(value, KindParameters):
         return value.build()
     if isinstance(value, Mapping):
@@ -69,7 +69,7 @@ def _built(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """What stands in a configuration for things of a type of the engine, such as optimizers."""
+    """Configuration of objects of a type of the engine, such as optimizers."""
 
     annotation: Any
     of: Callable[[Any], Any]
@@ -78,15 +78,15 @@ class Nested:
 KEYS_ELSEWHERE = {
     "model_dir", "config", "warm_start_from", "feature_columns", "sparse_combiner", "linear_sparse_combiner"
 }  # fmt: skip
-"""Parameters of estimators that no configuration of a model has."""
+"""Parameters of estimators that are not keys of a model."""
 
 
 @functools.cache
 def keys_of(kind: Callable[..., Any]) -> Mapping[str, tuple[Any, Any]]:
-    """Return type and default, MISSING if there is none, of each parameter that the constructor of `kind` has.
+    """Return type and default (or MISSING) of each constructor parameter of `kind`.
 
-    ``model_dir``, ``config`` and ``warm_start_from`` of an estimator are not among them: a training has keys of its own
-    for these. Nor are ``feature_columns`` and how they join several ids: the input has keys for its columns.
+    Excluded are ``model_dir``, ``config`` and ``warm_start_from`` of an estimator, for which a training has its own
+    keys, and ``feature_columns`` with their combiner, for which the input has keys.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def parameters_of(
     choice: Mapping[str, str],
     nested: Mapping[type, Nested],
 ) -> type[P]:
-    """Return parameters with a key for each parameter of the constructor of `kind`.
+    """Return a class with a key for each constructor parameter of `kind`.
 
     Raises
     ------
@@ -145,12 +145,12 @@ def parameters_of(
 
 @functools.cache
 def _parameters_of_dataclass(kind: type) -> type[CheckedParameters]:
-    """Return parameters for a dataclass that a parameter of something else holds."""
+    """Return a class for a dataclass that is the value of a parameter."""
     return parameters_of(kind, kind.__name__, CheckedParameters, {}, {})
 
 
 def _in_configurations(hint: Any, nested: Mapping[type, Nested]) -> Any:
-    """Return the type that stands for `hint` in a configuration."""
+    """Return the type of `hint` in a configuration."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in PLAIN or origin is Literal:
         return hint
@@ -183,7 +183,7 @@ ONE_OF_YOURS = "or one of your own as package.module:name"
 
 @dataclass(frozen=True)
 class Choice:
-    """A field whose keys depend on one of them."""
+    """A field with one key that determines the others."""
 
     noun: str
     models: Mapping[str, type[BaseModel]]
@@ -205,7 +205,7 @@ class Choice:
         ]
 
     def _checked(self, value: Any) -> Any:
-        """Return the mapping that is meant; refuse a name that is none."""
+        """Return the mapping of a value; refuse an unknown name."""
         given = {self.key: value} if self.is_named_alone and isinstance(value, str) else value
         known = ", ".join([*self.models, *([ONE_OF_YOURS] if self.own else [])])
         if self.is_named_alone and not isinstance(given, Mapping | BaseModel):
@@ -221,7 +221,7 @@ class Choice:
         return given
 
     def _tag(self, value: Any) -> str | None:
-        """Return the name of the parameters that are meant, None if `value` is no mapping."""
+        """Return the name of the chosen parameters; None if `value` is not a mapping."""
         if not isinstance(value, Mapping | BaseModel):
             return None
         for key, kind in self.others.items():

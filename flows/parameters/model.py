@@ -1,4 +1,4 @@
-"""What is trained, and how updates are made: model, optimizer and consistency."""
+"""Configuration keys of model, optimizer and consistency."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ else:
 
 
 class OwnOptimizer(KindParameters, NamesCode):
-    """An optimizer of the user; further keys are its hyper-parameters."""
+    """An optimizer of the user; other keys are its hyper-parameters."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -66,7 +66,7 @@ def _parameters(rule: Optimizer) -> Any:
 
 
 NESTED: dict[type, Nested] = {Optimizer: Nested(OptimizerParameters, _parameters)}
-"""What stands in a configuration for an optimizer."""
+"""Configuration of an optimizer."""
 
 
 CANNED: Mapping[str, type[Estimator]] = MappingProxyType(
@@ -84,7 +84,7 @@ CANNED: Mapping[str, type[Estimator]] = MappingProxyType(
         )
     }
 )
-"""Each takes its hyper-parameters, ``model_dir`` and ``config`` by name."""
+"""Each accepts its hyper-parameters, ``model_dir`` and ``config`` by name."""
 
 
 class CannedModel(FlowParameters):

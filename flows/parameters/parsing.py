@@ -1,4 +1,4 @@
-"""From settings to the parameters of a flow; each fault that pydantic finds becomes a sentence."""
+"""Parses settings into the parameters of a flow, with a sentence for each fault that pydantic finds."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ OTHER_KINDS = frozenset(
         "tuple_type",
     }
 )
-"""What pydantic calls a value of another kind, of those that parameters have; all else it finds wrong within one."""
+"""Error types of pydantic for values of another kind; all other types are faults within a value."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong in one place."""
+    """A fault at one place of the settings."""
 
     path: tuple[str, ...]
     details: Sequence[ErrorDetails]
@@ -42,19 +42,19 @@ class Fault:
 def likely_faults(
     details: Iterable[ErrorDetails], model: type[BaseModel], kinds: Mapping[str, type[BaseModel]]
 ) -> Iterator[Fault]:
-    """Yield the faults without those of alternatives that are not meant, in their order.
+    """Yield the faults in order, without those of unlikely alternatives.
 
-    Where some alternative takes a value of that kind, and finds fault with what is in it, that is the one.
+    An alternative that accepts the kind of the value, and finds faults within it, is the likely one.
     """
     yield from _faults([(detail, _tags(detail["loc"], model, kinds)) for detail in details], 0)
 
 
 Tagged = tuple[ErrorDetails, tuple[int, ...]]
-"""With the places in its ``loc`` that are no keys, but say which alternative it is."""
+"""A fault, and the indexes in its ``loc`` that name an alternative rather than a key."""
 
 
 def _faults(tagged: Sequence[Tagged], depth: int) -> Iterator[Fault]:
-    """Yield the faults of details whose first `depth` tags are alike."""
+    """Yield the faults of details whose first `depth` tags are equal."""
     for place, group in groupby(tagged, lambda one: _place(one, depth)):
         found = list(group)
         if place is None:
@@ -69,7 +69,7 @@ def _faults(tagged: Sequence[Tagged], depth: int) -> Iterator[Fault]:
 
 
 def _place(one: Tagged, depth: int) -> tuple[int | str, ...] | None:
-    """Return where the tag number `depth` of a detail stands; None if it has fewer."""
+    """Return the place of tag number `depth` of a detail; None if it has fewer."""
     detail, tags = one
     return detail["loc"][: tags[depth]] if depth < len(tags) else None
 
@@ -90,7 +90,7 @@ def _path(one: Tagged) -> tuple[str, ...]:
 
 
 def _tags(loc: Sequence[int | str], model: type[BaseModel], kinds: Mapping[str, type[BaseModel]]) -> tuple[int, ...]:
-    """Return which parts of a place are tags: those that follow a value of which there are several alternatives."""
+    """Return which parts of a place are tags: those that follow a value with several alternatives."""
     tags, here = [], [model]
     for place, part in enumerate(loc):
         here = list(map(_bare, here))
@@ -107,7 +107,7 @@ def _tags(loc: Sequence[int | str], model: type[BaseModel], kinds: Mapping[str, 
 
 
 def _bare(annotation: Any) -> Any:
-    """Return a type without what is said of it, and without None."""
+    """Return a type without annotations and None."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     others = [member for member in get_args(annotation) if member is not type(None)]
@@ -120,7 +120,7 @@ def _is_union(annotation: Any) -> bool:
 
 
 def _below(annotation: Any, part: int | str) -> Iterator[Any]:
-    """Yield what stands at a key of a mapping or model, or at a place of a list."""
+    """Yield the types at a key of a mapping or model, or at an index of a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         field = annotation.model_fields.get(str(part))
         if field is not None:
@@ -132,7 +132,7 @@ def _below(annotation: Any, part: int | str) -> Iterator[Any]:
 
 
 ALL_FILES = ""
-"""The key whose origin is every file together: there a key is missed that none of them has."""
+"""Key whose origin is all files together, for keys that none of them has."""
 
 EXPECTED = {
     "bool_type": "true or false",
@@ -155,11 +155,11 @@ PATTERNS = {
     FUNCTION: "module:name, such as my_models:price",
     EXPERIMENT: "letters, digits, '_', '-' and '.', the first one a letter or a digit",
     NAME: NAME_IN_WORDS,
-    MODEL_NAME: "a name of a model, which has no '/' and no ':'",
+    MODEL_NAME: "a model name without '/' and ':'",
 }
 MAX_SHOWN = 80
 KEY = "[key]"
-"""Where pydantic has found the key of a mapping wrong."""
+"""Marks a wrong key of a mapping in the ``loc`` of pydantic."""
 
 
 def faults_of(error: ValidationError, model: type[BaseModel], origins: Mapping[str, Origin]) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ def faults_of(error: ValidationError, model: type[BaseModel], origins: Mapping[s
     told = [
         _sentence(path, origins, what, is_missing=fault.details[0]["type"] == "missing")
         for fault in likely_faults(details, model, kinds)
-        if fault.details[0]["type"] != "default_factory_not_called"  # follows
+        if fault.details[0]["type"] != "default_factory_not_called"  # follows from another fault
         for path, what in _faults_in(fault, model, kinds)
     ]
     return tuple(dict.fromkeys(told))
@@ -178,7 +178,7 @@ def faults_of(error: ValidationError, model: type[BaseModel], origins: Mapping[s
 def _faults_in(
     fault: Fault, model: type[BaseModel], kinds: Mapping[str, type[BaseModel]]
 ) -> Iterator[tuple[list[str], str]]:
-    """Yield the path of each key that is at fault, and what is wrong with it."""
+    """Yield the path of each wrong key, and its fault."""
     path = [part for part in fault.path if part != KEY]
     [detail, *others] = fault.details
     if isinstance(cause := detail.get("ctx", {}).get("error"), KeyFaultsError):
@@ -194,7 +194,7 @@ def _faults_in(
 def _sentence(path: list[str], origins: Mapping[str, Origin], what: str, *, is_missing: bool) -> str:
     where = [*_upwards(path), *([ALL_FILES] if is_missing else [])]
     origin = next((str(origins[key]) for key in where if key in origins), "")
-    key = "" if origin == f"--{'-'.join(path).replace('_', '-')}" else ".".join(path)  # the option has its name
+    key = "" if origin == f"--{'-'.join(path).replace('_', '-')}" else ".".join(path)  # the option names the key
     return ": ".join(filter(None, (origin, key, what)))
 
 
@@ -237,7 +237,7 @@ def _model_at(path: list[int | str], model: type[BaseModel], kinds: Mapping[str,
         elif str(part) in model.model_fields:  # else it is a key of a mapping
             below = model.model_fields[str(part)].annotation
             below = get_args(below)[1] if get_origin(below) is dict else below
-            alternatives = (below, *get_args(below))  # one of them, where it may be null
+            alternatives = (below, *get_args(below))  # one of them, if it may be null
             found = [kind for kind in alternatives if isinstance(kind, type) and issubclass(kind, BaseModel)]
             model = found[0] if len(found) == 1 else model
     return model
@@ -272,7 +272,7 @@ def parse_as(model: type[P], values: Mapping[str, Any], origins: Mapping[str, Or
     Raises
     ------
     ConfigError
-        With a sentence for every fault: its file and line, the key, what was expected, what came.
+        With a sentence for every fault: file and line, key, expected and actual value.
     """
     try:
         return model.model_validate(dict(values))

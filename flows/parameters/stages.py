@@ -1,4 +1,4 @@
-"""The keys of evaluate, export and predict, which run alone or as stages of a pipeline, and those of its schedule."""
+"""Configuration keys of evaluate, export and predict, alone or as stages of a pipeline, and of its schedule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from psflow.tasks.prediction.options import OnError, OutputFormat, PredictInvali
 
 
 def _read_by(parse: Callable[[str], Selection]) -> AfterValidator:
-    """Refuse a text that `parse` does not read."""
+    """Refuse a text that `parse` rejects."""
 
     def checked(text: str) -> str:
         try:
@@ -32,13 +32,13 @@ def _read_by(parse: Callable[[str], Selection]) -> AfterValidator:
 
 
 Checkpoints = Annotated[str, _read_by(Selection.parse)]
-"""Which checkpoints are meant, of those that there are."""
+"""A selection of checkpoints."""
 OneCheckpoint = Annotated[str, _read_by(Selection.parse_one)]
-"""Which single one is meant."""
+"""A selection of a single checkpoint."""
 
 
 class CheckpointSource(FlowParameters):
-    """Which training the checkpoints are of."""
+    """The training whose checkpoints are used."""
 
     model_dir: str | None = Field(None, min_length=1, description="model_dir of the training; or give run_id.")
     run_id: str | None = Field(
@@ -51,7 +51,7 @@ class CheckpointSource(FlowParameters):
 
     @property
     def title(self) -> str:
-        """What people call it: the last part of what names it."""
+        """Short name for display: the last part of its path or id."""
         of = self.model_dir or self.run_id or self.conf[0]
         return os.path.basename(of.rstrip("/")).removesuffix(".yaml")
 
@@ -65,7 +65,7 @@ class CheckpointSource(FlowParameters):
 
 
 class EvaluateChoice(FlowParameters):
-    """Which checkpoints are evaluated."""
+    """Checkpoints to evaluate."""
 
     checkpoints: Checkpoints = Field(
         "all", description="Checkpoints to evaluate: all, latest, best, last:5, 1000..9000, or steps such as 300,600."
@@ -75,7 +75,7 @@ class EvaluateChoice(FlowParameters):
 class EvaluateParameters(EvaluateChoice, CheckpointSource):
     """The parameters of an evaluation flow."""
 
-    force: bool = Field(False, description="Evaluate again what the record already holds.")
+    force: bool = Field(False, description="Repeat evaluations that are already recorded.")
     record: str | None = Field(
         None, min_length=1, description="Directory of the record (evaluations.jsonl); null: model_dir."
     )
@@ -88,7 +88,7 @@ def parse_evaluate_parameters(values: Mapping[str, Any], origins: Mapping[str, O
 
 
 class ExportChoice(FlowParameters):
-    """Which checkpoint is exported and registered, and whether it is the best that is chosen anew."""
+    """Checkpoint to export and register; optionally a new choice of the best one."""
 
     checkpoint: OneCheckpoint = Field("best", description="Checkpoint to export: best, latest, or a step such as 600.")
     metric: str | None = Field(
@@ -125,26 +125,26 @@ def parse_export_parameters(values: Mapping[str, Any], origins: Mapping[str, Ori
 
 
 ON_ERROR = (
-    "What becomes of a row that cannot be read or predicted; stop: the prediction stops there, and the same command "
-    "goes on later; reject: it goes to _rejects in the output, with the reason, and all other rows are predicted."
+    "Policy for a row that cannot be read or predicted; stop: stop the prediction there, the same command resumes it; "
+    "reject: write the row to _rejects in the output, with the reason, and predict all other rows."
 )
 NEW_FILES_ONLY = (
-    "Predict only the tabular files that no earlier run into this output has predicted, into batch-00000, batch-00001, "
-    "... below it. A file that was predicted and has changed since is refused."
+    "Predict only tabular files that no earlier run into this output has predicted, into batch-00000, batch-00001, ... "
+    "below it. A predicted file that has changed since is refused."
 )
 OUTPUT_FORMAT = "Format of the parts; parquet or csv. In csv a prediction of several numbers has a column for each."
 ESCAPE_FORMULAS = (
-    "Whether texts in csv that begin with =, +, -, @, a tab or a line end have an apostrophe before them, so that no "
-    "spreadsheet takes them for a formula; numbers stay as they are."
+    "Whether to put an apostrophe before strings in csv that start with =, +, -, @, a tab or a line end, so that no "
+    "spreadsheet runs them as formulas; numbers do not change."
 )
-PREDICT_KEYS = "Predictions to write, such as [class_ids]; null: all but all_class_ids and all_classes."
+PREDICT_KEYS = "Predictions to write, such as [class_ids]; null: all except all_class_ids and all_classes."
 
 
 class PredictChoice(FlowParameters):
-    """How an input is predicted, manually or at the end of a pipeline."""
+    """Settings of a prediction, alone or as the last stage of a pipeline."""
 
     format: FormatName | None = Field(
-        None, description="Its format, as input.train.format names one; null: that of its suffix."
+        None, description="Format of the input, as for input.train.format; null: by its suffix."
     )
     non_finite: PredictNonFinite = Field("keep", description=PREDICT_NON_FINITE)
     invalid: PredictInvalid = Field("error", description=PREDICT_INVALID)
@@ -188,7 +188,7 @@ MAX_INTERVAL_SECS = 366 * 24 * 3600.0
 
 
 class EvaluateStage(EvaluateChoice):
-    """Which checkpoints are evaluated after training; those in the record already are left out."""
+    """Checkpoints to evaluate after training; recorded evaluations are not repeated."""
 
     overrides: Strings = Field((), description="Overrides of the configuration, such as input.eval.path=other.csv.")
 
@@ -211,11 +211,11 @@ class PredictStage(PredictChoice):
 
 
 class StagesParameters(FlowParameters):
-    """What a pipeline does, one stage after the other; what an earlier start has done is not done again."""
+    """Stages of a pipeline, run one after the other; finished stages are not repeated."""
 
     stages: Stages | None = Field(
         None,
-        description="Stages to run: train, evaluate, export, predict; null: all, but predict only if it has an input.",
+        description="Stages to run: train, evaluate, export, predict; null: all, and predict only if it has an input.",
     )
     evaluate: EvaluateStage = Field(EvaluateStage(), description="Checkpoints to evaluate after training.")
     export: ExportChoice = Field(ExportChoice(), description="Checkpoint to export and to make the best.")
@@ -236,7 +236,7 @@ class StagesParameters(FlowParameters):
 
 
 class ScheduleParameters(FlowParameters):
-    """When ``psflow serve`` starts the flow by itself."""
+    """Schedule on which ``psflow serve`` starts the flow."""
 
     flow: Literal["train", "pipeline"] = Field("pipeline", description="Flow to start.")
     cron: str | None = Field(
@@ -246,8 +246,8 @@ class ScheduleParameters(FlowParameters):
     timezone: str = Field("UTC", min_length=1, description="Time zone of cron, such as Europe/Berlin.")
     overlap: Overlap = Field(
         "skip",
-        description="What a run does that is due while another one of its deployment runs on this host: skip, it ends "
-        "as Skipped; queue, it waits for the other one.",
+        description="Policy for a run that is due while another run of its deployment runs on this host; skip: it ends "
+        "as Skipped; queue: it waits.",
     )
 
     @model_validator(mode="after")
@@ -260,7 +260,7 @@ class ScheduleParameters(FlowParameters):
 
 
 class Sections(FlowParameters):
-    """The sections of a configuration that training does not look at."""
+    """Sections of a configuration that training ignores."""
 
     pipeline: StagesParameters = Field(StagesParameters(), description="Stages of psflow pipeline.")
     schedule: ScheduleParameters | None = Field(

@@ -1,4 +1,4 @@
-"""The keys of the training flow."""
+"""Configuration keys of the training flow."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ SCHEDULED_TIME = "{scheduled_time}"
 
 
 def check_placeholders(path: str) -> None:
-    """Raise ValueError if `path` has braces that stand for nothing."""
+    """Raise ValueError if `path` has an unknown placeholder."""
     unknown = re.findall(r"\{[^}]*\}?|\}", path.replace(SCHEDULED_TIME, ""))
     if unknown:
         raise ValueError(f"unknown placeholder {unknown[0]!r}, expected {SCHEDULED_TIME} or none")
 
 
 def filled(path: str, scheduled_time: datetime) -> str:
-    """Return `path` with the time in it, in UTC, to the second.
+    """Return `path` with the time filled in, in UTC, to the second.
 
     Examples
     --------
@@ -57,7 +57,7 @@ else:
 
 
 class TrainingParameters(FlowParameters):
-    """How long to train, what to keep, and how pushes become updates."""
+    """Duration of training, checkpoints to keep, and consistency of updates."""
 
     max_steps: Annotated[int | None, OnResume.FREE] = Field(
         None, ge=1, description="Final global_step; null: until the data ends."
@@ -66,7 +66,7 @@ class TrainingParameters(FlowParameters):
         None, ge=1, description="Steps between checkpoints."
     )
     save_checkpoints_secs: Annotated[float | None, OnResume.FREE] = Field(
-        600.0, gt=0, description="Seconds between checkpoints; null if they are counted in steps. Both null: none."
+        600.0, gt=0, description="Seconds between checkpoints; null with save_checkpoints_steps. Both null: none."
     )
     keep_checkpoint_max: Annotated[int | None, OnResume.FREE] = Field(
         5, ge=0, description="Newest checkpoints to keep, beside the best one; 0 or null: all."
@@ -77,12 +77,12 @@ class TrainingParameters(FlowParameters):
     save_summary_steps: Annotated[int, OnResume.FREE] = Field(100, ge=1, description="Steps between metrics.")
     consistency: Annotated[ConsistencyParameters, OnResume.LEARNED] = Field(
         KINDS[Async.name].model_validate({"name": Async.name}),
-        description="How the pushes of several replicas become updates.",
+        description="Consistency of updates: how pushes of several replicas become updates.",
     )
     each_worker_reads_all: Annotated[bool, OnResume.LEARNED] = Field(
         False,
         description="false: all replicas share the training input, so that each example is used once an epoch; true: "
-        "the chief and each worker read all of it for themselves, as in TensorFlow's Estimator.",
+        "the chief and each worker read the whole input, as in TensorFlow's Estimator.",
     )
 
     @model_validator(mode="before")
@@ -100,7 +100,7 @@ class TrainingParameters(FlowParameters):
 
 
 class BestParameters(FlowParameters):
-    """Which checkpoint is the best, and is exported."""
+    """Choice of the best checkpoint, which is exported."""
 
     metric: Annotated[str, OnResume.FREE] = Field("loss", min_length=1, description="Evaluation metric to compare.")
     mode: Annotated[Literal["min", "max"], OnResume.FREE] = Field(
@@ -110,34 +110,32 @@ class BestParameters(FlowParameters):
 
 
 class ResumeParameters(FlowParameters):
-    """What to do if model_dir already holds a job."""
+    """Policy for a model_dir that already holds a job."""
 
-    allow_changes: bool = Field(
-        False, description="Resume even if a key has changed that alters what the model learns."
-    )
+    allow_changes: bool = Field(False, description="Resume even if a changed key alters what the model learns.")
     fork: str | None = Field(
         None,
         min_length=1,
-        description="Another model_dir: start a new job there from the latest checkpoint, in a new MLflow run.",
+        description="Another model_dir, to start a new job there from the latest checkpoint, in a new MLflow run.",
     )
     when_running: Literal["fail", "wait"] = Field(
         "fail",
-        description="Whether to fail at once while another process trains in model_dir, or to wait for it to end, up "
+        description="Whether to fail at once if another process trains in model_dir, or to wait for its end, up "
         "to cluster.admission_timeout_secs.",
     )
 
 
 class WarmStartParameters(FlowParameters):
-    """Which variables begin with values of a checkpoint, if model_dir has none."""
+    """Variables to initialize from a checkpoint, if model_dir has none."""
 
     checkpoint: str = Field(min_length=1, description="A model_dir, or the directory of a checkpoint; a path or URL.")
     variables: str | Strings = Field(
         ".*",
-        description="Regular expression of the trainable variables and tables that are taken; a list of them: of all "
-        "variables.",
+        description="Regular expression of the trainable variables and tables to initialize; a list of expressions "
+        "matches all variables.",
     )
     rename: dict[str, str] = Field(
-        default_factory=dict, description="Names of variables in the checkpoint, where they are others, by name."
+        default_factory=dict, description="Names of variables in the checkpoint, if they differ, by name."
     )
 
     def build(self) -> WarmStartSettings:
@@ -157,13 +155,13 @@ class TrainParameters(FlowParameters):
         None, ge=0, description="Seed of initial values and of shuffling; null: a random one."
     )
     warm_start: Annotated[WarmStartParameters | None, OnResume.LEARNED] = Field(
-        None, description="Values of a checkpoint to begin with, if model_dir has none; null: initial ones."
+        None, description="Checkpoint to initialize variables from, if model_dir has none; null: initial values."
     )
     model_dir: Annotated[str, OnResume.FREE] = Field(
         default_factory=lambda data: f"runs/{data['experiment']}",
         min_length=1,
-        description="Local directory, or file:// URL, of checkpoints and exports; {scheduled_time} in it stands for "
-        "the time at which the run was to start, so that each run has its own; default: runs/EXPERIMENT.",
+        description="Local directory, or file:// URL, of checkpoints and exports; {scheduled_time} in it becomes "
+        "the scheduled start of the run, so that each run has its own; default: runs/EXPERIMENT.",
     )
     registered_model: Annotated[str, OnResume.FREE] = Field(
         default_factory=lambda data: f"psflow-{data['experiment']}",
@@ -185,25 +183,25 @@ class TrainParameters(FlowParameters):
         0,
         ge=0,
         le=1,
-        description="0: pull, compute and push in turn; 1: the next batch is read and its values are pulled while this "
-        "one is computed, which makes each gradient staler by one.",
+        description="0: pull, compute and push in turn; 1: read the next batch and pull its values during the "
+        "computation of the current one, which makes each gradient staler by one.",
     )
     train: TrainingParameters = Field(
-        TrainingParameters(), description="How long to train, what to keep, and how pushes become updates."
+        TrainingParameters(), description="Duration of training, checkpoints to keep, and consistency of updates."
     )
-    eval: EvalParameters = Field(EvalParameters(), description="When and how long to evaluate.")
+    eval: EvalParameters = Field(EvalParameters(), description="Schedule of the evaluation.")
     evals: dict[EvalName, NamedEvalParameters] = Field(
-        default_factory=dict, description="Further evaluations of each checkpoint, by name: metrics eval_NAME/..."
+        default_factory=dict, description="Additional evaluations of each checkpoint, by name: metrics eval_NAME/..."
     )
-    best: BestParameters = Field(BestParameters(), description="How to choose the best checkpoint.")
+    best: BestParameters = Field(BestParameters(), description="Choice of the best checkpoint.")
     cluster: ClusterParameters = Field(ClusterParameters(), description="Cluster and number of roles.")
     plots: Annotated[bool, OnResume.FREE] = Field(
         True,
-        description="Whether to draw learning curves, and for classifiers confusion matrix, ROC and precision-recall "
-        "curves, into the MLflow run; it costs about two seconds of a processor at the end of training.",
+        description="Whether to add learning curves to the MLflow run, and for classifiers confusion matrix, ROC and "
+        "precision-recall curves; takes about two seconds of a processor at the end of training.",
     )
     resume: Annotated[ResumeParameters, OnResume.FREE] = Field(
-        ResumeParameters(), description="What to do if model_dir already holds a job."
+        ResumeParameters(), description="Policy for a model_dir that already holds a job."
     )
 
     @field_validator("model_dir")

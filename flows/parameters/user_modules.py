@@ -1,4 +1,4 @@
-"""The user's modules: where psflow looks for them, and the classes that a configuration names as ``module:Class``."""
+"""Finds the user's modules, and the classes that a configuration names as ``module:Class``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from psflow.ps_runtime.shipping.own_modules import is_installed
 
 
 def look_in(directory: str | None) -> None:
-    """Let modules of the user stand in `directory`."""
+    """Add `directory` to the search path of user modules."""
     if directory is not None and (path := os.path.abspath(directory)) not in sys.path:
         sys.path.insert(0, path)
 
 
 def find(name: str, key: str) -> Any:
-    """Return what ``package.module:name`` names; `key` says where it was named.
+    """Return the object ``package.module:name``; `key` is its place in the configuration.
 
     Raises
     ------
@@ -32,7 +32,7 @@ def find(name: str, key: str) -> Any:
     module_name, _, function_name = name.partition(":")
     try:
         found: Any = importlib.import_module(module_name)
-    except Exception as error:  # whatever the module does
+    except Exception as error:  # a module may raise anything
         raise ConfigError((f"{key}: cannot import {module_name!r}: {_reason(error, module_name)}",)) from error
     for part in function_name.split("."):
         if not hasattr(found, part):
@@ -43,7 +43,7 @@ def find(name: str, key: str) -> Any:
 
 
 def _reason(error: Exception, module_name: str) -> str:
-    """Say why a module cannot be imported, and where it was looked for if it is not there."""
+    """Return why a module cannot be imported; for a missing one also the searched places."""
     is_missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
     if not is_missing:
         return f"{type(error).__name__}: {error}"
@@ -61,12 +61,12 @@ P = TypeVar("P", bound=KindParameters)
 def own_parameters(
     kind: Callable[..., Any], values: Mapping[str, Any], nested: Mapping[type, Nested], where: str
 ) -> KindParameters:
-    """Check `values` as keys of `kind`, as those of a kind that psflow ships are.
+    """Check `values` as keys of the user's `kind`, like those of a kind that psflow ships.
 
     Raises
     ------
     ConfigError
-        With a sentence for every fault, each beginning with `where`.
+        With a sentence for every fault, each starting with `where`.
     """
     try:
         model = parameters_of(kind, f"{kind.__name__}Parameters", KindParameters, {}, nested)
@@ -97,7 +97,7 @@ def built_by_user(name: str, base: type, values: Mapping[str, Any]) -> Any:
     Raises
     ------
     ConfigError
-        If there is no such class, or it has other parameters.
+        If there is no such class, or it lacks a parameter.
     UsageError
         If it refuses a value.
     """

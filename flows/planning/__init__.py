@@ -1,1 +1,1 @@
-"""From the parameters of a training to its plan: a new job, the same one again or a fork; its Estimator; its turn."""
+"""Plans a training from its parameters: new job, restart or fork; Estimator; free model_dir."""

@@ -1,4 +1,4 @@
-"""From the parameters of a flow to an Estimator, a TrainSpec and EvalSpecs."""
+"""Builds an Estimator, a TrainSpec and EvalSpecs from the parameters of a flow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from psflow.ps_runtime.specs.run_config import RunConfig
 
 @dataclass(frozen=True)
 class Training:
-    """What a training flow trains."""
+    """Estimator and specs of a training flow."""
 
     estimator: Estimator
     train_spec: TrainSpec
@@ -41,14 +41,14 @@ class Training:
 
 
 def build_training(parameters: TrainParameters) -> Training:
-    """Build what `parameters` describe.
+    """Build the Estimator and specs of `parameters`.
 
     Raises
     ------
     ConfigError
         If a function of the user cannot be found.
     UsageError
-        If model_dir is no local directory, though exports go there.
+        If model_dir is not a local directory, which exports need.
     """
     check_local(parameters.model_dir)
     look_in(parameters.code_dir)
@@ -126,13 +126,13 @@ def _estimator(parameters: TrainParameters, config: RunConfig) -> Estimator:
 
 
 def _check_takes(kind: type[Estimator], name: str, settings: Mapping[str, Any]) -> None:
-    """Refuse settings that an Estimator of the user has no parameter for."""
+    """Refuse settings that have no parameter in the user's Estimator."""
     taken = inspect.signature(kind).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values()):
         return
     if missing := sorted(settings.keys() - taken.keys()):
         raise ConfigError(
-            (f"model.name: {name} takes no {', '.join(missing)}; take it, and hand it to Estimator.__init__",)
+            (f"model.name: {name} has no parameter {', '.join(missing)}; add it, and pass it to Estimator.__init__",)
         )
 
 
@@ -151,21 +151,21 @@ def _function(found: Any, name: str, key: str) -> Callable[..., Any]:
 
 
 def schedule_of(wanted: ScheduleParameters, origins: Mapping[str, Origin]) -> Schedule:
-    """Return the schedule that is asked for, as Prefect takes it.
+    """Return a schedule for Prefect.
 
     Raises
     ------
     ConfigError
-        If Prefect refuses the cron expression or the time zone, or the expression names no day there is.
+        If Prefect refuses the cron expression or the time zone, or the expression never matches.
     """
     if wanted.interval_secs is not None:
         return Interval(timedelta(seconds=wanted.interval_secs), timezone=wanted.timezone)
     try:
-        CronSchedule(cron=str(wanted.cron), timezone=wanted.timezone)  # Cron itself does not look at the time zone
-        croniter(wanted.cron).get_next()  # and neither looks whether it ever comes
+        CronSchedule(cron=str(wanted.cron), timezone=wanted.timezone)  # Cron itself does not check the time zone
+        croniter(wanted.cron).get_next()  # neither checks whether it ever matches
         return Cron(str(wanted.cron), timezone=wanted.timezone)
     except ValidationError as error:
         faults = [(f"schedule.{'.'.join(map(str, fault['loc']))}", str(fault["msg"])) for fault in error.errors()]
     except CroniterBadDateError:
-        faults = [("schedule.cron", f"{wanted.cron!r} names a day that never comes")]
+        faults = [("schedule.cron", f"{wanted.cron!r} never matches a date")]
     raise ConfigError(tuple(f"{origins.get(key, origins['schedule'])}: {key}: {reason}" for key, reason in faults))

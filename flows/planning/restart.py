@@ -1,4 +1,4 @@
-"""How the start of a training relates to its model_dir: a new job, a restart or a fork; which keys changed."""
+"""Compares a training with its model_dir: new job, restart or fork, and changed keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOT_SET = object()
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One key, by its dotted name, that had another value; `origin` says where the new one was set, if anywhere."""
+    """A dotted key whose value changed; `origin` is where the new value was set, if anywhere."""
 
     key: str
     old: Any
@@ -32,11 +32,11 @@ class Change:
 
     @property
     def alters_the_job(self) -> bool:
-        """Whether the job with it is another one."""
+        """Whether the change makes it a different job."""
         match declared(TrainParameters, self.key):
             case OnResume.LEARNED:
                 return True
-            case OnResume.MEASURED:  # unless a whole evaluation comes or goes
+            case OnResume.MEASURED:  # unless a whole evaluation is added or removed
                 return not (self.key.startswith("evals.") and NOT_SET in (self.old, self.new))
             case OnResume.FREE:
                 return False
@@ -49,7 +49,7 @@ class Change:
 
 
 def changes(old: TrainParameters, new: TrainParameters, settings: Settings) -> list[Change]:
-    """Return the keys whose value differs, in the order of `new`; both are resolved."""
+    """Return the keys whose values differ, in the order of `new`; both must be resolved."""
     before, now = (dict(flat(parameters.model_dump(mode="json"))) for parameters in (old, new))
     return [
         Change(key, before.get(key, NOT_SET), now.get(key, NOT_SET), settings.origin(key))
@@ -69,8 +69,8 @@ LoggerLike = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
-    """What will be trained."""
+class StartPlan:
+    """The job to train, and its changes since the last start."""
 
     parameters: TrainParameters
     changes: tuple[Change, ...] = ()
@@ -78,29 +78,29 @@ class Beginning:
     lost_config: str | None = None
 
 
-def placed(parameters: TrainParameters) -> TrainParameters:
-    """Return `parameters` with the model_dir of this run: the time at which it was to start is known now.
+def with_model_dir(parameters: TrainParameters) -> TrainParameters:
+    """Return `parameters` with the model_dir of this run, whose scheduled time is now known.
 
     Notes
     -----
-    A run that Prefect has created keeps its time when it is tried again, and so its model_dir; any other starts now.
+    A run created by Prefect keeps its scheduled time, and so its model_dir, on a retry; any other run starts now.
     """
     model_dir = filled(parameters.model_dir, flow_run.scheduled_start_time)
     return parameters.model_copy(update={"model_dir": model_dir})
 
 
-def begin(parameters: TrainParameters, settings: Settings | None = None) -> Beginning:
-    """Look at what is there; change nothing.
+def plan_start(parameters: TrainParameters, settings: Settings | None = None) -> StartPlan:
+    """Compare `parameters` with model_dir; changes nothing.
 
     Raises
     ------
     UsageError
-        If a key has changed that alters the job, and neither ``resume.allow_changes`` nor ``resume.fork`` is given;
-        or if a fork cannot be.
+        If a changed key alters the job, and neither ``resume.allow_changes`` nor ``resume.fork`` is given; or if a fork
+        is impossible.
     ConfigError
-        If the configuration that the job left is damaged.
+        If the configuration in model_dir is damaged.
     """
-    parameters = placed(parameters)
+    parameters = with_model_dir(parameters)
     model_dir, resume = parameters.model_dir, parameters.resume
     check_local(model_dir)
     fork = None
@@ -115,21 +115,21 @@ def begin(parameters: TrainParameters, settings: Settings | None = None) -> Begi
     refused = [change for change in found if change.alters_the_job and not is_free]
     if refused:
         raise UsageError((_refusal(model_dir), *(f"  {line}" for line in shortened([str(one) for one in refused]))))
-    return Beginning(asked, tuple(found), fork, _lost_config(model_dir))
+    return StartPlan(asked, tuple(found), fork, _lost_config(model_dir))
 
 
-def tell(beginning: Beginning, logger: LoggerLike) -> None:
-    """Say what has changed, a line for each key."""
-    if beginning.fork is not None and not beginning.fork.is_begun:
-        logger.info("forking the job of %s into %s", beginning.fork.parent_dir, beginning.fork.model_dir)
-    if beginning.lost_config is not None:
-        logger.warning("%s", beginning.lost_config)
-    for change in beginning.changes:
+def log_changes(start: StartPlan, logger: LoggerLike) -> None:
+    """Log the changes, a line for each key."""
+    if start.fork is not None and not start.fork.is_begun:
+        logger.info("forking the job of %s into %s", start.fork.parent_dir, start.fork.model_dir)
+    if start.lost_config is not None:
+        logger.warning("%s", start.lost_config)
+    for change in start.changes:
         logger.info("changed since the last start: %s", change)
 
 
 def _changes_since(model_dir: str, asked: TrainParameters, settings: Settings) -> list[Change]:
-    """Return what differs from what was learned in `model_dir` so far; nothing if nothing was."""
+    """Return the changes since the last start in `model_dir`; none without a checkpoint."""
     if not has_config(model_dir) or CheckpointStore(model_dir).latest() is None:
         return []
     return changes(read_config(model_dir), asked, settings)
@@ -139,14 +139,14 @@ def _lost_config(model_dir: str) -> str | None:
     if has_config(model_dir) or CheckpointStore(model_dir).latest() is None:
         return None
     return (
-        f"{model_dir} has checkpoints, but no {CONFIG}, as it was removed, or a Python program trained there: which "
-        "keys have changed is not known; put the file back to have them compared, as a training writes a new one"
+        f"{model_dir} has checkpoints, but no {CONFIG}: it was removed, or a Python program trained there; changed "
+        "keys cannot be found; restore the file to compare them, as a training writes a new one"
     )
 
 
 def _refusal(model_dir: str) -> str:
     return (
-        f"{model_dir} was trained with other values of keys that alter what it learns or measures; restore the "
-        "old values, start a new job from its latest checkpoint (--fork DIR, resume.fork), allow the changes "
-        "(--allow-changes, resume.allow_changes), or choose another model_dir:"
+        f"{model_dir} was trained with other values of keys that alter what the job learns or measures; "
+        "restore the old values, start a new job from its latest checkpoint (--fork DIR, resume.fork), allow the "
+        "changes (--allow-changes, resume.allow_changes), or choose another model_dir:"
     )

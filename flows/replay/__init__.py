@@ -1,1 +1,1 @@
-"""Old checkpoints: found again, evaluated again, exported."""
+"""Plans the evaluation and the export of old checkpoints."""

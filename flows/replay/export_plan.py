@@ -1,4 +1,4 @@
-"""What an export will do: which checkpoint, and whether it becomes the best one."""
+"""Plans an export: its checkpoint, and whether it becomes the best one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from psflow.flows.parameters.configuration import PipelineParameters, is_conf_te
 from psflow.flows.parameters.stages import ExportChoice, ExportParameters
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.planning.building import Training, build_training
-from psflow.flows.planning.planned import shown_reading
+from psflow.flows.planning.training_plan import shown_reading
 from psflow.flows.replay.plan import FoundTraining, Tracked, found_training, plan_replay, tracked
 from psflow.flows.reporting.summary import best_record
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
@@ -31,7 +31,7 @@ from psflow.tasks.tracking.models import BEST
 
 @dataclass(frozen=True)
 class ExportPlan:
-    """A checkpoint to be exported."""
+    """A checkpoint to export."""
 
     training: FoundTraining
     built: Training
@@ -56,7 +56,7 @@ class _Choice:
 
 
 def plan_export(parameters: ExportParameters) -> ExportPlan:
-    """Choose the checkpoint, and find out whether it can be exported; change nothing.
+    """Choose the checkpoint, and check that it can be exported; changes nothing.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def _find(exports: Sequence[Exported], step: int, saved_at: float) -> Exported |
 def _new_best(
     training: FoundTraining, evaluations: Sequence[EvaluationRecord], saved_at: Mapping[int, float], compare_fn: Better
 ) -> _Choice:
-    """Do what BestExporter would have done, over the record; among the checkpoints that can still be exported."""
+    """Choose the best recorded checkpoint that can still be exported, as BestExporter does."""
     exports = exports_of(training.model_dir, BEST)
     available = {*saved_at.items(), *((e.step, e.saved_at) for e in exports)}
     ordered = sorted(evaluations, key=lambda e: e.global_step)
@@ -128,9 +128,9 @@ def _new_best(
 
 
 def _none(evaluations: Sequence[EvaluationRecord], name: str, compare_fn: Better) -> str:
-    """Say why none of `evaluations` is the best."""
+    """Explain why none of `evaluations` is the best."""
     if not evaluations:
-        return f"has none that was evaluated as {name!r}; evaluate first: psflow evaluate --model-dir DIR"
+        return f"has none with an evaluation {name!r}; evaluate first: psflow evaluate --model-dir DIR"
     last = evaluations[-1]
     values = ", ".join(f"{metric} is {value}" for metric, value in not_finite(compare_fn, last.metrics).items())
     return (
@@ -144,12 +144,12 @@ METRIC = "pipeline.export.metric"
 
 
 def check_after_training(parameters: PipelineParameters, training: TrainParameters, model: ModelSpec) -> None:
-    """Look at the stages that follow a training that has been planned.
+    """Check the stages that follow a planned training.
 
     Raises
     ------
     UsageError
-        If an override is wrong or another model, or the metric is none of the evaluation.
+        If an override is wrong or changes the model, or the evaluation has no such metric.
     """
     stages = parameters.pipeline
     if "evaluate" in stages.chosen and stages.evaluate.overrides:
@@ -164,12 +164,12 @@ def check_after_training(parameters: PipelineParameters, training: TrainParamete
 
 
 def check_without_training(parameters: PipelineParameters) -> None:
-    """Look at the stages that follow no training in this run, as they will themselves.
+    """Check the stages of a run without training.
 
     Raises
     ------
     UsageError
-        If there is no such training or checkpoint, or whatever is wrong with model_fn, inputs or metric.
+        If there is no such training or checkpoint, or model_fn, inputs or metric are wrong.
     """
     chosen, export = parameters.pipeline.chosen, parameters.export()
     if "evaluate" in chosen:
@@ -177,19 +177,19 @@ def check_without_training(parameters: PipelineParameters) -> None:
     if "export" in chosen:
         training = found_training(export)
         _check_metric(export, training.parameters, _schema(training.model_dir))
-        if export.metric is None or "evaluate" not in chosen:  # else what is evaluated now may be the best one
+        if export.metric is None or "evaluate" not in chosen:  # else a checkpoint that is evaluated now may be the best
             plan_export(export)
 
 
 def _schema(model_dir: str) -> InputSchema | None:
-    """Return what the checkpoints of a training read; None if there are none, which is reported elsewhere."""
+    """Return the input schema of the checkpoints of a training; None if there are none, which is reported elsewhere."""
     store = CheckpointStore(model_dir)
     latest = store.latest()
     return None if latest is None else store.manifest(latest).model.schema
 
 
 def _check_metric(export: ExportChoice, training: TrainParameters, schema: InputSchema | None) -> None:
-    """Refuse a metric that the evaluation does not have; model_fn is called once."""
+    """Refuse a metric that the evaluation lacks; calls model_fn once."""
     if export.metric is not None and export.mode is not None:
         built = build_training(training)
         kept = KeptInputs(built.estimator.model_dir)

@@ -1,4 +1,4 @@
-"""What a replay will do: which checkpoints, against what, and what is in the record already."""
+"""Plans a replay: checkpoints, inputs, and results that are already recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from psflow.flows.parameters.configuration import CONFIG, has_config, read_confi
 from psflow.flows.parameters.stages import CheckpointSource, EvaluateParameters
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.planning.building import build_training
-from psflow.flows.planning.planned import shown_reading
+from psflow.flows.planning.training_plan import shown_reading
 from psflow.flows.reporting.recording import dataset_info
 from psflow.flows.reporting.summary import best_record
 from psflow.ps_runtime.checkpoint.job_file import JobFile
@@ -40,18 +40,18 @@ from psflow.tasks.tracking.tracker import Tracker
 
 @dataclass(frozen=True, slots=True)
 class FoundTraining:
-    """A training that has left checkpoints."""
+    """A training with checkpoints."""
 
     parameters: TrainParameters
     run_id: str | None
 
     @property
     def model_dir(self) -> str:
-        """Where its checkpoints are."""
+        """Directory of its checkpoints."""
         return self.parameters.model_dir
 
     def available(self) -> Available:
-        """Look which checkpoints there are."""
+        """List the checkpoints."""
         best = best_record(self.model_dir)
         steps = CheckpointStore(self.model_dir).steps()
         return Available(without_secrets(self.model_dir), steps, None if best is None else best.step)
@@ -59,19 +59,19 @@ class FoundTraining:
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """The MLflow store to use, and the run of the training there; None if it has no such run."""
+    """The MLflow store to use, and the run of the training in it, if any."""
 
     store: str
     run: TrainingRun | None
 
 
 def found_training(source: CheckpointSource) -> FoundTraining:
-    """Find the training that `source` names, and its configuration; change nothing.
+    """Find the training of `source`, and its configuration; changes nothing.
 
     Raises
     ------
     UsageError
-        If there is no such run, or its model_dir is not there.
+        If there is no such run, or its model_dir does not exist.
     ConfigError
         If the configuration is missing, damaged or wrong, or MLflow does not answer.
     """
@@ -80,7 +80,7 @@ def found_training(source: CheckpointSource) -> FoundTraining:
     parameters = _parameters(source, source.model_dir)
     job = JobFile(parameters.model_dir)
     record = job.read()
-    is_of_another = record is None or job.copied_from() is not None  # of a copy the run is that of the original
+    is_of_another = record is None or job.copied_from() is not None  # the run of a copy is that of the original
     return FoundTraining(parameters, None if record is None or is_of_another else record.run_id)
 
 
@@ -102,7 +102,7 @@ def _run(store: str, run_id: str) -> TrainingRun:
         raise UsageError(
             (
                 f"there is no run {run_id} in the MLflow store {without_secrets(store)}; set MLFLOW_TRACKING_URI to "
-                "the store that has it, or name the model_dir",
+                "its store, or name the model_dir",
             )
         )
     if not os.path.isdir(found.model_dir):
@@ -118,7 +118,7 @@ def _parameters(source: CheckpointSource, model_dir: str | None) -> TrainParamet
     if source.conf:
         files: tuple[str, ...] = source.conf
     elif model_dir is not None and has_config(model_dir):
-        read_config(model_dir)  # whatever is wrong with it is not the fault of the overrides
+        read_config(model_dir)  # raises its own faults before the overrides are read
         files = (os.path.join(absolute(model_dir), CONFIG),)
     else:
         raise ConfigError(
@@ -134,7 +134,7 @@ def _parameters(source: CheckpointSource, model_dir: str | None) -> TrainParamet
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """Evaluations to be done."""
+    """Evaluations to run."""
 
     training: FoundTraining
     tracked: Tracked
@@ -150,12 +150,12 @@ class ReplayPlan:
 
     @property
     def num_wanted(self) -> int:
-        """Number of evaluations to be done."""
+        """Number of evaluations to run."""
         return sum(map(len, self.wanted.values()))
 
 
 def plan_replay(parameters: EvaluateParameters) -> ReplayPlan:
-    """Find the checkpoints, open the inputs, call the model on a batch of each, read the record; change nothing.
+    """Find checkpoints, open the inputs, call the model on a batch of each, read the record; changes nothing.
 
     Raises
     ------
@@ -207,14 +207,14 @@ def plan_replay(parameters: EvaluateParameters) -> ReplayPlan:
 
 
 def _scan_of(opened: SplittableInput | None) -> bytes | None:
-    """Return the scan of an input for those that evaluate on it; None if there was none."""
+    """Return the scan of an input for Dask workers; None without one."""
     return opened.scanned.to_bytes() if isinstance(opened, RecordDataset) else None
 
 
 def _divided(
     steps: Sequence[int], job: EvaluationJob, saved_at: Mapping[int, float], record: ReplayRecord, *, is_forced: bool
 ) -> tuple[dict[int, list[int]], list[EvaluationRecord]]:
-    """Return what is to be evaluated, and what the record has already."""
+    """Return the evaluations to run, and those that are recorded."""
     wanted: dict[int, list[int]] = {}
     known = []
     for index, (spec, digest) in enumerate(zip(job.eval_specs, job.digests, strict=True)):
@@ -234,7 +234,7 @@ LoggerLike = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
 
 class ReplayResults:
-    """Takes the outcomes of the evaluations of `plan`, one after the other."""
+    """Records the outcomes of the evaluations of `plan`."""
 
     def __init__(self, plan: ReplayPlan, logger: LoggerLike) -> None:
         self._plan = plan
@@ -244,18 +244,18 @@ class ReplayResults:
         self.failures: list[Failure] = []
 
     def record_in(self, tracker: Tracker) -> None:
-        """Hand on to MLflow what comes, and first what is known of the same checkpoints: its curves are whole then."""
+        """Send outcomes to MLflow, starting with the recorded ones of the same checkpoints, to complete its curves."""
         self._tracker = tracker
         for evaluation in self._plan.known:
             tracker.handle(evaluation_event(evaluation))
 
     def take(self, outcome: Outcome) -> int:
-        """Record an evaluation, then report it; a failure is only reported. Return how many are done."""
+        """Record and report an evaluation; report a failure. Return the number of finished evaluations."""
         done = 1 + len(self.evaluated) + len(self.failures)
         of = f"{outcome.global_step}{f' on {outcome.name}' if outcome.name else ''} ({done}/{self._plan.num_wanted})"
         if isinstance(outcome, Failure):
             self.failures.append(outcome)
-            self._logger.error("no evaluation of step %s: %s", of, outcome.reason)
+            self._logger.error("could not evaluate step %s: %s", of, outcome.reason)
             return done
         self._plan.record.write(outcome, is_forced=self._plan.is_forced)
         self.evaluated.append(outcome)
@@ -266,7 +266,7 @@ class ReplayResults:
         return done
 
     def facts(self) -> dict[str, Any]:
-        """Return what a person or a program wants to know of the replay."""
+        """Return the answer of the replay."""
         plan, tracker = self._plan, self._tracker
         return {
             "run_id": None if tracker is None else tracker.run_id,

@@ -1,1 +1,1 @@
-"""What people see of a job, while it runs and afterwards."""
+"""Reports of a job to the user, while it runs and afterwards."""

@@ -1,4 +1,4 @@
-"""What a flow run shows in the Prefect UI beside its states and logs: progress, tables, links."""
+"""Prefect artifacts of a flow run: progress, tables, links."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from psflow.tasks.tracking.run import NOTE
 from psflow.tasks.tracking.store import link
 
 MAX_FLOW_RUNS = 50
-"""That are named: MLflow takes 8,000 characters in a tag, and a link has about 120."""
+"""Limit of named runs: MLflow allows 8,000 characters in a tag, and a link has about 120."""
 
 
 @dataclass(frozen=True)
 class PageLinks:
-    """The places of one attempt at a job."""
+    """Addresses of one attempt at a job."""
 
     prefect_flow_run: str | None
     prefect_page: str | None
@@ -50,14 +50,14 @@ class PageLinks:
 
     @property
     def flow_runs(self) -> dict[str, str | None]:
-        """The flow runs of the last `MAX_FLOW_RUNS` attempts, this one at the end."""
+        """Flow runs of the last `MAX_FLOW_RUNS` attempts, this one last."""
         runs = {run_id: page for run_id, page in self.earlier_flow_runs.items() if run_id != self.prefect_flow_run}
         if self.prefect_flow_run is not None:
             runs[self.prefect_flow_run] = self.prefect_page
         return dict(list(runs.items())[-MAX_FLOW_RUNS:])
 
     def tags(self) -> dict[str, str | None]:
-        """Return tags of the MLflow run: the ids, and a description in markdown; None for what there is not."""
+        """Return tags of the MLflow run: the ids, and a description in markdown; None removes a tag."""
         return {
             "psflow.model_dir": without_secrets(self.model_dir),
             "psflow.prefect_flow_run": self.prefect_flow_run,
@@ -83,11 +83,11 @@ class PageLinks:
 def current_links(
     client: Client, model_dir: str, parameters: TrainParameters, earlier_flow_runs: Mapping[str, str | None]
 ) -> PageLinks:
-    """Return the places of the job that the current flow run trains on a cluster.
+    """Return the addresses of the job that the current flow run trains on a cluster.
 
     Notes
     -----
-    A cluster of our own has no dashboard; of another one its scheduler knows.
+    A local cluster has no dashboard; the scheduler of another cluster knows its address.
     """
     page = url_for("flow-run", flow_run.id) if flow_run.id is not None and has_pages() else None
     dashboard = None if parameters.cluster.address is None else _dashboard(client)
@@ -104,25 +104,25 @@ def current_links(
 def _dashboard(client: Client) -> str | None:
     try:
         return client.dashboard_link or None
-    except KeyError:  # so Dask answers for a scheduler that has none
+    except KeyError:  # raised by Dask if the scheduler has no dashboard
         return None
 
 
 UPDATE_SECS = 2.0
-"""Between updates of the progress: each is a request of about 16 ms, mostly of the server's."""
+"""Seconds between updates of the progress: each costs about 16 ms, mostly in the server."""
 MAX_ROWS = 500
-"""Of a table."""
+"""Limit of a table."""
 
 _log = logging.getLogger(__name__)
 
 
 class Artifacts:
-    """Writes the artifacts of one flow run, from a thread of its own.
+    """Writes the artifacts of one flow run in a background thread.
 
     Notes
     -----
-    Nothing here blocks, but for `close`, or raises: a server that is away is logged once, and what it was to get is
-    lost. Of the progress the last counts. Make it in a flow run, and close it there.
+    No method raises, and only `close` blocks. An unavailable server is logged once, and its artifacts are lost. Only
+    the last progress counts. Create and close it inside a flow run.
     """
 
     def __init__(self, name: str) -> None:
@@ -133,12 +133,12 @@ class Artifacts:
         self._has_failed = False
         self._wake = threading.Event()
         self._is_closing = False
-        context = contextvars.copy_context()  # which knows the flow run
+        context = contextvars.copy_context()  # it holds the flow run
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="psflow-artifacts", daemon=True)
         self._thread.start()
 
     def progress(self, percent: float, line: str) -> None:
-        """Show how much is done; at most one update in `UPDATE_SECS` is sent."""
+        """Show progress; sends at most one update in `UPDATE_SECS`."""
         self._progress = (percent, line)
 
     def link(self, kind: str, url: str, text: str, description: str = "") -> None:
@@ -147,11 +147,11 @@ class Artifacts:
         self._order(order)
 
     def label(self, **labels: str) -> None:
-        """Give the flow run labels, for ids that lead elsewhere."""
+        """Add labels to the flow run, such as ids in other systems."""
         self._order(partial(label_flow_run, **labels))
 
     def table(self, kind: str, rows: Sequence[Mapping[str, Any]], description: str = "") -> None:
-        """Show a table, of which the last `MAX_ROWS` rows are kept; an empty one is not shown."""
+        """Show the last `MAX_ROWS` rows of a table; an empty table is not shown."""
         if rows:
             plain = [dict(row) for row in rows[-MAX_ROWS:]]
             self._order(partial(create_table_artifact, plain, f"{self._name}-{kind}", description or None))
@@ -161,7 +161,7 @@ class Artifacts:
         self._order(partial(create_markdown_artifact, markdown, f"{self._name}-{kind}", description or None))
 
     def close(self, timeout_secs: float = 5.0) -> None:
-        """Send what is left, or give it up after `timeout_secs`. Idempotent."""
+        """Send pending artifacts, or drop them after `timeout_secs`. Idempotent."""
         self._is_closing = True
         self._wake.set()
         self._thread.join(stop_clock.limited(timeout_secs))
@@ -195,7 +195,7 @@ class Artifacts:
     def _attempt(self, request: Callable[[], object]) -> None:
         try:
             request()
-        except Exception as error:  # whatever it is, training goes on
+        except Exception as error:  # training must go on
             if not self._has_failed:
                 reason = without_secrets(str(error)) or type(error).__name__
                 _log.warning("could not write artifacts to Prefect: %s", reason)
@@ -203,13 +203,13 @@ class Artifacts:
 
 
 def show_summary(name: str, summary: Mapping[str, Any]) -> None:
-    """Show the summary of the current flow run as a table, from a thread that is waited for, but not for long."""
+    """Show the summary of the current flow run as a table; waits for the server only briefly."""
     artifacts = Artifacts(name)
     rows = [{"what": key, "value": str(value)} for key, value in flat(summary)]
-    artifacts.table("summary", rows, "What the flow run came to.")
+    artifacts.table("summary", rows, "Results of the flow run.")
     artifacts.close()
 
 
 def _key(name: str) -> str:
-    """Return `name` with what Prefect allows in a key: lowercase letters, numbers, dashes."""
+    """Return `name` reduced to characters that Prefect allows in a key: lowercase letters, numbers, dashes."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

@@ -1,4 +1,4 @@
-"""Images of a running job for its MLflow run, drawn in a thread that training does not wait for."""
+"""Draws plots of a running job for its MLflow run, in a background thread."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from psflow.tasks.tracking.store import reason_of
 
 FOLDER = "plots"
 MAX_POINTS = 4000
-"""Of the training loss; beyond that every other point is dropped."""
+"""Limit of the training loss; beyond it every other point is dropped."""
 FIRST_SECS = 30.0
-"""Before anything is drawn, unless the job ends sooner: a short one is drawn once."""
+"""Seconds before the first plot, unless the job ends sooner: a short job is drawn once."""
 REST = 20
-"""Plots are drawn for at most a twentieth of the time: they take a second of a processor that training may use too."""
+"""Plots take at most a twentieth of the time: each needs a second of a processor that training may use."""
 
 _log = logging.getLogger(__name__)
 
 
 class Curves:
-    """The points that learning curves are drawn of, by global_step: one told again, after a resume, counts once."""
+    """Points of learning curves, by global_step; a point reported again after a resume counts once."""
 
     def __init__(self) -> None:
         self.loss: dict[int, float] = {}
@@ -58,7 +58,7 @@ class Curves:
                 assert_never(event)
 
     def png(self) -> bytes:
-        """Draw them."""
+        """Draw the curves."""
         evaluations = {
             name: {metric: list(points.items()) for metric, points in metrics.items()}
             for name, metrics in self.evaluations.items()
@@ -67,13 +67,13 @@ class Curves:
 
 
 class Plotter:
-    """Draws learning curves, and for a classifier what the best checkpoint confuses, after each best and at the end.
+    """Draws learning curves, and classifier plots of the best checkpoint, after each new best and at the end.
 
     Notes
     -----
-    `handle` does not block. It all runs in the flow's process: it has the data set open, and MLflow has most of what
-    plots need imported there; an evaluator that drew would keep the memory. A best that comes while the last one is
-    drawn is passed over for a later one; whatever fails is logged once, and the job goes on.
+    `handle` does not block. Plots are drawn in the process of the flow, which has the data set open and most libraries
+    imported; an evaluator would keep the memory. Of the best checkpoints that arrive during drawing, only the last is
+    drawn. A failure is logged once, and the job goes on.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Plotter:
         self._has_failed = False
         self._is_closing = threading.Event()
         self._has_best = threading.Event()
-        context = contextvars.copy_context()  # which knows the flow run, as whatever logs here may have to
+        context = contextvars.copy_context()  # it holds the flow run, for the log
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="psflow-plotter", daemon=True)
         self._thread.start()
 
@@ -107,13 +107,13 @@ class Plotter:
             self._has_best.set()
 
     def recall(self, event: RecordedEvent) -> None:
-        """Take an event of an earlier attempt: what is drawn of it is drawn already."""
+        """Process an event of an earlier attempt, which needs no new plot."""
         with self._lock:
             self._curves.handle(event)
             self._scored = self._curves.best
 
     def close(self, timeout_secs: float, *, draws: bool = True) -> None:
-        """End the thread; before that, if it `draws`, draw what is new since it last did. Idempotent."""
+        """End the thread; if it `draws`, draw new points first. Idempotent."""
         if not draws:
             self._is_stale = False
         self._is_closing.set()
@@ -164,7 +164,7 @@ class Plotter:
     def _attempt(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:  # a model_fn, an export that was removed, a server that is away: training goes on
+        except Exception as error:  # model_fn failed, export removed, server unavailable: training goes on
             if not self._has_failed:
                 speaks_for_itself = isinstance(error, OSError | PsflowError)
                 _log.warning("could not draw a plot: %s", reason_of(error), exc_info=not speaks_for_itself)

@@ -1,4 +1,4 @@
-"""A line at the bottom of a terminal that changes in place, below whatever is logged meanwhile."""
+"""Progress line at the bottom of a terminal, updated in place below the log."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from psflow.ps_runtime.roles.events import (
 )
 
 WINDOW_SECS = 30.0
-"""What the rate is the mean of; longer where reports are rare."""
+"""Window of the mean rate; longer if reports are rare."""
 MIN_REPORTS = 5
 SETTLED_SECS = 5.0
 SETTLED_WITHIN = 0.2
-"""How much the rates of the two halves of the window may differ."""
+"""Largest ratio of the rates in the two halves of the window."""
 
 
 class Rate:
-    """Steps per second over the last half minute, and whether one may build on it."""
+    """Steps per second over the last half minute, and whether the rate is stable."""
 
     def __init__(self) -> None:
         self._reports: deque[tuple[float, int]] = deque()
 
     def add(self, now: float, step: int) -> None:
-        """Take a report; a step before the last one (a ps came back from a checkpoint) begins a new window."""
+        """Add a report; a step before the last one (a ps was restored) starts a new window."""
         if self._reports and step < self._reports[-1][1]:
             self._reports.clear()
         if self._reports and step == self._reports[-1][1]:
@@ -56,7 +56,7 @@ class Rate:
         return _slope(self._reports[0], self._reports[-1]) if len(self._reports) > 1 else None
 
     def remaining_secs(self, step: int, now: float) -> float | None:
-        """Return the seconds from `now` until `step`; None as long as the rate has not settled."""
+        """Return the seconds from `now` until `step`; None until the rate is stable."""
         if len(self._reports) < MIN_REPORTS:
             return None
         first, middle, last = self._reports[0], self._reports[len(self._reports) // 2], self._reports[-1]
@@ -67,7 +67,7 @@ class Rate:
 
 
 class Progress:
-    """What a person wants to know of a running job.
+    """Progress of a running job as one line.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class Progress:
         self.first_step_at: float | None = None
 
     def handle(self, event: FirstStep | Restored | RoleLost | WorkersMissing | RecordedEvent) -> None:
-        """Take an event of a role."""
+        """Process an event of a role."""
         match event:
             case RoleLost():
                 self._num_restarts += 1
@@ -106,7 +106,7 @@ class Progress:
                 self.first_step_at = min(self.first_step_at or event.time, event.time)
             case Metrics():
                 self._reach(event.step)
-                if "steps_per_sec" in event.values:  # the chief's, which come at each multiple of so many steps
+                if "steps_per_sec" in event.values:  # of the chief, at each multiple of so many steps
                     self._rate.add(self._clock(), event.step)
                 self._loss = event.values.get("loss", self._loss)
             case Checkpoint():
@@ -123,13 +123,13 @@ class Progress:
                 assert_never(event)
 
     def figures(self) -> dict[str, float]:
-        """Return what is worth a curve of its own, once it is not 0: ``restarts`` of lost roles and ``lost_steps``."""
+        """Return figures with a curve of their own, if not 0: ``restarts`` of lost roles and ``lost_steps``."""
         figures = {"restarts": self._num_restarts, "lost_steps": self.num_lost_steps}
         return {name: float(value) for name, value in figures.items() if value}
 
     @property
     def percent(self) -> float | None:
-        """How much of the training is done; None where only the data know."""
+        """Percentage of the training that is done; None if the end depends on the data."""
         return None if self._max_steps is None else min(100.0, 100 * self.step / self._max_steps)
 
     def line(self) -> str:
@@ -163,7 +163,7 @@ class Progress:
 
 
 def shown_metrics(values: Mapping[str, float]) -> str:
-    """Return metrics as people read them.
+    """Format metrics for display.
 
     Examples
     --------
@@ -180,16 +180,16 @@ def _slope(first: tuple[float, int], last: tuple[float, int]) -> float:
 ONLY_ELSEWHERE = "psflow_not_on_terminals"
 
 not_on_terminals = {ONLY_ELSEWHERE: True}
-"""As `extra` of a log record: a terminal that has the line does not show it, everybody else does."""
+"""As `extra` of a log record: hides it in a terminal that shows the line, and nowhere else."""
 
 
 class TerminalLine:
-    """The line, for the time of a ``with`` block; where stderr is no terminal it does nothing.
+    """Shows the line during a ``with`` block; does nothing if stderr is not a terminal.
 
     Notes
     -----
-    It is drawn on the console of Prefect's own log handler: that puts what it logs above the line, and so does what
-    this process writes to stdout and stderr. What other processes write to the terminal may tear it, once.
+    The line is drawn on the console of Prefect's log handler, so that log records and writes of this process to stdout
+    and stderr appear above it. Writes of other processes may break the line once.
     """
 
     def __init__(self) -> None:
@@ -217,7 +217,7 @@ class TerminalLine:
 
     @property
     def is_shown(self) -> bool:
-        """Whether there is a terminal that shows it."""
+        """Whether a terminal shows the line."""
         return self._live is not None
 
     def show(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""The MLflow run of a training flow: what it is about, and what a resumed job has done already."""
+"""MLflow run of a training flow: its description, and the earlier results of a resumed job."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from psflow.tasks.tracking.run import DatasetInfo
 from psflow.tasks.tracking.tracker import Tracker
 
 LOST_STEPS = "psflow.lost_steps"
-"""The tag that names the steps of the lost branches."""
+"""Tag with the steps of the lost branches."""
 REACHED_STEP = "psflow.reached_step"
-"""The tag with the last step of the branch that counts."""
+"""Tag with the last step of the current branch."""
 MAX_NAMED = 100
-"""Branches that the tag names, the newest ones; MLflow cuts a tag off after 8,000 characters."""
+"""Number of newest branches in the tag; MLflow truncates a tag after 8,000 characters."""
 
 
 class LostSteps:
-    """The steps that training has gone back behind, those of earlier attempts first.
+    """Steps that training has rolled back, those of earlier attempts first.
 
     Notes
     -----
-    Where the flow of an earlier attempt was killed, MLflow alone knows how far it came; steps that never reached MLflow
-    are not counted. The tag names the newest 100 branches, and of those before them how many steps they had.
+    If the flow of an earlier attempt was killed, only MLflow knows its last step; steps that never reached MLflow are
+    not counted. The tag lists the newest 100 branches, and the number of steps of those before them.
 
     Examples
     --------
@@ -63,13 +63,13 @@ class LostSteps:
         self._branches = branches
         unnamed = re.match(r"(\d+) steps", told)
         self.num_steps = sum(map(_length, branches)) + (int(unnamed[1]) if unnamed else 0)
-        # a newest point on a branch that is named already does not show how far the branch after it came
+        # a newest point on a branch in the tag does not give the end of the branch after it
         is_named = newest_step <= max((last for _, last in branches), default=-1)
         noted = tags.get(REACHED_STEP, "")
         self._reached_before = max(int(noted) if noted.isdecimal() else 0, 0 if is_named else newest_step)
 
     def roll_back(self, step: int, reached: int) -> str:
-        """Take that training goes on from `step`, after this attempt has come to `reached`."""
+        """Record that training continues from `step`, after this attempt reached `reached`."""
         reached = max(reached, self._reached_before)
         self._reached_before = 0
         if reached <= step:
@@ -80,11 +80,11 @@ class LostSteps:
 
     def reached_tag(self, step: int) -> dict[str, str]:
         """Return the tag for the next attempt, while this one is at `step`."""
-        # until this attempt has its values, the branch of the one before counts
+        # until this attempt restores its values, the previous branch is current
         return {REACHED_STEP: str(max(step, self._reached_before))}
 
     def tags(self, step: int) -> dict[str, str]:
-        """Return all tags, once training goes on from `step`: MLflow has to get both at once."""
+        """Return all tags, as training continues from `step`; MLflow has to get both at once."""
         named = self._branches[-MAX_NAMED:]
         num_unnamed = self.num_steps - sum(map(_length, named))
         before = [f"{num_unnamed} steps of earlier branches"] if num_unnamed else []
@@ -102,12 +102,12 @@ def _name(branch: tuple[int, int]) -> str:
 
 KILLED_SECS = 4.0
 FAILED_SECS = 5.0
-"""For MLflow to take what is left; who interrupts does not want to wait."""
+"""Timeout for the rest of the writes to MLflow after an interruption."""
 
 
 @contextmanager
 def closed_on_error(tracker: Tracker) -> Iterator[Tracker]:
-    """Give `tracker`; an exception in the block ends its run as KILLED if somebody interrupted it, else as FAILED."""
+    """Give `tracker`; an exception in the block ends its run as KILLED after an interruption, else as FAILED."""
     try:
         yield tracker
     except (InterruptedRunError, KeyboardInterrupt):
@@ -119,7 +119,7 @@ def closed_on_error(tracker: Tracker) -> Iterator[Tracker]:
 
 
 def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, links: PageLinks) -> Tracker:
-    """Open the MLflow run of the job in `store`: a new one, or that of its earlier attempts; say what it is about.
+    """Open the MLflow run of the job in `store`, new or of its earlier attempts, and describe it.
 
     Raises
     ------
@@ -149,12 +149,12 @@ def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, link
 
 
 def put_config(tracker: Tracker, parameters: TrainParameters) -> None:
-    """Have the run keep the configuration of this attempt, as it may be shown."""
+    """Store the configuration of this attempt in the run, without credentials."""
     tracker.put_file(CONFIG, dump(public(parameters.model_dump(mode="json"))).encode())
 
 
 def _origin_of(fork: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the tags of the run of a job that began with a checkpoint of another one: it stands below that one's."""
+    """Return the tags that put the run of a forked job below that of its parent."""
     if fork is None:
         return {}
     tags = {"psflow.forked_from": without_secrets(str(fork["model_dir"])), "psflow.forked_at_step": str(fork["step"])}
@@ -166,9 +166,9 @@ def _digest_of(code: str | None) -> dict[str, str]:
 
 
 def what_is_on_disk(attempt: Attempt) -> list[RecordedEvent]:
-    """Return what earlier attempts left on disk, as the events that told of it: those of a killed flow are lost.
+    """Return events for the results of earlier attempts on disk: those of a killed flow are lost.
 
-    It does no harm to tell the tracker of it again.
+    The tracker ignores events that it has already recorded.
     """
     model_dir = attempt.model_dir
     store = CheckpointStore(model_dir)
@@ -176,7 +176,7 @@ def what_is_on_disk(attempt: Attempt) -> list[RecordedEvent]:
     evaluations = EvaluationLog(model_dir).read()
     events += [evaluation_event(evaluation) for evaluation in evaluations]
     best = best_record(model_dir)
-    made = [export for export in exports_of(model_dir) if export.exporter != CHOSEN]  # by a person, who registers it
+    made = [export for export in exports_of(model_dir) if export.exporter != CHOSEN]  # registered by psflow export
     events += [
         Export(export.exporter, export.step, export.version, export.path, False, _measured_for(export, evaluations))
         for export in made
@@ -188,14 +188,14 @@ def what_is_on_disk(attempt: Attempt) -> list[RecordedEvent]:
 
 
 def _measured_for(export: Exported, evaluations: Sequence[EvaluationRecord]) -> dict[str, float]:
-    """Return what the evaluation of the checkpoint of an export has measured, of several the one without a name."""
+    """Return the metrics of the exported checkpoint, preferring the unnamed evaluation."""
     made_of = export.step, export.saved_at
     found = [one for one in evaluations if (one.global_step, one.checkpoint_saved_at) == made_of]
     return measured(min(found, key=lambda one: one.name).metrics) if found else {}
 
 
 def _source(parameters: TrainParameters) -> Path:
-    """Return the file of the user's model_fn, or else the directory where modules of theirs are looked for."""
+    """Return the file of the user's model_fn, or else the directory of the user's modules."""
     name = getattr(parameters.model, "name", "")
     module = sys.modules.get(name.partition(":")[0])
     file = getattr(module, "__file__", None) if ":" in name else None
@@ -203,13 +203,13 @@ def _source(parameters: TrainParameters) -> Path:
 
 
 def _params(attempt: Attempt, parameters: TrainParameters) -> dict[str, str]:
-    """Return what was set, flat, for everybody to read: no credentials, and model_dir as others can find it."""
+    """Return the configuration, flat and without credentials, with an absolute model_dir."""
     values = parameters.model_dump(mode="json") | {"model_dir": attempt.model_dir}
     return {key: str(value) for key, value in flat(public(values)) if value is not None}
 
 
 def dataset_info(context: str, dataset: KnownInput, parameters: TrainParameters) -> DatasetInfo:
-    """Return the input `context` of `parameters`, such as ``eval``, as MLflow shows it."""
+    """Return the MLflow data set of the input `context` of `parameters`, such as ``eval``."""
     source = parameters.sources()[context]
     named = source.model_dump(mode="json", exclude_none=True)
     name = named.get("format") or named["name"]
@@ -223,5 +223,5 @@ def dataset_info(context: str, dataset: KnownInput, parameters: TrainParameters)
 
 
 def _shown(path: str | list[str]) -> str:
-    """Return a path, or several, as people read them."""
+    """Format a path, or several, for display."""
     return shown_path(path) if isinstance(path, str) else ", ".join(map(shown_path, path))

@@ -1,4 +1,4 @@
-"""How each role of a job fares, and which one the others wait for: figures in, sentences out."""
+"""Figures of each role of a job, and sentences about stragglers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 PREFIX = "role/"
 SLOW = 0.7
-"""Part of the median speed of the replicas below which one is a straggler."""
+"""Fraction of the median speed of the replicas below which a replica is a straggler."""
 SILENT_SECS = 45.0
 """Roles report every 10 s at the latest."""
 
 
 @dataclass(frozen=True)
 class RoleFigures:
-    """The last figures of one role."""
+    """Latest figures of one role."""
 
     role: str
     values: Mapping[str, float]
@@ -41,7 +41,7 @@ def role_figures(figures: Mapping[str, tuple[float, float]], now: float) -> list
 
 
 def stragglers(roles: Sequence[RoleFigures]) -> list[str]:
-    """Return a sentence for each role that is slower than its like, or silent.
+    """Return a sentence for each replica that is slow, and for each role that is silent.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def stragglers(roles: Sequence[RoleFigures]) -> list[str]:
     found = [
         f"{role.role} last reported {role.age_secs:.0f} s ago"
         for role in roles
-        if role.age_secs > SILENT_SECS and not role.role.startswith("evaluator-")  # it is silent while it evaluates
+        if role.age_secs > SILENT_SECS and not role.role.startswith("evaluator-")  # silent during evaluation
     ]
     rates = {
         role.role: role.values["steps_per_sec"]

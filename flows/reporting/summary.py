@@ -1,4 +1,4 @@
-"""What a flow reports at its end: plain data, and lines for the terminal."""
+"""Summary of a flow: plain data, and lines for the terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROLE_KEYS = ("exit", "rss_mb", "transport")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job has ended."""
+    """Outcome of a job."""
 
     job: JobSpec
     reports: Reports
@@ -40,10 +40,10 @@ class Outcome:
 
 
 def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
-    """Return the answer of ``psflow train``; `wall_secs` is how long it took so far.
+    """Return the answer of ``psflow train``; `wall_secs` is the time so far.
 
-    ``train`` is of the attempt, whichever roles were lost in it; ``input`` is of the job, with all its attempts, as the
-    final step is; ``roles`` are the last lives of each.
+    ``train`` covers the attempt, lost roles included; ``input`` and the final step cover all attempts of the job;
+    ``roles`` covers the last incarnation of each role.
     """
     job, reports = outcome.job, outcome.reports
     started_at = time.time() - wall_secs
@@ -80,7 +80,7 @@ def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
 
 
 def shown(summary: Mapping[str, Any]) -> list[str]:
-    """Return what of a summary people read in a terminal."""
+    """Return the lines of a summary for the terminal."""
     best, pages, secs = summary["best"], summary["pages"], summary["wall_secs"]
     max_steps, first_step = summary["max_steps"], secs["to_first_step"]
     lacks = f"{summary['mlflow']['lost']} events" if summary["mlflow"]["lost"] else "how the run ended"
@@ -97,7 +97,7 @@ def shown(summary: Mapping[str, Any]) -> list[str]:
         )
         or None,
         "invalid": "; ".join(
-            f"{name}: {cells['rows']} rows {'left out' if cells['policy'] == 'drop' else 'with blank cells'}"
+            f"{name}: {cells['rows']} rows {'left out' if cells['policy'] == 'drop' else 'with missing values'}"
             for name, cells in summary["invalid"].items()
         )
         or None,
@@ -110,12 +110,12 @@ def shown(summary: Mapping[str, Any]) -> list[str]:
 
 
 def best_record(model_dir: str) -> BestRecord | None:
-    """Return what BestExporter has chosen so far."""
+    """Return the current choice of BestExporter."""
     return BestRecord.read(os.path.join(model_dir, "export", "best"))
 
 
 def _of_role(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the last life of a role says of itself; of a replica also how long its pulls and pushes took."""
+    """Return the report of the last incarnation of a role; for a replica with latencies of pulls and pushes."""
     facts = {key: report[key] for key in ROLE_KEYS}
     statistics = report["statistics"]
     return facts | {"latency": statistics["latency"]} if "latency" in statistics else facts
@@ -160,7 +160,7 @@ def shown_export(facts: Facts) -> list[str]:
 
 
 def gone(passed_over: Sequence[int]) -> str:
-    """Say which better checkpoints cannot be exported any more."""
+    """Name better checkpoints that can no longer be exported."""
     steps = ", ".join(map(str, passed_over))
     if len(passed_over) == 1:
         return f"step {steps} was better, but its checkpoint and export no longer exist"
@@ -174,15 +174,15 @@ def shown_predictions(facts: Facts) -> list[str]:
         {
             "predicted": f"{facts['rows']} rows in {facts['parts']} part{'' if facts['parts'] == 1 else 's'}"
             if facts["folders"]
-            else "no files have arrived since the last run",
+            else "no new files since the last run",
             "rejected": f"{facts['rejects']} rows that could not be read or predicted, see _rejects in the output"
             if facts["rejects"]
             else None,
-            "not finite": f"{non_finite['rows']} of these rows have a blank, NaN or infinite cell, in "
+            "not finite": f"{non_finite['rows']} of these rows have a missing, NaN or infinite cell, in "
             f"{', '.join(non_finite['columns'])}"
             if non_finite["rows"]
             else None,
-            "invalid": f"{invalid['rows']} of these rows have an invalid cell, which was made blank, in "
+            "invalid": f"{invalid['rows']} of these rows have an invalid cell, read as missing, in "
             f"{', '.join(invalid['columns'])}"
             if invalid["rows"]
             else None,
@@ -206,16 +206,16 @@ def shown_dry_run(facts: Facts) -> list[str]:
                 "output": one["output"],
                 "columns": ", ".join(f"{name}: {kind}" for name, kind in one["columns"].items()),
                 "ignored": ", ".join(one["unused"]) or None,
-                "invalid": "cells that are not of the type of their column are made blank"
+                "invalid": "cells that are not of the type of their column become missing values"
                 if one["invalid"] == "missing"
                 else None,
             }
         )
-    return lines or ["no files have arrived since the last run"]
+    return lines or ["no new files since the last run"]
 
 
 def shown_pipeline(facts: Facts) -> list[str]:
-    """Return the lines of ``psflow pipeline``: those of each stage below its name."""
+    """Return the lines of ``psflow pipeline``, each stage under its name."""
     lines = []
     for stage, lines_of in STAGES.items():
         if stage in facts:

@@ -1,4 +1,4 @@
-"""Everything that tells people of a running job, fed by its events: terminal, log, Prefect, MLflow."""
+"""Reports a running job from its events: terminal, log, Prefect, MLflow."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _log = logging.getLogger(__name__)
 
 
 class Ending:
-    """Keeps the first error of several ``with`` blocks, so that each is entered whatever the ones before raise.
+    """Keeps the first error of several ``with`` blocks, so that each runs even if an earlier one raises.
 
     Notes
     -----
-    An interruption, such as a second Ctrl-C, comes before all errors. Errors after the first one are logged.
+    An interruption, such as a second Ctrl-C, takes precedence over errors. Later errors are logged.
     """
 
     def __init__(self, error: BaseException | None) -> None:
@@ -64,11 +64,11 @@ class Ending:
 
     @property
     def is_well(self) -> bool:
-        """Whether there is no error so far."""
+        """Whether no error has occurred so far."""
         return self._first is None
 
     def check(self) -> None:
-        """Raise the first error, unless it ends already with one; an interruption in any case."""
+        """Raise the first error, unless an error is already being raised; always raise an interruption."""
         if self._interruption is not None:
             raise self._interruption
         if self._cause is None and self._first is not None:
@@ -86,7 +86,7 @@ class Ending:
             self._first = error
         elif isinstance(error, Exception):
             speaks_for_itself = isinstance(error, OSError | PsflowError)
-            text = "one more error as the job ends, %s: %s"
+            text = "another error at the end of the job, %s: %s"
             _log.warning(text, type(error).__name__, error, exc_info=None if speaks_for_itself else error)
         return True
 
@@ -94,22 +94,22 @@ class Ending:
 LoggerLike = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
 LOG_SECS = 30.0
-"""Between two lines of progress in a log."""
+"""Seconds between progress lines in a log."""
 NOTE_SECS = 10.0
-"""Between two writes of the progress, and of the metrics of this machine, into MLflow."""
+"""Seconds between writes of progress and system metrics to MLflow."""
 SLICE_SECS = 0.5
-"""Between two changes of the line in a terminal."""
+"""Seconds between updates of the line in a terminal."""
 PLOT_SECS = 30.0
-"""For the last plots, which a slow model_fn may hold up."""
+"""Timeout of the last plots; a slow model_fn may delay them."""
 JOIN_SECS = 10.0
-"""For what the thread is at as the block ends: it may read a store that hangs."""
+"""Timeout of the thread as the block ends: its store may hang."""
 ARTIFACT_SECS = 4.0
-"""For the last artifacts; half of it where a person waits for the end."""
+"""Timeout of the last artifacts; half of it if the user waits for the end."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What is watched."""
+    """The job that is watched."""
 
     job: JobSpec
     parameters: TrainParameters
@@ -119,12 +119,12 @@ class Watched:
 
 
 class Watch:
-    """Tells of one attempt at a job, for the time of a ``with`` block.
+    """Reports one attempt at a job during a ``with`` block.
 
     Notes
     -----
-    `handle` does not block; the rest happens in threads, which end with the block. All of its end happens, also where a
-    part of it fails or is interrupted. An interruption counts, else the first error, the one of the block first of all.
+    `handle` does not block; threads do the rest and end with the block. Every step of the shutdown runs, even if
+    another fails or is interrupted. Raised is an interruption, else the error of the block, else the first other one.
     """
 
     def __init__(self, watched: Watched, tracker: Tracker, logger: LoggerLike) -> None:
@@ -145,11 +145,11 @@ class Watch:
         self._stack = ExitStack()
         self._has_lost = threading.Event()
         self._is_over = threading.Event()
-        context = contextvars.copy_context()  # which knows the flow run, and the server that its log goes to
+        context = contextvars.copy_context()  # it holds the flow run and the server of its log
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="psflow-watch", daemon=True)
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack:  # __exit__ is not called where a part of this fails
+        with ExitStack() as stack:  # __exit__ is not called if a part of this fails
             stack.callback(self.logs.close)
             self._artifacts = Artifacts(self._watched.parameters.experiment)
             stack.callback(self._artifacts.close, ARTIFACT_SECS / 2)
@@ -193,17 +193,17 @@ class Watch:
         return self._progress.first_step_at
 
     def handle(self, event: Event) -> None:
-        """Take an event of a role, in the order of each role. Does not block."""
+        """Process an event; events of one role come in order. Does not block."""
         match event:
             case LogMessage():
                 self.logs.handle(event)
             case FirstStep() | WorkersMissing():
                 self._progress.handle(event)
             case Restored():
-                self._tell_lost_steps(event)
+                self._log_lost_steps(event)
             case RoleLost():
                 self._progress.handle(event)
-                also = "all training rolls back to the last checkpoint" if event.rolls_back else "no step is lost"
+                also = "all roles roll back to the last checkpoint" if event.rolls_back else "no step is lost"
                 self._logger.warning("%s was lost and restarts: %s; %s", event.role, event.reason, also)
                 self._has_lost.set()
             case Metrics() | Checkpoint() | Evaluation() | Export():
@@ -229,7 +229,7 @@ class Watch:
         )
 
     def _catch_up(self) -> None:
-        """Take what is on disk, of which a process that was lost may not have told; nothing is recorded twice."""
+        """Process records on disk that a lost process may not have reported; nothing is recorded twice."""
         for event in self._watched.on_disk():
             self._show(event)
             if self._plotter is not None:
@@ -241,8 +241,8 @@ class Watch:
             self._has_lost.clear()
             self._catch_up()
 
-    def _tell_lost_steps(self, event: Restored) -> None:
-        """Log how many steps were lost; MLflow keeps their points, so a tag of the run says which they are."""
+    def _log_lost_steps(self, event: Restored) -> None:
+        """Log the number of lost steps; MLflow keeps their points, so a tag of the run lists them."""
         with self._tags_lock:
             lost = self._lost_steps.roll_back(event.step, self._progress.step)
             self._progress.handle(event)
@@ -250,10 +250,10 @@ class Watch:
             if lost:
                 self._tracker.put_tags(self._lost_steps.tags(event.step))
         if lost:
-            self._logger.warning("training goes on from step %d; steps %s are lost, and made again", event.step, lost)
+            self._logger.warning("training continues from step %d; steps %s are lost and repeated", event.step, lost)
 
     def _show(self, event: RecordedEvent) -> None:
-        """Take an event for the line of progress and the table of evaluations."""
+        """Add an event to the progress line and the table of evaluations."""
         self._progress.handle(event)
         if isinstance(event, Evaluation):
             name = event.name or "eval"
@@ -261,7 +261,7 @@ class Watch:
             self._evaluations[event.step, name] = row
 
     def _log(self, event: RecordedEvent) -> None:
-        """Log what happens seldom."""
+        """Log rare events."""
         match event:
             case Checkpoint():
                 self._logger.info("saved checkpoint of step %s in %s", event.step, event.path)
@@ -272,7 +272,7 @@ class Watch:
                 what = "the best model so far" if event.is_best else "the model"
                 self._logger.info("exported %s, step %s, to %s", what, event.step, event.path)
             case Metrics():
-                pass  # they come often: the line of progress has them
+                pass  # frequent: shown in the progress line
             case _:
                 assert_never(event)
 
@@ -295,7 +295,7 @@ class Watch:
         self._logger.info(self._progress.line())
 
     def _show_evaluations(self) -> None:
-        self._artifacts.table("evaluations", list(self._evaluations.values()), "Each checkpoint that was evaluated.")
+        self._artifacts.table("evaluations", list(self._evaluations.values()), "All evaluated checkpoints.")
 
     def _close_plotter(self, *, draws: bool) -> None:
         if self._plotter is not None:
@@ -305,7 +305,7 @@ class Watch:
         self._artifacts.progress(self._progress.percent or 0.0, self._progress.line())
 
     def _note(self) -> None:
-        with self._tags_lock:  # or a step of a branch that was lost meanwhile would be noted for one that counts
+        with self._tags_lock:  # else a step of a lost branch could be recorded as valid
             at = self._lost_steps.reached_tag(self._progress.step)
             self._tracker.put_tags({"psflow.progress": self._progress.line()} | at)
         self._tracker.handle(Metrics(self._progress.step, self._system.sample() | self._progress.figures()))
@@ -316,4 +316,4 @@ class Watch:
         if page is not None:
             self._artifacts.link("mlflow-run", page, f"MLflow run {self._tracker.run_id}")
         if dashboard is not None:
-            self._artifacts.link("dask-dashboard", dashboard, "Dask dashboard", "It exists as long as the cluster.")
+            self._artifacts.link("dask-dashboard", dashboard, "Dask dashboard", "Available while the cluster runs.")

@@ -1,1 +1,1 @@
-"""How a flow is asked to stop: signals, and cancellation in Prefect."""
+"""Stops a flow on signals and on cancellation in Prefect."""

@@ -1,4 +1,4 @@
-"""Signals and cancellations while roles run: the first asks for an orderly end, a second signal aborts."""
+"""Signals and cancellations during a run: the first starts a graceful shutdown, a second signal aborts."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from psflow.ps_runtime.deadline import stop_clock
 
 POLL_SECS = 1.5
 JOIN_SECS = 1.0
-"""For a question that is under way as the block ends; a server that hangs may take a minute to answer."""
+"""Timeout for a pending request as the block ends; a hanging server may take a minute to answer."""
 
 _log = logging.getLogger(__name__)
 
 
 class CancellationWatch:
-    """Looks at the state of the current flow run, and of the one that it is a part of, for the time of a block.
+    """Polls the state of the current flow run, and of its parent flow run, during a block.
 
     Notes
     -----
-    A server that does not answer is asked again. Outside a flow run it does nothing. The end of the block waits for
-    `JOIN_SECS` at most for the answer to a question that is under way.
+    Failed requests are repeated. Outside a flow run it does nothing. The end of the block waits for a pending request
+    for at most `JOIN_SECS`.
     """
 
     def __init__(self, on_cancelling: Callable[[], None]) -> None:
         self._on_cancelling = on_cancelling
         self._closed = threading.Event()
         self._ids: list[UUID] = []
-        context = contextvars.copy_context()  # of Prefect's settings: else it would look in another server
+        context = contextvars.copy_context()  # holds Prefect's settings, which name the server
         self._thread = threading.Thread(target=context.run, args=[self._watch], name="psflow-cancellation", daemon=True)
 
     def __enter__(self) -> Self:
@@ -58,8 +58,8 @@ class CancellationWatch:
             while not self._closed.wait(POLL_SECS):
                 try:
                     states = [client.read_flow_run(run_id).state for run_id in self._ids]
-                except Exception as error:  # whatever the server has: training goes on
-                    _log.debug("the state of the flow run could not be read: %s", error)
+                except Exception as error:  # training must go on
+                    _log.debug("could not read the state of the flow run: %s", error)
                     continue
                 if any(state is not None and (state.is_cancelling() or state.is_cancelled()) for state in states):
                     self._on_cancelling()
@@ -70,7 +70,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class InterruptedRunError(Exception):
-    """A signal asked for the end, or somebody in Prefect, which counts as SIGTERM."""
+    """A signal, or a cancellation in Prefect, which counts as SIGTERM, interrupted the run."""
 
     def __init__(self, received: signal.Signals, cause: str) -> None:
         super().__init__(received, cause)
@@ -82,7 +82,7 @@ class InterruptedRunError(Exception):
 
 
 class AbortedRunError(KeyboardInterrupt):
-    """A second signal: who sent it does not want to wait; raised wherever the main thread is."""
+    """A second signal, which ends the run without waiting; raised anywhere in the main thread."""
 
     def __init__(self, received: signal.Signals) -> None:
         super().__init__(received)
@@ -93,14 +93,14 @@ class AbortedRunError(KeyboardInterrupt):
 
 
 INTERRUPTIONS = (InterruptedRunError, AbortedRunError)
-"""What ends a flow that has nothing wrong with it."""
+"""Exceptions that end a flow without a failure."""
 
 
 class Interrupts:
-    """Hears of reasons to end for the time of a ``with`` block.
+    """Collects signals and cancellations during a ``with`` block.
 
-    Signals are heard in the main thread only, cancellations in Prefect anywhere. What was heard in a block within this
-    one counts here, too.
+    Signals are received in the main thread only, cancellations in Prefect in any thread. An interruption of an inner
+    block also counts in the outer one.
     """
 
     def __init__(self) -> None:
@@ -126,13 +126,13 @@ class Interrupts:
             for number, previous in self._previous.items():
                 signal.signal(number, previous)
             self._watch.__exit__(kind, error, trace)
-        finally:  # a further signal may end the wait for the watch
+        finally:  # another signal may interrupt the wait for the watch
             _current.reset(self._token)
             if self._outer is not None and self.received is not None:
                 self._outer._note(self.received, self._cause)
 
     def check(self) -> None:
-        """Raise InterruptedRunError if there is a reason to end."""
+        """Raise InterruptedRunError after an interruption."""
         if self.received is not None:
             raise InterruptedRunError(self.received, self._cause)
 
@@ -146,7 +146,7 @@ class Interrupts:
         self._note(signal.SIGTERM, "a cancellation in Prefect")
 
     def _note(self, received: signal.Signals, cause: str) -> None:
-        """Keep the first reason: Prefect both marks a run that it started, and sends it a signal."""
+        """Keep the first cause: Prefect both marks a run that it started, and sends it a signal."""
         if self.received is None:
             stop_clock.begin(received)
             self._cause = cause

@@ -1,4 +1,4 @@
-"""The end of a command that a signal has asked to end: in time, whatever else is dead or hangs."""
+"""Ends an interrupted command in time, even if other parts hang."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from psflow.ps_runtime.deadline import END_SECS, ROLES_SECS, StopClock
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 POLL_SECS = 0.5
-"""Between two looks whether something else than a signal has started the clock, such as a cancellation in Prefect."""
+"""Seconds between checks whether a cause other than a signal, such as a cancellation in Prefect, started the clock."""
 
 
 class Watchdog:
-    """Ends this process `END_SECS` after the first signal, with its exit code; roles are killed before that.
+    """Ends this process `END_SECS` after the first signal, with the exit code of the signal; kills roles before.
 
-    It hears of signals by itself, in a thread of its own: whichever handler a library has put in place of ours, and
-    whatever the main thread waits for.
+    A background thread receives the signals, independent of replaced signal handlers and of a blocked main thread.
 
     Notes
     -----
-    Make it in the main thread. Nothing ends it: it is there until the process ends.
+    Create it in the main thread. It runs until the process ends.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class Watchdog:
         self._wire.setblocking(False)
 
     def start(self) -> None:
-        """Arm the clock, and watch it."""
+        """Start watching the clock."""
         self._clock.arm()
         signal.set_wakeup_fd(self._wire.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._watch, name="psflow-watchdog", daemon=True).start()
@@ -50,7 +49,7 @@ class Watchdog:
         while (received := self._clock.received) is None:
             self._listen()
         time.sleep(self._clock.left(ROLES_SECS))
-        with contextlib.suppress(Exception):  # whatever is wrong there, the end comes
+        with contextlib.suppress(Exception):  # a failure there must not prevent the end
             _kill_workers()
         time.sleep(self._clock.left(END_SECS))
         exit_code = 128 + received
@@ -61,7 +60,7 @@ class Watchdog:
             self._leave(exit_code)
 
     def _listen(self) -> None:
-        """Wait for signals for a moment; the interpreter writes the number of each to the wire as it arrives."""
+        """Wait briefly for signals; the interpreter writes the number of each to the socket."""
         if select.select([self._alarm], [], [], POLL_SECS)[0]:
             for number in self._alarm.recv(1024):
                 if number in SIGNALS:
@@ -69,14 +68,14 @@ class Watchdog:
 
 
 def write_now(descriptor: int, text: str) -> None:
-    """Write a line to a file descriptor, unless that would block: whoever reads it may hang, too."""
-    with contextlib.suppress(OSError, ValueError):  # `select` knows descriptors below 1024 only
+    """Write a line to a file descriptor, unless that would block: its reader may hang, too."""
+    with contextlib.suppress(OSError, ValueError):  # `select` supports descriptors below 1024 only
         if select.select([], [descriptor], [], 0.0)[1]:
             os.write(descriptor, text.encode())
 
 
 def _kill_workers() -> None:
-    """Kill the processes of the Dask clusters that this one has started, if it has begun to use Dask."""
+    """Kill the processes of the Dask clusters that this process has started, if it uses Dask."""
     if "psflow.ps_runtime.cluster.connecting" in sys.modules:
         from psflow.ps_runtime.cluster.connecting import kill_local_workers
 
@@ -84,11 +83,11 @@ def _kill_workers() -> None:
 
 
 def _kill_descendants() -> None:
-    """Kill all processes below this one, and remove the directory that they share."""
+    """Kill all descendant processes, and remove the directory that they share."""
     import psutil
 
     for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):  # gone, or of another user
+        with contextlib.suppress(psutil.Error):  # ended, or of another user
             process.kill()
     if "psflow.ps_runtime.cluster.fork_server" in sys.modules:
         from psflow.ps_runtime.cluster.fork_server import shared_scratch

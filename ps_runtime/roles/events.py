@@ -244,7 +244,7 @@ class RoleLost(RoleEvent):
     reason : str
         Why it was lost, as far as is known.
     rolls_back : bool
-        Whether all training rolls back to the last checkpoint, as with each ps, and with a chief that cannot be
+        Whether all roles roll back to the last checkpoint, as with each ps, and with a chief that cannot be
         replaced; otherwise no step is lost.
     """
 

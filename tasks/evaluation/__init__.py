@@ -1,1 +1,1 @@
-"""Evaluation of old checkpoints: what a Dask worker does, who waits for it, and what is known already."""
+"""Evaluation of old checkpoints: Dask tasks, their owner, and the record of results."""

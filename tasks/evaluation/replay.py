@@ -1,4 +1,4 @@
-"""Evaluations of checkpoints on a Dask cluster, as their owner sees them."""
+"""Runs evaluations of checkpoints on a Dask cluster, and records their results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from psflow.ps_runtime.cluster.slots import Slots
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import StorageError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.shipping.pickles import pickled
-from psflow.tasks.completed import completed_batches
+from psflow.tasks.completed_futures import completed_batches
 from psflow.tasks.evaluation.worker import EvaluationJob, Failure, Outcome, evaluate_checkpoint, forget
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class ReplayRecord:
-    """The evaluations of a model_dir, on disk as far as something may be written there."""
+    """Evaluations of a model_dir, on disk if the directory is writable."""
 
     def __init__(self, model_dir: str, directory: str | None = None) -> None:
         self._model_dir = model_dir
@@ -46,21 +46,21 @@ class ReplayRecord:
 
     @property
     def path(self) -> str:
-        """The file."""
+        """Path of the record."""
         return f"{self.directory.rstrip('/')}/{EVALUATIONS}"
 
     def find(self, name: str, step: int, saved_at: float) -> EvaluationRecord | None:
-        """Return the evaluation of a checkpoint under `name`; None if it is not in the record."""
+        """Return the evaluation `name` of a checkpoint; None if it is not recorded."""
         found = self._known.get((name, step))
         return found if found is not None and found.checkpoint_saved_at == saved_at else None
 
     def check_input(self, name: str, digest: str, key: str) -> None:
-        """Refuse an input that is another one than that of the evaluations called `name`.
+        """Refuse an input that differs from that of the recorded evaluations `name`.
 
         Raises
         ------
         UsageError
-            If the record holds evaluations of that name on another input.
+            If evaluations of that name on another input are recorded.
         """
         others = sorted(
             e.global_step
@@ -76,7 +76,7 @@ class ReplayRecord:
             )
 
     def write(self, evaluation: EvaluationRecord, *, is_forced: bool) -> None:
-        """Put `evaluation` down, durably; a warning says so where nothing may be written."""
+        """Record `evaluation` durably; log a warning if the directory is not writable."""
         self._known[evaluation.name, evaluation.global_step] = evaluation
         if not self.is_written:
             return
@@ -93,8 +93,8 @@ class ReplayRecord:
                 raise
             self.is_written = False
             logger.warning(
-                "%s cannot be written to, so the results are in MLflow only, and the next evaluation repeats them; "
-                "--record DIR keeps the record elsewhere",
+                "%s is not writable, so results are stored in MLflow only, and the next evaluation repeats them; "
+                "use --record DIR to keep the record elsewhere",
                 self.directory,
             )
 
@@ -104,18 +104,18 @@ def _shown(steps: Sequence[int]) -> str:
 
 
 TASKS_PER_THREAD = 4
-"""From so many checkpoints for each thread on, a Dask task evaluates all of one, which is then read once."""
+"""Checkpoints per thread from which one Dask task runs all evaluations of a checkpoint, to read it once."""
 FORGET_SECS = 5.0
-"""For the workers to be told to forget the job; a scheduler that is stopped does not tell them."""
+"""Timeout of the request to workers to release the job; a stopped scheduler does not forward it."""
 
 
 class Replay:
-    """The evaluations of one job, for the time of a ``with`` block: whatever happens, none outlives it."""
+    """Evaluations of one job during a ``with`` block; none outlives it."""
 
     def __init__(self, client: Client, job: EvaluationJob, wanted: Mapping[int, Sequence[int]]) -> None:
         self._client, self._slots = client, Slots(client)
         self._job = job
-        # opaque bytes: the scheduler opens none, and pickling is done once
+        # opaque bytes: the scheduler does not unpickle them, and pickling happens once
         self._pickled = pickled(job, "the evaluation")
         self._name = f"psflow-replay-{secrets.token_hex(8)}"
         self._wanted = {step: tuple(indexes) for step, indexes in wanted.items() if indexes}
@@ -139,19 +139,19 @@ class Replay:
     ) -> None:
         try:
             self._client.cancel(list(self._futures), force=True)
-        finally:  # somebody may not want to wait
+        finally:  # the user may interrupt the wait
             self._client.unsubscribe_topic(self._name)
             asked = put(self._client, lambda scheduler: self._client.run(forget, self._name, wait=False))
             wait([asked], FORGET_SECS)
 
     def outcomes(self, timeout_secs: float, check: Callable[[], None]) -> Iterator[Outcome]:
-        """Yield what comes of each evaluation, as they end. Blocks between them.
+        """Yield the outcome of each evaluation at its end. Blocks between them.
 
         Raises
         ------
         WaitTimeoutError
-            If no evaluation has begun by then, the cluster has had no worker for half a minute, or its scheduler is
-            silent for minutes.
+            If no evaluation starts in time, the cluster has had no worker for half a minute, or its scheduler is silent
+            for minutes.
         """
         deadline = Deadline(timeout_secs)
         for batch in completed_batches(self._client, self._futures):
@@ -165,9 +165,9 @@ class Replay:
                 check()
 
     def wait(self, steps: Sequence[int], timeout_secs: float) -> Sequence[Failure] | None:
-        """Wait until all of `steps` are evaluated, and what came of it is taken; return the failures, None if not yet.
+        """Wait until all of `steps` are evaluated and their outcomes taken; return the failures, None after a timeout.
 
-        May be called from any thread, while another goes through `outcomes`.
+        Thread-safe, also while another thread iterates over `outcomes`.
         """
 
         def is_done() -> bool:
@@ -207,11 +207,11 @@ class Replay:
 
 SLICE_SECS = 0.5
 MAX_TASK_RUNS = 50
-"""Beyond so many checkpoints a task run stands for several of them."""
+"""Number of checkpoints above which a task run represents several of them."""
 
 
 def in_task_runs(steps: Sequence[int]) -> list[list[int]]:
-    """Return `steps` in as many groups as there will be task runs.
+    """Group `steps` by task run.
 
     Examples
     --------
@@ -226,10 +226,10 @@ def in_task_runs(steps: Sequence[int]) -> list[list[int]]:
 
 @task(name="evaluate", task_run_name="evaluate {label}", cache_policy=NO_CACHE, persist_result=False)
 def evaluate_steps(label: str, steps: Sequence[int], replay: Replay, stop: threading.Event) -> int | State[int]:
-    """Wait in slices until the checkpoints of `steps` are evaluated; return how many they are."""
+    """Wait in slices until the checkpoints of `steps` are evaluated; return their number."""
     while (failures := replay.wait(steps, 0.0 if stop.is_set() else SLICE_SECS)) is None:
         if stop.is_set():
-            return Cancelled(message="it was interrupted; run the same command again to do the rest")
+            return Cancelled(message="interrupted; run the same command again to do the rest")
     if failures:
         return Failed(message="; ".join(f"step {f.global_step}: {f.reason}" for f in failures))
     return len(steps)

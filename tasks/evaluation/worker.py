@@ -1,4 +1,4 @@
-"""What a Dask worker does: evaluate one checkpoint. It needs neither Prefect nor the flow."""
+"""Evaluates one checkpoint in a Dask worker, without Prefect and the flow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from psflow.ps_runtime.specs.schema import InputSchema
 
 @dataclass(frozen=True)
 class EvaluationJob:
-    """What checkpoints are evaluated with."""
+    """Inputs and settings of the evaluations."""
 
     model_dir: str
     model_fn: Callable[..., Any]
@@ -45,7 +45,7 @@ class EvaluationJob:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One checkpoint could not be evaluated against the EvalSpec `name`."""
+    """A failed evaluation of one checkpoint against the EvalSpec `name`."""
 
     name: str
     global_step: int
@@ -56,7 +56,7 @@ Outcome = EvaluationRecord | Failure
 
 
 class _Opened:
-    """A job in this process: its model_fn is loaded and its inputs are opened once, for all checkpoints."""
+    """A job in this process: model_fn and inputs are opened once for all checkpoints."""
 
     def __init__(self, pickled: bytes) -> None:
         job: EvaluationJob = unpickled(pickled)
@@ -75,11 +75,11 @@ class _Opened:
         try:
             with CheckpointReader.pinned(self._store, step, "evaluate") as reader:
                 values, saved_at = read_values(reader), reader.manifest.saved_at
-        except NoCheckpointError:  # the flow has seen it
+        except NoCheckpointError:  # the flow found it
             place, host = self._store.path(step), socket.gethostname()
-            reason = f"a Dask worker on {host} does not see {place}: it was removed, or is not shared; {SHARED}"
+            reason = f"a Dask worker on {host} cannot see {place}: it was removed, or is not shared; {SHARED}"
             return [Failure(name, step, reason) for name in names]
-        except Exception as error:  # whatever is wrong with this checkpoint, the others go on
+        except Exception as error:  # the other checkpoints must go on
             return [Failure(name, step, _reason(error)) for name in names]
         return [self._measure(index, step, saved_at, values) for index in indexes]
 
@@ -92,7 +92,7 @@ class _Opened:
                 raise InputError((f"{what} has changed, or differs on this Dask worker; run the command again",))
         except StoppedError:
             raise
-        except Exception as error:  # of the user's code, perhaps
+        except Exception as error:  # possibly of the user's code
             return Failure(opened.name, step, _reason(error))
         return EvaluationRecord(opened.name, step, saved_at, metrics, time.time(), opened.digest)
 
@@ -105,11 +105,11 @@ _lock = threading.Lock()
 
 
 def evaluate_checkpoint(pickled: bytes, replay: str, step: int, indexes: Sequence[int]) -> list[Outcome]:
-    """Evaluate the checkpoint of `step` against some of the EvalSpecs of a job. The body of a Dask task.
+    """Evaluate the checkpoint of `step` against some EvalSpecs of a job. Body of a Dask task.
 
     Notes
     -----
-    May be repeated. BLAS has one thread meanwhile, as in every role: so the metrics are the same bits everywhere.
+    Repeatable. BLAS uses one thread, as in every role, so that metrics are bitwise equal everywhere.
     """
     prepare_environment()
     leave_quickly()
@@ -121,7 +121,7 @@ def evaluate_checkpoint(pickled: bytes, replay: str, step: int, indexes: Sequenc
 
 
 async def forget(replay: str) -> None:
-    """Let go of what this process keeps for a job. Idempotent."""
+    """Release the resources of a job in this process. Idempotent."""
     _opened.pop(replay, None)
 
 

@@ -1,1 +1,1 @@
-"""Exports: writing one, finding those of a model_dir, registering them in MLflow."""
+"""Writes exports, lists those of a model_dir, and registers them in MLflow."""

@@ -1,4 +1,4 @@
-"""The code that an export needs: the files of a model_fn, what they import, and the libraries behind them."""
+"""Collects the code of an export: files of a model_fn, their imports, and required libraries."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ ENTRY_POINTS = (
     "psflow.ps_runtime.specs.variables",
     "psflow.ps_runtime.tables.table",
 )
-"""What the script of an export imports."""
+"""Imports of the script of an export."""
 
 _distributions: dict[str, str] = {}
-"""Of libraries, as `_find_distributions` has found them."""
+"""Distributions of libraries, filled by `_find_distributions`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFnSource:
-    """Where a model_fn is: ``module:qualname``, in the file `path` below the import root `root`."""
+    """Location of a model_fn: ``module:qualname``, in the file `path` below the import root `root`."""
 
     module: str
     qualname: str
@@ -51,13 +51,13 @@ class ModelFnSource:
 
 
 def source_of(model_fn: Callable[..., Any], what: str = "model_fn") -> ModelFnSource:
-    """Find the file of a model_fn, or of another function, which errors call `what`.
+    """Find the file of a model_fn, or of another function (named `what` in errors).
 
     Raises
     ------
     ModelFnError
-        If there is none (it was typed into an interpreter or a notebook), if it is not at the top level of its
-        module or of a class there, or if it is bound to an instance and no model_fn.
+        If there is none (as in an interpreter or a notebook), if it is not at the top level of its module or of a class
+        there, or if it is a bound method other than a model_fn.
     """
     function = inspect.unwrap(getattr(model_fn, "__func__", model_fn))
     name = getattr(model_fn, "__qualname__", repr(model_fn))
@@ -68,7 +68,7 @@ def source_of(model_fn: Callable[..., Any], what: str = "model_fn") -> ModelFnSo
     if inspect.ismethod(model_fn):
         owner = _owner(model_fn, what)
         name, module = f"{owner.__qualname__}.{model_fn.__name__}", owner.__module__
-        path = Path(getattr(module_of(owner), "__file__", None) or path)  # the method may be inherited
+        path = Path(getattr(module_of(owner), "__file__", None) or path)  # a method may be inherited
     if "<" in name:
         raise ModelFnError((f"{what} {name} cannot be exported: move it to the top level of its module",))
     if path.is_absolute() and path.suffix == ".py" and not path.is_file():
@@ -90,7 +90,7 @@ def source_of(model_fn: Callable[..., Any], what: str = "model_fn") -> ModelFnSo
 
 
 def _owner(method: MethodType, what: str) -> type:
-    """Return the class that a method is looked up in; of an instance an export has the class alone."""
+    """Return the class of a method; an export holds the class without its instance."""
     owner = method.__self__
     if inspect.isclass(owner):
         return owner
@@ -105,15 +105,15 @@ def _owner(method: MethodType, what: str) -> type:
 
 
 def module_of_optimizer(rule: Optimizer) -> str:
-    """Return the name under which the module of an optimizer can be imported.
+    """Return the importable name of the module of an optimizer.
 
     Raises
     ------
     ModelFnError
-        If it has no file, or is not at the top level of it.
+        If it has no file, or is not at its top level.
     """
     kind = type(rule)
-    file = getattr(module_of(kind), "__file__", None)  # that of the class: update may be inherited
+    file = getattr(module_of(kind), "__file__", None)  # of the class: update may be inherited
     path = Path(file or "").absolute()
     if not path.is_file() or "." in kind.__qualname__:
         raise ModelFnError(
@@ -126,7 +126,7 @@ def module_of_optimizer(rule: Optimizer) -> str:
 
 
 def _module_of(path: Path, name: str) -> tuple[str, Path]:
-    """Return the name under which a file can be imported, and the folder from which."""
+    """Return the importable name of a file, and its import root."""
     if name in ("__main__", "__mp_main__"):
         spec = getattr(sys.modules.get(name), "__spec__", None)
         name = path.stem if spec is None or spec.origin != str(path) else spec.name
@@ -141,12 +141,12 @@ def _module_of(path: Path, name: str) -> tuple[str, Path]:
 
 @dataclass
 class RequiredCode:
-    """The files that a model_fn needs, by their paths below the import root, and the libraries that these import.
+    """Files that a model_fn needs, by path below the import root, and the libraries that they import.
 
-    Without the engine they are the user's alone, which are found in a hundredth of the time.
+    Without the engine only the user's files are collected, which takes a hundredth of the time.
 
-    Followed are imports of psflow's engine, and of the user's own code: what lies beside or below the file of model_fn,
-    or on Python's path outside of the installed libraries. Blocks for type checkers or ``__main__`` do not count.
+    The search follows imports of psflow's engine, and of the user's own code: files beside or below that of model_fn,
+    or on Python's path outside the installed libraries. Blocks for type checkers or ``__main__`` are skipped.
 
     Raises
     ------
@@ -166,13 +166,13 @@ class RequiredCode:
             self._add(name)
 
     def requirements(self) -> list[str]:
-        """Return the distributions of the libraries with their versions, such as ``scipy==1.17.1``."""
+        """Return the distributions of the libraries with versions, such as ``scipy==1.17.1``."""
         _find_distributions(self.libraries)
         names = {_distributions[library] for library in self.libraries if library in _distributions}
         return sorted(f"{name}=={metadata.version(name)}" for name in names)
 
     def _add(self, name: str) -> None:
-        """Add a module with the packages around it, and what they import."""
+        """Add a module, its parent packages, and their imports."""
         if name in self._followed:
             return
         self._followed.add(name)
@@ -223,19 +223,19 @@ def _file_of(root: Path, parts: list[str]) -> Path | None:
 
 
 def _find_distributions(libraries: set[str]) -> None:
-    """Note the distribution of each library; for new ones only, as all that is installed is searched for it."""
+    """Record the distributions of new libraries, with a slow search of all installed ones."""
     if not libraries <= _distributions.keys():
         _distributions.update((library, names[0]) for library, names in metadata.packages_distributions().items())
 
 
 @functools.cache
 def _engine_imports(path: Path, package: str, changed_at_ns: int) -> frozenset[str]:
-    """Return the modules that a file of psflow imports at once, as of a time: psflow may be upgraded under a worker."""
+    """Return the top-level imports of a file of psflow; `changed_at_ns` detects an upgrade under a running worker."""
     return frozenset(_imports(path, package, into_functions=False))
 
 
 def _imports(path: Path, package: str, *, into_functions: bool = True) -> set[str]:
-    """Return the modules that a file may import; those that it imports at once, or in its functions, too."""
+    """Return the modules that a file may import at its top level, and in functions unless excluded."""
     tree = ast.parse(path.read_bytes(), str(path))
     found: set[str] = set()
     engine_names = set()
@@ -257,7 +257,7 @@ def _imports(path: Path, package: str, *, into_functions: bool = True) -> set[st
 
 
 def _star_fault(path: Path, line: int, tree: ast.AST) -> str:
-    """Say what is wrong with an import of all names of psflow, and which of them the file uses."""
+    """Describe the fault of a star import of psflow, and list the names that the file uses."""
     read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     used = sorted(read & set(importlib.import_module(ENGINE).__all__))
     what = f"{path}, line {line}: from {ENGINE} import * would take all of training into the export"
@@ -280,7 +280,7 @@ def _is_guard(test: ast.expr) -> bool:
 
 
 def _home_of(name: str) -> str:
-    """Return the module of psflow that defines `name`, for names that its package hands out on demand."""
+    """Return the module of psflow that defines `name`, as its package imports names lazily."""
     package, _, attribute = name.rpartition(".")
     if package != ENGINE:
         return package

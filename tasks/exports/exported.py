@@ -1,4 +1,4 @@
-"""The exports of a model_dir: which there are, one more, and which of them is the best one, here and in MLflow."""
+"""Lists, adds and registers exports of a model_dir, and moves the best one on disk and in MLflow."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 CHOSEN = "chosen"
-"""Stands for the exporter of checkpoints that a person has named."""
+"""Exporter name of checkpoints that the user chose."""
 
 _VERSION = re.compile(r"[1-9]\d*")
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """An export, and the checkpoint it was made of."""
+    """An export, and the checkpoint that it was made of."""
 
     exporter: str
     version: int
@@ -40,7 +40,7 @@ class Exported:
 
 
 def exports_of(model_dir: str, exporter: str | None = None) -> list[Exported]:
-    """Return the exports of `model_dir` that say what they were made of, of one exporter or of all, the best first."""
+    """Return the exports of `model_dir` with a known checkpoint, of one exporter or of all, the best first."""
     files = FileStore(model_dir)
     exporters = [exporter] if exporter is not None else sorted(files.names("export"), key=lambda name: name != BEST)
     found = []
@@ -54,7 +54,7 @@ def exports_of(model_dir: str, exporter: str | None = None) -> list[Exported]:
 
 
 def add_export(directory: ExportDirectory, write: Callable[[str], None], step: int, saved_at: float) -> Exported:
-    """Have ``write(path)`` write an export, unless one of that checkpoint is in `directory` already; return it."""
+    """Return the export of a checkpoint in `directory`; if it is missing, ``write(path)`` writes it."""
     exporter = os.path.basename(directory.path)
     for version in directory.versions():
         if checkpoint_of(directory.version_path(version)) == (step, saved_at):
@@ -74,12 +74,12 @@ class Registration:
         self._name = registered_model
 
     def register(self, exported: Exported, metrics: Mapping[str, float]) -> BestModel:
-        """Make `exported` a version of the registered model, also if it was deleted, or find the one it is. Blocks.
+        """Return the version of `exported` in the registered model; register it if missing or deleted. Blocks.
 
         Raises
         ------
         ConfigError
-            If MLflow does not take it.
+            If MLflow refuses it.
         """
         with self._told():
             experiment_id = self._client.get_run(self._run_id).info.experiment_id
@@ -92,12 +92,12 @@ class Registration:
             )
 
     def move_alias(self, version: str) -> None:
-        """Let the alias ``best`` stand for `version`; ConfigError if MLflow does not take that."""
+        """Set the alias ``best`` to `version`; ConfigError if MLflow refuses it."""
         with self._told():
             self._client.set_registered_model_alias(self._name, BEST, version)
 
     def offer_alias(self, version: str, step: int, metrics: Mapping[str, float], better: Better) -> bool:
-        """Do as `move_alias`, unless the alias stays with another run; see `BestAlias`. Return whether it was moved."""
+        """Like `move_alias`, unless the alias stays with another run; see `BestAlias`. Return whether it was moved."""
         with self._told():
             alias = BestAlias(self._client, self._name, self._run_id, better)
             return alias.give(version, step, metrics, is_new=False)
@@ -115,7 +115,7 @@ class Registration:
 
 @contextmanager
 def moved_best(directory: ExportDirectory, record: BestRecord) -> Iterator[None]:
-    """Let ``best.json`` say `record`; as before, if the block, which moves the alias, fails."""
+    """Write `record` to ``best.json``; restore it if the block, which moves the alias, fails."""
     before = BestRecord.read(directory.path)
     record.write(directory.path)
     try:

@@ -1,6 +1,6 @@
-"""An exported model as MLflow runs it; this file is copied into every export.
+"""Runs an exported model in MLflow; this file is copied into every export.
 
-It stands alone: numpy, safetensors, MLflow and the code beside it in the export are all there is.
+It may import only numpy, safetensors, MLflow and the code in the export.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from mlflow.pyfunc.model import PythonModel
 
 
 class RefusedInputError(MlflowException, ValueError):
-    """The input is wrong. A server answers with status 400 and the sentence; of other errors it shows the traceback."""
+    """The input is invalid. A server answers with status 400 and the message; for other errors with the traceback."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, error_code=INVALID_PARAMETER_VALUE)
 
 
 class ExportedModel(PythonModel):
-    """The model_fn of an export, called in PREDICT mode on the exported variables."""
+    """Calls the model_fn of an export in PREDICT mode on the exported variables."""
 
     def load_context(self, context: Any) -> None:
-        """Read the export: no training code, no pickle."""
+        """Load the export, without training code and pickle."""
         from safetensors.numpy import load_file
 
         folder = Path(context.artifacts["model"])
@@ -60,13 +60,13 @@ class ExportedModel(PythonModel):
         self._values = values(load_file(folder / "variables.safetensors"), tables)
         self._call = caller(model_fn, _decoded(self._config["params"], code), None, self._schema)
 
-    # Of the annotations of the input this is one that MLflow neither warns of nor makes a schema of.
+    # For this annotation of the input MLflow neither warns nor derives a schema.
     def predict(self, context: Any, model_input: np.ndarray, params: Any = None) -> dict[str, Any]:
-        """Return the predictions, each an array with one row for each row of the input.
+        """Return the predictions, each an array with one row per input row.
 
         `model_input` is a DataFrame with the columns of the training data (others are ignored), or a mapping of
-        feature names to arrays, or one array. Its values are as they are stored: the model itself scales them. A
-        serving_input_receiver_fn makes such values of what it receives. `params` may name a signature.
+        feature names to arrays, or one array. It has stored values: the model itself scales them. A
+        serving_input_receiver_fn converts its inputs to such values. `params` may name a signature.
         """
         features = self._features(model_input)
         step = self._config["global_step"]
@@ -77,7 +77,7 @@ class ExportedModel(PythonModel):
             return dict(self._outputs.served_outputs(outputs, name))
 
     def _features(self, given: Any) -> Any:
-        """Bring the input into the form that model_fn was trained on; RefusedInputError where it cannot be."""
+        """Convert the input to the features of model_fn; RefusedInputError if that is impossible."""
         with self._refusals():
             if self._serving_input is not None:
                 given = self._serving_input.features(given, "the input")
@@ -85,7 +85,7 @@ class ExportedModel(PythonModel):
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Turn what psflow refuses within the block into a RefusedInputError."""
+        """Convert errors of psflow in the block to RefusedInputError."""
         try:
             yield
         except self._refused as error:
@@ -93,11 +93,11 @@ class ExportedModel(PythonModel):
 
 
 class ExportedCode:
-    """The code beside an export, as modules that nothing else in this process sees, and that see nothing else first.
+    """The code of an export, as modules that are isolated from other modules of this process.
 
-    The modules stand below a package that is named after their content and place, and what they import of each other is
-    found there. So an installed psflow of another version, another version of the model, or a file of the same name in
-    the working directory neither disturbs them nor is disturbed.
+    The modules are in a package named after their content and place, and import each other from it. So they do not
+    conflict with another installed version of psflow, another version of the model, or a file of the same name in the
+    working directory.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -106,21 +106,21 @@ class ExportedCode:
         digest = hashlib.sha256()
         for path in sorted(folder.rglob("*.py")):
             digest.update(f"{path.relative_to(folder)} {path.stat().st_size} ".encode() + path.read_bytes())
-        digest.update(code.encode())  # a copy of it elsewhere may outlive this one
+        digest.update(code.encode())  # a copy elsewhere may outlive this one
         self._name = f"_psflow_export_{digest.hexdigest()[:16]}"
         if self._name not in sys.modules:
             sys.meta_path.insert(0, _Finder(self._name, frozenset(path.stem for path in folder.iterdir())))
             package = ModuleType(self._name, f"The code of an export, from {folder}.")
             package.__path__ = [code]
-            sys.modules.setdefault(self._name, package)  # whoever sees it finds all of it
+            sys.modules.setdefault(self._name, package)  # visible only when complete
 
     def load(self, name: str) -> Any:
-        """Import a module of the export by the name that it had where the model was trained."""
+        """Import a module of the export by its name in training."""
         return importlib.import_module(f"{self._name}.{name}")
 
 
 class _Finder:
-    """Finds the modules below one package for the import system, and has them loaded by a `_Loader`."""
+    """Finds the modules of one package for the import system; `_Loader` loads them."""
 
     def __init__(self, package: str, names: frozenset[str]) -> None:
         self._package = package
@@ -136,7 +136,7 @@ class _Finder:
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module from its source, always: a compiled file beside it knows its imports by their other names."""
+    """Loads a module from its source: a compiled file would have the original imports."""
 
     def __init__(self, fullname: str, path: str, package: str, names: frozenset[str]) -> None:
         super().__init__(fullname, path)
@@ -149,14 +149,14 @@ class _Loader(SourceFileLoader):
 
 
 class _Imports(ast.NodeTransformer):
-    """Has the modules named `names` imported from `package`; all else is left as it is."""
+    """Rewrites imports of the modules `names` to `package`."""
 
     def __init__(self, package: str, names: frozenset[str]) -> None:
         self._package = package
         self._names = names
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        return node if isinstance(node, ast.expr) else super().generic_visit(node)  # no expression holds an import
+        return node if isinstance(node, ast.expr) else super().generic_visit(node)  # expressions contain no imports
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
         if not node.level and self._is_ours(node.module or ""):
@@ -173,7 +173,7 @@ class _Imports(ast.NodeTransformer):
         whole = f"{self._package}.{alias.name}"
         if alias.asname:
             return [ast.Import([ast.alias(whole, alias.asname)])]
-        top = alias.name.partition(".")[0]  # the name that "import a.b" binds
+        top = alias.name.partition(".")[0]  # the name bound by "import a.b"
         return [ast.Import([ast.alias(whole)]), ast.ImportFrom(self._package, [ast.alias(top)], 0)]
 
     def _is_ours(self, module: str) -> bool:
@@ -181,7 +181,7 @@ class _Imports(ast.NodeTransformer):
 
 
 def _read_tables(folder: Path, specs: Sequence[Mapping[str, Any]], code: ExportedCode) -> dict[str, Any]:
-    """Return the sparse tables by name: the rows that training created; the others follow from their seed."""
+    """Return the sparse tables by name, with the created rows; other rows follow from the seed."""
     from safetensors.numpy import load_file
 
     spec = code.load("psflow.ps_runtime.specs.variables").TableSpec
@@ -194,7 +194,7 @@ def _read_tables(folder: Path, specs: Sequence[Mapping[str, Any]], code: Exporte
 
 
 def _serving_input(facts: Any, code: ExportedCode) -> Any:
-    """Return the serving_input_receiver_fn that config.json describes; None without one."""
+    """Return the serving_input_receiver_fn in config.json; None without one."""
     if facts is None:
         return None
     is_function = "qualname" in facts
@@ -207,7 +207,7 @@ def _resolve(module: Any, qualname: str) -> Any:
     for name in qualname.split("."):
         owner, found = found, getattr(found, name)
     if inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, name)):
-        return found.__get__(object.__new__(owner))  # a method; its instance has no state here
+        return found.__get__(object.__new__(owner))  # a method; its instance has no state
     return found
 
 
@@ -223,7 +223,7 @@ def _decoded(value: Any, code: ExportedCode) -> Any:
     if "$dataclass" not in value:
         return {key: _decoded(item, code) for key, item in value.items()}
     module, _, name = value["$dataclass"].partition(":")
-    kind = getattr(code.load(module), name)  # of this export: nothing else is loaded that way
+    kind = getattr(code.load(module), name)  # only modules of this export are loaded
     if not (isinstance(kind, type) and is_dataclass(kind)):
         raise ValueError(f"config.json names {value['$dataclass']!r}, expected a dataclass of this export")
     return kind(**_decoded(value["fields"], code))

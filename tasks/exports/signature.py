@@ -1,4 +1,4 @@
-"""What MLflow is told of an export: what it takes, what it answers, and what a request may choose."""
+"""MLflow signature and input example of an export."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def tried_receiver(function: ServingInputReceiverFn, schema: InputSchema | None) -> ServingInput:
-    """Call a serving_input_receiver_fn on its examples; return it with what it receives.
+    """Call a serving_input_receiver_fn on its examples; return it with its received arrays.
 
     Raises
     ------
     UsageError
-        If the function fails, or makes other features than the model reads.
+        If the function fails, or its features are not those that the model reads.
     """
     with user_code(function, UsageError, "on its examples"):
         receiver = ServingInput.of(function)
@@ -42,13 +42,13 @@ def tried_receiver(function: ServingInputReceiverFn, schema: InputSchema | None)
 
 
 COLUMN_TYPES = {"float32": "float", "float64": "double", "int32": "integer", "int64": "long"}
-"""MLflow's names."""
+"""Names of MLflow."""
 STORED_DTYPE = "int64"
-"""Of the values that a model scales itself: whole numbers."""
+"""Types of stored values that a model scales itself: integers."""
 
 
 def model_signature(bundle: ExportBundle, receiver: ServingInput | None) -> ModelSignature:
-    """Return the signature of an export; with a `receiver` it takes what that receives."""
+    """Return the signature of an export, for the inputs of `receiver` if there is one."""
     from mlflow.models import ModelSignature, infer_signature
     from mlflow.types import DataType, ParamSchema, ParamSpec
 
@@ -63,7 +63,7 @@ def model_signature(bundle: ExportBundle, receiver: ServingInput | None) -> Mode
 
 
 def _trained_inputs(bundle: ExportBundle) -> Schema:
-    """Return what the training input had."""
+    """Return the columns or arrays of the training input."""
     from mlflow.models import infer_signature
     from mlflow.types import ColSpec, Schema
 
@@ -81,10 +81,9 @@ def _trained_inputs(bundle: ExportBundle) -> Schema:
 
 
 def _received_inputs(receiver: ServingInput) -> Schema:
-    """Return the columns that a function receives; or arrays, if a row of one of them is an array of floats.
+    """Return the columns of a serving function; or arrays, if a row of one of them is an array of floats.
 
-    MLflow gives the model the values of columns as they come; see `_column_spec`. In an array of whole numbers it
-    would make 1 of 1.5.
+    MLflow passes values of columns unchanged; see `_column_spec`. In an array of integers it would turn 1.5 into 1.
     """
     from mlflow.types import Schema, TensorSpec
 
@@ -96,7 +95,7 @@ def _received_inputs(receiver: ServingInput) -> Schema:
 
 
 def _any_columns(specs: Iterable[ArraySpec]) -> Schema:
-    """Return columns whose values MLflow leaves as they come."""
+    """Return columns whose values MLflow passes unchanged."""
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import AnyType
 
@@ -105,11 +104,11 @@ def _any_columns(specs: Iterable[ArraySpec]) -> Schema:
 
 
 def _column_spec(column: Column, is_filled: bool) -> ColSpec:
-    """Return how MLflow calls a raw column: optional where a blank is nothing unusual.
+    """Return the MLflow column of a raw column, optional if missing values are usual.
 
-    MLflow would change values on the way: 26.5 of a column of whole numbers becomes 26, the text "no" true, and the
-    number 2026 a time, and null in a column of words the word "None". Other whole numbers than those of its own size it
-    refuses. So it gives the model whatever comes, and the model itself judges it.
+    MLflow would convert values: 26.5 in an integer column becomes 26, the text "no" becomes true, the number 2026 a
+    time, and null in a column of strings the string "None". It refuses integers of another size. So the type is Any,
+    and the model itself checks the values.
     """
     from mlflow.types import ColSpec
     from mlflow.types.schema import AnyType
@@ -119,7 +118,7 @@ def _column_spec(column: Column, is_filled: bool) -> ColSpec:
 
 
 def input_example(preprocessing: Preprocessing) -> pd.DataFrame:
-    """Return two records that are made up: one in full, and one with blanks where a blank is nothing unusual."""
+    """Return two synthetic records: a complete one, and one with missing values where they are usual."""
     import pandas as pd
 
     record = example_record(preprocessing)

@@ -1,4 +1,4 @@
-"""Exports: a trained model as an MLflow model that runs where psflow is not installed."""
+"""Writes trained models as MLflow models that run without psflow installed."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ ALWAYS_REQUIRED = ("mlflow", "numpy", "safetensors")
 
 @dataclass(frozen=True, slots=True)
 class MlflowModelWriter:
-    """Writes MLflow pyfunc models: the `ModelWriter` that a flow hands to the evaluator.
+    """Writes MLflow pyfunc models; the `ModelWriter` that flows pass to the evaluator.
 
-    Where the training data came from a table the model takes tables with its columns, else arrays.
+    If the training data came from a table, the model takes tables with its columns, else arrays.
     """
 
     def check(
         self, model_fn: Callable[..., Any], params: Mapping[str, Any], serving: Iterable[ServingInputReceiverFn] = ()
     ) -> None:
-        """Raise before training what would keep `write` from exporting a model and its serving functions.
+        """Check before training that `write` can export a model and its serving functions.
 
         Raises
         ------
@@ -55,7 +55,7 @@ class MlflowModelWriter:
             If a function has no file or is not at its top level, if a file of the user imports all names, or if
             a parameter cannot be written as JSON.
         UsageError
-            If a serving_input_receiver_fn fails on its examples, or is where model_fn cannot import it.
+            If a serving_input_receiver_fn fails on its examples, or model_fn cannot import it.
         """
         source = source_of(model_fn)
         _required_code(source, None, has_engine=False)
@@ -93,12 +93,12 @@ class MlflowModelWriter:
         with scratch_directory() as temporary:
             model, beside, script = Path(temporary, "model"), Path(temporary, "code"), Path(temporary, SCRIPT.name)
             _write_model(model, bundle, source)
-            shutil.copyfile(SCRIPT, script)  # MLflow gives a copy the rights of the original
+            shutil.copyfile(SCRIPT, script)  # MLflow copies the permissions of the original
             for below, path in code.files.items():
                 (beside / below).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, beside / below)
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message=".*input example was not provided")  # the signature is
+                warnings.filterwarnings("ignore", message=".*input example was not provided")  # the signature is given
                 with _refusals_of_the_disk():
                     mlflow.pyfunc.save_model(
                         directory,
@@ -113,7 +113,7 @@ class MlflowModelWriter:
 
 
 def _metadata(bundle: ExportBundle) -> dict[str, Any]:
-    """Return what people may want to know of an export beside what MLflow says: signatures, and types of columns."""
+    """Return metadata of an export in addition to those of MLflow: signatures, and types of columns."""
     facts: dict[str, Any] = {"global_step": bundle.global_step, "name": bundle.name}
     if bundle.signatures:
         facts["signatures"] = list(bundle.signatures)
@@ -125,7 +125,7 @@ def _metadata(bundle: ExportBundle) -> dict[str, Any]:
 
 @contextmanager
 def _refusals_of_the_disk() -> Iterator[None]:
-    """Raise the OSError that MLflow has turned into an advice about code paths."""
+    """Raise the OSError behind MLflow's advice about code paths."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -137,7 +137,7 @@ def _refusals_of_the_disk() -> Iterator[None]:
 
 
 def checkpoint_of(directory: str) -> tuple[int, float] | None:
-    """Return step and ``saved_at`` of the checkpoint that an export in `directory` was made of, if it says so."""
+    """Return step and ``saved_at`` of the checkpoint of the export in `directory`, if recorded."""
     try:
         config = json.loads(Path(directory, "artifacts", "model", "config.json").read_text())
         return int(config["global_step"]), float(config["checkpoint_saved_at"])
@@ -157,7 +157,7 @@ def _required_code(
     Raises
     ------
     ModelFnError
-        If that function is in a file that model_fn could not import; or as `RequiredCode` does.
+        If model_fn cannot import the file of that function; or as `RequiredCode` does.
     """
     if serving is None or isinstance(serving, RawServingInput):
         return RequiredCode(source, tuple(sorted(modules)), has_engine)
@@ -174,7 +174,7 @@ def _required_code(
 
 
 def _serving_facts(function: ServingInputReceiverFn | None) -> dict[str, Any] | None:
-    """Return a serving_input_receiver_fn as the config of an export has it: by its name, or by its fields."""
+    """Return a serving_input_receiver_fn for the config of an export: by its name, or by its fields."""
     if function is None:
         return None
     if isinstance(function, RawServingInput):
@@ -205,8 +205,8 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource) -> N
 
 
 def _created(table: Table) -> dict[str, NDArray[Any]]:
-    """Return the rows that training created; the others follow from the description of the table."""
-    waiting = "candidate"  # for their admission, which only training knows
+    """Return the created rows; other rows follow from the description of the table."""
+    waiting = "candidate"  # not admitted yet, which matters in training only
     return {what: array[:0] if what.startswith(waiting) else array for what, array in table.tensors().items()}
 
 
@@ -215,7 +215,7 @@ def _pinned(distribution: str) -> str:
 
 
 def _parts_of(value: Any) -> Iterator[Any]:
-    """Yield a parameter and what it is made of."""
+    """Yield a parameter and its parts."""
     yield value
     parts: Iterable[Any] = ()
     if isinstance(value, Mapping):
@@ -231,7 +231,7 @@ def _parts_of(value: Any) -> Iterator[Any]:
 
 
 def _modules_of(parts: Iterable[Any]) -> Iterator[str]:
-    """Yield the modules of the optimizers and of the dataclasses of psflow that are among the parts of parameters."""
+    """Yield the modules of optimizers and psflow dataclasses among the parts of parameters."""
     for part in parts:
         if isinstance(part, Optimizer):
             yield module_of_optimizer(part)
@@ -245,7 +245,7 @@ def _is_ours(value: Any) -> bool:
 
 
 def _check_files(functions: Iterable[ModelFnSource], code: RequiredCode) -> None:
-    """Raise ModelFnError if the file of a function is where an export cannot find it."""
+    """Raise ModelFnError if an export cannot find the file of a function."""
     for function in functions:
         if function.path not in code.files.values():
             raise ModelFnError(
@@ -257,7 +257,7 @@ def _check_files(functions: Iterable[ModelFnSource], code: RequiredCode) -> None
 
 
 def _encoded(value: Any, where: str) -> Any:
-    """Return a parameter as JSON has it; optimizers, and schedules, heads and columns of psflow, by their fields."""
+    """Return a parameter as JSON; optimizers, and schedules, heads and columns of psflow, by their fields."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, np.generic):

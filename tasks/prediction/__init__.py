@@ -1,1 +1,1 @@
-"""Batch prediction: a model, an input, and partitions of it that are predicted one by one."""
+"""Batch prediction: predicts an input with a model, partition by partition."""

@@ -1,4 +1,4 @@
-"""Arrays in memory as the rows of a prediction."""
+"""Rows of a prediction in arrays in memory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from psflow.ps_runtime.data.arrays import array_specs, named_arrays
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.non_finite import non_finite_cells
 from psflow.tasks.prediction.partitions import Partition, cut_arrays
-from psflow.tasks.prediction.rows import Block, OnFault, Rows
+from psflow.tasks.prediction.rows import Block, OnFault, PredictionRows
 
 BLOCK_BYTES = 4 * 1024**2
 
 
-class ArrayRows(Rows):
-    """The records of array files such as npz or IDX, and tabular files for a model that was trained on arrays."""
+class ArrayRows(PredictionRows):
+    """Records of array files such as npz or IDX, and of tabular files for a model that was trained on arrays."""
 
     def __init__(self, data: Dataset, unused: tuple[str, ...] = ()) -> None:
         self._data, self.unused = data, unused
@@ -26,7 +26,7 @@ class ArrayRows(Rows):
 
     @property
     def num_records(self) -> int:
-        """How many there are."""
+        """Number of records."""
         return self._data.num_records
 
     def digest(self) -> str:
@@ -38,7 +38,7 @@ class ArrayRows(Rows):
         return cut_arrays(self.num_records, self._record_bytes, self._data.source.name)
 
     def blocks(self, part: Partition, on_fault: OnFault | None) -> Iterator[Block]:
-        """Yield views of some rows each; see `Rows.blocks`."""
+        """Yield views of rows; see `PredictionRows.blocks`."""
         import pyarrow as pa
 
         step = max(1, BLOCK_BYTES // self._record_bytes)
@@ -47,12 +47,12 @@ class ArrayRows(Rows):
             yield Block(np.arange(start, stop), self._data.read(0, start, stop)[0], pa.table({}))
 
     def place(self, record: int) -> tuple[str, int]:
-        """Return what people call the input, and the row there."""
+        """Return the display name of the input, and the row in it."""
         return self._data.source.name, self._data.source.first_row + record
 
     @property
     def row_note(self) -> str:
-        """How rows are counted there."""
+        """Row numbering of the arrays."""
         return self._data.source.note
 
     def not_finite(self, block: Block) -> Mapping[str, NDArray[np.bool_]]:

@@ -1,4 +1,4 @@
-"""An output to which each run adds a batch: the predictions of the files that have arrived since the last one."""
+"""Output with batches: each run adds the predictions of new files."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ NAME = re.compile(r"batch-\d{5,}")
 def planned_batches(
     model: ModelInfo, source: PredictionInput, options: PredictionOptions, output: str
 ) -> Iterator[list[PredictionPlan]]:
-    """Give what is to be predicted, in this order: what a batch lacks that was interrupted, then a batch of new files.
+    """Give the predictions to make: first the rest of an interrupted batch, then a batch of new files.
 
     Raises
     ------
     InputError
-        If a file that was predicted has changed; as `plan_prediction` does.
+        If a predicted file has changed; or as `plan_prediction` does.
     UsageError
-        If the output holds something else; if there can be no new files in the input.
+        If the output has other content; if the input cannot get new files.
     """
     if not issubclass(source.kind, TabularFiles) or model.schema.preprocessing is None:
         raise UsageError(
-            (f"{source}: new_files_only is for tabular files, and models that were trained on tabular files",)
+            (f"{source}: new_files_only needs tabular files, and a model that was trained on tabular files",)
         )
     names = _batches(output)
     known: dict[str, tuple[DataFile, str]] = {}
@@ -47,11 +47,11 @@ def planned_batches(
         for name in names:
             folder = PredictionFolder(f"{output.rstrip('/')}/{name}")
             if folder.record() is None:
-                names = names[: names.index(name)]  # it was killed before it began
+                names = names[: names.index(name)]  # killed before its start
                 break
             index = folder.index()
             if index is None:
-                raise UsageError((f"{folder.shown} holds predictions of arrays: choose another folder",))
+                raise UsageError((f"{folder.shown} holds predictions of arrays; choose another folder",))
             known |= {file.url: (file, name) for file in index.files}
             if not folder.is_complete:
                 plans.append(stack.enter_context(_interrupted(folder, source, options)))
@@ -66,8 +66,8 @@ def planned_batches(
 def _batches(output: str) -> list[str]:
     found = [name for name in FileStore(output).names("") if not name.startswith((".", "_owner"))]
     if strange := [name for name in found if not NAME.fullmatch(name)]:
-        what = f"the output {shown_path(output)} holds {strange[0]}, which is no batch"
-        raise UsageError((f"{what}: choose another folder for new_files_only, or empty it",))
+        what = f"the output {shown_path(output)} holds {strange[0]}, which is not a batch"
+        raise UsageError((f"{what}; choose another folder for new_files_only, or empty it",))
     return found
 
 
@@ -87,7 +87,7 @@ def _new_files(files: Sequence[DataFile], known: dict[str, tuple[DataFile, str]]
 def _interrupted(
     folder: PredictionFolder, source: PredictionInput, options: PredictionOptions
 ) -> Iterator[PredictionPlan]:
-    """Give the plan of a batch that was interrupted: its files, its model, its options."""
+    """Give the plan of an interrupted batch: its files, model and options."""
     record, index = folder.record(), folder.index()
     assert record is not None
     assert index is not None
@@ -96,7 +96,7 @@ def _interrupted(
     with found_model(record["model_uri"]) as model:
         preprocessing = model.schema.preprocessing
         if preprocessing is None or model.uuid != job["model"]:
-            raise UsageError((f"{folder.shown} was begun with another model than {model.uri}: empty the folder",))
+            raise UsageError((f"{folder.shown} was started with another model than {model.uri}; empty the folder",))
         own = replace(
             options,
             output_format=job["output_format"],

@@ -1,4 +1,4 @@
-"""The columns of an output: which there are, of which types, and predictions as such columns."""
+"""Names and types of the columns of an output, and conversion of predictions to them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TEXT = "str"
-"""What a signature calls the dtype of texts of any length."""
+"""Dtype name of strings of any length in a signature."""
 FORMULA = r"^[=+\-@\t\r\n]"
-"""How texts begin that spreadsheets take for formulas."""
+"""First characters of strings that spreadsheets evaluate as formulas."""
 SIGNED_NUMBER = r"^[+-](?:[0-9]+\.?[0-9]*|\.[0-9]+)(?i:e[+-]?[0-9]+)?$"
 SAME_FOR_ALL = ("all_class_ids", "all_classes")
-"""Predictions of a classifier that are the same in each row: written only if somebody asks for them."""
+"""Predictions of a classifier that are equal in all rows: written only on request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One of the arrays that a model predicts, as its signature has it."""
+    """A predicted array in the signature of a model."""
 
     name: str
     dtype: str
@@ -40,27 +40,27 @@ class Prediction:
 
     @property
     def is_column(self) -> bool:
-        """Whether it is one value a row, be it an array of one."""
+        """Whether it has one value per row, possibly in an array."""
         return self.shape in ((), (1,))
 
     @property
     def row_size(self) -> int:
-        """How many numbers a row has."""
+        """Number of values per row."""
         return math.prod(self.shape)
 
     def is_like(self, array: NDArray[Any], num_rows: int) -> bool:
-        """Return whether an array has one of these for each of some rows."""
+        """Return whether an array has this dtype and shape for `num_rows` rows."""
         is_text = self.dtype == TEXT and array.dtype.kind == "U"
         return array.shape == (num_rows, *self.shape) and (is_text or str(array.dtype) == self.dtype)
 
 
 def chosen_predictions(known: Sequence[Prediction], names: Sequence[str] | None) -> tuple[Prediction, ...]:
-    """Return the predictions that are written; without names all but those that are the same in each row.
+    """Return the predictions to write; by default all except those that are equal in all rows.
 
     Raises
     ------
     UsageError
-        If the model has none of a name, or a name is there twice.
+        If a name is unknown or repeated.
     """
     if names is None:
         return tuple(prediction for prediction in known if prediction.name not in SAME_FOR_ALL)
@@ -83,9 +83,9 @@ class OutputColumns:
     Raises
     ------
     InputError
-        If two columns would have one name.
+        If two columns have the same name.
     ModelFnError
-        If a prediction is of a type that the format does not know.
+        If the format does not support the type of a prediction.
     """
 
     keys: tuple[RawColumn, ...]
@@ -99,7 +99,7 @@ class OutputColumns:
             for name in self._names(prediction):
                 if name in names:
                     kind = "a key column" if name in [key.name for key in self.keys] else "another prediction"
-                    raise InputError((f"the prediction {name!r} has the name of {kind}: rename that one",))
+                    raise InputError((f"the prediction {name!r} has the name of {kind}; rename that one",))
                 names.append(name)
 
     def schema(self) -> pa.Schema:
@@ -108,7 +108,7 @@ class OutputColumns:
         Raises
         ------
         ModelFnError
-            If a prediction is of a type that has no column.
+            If no column supports the type of a prediction.
         """
         import pyarrow as pa
 
@@ -123,7 +123,7 @@ class OutputColumns:
         return pa.schema(fields)
 
     def described(self) -> dict[str, str]:
-        """Return the type of each column, by its name, as people read it."""
+        """Return the type of each column by name, for display."""
         import pyarrow as pa
 
         kinds = {field.name: field.type for field in self.schema()}
@@ -135,12 +135,12 @@ class OutputColumns:
     def table(
         self, keys: pa.Table, predictions: Mapping[str, NDArray[Any]], num_rows: int, schema: pa.Schema
     ) -> pa.Table:
-        """Return key columns and predictions of some rows as columns of the `schema` that these columns have.
+        """Return key columns and predictions of some rows as a table with this `schema`.
 
         Raises
         ------
         ModelFnError
-            If a prediction is not what the signature of the model says.
+            If a prediction contradicts the signature of the model.
         """
         import pyarrow as pa
 
@@ -169,9 +169,9 @@ class OutputColumns:
 
 
 def escaped(texts: pa.Array | pa.ChunkedArray) -> Any:
-    """Return texts that a spreadsheet shows as they are: an apostrophe stands before those that begin as formulas do.
+    """Return strings that a spreadsheet does not evaluate: an apostrophe precedes those that start like formulas.
 
-    A number with its sign, such as ``-3.2``, is none. Nulls stay.
+    A signed number, such as ``-3.2``, is not a formula. Nulls stay.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def _value_type(prediction: Prediction) -> pa.DataType:
     try:
         return pa.from_numpy_dtype(np.dtype(prediction.dtype))
     except (pa.ArrowNotImplementedError, TypeError):
-        what = f"the prediction {prediction} has no type of a column: expected numbers, booleans or texts"
+        what = f"the prediction {prediction} has an unsupported type: expected numbers, booleans or strings"
         raise ModelFnError((f"{what}; leave it out with predict_keys",)) from None
 
 

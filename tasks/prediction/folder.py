@@ -1,4 +1,4 @@
-"""The folder of a prediction: parts that appear whole, in the order of the input, and what is known of them."""
+"""Folder of a prediction: its parts in input order, and their facts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from psflow.ps_runtime.checkpoint.owner_mark import Marked, OwnerMark
 from psflow.ps_runtime.errors import PsflowError, UsageError
 from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.tabular_files.index import RecordIndex
-from psflow.tasks.prediction.owner import OutputClaim
+from psflow.tasks.prediction.output_claim import OutputClaim
 from psflow.tasks.prediction.part_facts import PartFacts
 from psflow.tasks.prediction.partitions import Partition
 from psflow.tasks.prediction.parts import HashedStream, writing
@@ -30,19 +30,19 @@ REJECTS = "_rejects"
 MANIFEST = "_manifest.json"
 SUCCESS = "_SUCCESS"
 TEMPORARY = ".tmp"
-"""How the names of files end that a process was writing when it was killed."""
+"""Suffix of unfinished files of a killed process."""
 
 
 class PredictionFolder:
     """A local folder, or any fsspec URL, that holds the parts of one prediction.
 
     ======================  ==========================================================================
-    ``_job.json``           what is predicted with what; a folder belongs to that
+    ``_job.json``           the identity of the prediction: its model, input and options
     ``_index``              the record index of the input
     ``part-00000.parquet``  a part: the predictions of one partition
-    ``_parts/``             for each part that is finished what is known of it, written after the part
+    ``_parts/``             the facts of each finished part, written after the part
     ``_rejects/``           records that could not be read or predicted
-    ``_manifest.json``      all of these facts, written when all parts are there
+    ``_manifest.json``      all of these facts, written when all parts are finished
     ``_SUCCESS``            empty; written last
     ======================  ==========================================================================
     """
@@ -52,18 +52,18 @@ class PredictionFolder:
         self._files = FileStore(url)
 
     def claim(self) -> OutputClaim:
-        """Return what holds the folder for the time of a ``with`` block."""
+        """Return a claim that holds the folder during a ``with`` block."""
         return OutputClaim(self._files)
 
     def check(self, job: Mapping[str, Any]) -> None:
-        """Raise UsageError if the folder holds anything but parts of `job`; change nothing."""
+        """Raise UsageError if the folder holds anything but parts of `job`; changes nothing."""
         record = self.record()
         if record is None:
-            begun = (".", "_owner", INDEX)  # what a prediction leaves that was killed as it began
+            begun = (".", "_owner", INDEX)  # left by a prediction that was killed at its start
             names = [name for name in self._files.names("") if not name.startswith(begun)]
             if names:
                 raise UsageError(
-                    (f"the output {self.shown} holds other files, such as {names[0]}: choose another folder",)
+                    (f"the output {self.shown} holds other files, such as {names[0]}; choose another folder",)
                 )
             return
         there = record["job"]
@@ -75,13 +75,13 @@ class PredictionFolder:
         if differences:
             raise UsageError(
                 (
-                    f"the output {self.shown} holds predictions of another job: choose another folder, or empty it",
+                    f"the output {self.shown} holds predictions of another job; choose another folder, or empty it",
                     *(f"  {line}" for line in differences),
                 )
             )
 
     def record(self) -> dict[str, Any] | None:
-        """Return what `begin` has noted; None if nothing has begun here. UsageError if that is damaged."""
+        """Return the record of `begin`, or None without one; UsageError if it is damaged."""
         if self._files.size(JOB) is None:
             return None
         try:
@@ -91,18 +91,18 @@ class PredictionFolder:
         if not isinstance(found, dict) or not isinstance(found.get("job"), dict):
             raise UsageError(
                 (
-                    f"{self.shown}/{JOB}, which says what was predicted, is damaged: choose another folder as output, "
-                    "or empty this one",
+                    f"{self.shown}/{JOB}, which describes the prediction, is damaged; choose another output folder, or "
+                    "empty this one",
                 )
             )
         return found
 
     def begun(self) -> str:
-        """Return what tells the prediction that has begun here from any other one."""
+        """Return the unique id of the prediction in this folder."""
         return json.dumps(self.record(), sort_keys=True)
 
     def mark(self, owner: Owner, who: str, check: Callable[[], None]) -> OwnerMark:
-        """Return the mark of the prediction of `owner`; the parameters are those of `OwnerMark`."""
+        """Return the mark of the prediction of `owner`, with the parameters of `OwnerMark`."""
 
         def read() -> Marked | None:
             return None if self.record() is None else Marked(self.begun(), "another prediction")
@@ -112,9 +112,9 @@ class PredictionFolder:
     def begin(
         self, job: Mapping[str, Any], index: RecordIndex | None, about: Mapping[str, Any] = MappingProxyType({})
     ) -> None:
-        """Make this the folder of `job`, or go on with it; remove what processes were writing when they were killed.
+        """Start or resume `job` in this folder; remove unfinished files of killed processes.
 
-        Whoever calls this holds the folder. UsageError as in `check`. `about` is noted beside the job.
+        The caller must hold the claim. UsageError as in `check`. `about` is recorded with the job.
         """
         self.check(job)
         self._files.create()
@@ -125,28 +125,28 @@ class PredictionFolder:
             self._files.put(JOB, json.dumps({"job": job, **about}, indent=1).encode())
 
     def index(self) -> RecordIndex | None:
-        """Return the record index of the input; None if it is no tabular files, or nothing has begun here.
+        """Return the record index of the input; None for arrays, or before `begin`.
 
         InputError if it is damaged.
         """
         return None if self._files.size(INDEX) is None else RecordIndex.from_bytes(self._files.read(INDEX))
 
     def writing(self, name: str) -> AbstractContextManager[HashedStream]:
-        """Give a stream whose bytes become a part after the block, or never."""
+        """Give a stream whose bytes become a part at the end of the block, unless it fails."""
         return writing(self._files, name)
 
     def writing_rejects(self, part: Partition) -> AbstractContextManager[HashedStream]:
-        """Give a stream whose bytes become the rejects of a partition after the block, or never."""
+        """Give a stream whose bytes become the rejects of a partition at the end of the block, unless it fails."""
         return writing(self._files, f"{REJECTS}/{part.name}.jsonl")
 
     def note_part(self, part: Partition, facts: PartFacts) -> None:
-        """Write down that a part is finished: from now on it counts."""
+        """Record that a part is finished."""
         self._files.put(f"{PARTS}/{part.name}.json", facts.to_json())
 
     def finished(self, parts: Sequence[Partition]) -> dict[int, PartFacts]:
-        """Return the facts of the parts that are finished, by their numbers.
+        """Return the facts of the finished parts by index.
 
-        A part counts if its facts are there, those of this partition, and its file has the size that they say.
+        A part is finished if its facts exist and match the partition, and its file has the recorded size.
         """
         noted = set(self._files.names(PARTS))
         found = {}
@@ -156,19 +156,19 @@ class PredictionFolder:
             try:
                 facts = PartFacts.from_json(self._files.read(f"{PARTS}/{part.name}.json"))
             except ValueError:
-                continue  # it is written again
+                continue  # the part is written again
             is_of_it = (facts.first_record, facts.num_records) == (part.start, part.num_records)
             if is_of_it and self._files.size(facts.name) == facts.num_bytes:
                 found[part.index] = facts
         return found
 
     def complete(self, parts: Sequence[Partition], about: Mapping[str, Any]) -> list[PartFacts]:
-        """Verify that each record is there once, then write the manifest and the mark of success; return all facts.
+        """Verify that each record is present once, then write manifest and success mark; return all facts.
 
         Raises
         ------
         OutputError
-            If a part is missing, has another size or other rows, or is there without being wanted.
+            If a part is missing or unexpected, or has another size or number of rows.
         """
         found = self.finished(parts)
         missing = [part.name for part in parts if part.index not in found]
@@ -177,7 +177,7 @@ class PredictionFolder:
         facts = [found[part.index] for part in parts]
         wanted = {one.name for one in facts}
         if strange := [n for n in self._files.names("") if n.startswith("part-") and n not in wanted]:
-            raise OutputError(self.shown, f"{strange[0]} is none of its {len(parts)} parts")
+            raise OutputError(self.shown, f"{strange[0]} is not one of its {len(parts)} parts")
         for one in facts:
             if one.name.endswith(".parquet") and (num_rows := self._rows_in(one.name)) != one.rows:
                 raise OutputError(f"{self.shown}/{one.name}", f"it has {num_rows} rows, expected {one.rows}")
@@ -190,21 +190,21 @@ class PredictionFolder:
         return facts
 
     def reopen(self) -> None:
-        """Take back the mark of success: a part that was finished is missing."""
+        """Remove the success mark: a finished part is missing."""
         self._files.remove(SUCCESS)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the mark of success is there."""
+        """Whether the success mark exists."""
         return self._files.size(SUCCESS) is not None
 
     @property
     def shown(self) -> str:
-        """The place of the folder as people read it."""
+        """Path of the folder for display."""
         return shown_path(self.url)
 
     def preview(self, facts: Sequence[PartFacts], num_rows: int) -> pa.Table | None:
-        """Return the first rows of the first part that has some; None if none has."""
+        """Return the first rows of the first nonempty part; None without one."""
         from pyarrow import Table, csv, parquet
 
         name = next((one.name for one in facts if one.rows), None)
@@ -219,7 +219,7 @@ class PredictionFolder:
             return Table.from_batches([batch]).slice(0, num_rows)
 
     def _remove_unfinished(self) -> None:
-        """Remove what processes were writing when they were killed; what a living one writes is written again."""
+        """Remove unfinished files of killed processes; a live process writes its file again."""
         for directory in ("", PARTS, REJECTS):
             for name in self._files.names(directory):
                 if name.startswith(".") and name.endswith(TEMPORARY):
@@ -238,7 +238,7 @@ def _shown(value: Any) -> str:
 
 @dataclass(eq=False)
 class OutputError(PsflowError):
-    """Predictions that were written are not what they should be."""
+    """Written predictions are incomplete or inconsistent."""
 
     path: str
     reason: str

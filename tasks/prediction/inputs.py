@@ -1,4 +1,4 @@
-"""The input of a prediction, in the form that its model reads."""
+"""Opens the input of a prediction in the format of its model."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from psflow.ps_runtime.tabular_files.listing import list_files
 from psflow.tasks.prediction.array_rows import ArrayRows
 from psflow.tasks.prediction.options import PredictInvalid
 from psflow.tasks.prediction.record_rows import RecordRows
-from psflow.tasks.prediction.rows import Rows
+from psflow.tasks.prediction.rows import PredictionRows
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionInput:
-    """The input of a prediction, and how it is read."""
+    """Location and reading options of the input of a prediction."""
 
     kind: type[Format]
     location: str
@@ -36,13 +36,13 @@ class PredictionInput:
     invalid: PredictInvalid = "error"
 
     def __str__(self) -> str:
-        """Return how people may read it: without credentials."""
+        """Return the location for display, without credentials."""
         is_file = self.kind.reads_a_file()
         return shown_path(self.location) if is_file else f"{self.kind.__name__.lower()}:{self.location}"
 
 
 def input_shown(text: str) -> str:
-    """Return what names an input as people may read it: without credentials."""
+    """Return the name of an input for display, without credentials."""
     return text if _registered(text) else shown_path(text)
 
 
@@ -52,13 +52,13 @@ def prediction_input(
     non_finite: NonFinite = "keep",
     invalid: PredictInvalid = "error",
 ) -> PredictionInput:
-    """Return the input that `text` names; look whether it is there, but do not read all of it.
+    """Return the input `text`; check that it exists, without reading it completely.
 
     Raises
     ------
     InputError
-        If there is no such file, or its suffix is that of no format; a folder has none; if invalid cells become blank
-        in a format that has none.
+        If there is no such file, or its suffix names no format, as for a folder; if ``invalid`` is set for a format
+        without invalid cells.
     """
     location, named = text, _registered(text)
     if named is not None and kind in (None, named):
@@ -68,12 +68,12 @@ def prediction_input(
         kind = next((known for known in FORMATS.values() if name.endswith(known.suffixes)), None)
     if kind is None:
         known = ", ".join(suffix for format_ in FORMATS.values() for suffix in format_.suffixes)
-        raise InputError((f"{shown_path(text)}: expected a file that ends in {known}; or say which format it has",))
+        raise InputError((f"{shown_path(text)}: expected a file that ends in {known}; or set format=NAME",))
     if invalid == "missing" and not issubclass(kind, TabularFiles):
-        why = "has no cells that are of another type than their column"
+        why = "cannot have cells of another type than their column"
         raise InputError((f"invalid is missing, but {shown_path(text)} {why}: it is for tabular files; leave it out",))
     if kind.reads_a_file():
-        location = location if "://" in location else os.path.abspath(location)  # of workers, too
+        location = location if "://" in location else os.path.abspath(location)  # also for workers
         if issubclass(kind, TabularFiles):
             list_files(location, kind.suffixes)
         else:
@@ -86,14 +86,14 @@ def open_rows(
     schema: InputSchema,
     on_progress: Callable[[int, int], object] = lambda done_bytes, num_bytes: None,
     files: Sequence[DataFile] | None = None,
-) -> Rows:
-    """Return the rows of an input, held against what a model reads; tabular files are counted, arrays are read.
+) -> PredictionRows:
+    """Return the rows of an input, checked against the model; tabular files are counted, arrays are read.
 
     Raises
     ------
     InputError
-        If it cannot be read, lacks a column or array, or has arrays of another shape, dtype or scaling; or for a cell
-        of an array that ``non_finite`` or ``invalid`` refuses.
+        If it is unreadable, lacks a column or array, or has arrays of another shape, dtype or scaling; or for a cell of
+        an array that ``non_finite`` or ``invalid`` refuses.
     """
     data = source.kind.for_prediction(source.location, schema.table_columns, schema.names).read()
     if isinstance(data, RecordInput):

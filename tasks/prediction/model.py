@@ -1,4 +1,4 @@
-"""The model to predict with: found in MLflow or on disk, as a folder that workers can read."""
+"""Finds a model in MLflow or on disk, as a folder that workers can read."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class ModelInfo:
 
 @contextmanager
 def found_model(uri: str) -> Iterator[ModelInfo]:
-    """Give the model that `uri` names; what had to be downloaded is removed afterwards.
+    """Give the model `uri`; downloaded files are removed afterwards.
 
     Raises
     ------
     UsageError
-        If there is no such model, or if it is not one that psflow exported; or as `prepare_store` does.
+        If there is no such model, or psflow did not export it; or as `prepare_store` does.
     """
     if "://" not in uri and not uri.startswith(("models:", "runs:")):
         if not Path(uri).is_dir():
             raise UsageError(
-                (f"there is no folder {shown_path(uri)}; a model of MLflow is named like models:/psflow-digits@best",)
+                (f"there is no folder {shown_path(uri)}; expected a model such as models:/psflow-digits@best",)
             )
         path = str(Path(uri).absolute())
         yield read_model_info(path, uri, path, None)
@@ -65,7 +65,7 @@ def found_model(uri: str) -> Iterator[ModelInfo]:
         try:
             fixed, version = _fixed(mlflow_client(store), uri)
             path = download_artifacts(artifact_uri=fixed, dst_path=folder, tracking_uri=store, registry_uri=store)
-        except Exception as error:  # each place that a model can be in has errors of its own
+        except Exception as error:  # each kind of store has its own errors
             model, where = without_secrets(uri), without_secrets(store)
             raise UsageError((f"no model {model} in {where}: {reason_of(error)}",)) from None
         name = REGISTERED.fullmatch(fixed)
@@ -74,7 +74,7 @@ def found_model(uri: str) -> Iterator[ModelInfo]:
 
 
 def _fixed(client: MlflowClient, uri: str) -> tuple[str, str | None]:
-    """Return the URI of the version that an alias stands for now, and that version."""
+    """Return the URI of the current version of an alias, and that version."""
     match = REGISTERED.fullmatch(uri)
     if match is None:
         return uri, None
@@ -85,12 +85,12 @@ def _fixed(client: MlflowClient, uri: str) -> tuple[str, str | None]:
 
 
 def read_model_info(path: str, uri: str, fixed_uri: str, version: str | None) -> ModelInfo:
-    """Read what the folder of an exported model says of it.
+    """Read the facts of an exported model from its folder.
 
     Raises
     ------
     UsageError
-        If it is not the folder of a model that psflow exported.
+        If psflow did not export it.
     """
     from mlflow.models import Model
 
@@ -105,7 +105,7 @@ def read_model_info(path: str, uri: str, fixed_uri: str, version: str | None) ->
         info = ModelInfo(
             uri, fixed_uri, version, path, str(model.model_uuid), int(config["global_step"]), schema, outputs
         )
-    except Exception as error:  # it may be any folder, with anything in it
+    except Exception as error:  # the folder may contain anything
         raise UsageError(
             (
                 f"{without_secrets(uri)} is not a model that psflow exported: "
@@ -115,25 +115,25 @@ def read_model_info(path: str, uri: str, fixed_uri: str, version: str | None) ->
     if receives:
         raise UsageError(
             (
-                f"{without_secrets(uri)} takes what its serving_input_receiver_fn receives, not rows as training read "
-                "them; give --model an export without such a function",
+                f"{without_secrets(uri)} takes inputs of its serving_input_receiver_fn, not rows of the training "
+                "format; pass --model an export without such a function",
             )
         )
     return info
 
 
 def _dtype_of(spec: TensorSpec) -> str:
-    """Return the dtype of a prediction by the name that numpy has for it; of texts the length does not count."""
+    """Return the numpy name of the dtype of a prediction; strings of any length have one name."""
     return "str" if spec.type.kind == "U" else str(spec.type)
 
 
 def load_model(path: str, uri: str) -> Any:
-    """Load a model, in the process that is to predict; return what has ``predict(context, features)``.
+    """Load a model in the predicting process; the result has ``predict(context, features)``.
 
     Raises
     ------
     InputError
-        If this process cannot read its folder.
+        If this process cannot read the folder.
     """
     import mlflow.pyfunc
 
@@ -141,7 +141,7 @@ def load_model(path: str, uri: str) -> Any:
         raise InputError(
             (
                 f"a Dask worker cannot read the folder {path} of the model {without_secrets(uri)}: "
-                "give --model a folder that all workers can read",
+                "pass --model a folder that all workers can read",
             )
         )
     return mlflow.pyfunc.load_model(path).unwrap_python_model()

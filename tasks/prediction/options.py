@@ -1,4 +1,4 @@
-"""What somebody wants of a prediction, beside its model and its input."""
+"""Options of a prediction other than model and input."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from psflow.ps_runtime.errors import UsageError
 
 OutputFormat = Literal["parquet", "csv"]
 OnError = Literal["stop", "reject"]
-"""What becomes of a row that cannot be read or predicted: the prediction stops, or goes on without it."""
+"""Policy for a row that cannot be read or predicted: stop the prediction, or reject the row."""
 PredictInvalid = Literal["error", "missing"]
-"""What becomes of a cell that is not of the type of its column: its row cannot be predicted, or the cell is blank."""
+"""Policy for a cell that is not of the type of its column: fault of its row, or missing value."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionOptions:
-    """How predictions are written.
+    """Format and policies of predictions.
 
     Raises
     ------
     UsageError
-        If formulas are to be escaped in another format.
+        If `escape_formulas` is set for a format other than csv.
     """
 
     output_format: OutputFormat = "parquet"
@@ -32,5 +32,5 @@ class PredictionOptions:
     def __post_init__(self) -> None:
         if self.escape_formulas and self.output_format != "csv":
             got = f"escape_formulas is true, but output_format is {self.output_format}"
-            why = "expected csv, which spreadsheets search for formulas"
+            why = "expected csv, the only format in which spreadsheets evaluate formulas"
             raise UsageError((f"{got}: {why}; set output_format: csv, or leave it out",))

@@ -1,4 +1,4 @@
-"""What is known of a part that was written: beside it while others are written, in the manifest at the end."""
+"""Facts of finished parts, in files of their own until the manifest is written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from psflow.ps_runtime.checkpoint.typed_json import as_kind, from_json
 
 @dataclass(frozen=True, slots=True)
 class CellCount:
-    """How many cells of a column are of some kind, and the first of them: its file, and its row there."""
+    """Number of cells of some kind in a column, and file and row of the first one."""
 
     cells: int
     file: str
@@ -21,7 +21,7 @@ class CellCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartFacts:
-    """A part of an output."""
+    """Facts of a part of an output."""
 
     name: str
     rows: int
@@ -38,26 +38,26 @@ class PartFacts:
 
     @property
     def num_records(self) -> int:
-        """How many records of the input it has taken in."""
+        """Number of its input records, rejects included."""
         return self.rows + self.rejects
 
     def to_json(self) -> bytes:
-        """Return the facts as text."""
+        """Return the facts as JSON."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> PartFacts:
-        """Read what `to_json` wrote; ValueError where it cannot be."""
+        """Parse the output of `to_json`; ValueError if it is invalid."""
         return as_kind(cls, from_json(text), "part")
 
 
 def all_not_finite(parts: Iterable[PartFacts]) -> dict[str, Any]:
-    """Return how many rows of some parts, in order, have such cells, and of each column how many, and the first."""
+    """Return the number of rows of ordered parts with such cells, and for each column their number and the first."""
     return _all((part.not_finite_rows, part.not_finite) for part in parts)
 
 
 def all_invalid(parts: Iterable[PartFacts]) -> dict[str, Any]:
-    """Return as `all_not_finite` what there is of invalid cells that were made blank."""
+    """Like `all_not_finite`, for invalid cells that were read as missing."""
     return _all((part.invalid_rows, part.invalid) for part in parts)
 
 

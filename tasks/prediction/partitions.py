@@ -1,4 +1,4 @@
-"""Partitions: the records of an input, cut into pieces that one task predicts."""
+"""Divides the records of an input into partitions, one for each task."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from psflow.ps_runtime.tabular_files.index import RecordIndex
 
 PARTITION_BYTES = 32 * 1024**2
-"""About the bytes of the input that a partition has. The cut depends on the input alone, so that any number of workers
-can go on with what others began."""
+"""Approximate bytes of input in a partition. Partitions depend only on the input, so that any number of workers can
+continue the work of others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Records ``[start, stop)`` of the input, all of them in one file, which become one part of the output."""
+    """Records ``[start, stop)`` of the input, in one file, which become one part of the output."""
 
     index: int
     start: int
@@ -27,12 +27,12 @@ class Partition:
 
     @property
     def name(self) -> str:
-        """The name of what is written of it, without a suffix; names sort as the records do."""
+        """Name of its output files without suffix; names sort like the records."""
         return f"part-{self.index:05d}"
 
     @property
     def num_records(self) -> int:
-        """How many records it has."""
+        """Number of records."""
         return self.stop - self.start
 
 
@@ -55,7 +55,7 @@ def cut_records(index: RecordIndex, partition_bytes: int = PARTITION_BYTES) -> I
 
 
 def cut_arrays(num_records: int, record_bytes: int, shown: str) -> Iterator[Partition]:
-    """Yield ranges of nearly one size of records in memory, none of them empty.
+    """Yield nonempty ranges of nearly equal size of records in memory.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A part of an output while it is written: bytes that appear under their name as a whole, or not at all."""
+"""Writes a part of an output atomically: the file appears completely or not at all."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUP_BYTES = 16 * 1024**2
-"""What is kept in memory until it is written: a row group of Parquet."""
+"""Bytes in memory before a write: a row group of Parquet."""
 WRITE_BACK_BYTES = 8 * 1024**2
-"""What the operating system holds until the disk is to begin with it."""
+"""Bytes in the page cache before writeback is started."""
 
 
 class HashedStream:
-    """A file for writing from its beginning to its end, with the checksum of what was written.
+    """A file for sequential writing, with the checksum of its content.
 
-    The disk begins to write while there is more to come, so that the wait at the end is short.
+    Writeback starts early, so that the wait at the end is short.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -38,7 +38,7 @@ class HashedStream:
 
     @property
     def sha256(self) -> str:
-        """The checksum of what was written so far, in hexadecimal digits."""
+        """Checksum of the bytes written so far, in hexadecimal digits."""
         return self._hash.hexdigest()
 
     def write(self, data: Any) -> int:
@@ -53,31 +53,31 @@ class HashedStream:
         return view.nbytes
 
     def writable(self) -> bool:
-        """Return that it can be written to."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return the place of the next byte."""
+        """Return the position of the next byte."""
         return self.num_bytes
 
     def flush(self) -> None:
-        """Do nothing: whoever owns the file does it."""
+        """Do nothing: the owner of the file flushes it."""
 
     def close(self) -> None:
-        """Do nothing: whoever owns the file closes it."""
+        """Do nothing: the owner of the file closes it."""
 
 
 @contextmanager
 def writing(files: FileStore, name: str) -> Iterator[HashedStream]:
-    """Give a stream whose bytes become the file `name` after the block, or never.
+    """Give a stream whose bytes become the file `name` at the end of the block, unless it fails.
 
-    In a local directory they go to a temporary file beside it. Elsewhere they go to one in the local directory for
-    such, which is then sent in one piece: as whole as the store's own way to put a file.
+    In a local directory they go to a temporary file beside it. Elsewhere they go to a local temporary file, which is
+    then sent with one request: as atomic as the store's own way to put a file.
 
     Raises
     ------
     StorageError
-        If the local disk is full, for one.
+        For example if the local disk is full.
     """
     if files.is_local:
         with files.replacing(name) as stream:
@@ -91,9 +91,9 @@ def writing(files: FileStore, name: str) -> Iterator[HashedStream]:
 
 
 def repeating(schema: pa.Schema) -> list[str]:
-    """Return the columns of which Parquet is to look for values that come again: not fractions, where that costs most.
+    """Return the columns for dictionary encoding in Parquet: all but floats, for which it costs most.
 
-    What is looked through is every value of a row group, and of fractions hardly one is there twice.
+    Encoding hashes every value of a row group, and floats hardly repeat.
     """
     import pyarrow as pa
 
@@ -106,7 +106,7 @@ def repeating(schema: pa.Schema) -> list[str]:
 
 @dataclass
 class PartWriter:
-    """Writes tables of one schema as Parquet or CSV; keeps some of them in memory until a row group is full."""
+    """Writes tables of one schema as Parquet or CSV; buffers them until a row group is full."""
 
     stream: HashedStream
     schema: pa.Schema
@@ -131,7 +131,7 @@ class PartWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            with contextlib.suppress(Exception):  # what ended it counts, and the file goes
+            with contextlib.suppress(Exception):  # the first error is raised, and the file is removed
                 self._writer.close()
             return
         if self._waiting:

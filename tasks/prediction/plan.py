@@ -1,4 +1,4 @@
-"""What a prediction is going to do: found out before anything is computed or written."""
+"""Plans a prediction before anything is computed or written."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from psflow.tasks.prediction.inputs import PredictionInput, open_rows
 from psflow.tasks.prediction.model import ModelInfo
 from psflow.tasks.prediction.options import PredictionOptions
 from psflow.tasks.prediction.part_facts import PartFacts
-from psflow.tasks.prediction.partition import PredictionWork
 from psflow.tasks.prediction.partitions import PARTITION_BYTES, Partition
 from psflow.tasks.prediction.record_rows import RecordRows
-from psflow.tasks.prediction.rows import Rows
+from psflow.tasks.prediction.rows import PredictionRows
+from psflow.tasks.prediction.worker import PredictionWork
 
 logger = logging.getLogger(__name__)
 
@@ -36,26 +36,26 @@ PROGRESS_EVERY_SECS = 10.0
 
 
 class PredictionPlan:
-    """A model, its input, held against it, and the folder for the predictions."""
+    """A model, a checked input, and the folder for the predictions."""
 
     def __init__(
         self,
         model: ModelInfo,
         source: PredictionInput,
-        rows: Rows,
+        rows: PredictionRows,
         options: PredictionOptions,
         folder: PredictionFolder,
     ) -> None:
         self.model, self.source, self.rows, self.folder = model, source, rows, folder
         predictions = chosen_predictions(model.predictions, options.predict_keys)
         self.columns = OutputColumns(rows.keys, predictions, options.output_format, options.escape_formulas)
-        self.columns.schema()  # a type that has no column is refused before anything is computed
+        self.columns.schema()  # refuses unsupported types before anything is computed
         self.parts: list[Partition] = list(rows.partitions())
         self._options = options
 
     @cached_property
     def job(self) -> dict[str, Any]:
-        """What the folder belongs to: JSON values."""
+        """Identity of the prediction in its folder, as JSON values."""
         return {
             "model": self.model.uuid,
             "format": self.source.kind.__name__,
@@ -72,12 +72,12 @@ class PredictionPlan:
 
     @property
     def index(self) -> RecordIndex | None:
-        """The record index of the input; None if it is arrays."""
+        """Record index of the input; None for arrays."""
         return self.rows.index if isinstance(self.rows, RecordRows) else None
 
     @property
     def work(self) -> PredictionWork:
-        """What workers get."""
+        """Settings for the workers."""
         return PredictionWork(
             self.model.path,
             self.model.uri,
@@ -90,7 +90,7 @@ class PredictionPlan:
         )
 
     def facts(self) -> dict[str, Any]:
-        """Return what it is going to do, as plain data."""
+        """Return the plan as plain data."""
         files = list(dict.fromkeys(part.file for part in self.parts))
         return {
             "output": self.folder.url,
@@ -106,17 +106,17 @@ class PredictionPlan:
         }
 
     def begin(self) -> None:
-        """Make the folder that of this prediction; whoever calls this holds it."""
+        """Assign the folder to this prediction; the caller must hold its claim."""
         about = {"model_uri": self.model.fixed_uri, "began": datetime.now(UTC).isoformat(timespec="seconds")}
         self.folder.begin(self.job, self.index, about)
 
     def left(self) -> list[Partition]:
-        """Return the partitions whose parts are not written yet."""
+        """Return the partitions without a finished part."""
         finished = self.folder.finished(self.parts)
         return [part for part in self.parts if part.index not in finished]
 
     def complete(self) -> list[PartFacts]:
-        """Verify the folder, and write its manifest and its mark of success."""
+        """Verify the folder, and write its manifest and success mark."""
         files = [] if self.index is None else [[file.shown, file.size, file.stamp] for file in self.index.files]
         about = {
             "psflow": metadata.version("psflow"),
@@ -148,39 +148,38 @@ def plan_prediction(
     output: str,
     files: Sequence[DataFile] | None = None,
 ) -> PredictionPlan:
-    """Look at the input and at the output; change nothing.
+    """Check the input and the output; changes nothing.
 
     Raises
     ------
     UsageError
-        If the model has no such prediction, the input cannot be read or lacks a column, or the output holds something
-        else.
+        If the model has no such prediction, the input is unreadable or lacks a column, or the output has other content.
     """
     check_apart(source, output)
-    chosen_predictions(model.predictions, options.predict_keys)  # before an input is counted for nothing
+    chosen_predictions(model.predictions, options.predict_keys)  # checked before the input is counted
     folder = PredictionFolder(output)
-    # of arrays all cells are known before anything starts, and those that would stop it refuse the input
+    # all cells of arrays are known before the start, and those that would stop it refuse the input
     read = replace(source, non_finite="keep") if options.on_error == "reject" else source
-    rows = _known_rows(folder, model, source) or open_rows(read, model.schema, _Told(str(source)), files)
+    rows = _known_rows(folder, model, source) or open_rows(read, model.schema, _CountingLog(str(source)), files)
     plan = PredictionPlan(model, source, rows, options, folder)
     folder.check(plan.job)
     return plan
 
 
 def check_apart(source: PredictionInput, output: str) -> None:
-    """Raise UsageError if the output lies in the folder of the input: a later run would predict predictions."""
+    """Raise UsageError if the output is inside the input folder: a later run would read predictions as input."""
     within = f"{source.location.rstrip('/')}/"
     if source.kind.reads_a_file() and f"{output.rstrip('/')}/".startswith(within):
-        raise UsageError((f"the output {shown_path(output)} lies in the input {source}: choose a folder beside it",))
+        raise UsageError((f"the output {shown_path(output)} is inside the input {source}; choose a folder outside it",))
 
 
-def _known_rows(folder: PredictionFolder, model: ModelInfo, source: PredictionInput) -> Rows | None:
-    """Return the rows that an earlier run has counted, if it was of this model and these files.
+def _known_rows(folder: PredictionFolder, model: ModelInfo, source: PredictionInput) -> PredictionRows | None:
+    """Return the rows that an earlier run counted with this model and these files.
 
     Raises
     ------
     InputError
-        If it was, and a file has changed since.
+        If one of these files has changed since.
     """
     record, schema = folder.record(), model.schema
     if record is None or (record["job"].get("model"), record["job"].get("format")) != (
@@ -193,11 +192,11 @@ def _known_rows(folder: PredictionFolder, model: ModelInfo, source: PredictionIn
         return None
     now = list_files(source.location, index.record_format.suffixes)
     if [file.url for file in now] != [file.url for file in index.files]:
-        return None  # it is another input, as the folder will say
+        return None  # another input, which the folder will refuse
     changed = [new.shown for new, old in zip(now, index.files, strict=True) if new != old]
     if changed:
-        what = f"{_listed(changed)} changed since {folder.shown} was begun"
-        raise InputError((f"{what}: restore what was there, or predict into another folder",))
+        what = f"{_listed(changed)} changed since {folder.shown} was started"
+        raise InputError((f"{what}: restore the original, or predict into another folder",))
     return RecordRows(index, schema.preprocessing, source.invalid)
 
 
@@ -206,8 +205,8 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:3])}{more} {'has' if len(names) == 1 else 'have'}"
 
 
-class _Told:
-    """Logs how far the counting of records is, if it takes long."""
+class _CountingLog:
+    """Logs the progress of counting records, if it takes long."""
 
     def __init__(self, shown: str) -> None:
         self._shown, self._next = shown, Deadline(PROGRESS_EVERY_SECS)

@@ -1,4 +1,4 @@
-"""A model that predicts blocks of records, and finds the record on which it fails."""
+"""Predicts blocks of records, and finds the record on which a model fails."""
 
 from __future__ import annotations
 
@@ -10,44 +10,46 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.specs.schema import InputSchema
-from psflow.tasks.prediction.rows import Block, Fault, OnFault, Rows
+from psflow.tasks.prediction.rows import Block, OnFault, PredictionRows, RecordFault
 
 BATCH_BYTES = 4 * 1024**2
-"""Of the features that are predicted at once: they and what is computed of them stay near the caches."""
+"""Bytes of the features of a batch: small enough for processor caches."""
 MAX_BATCH_ROWS = 8192
 NOT_OF_A_RECORD = (MemoryError, ImportError)
-"""What no record is at fault for."""
+"""Errors that no record causes."""
 
 Predictions = Mapping[str, NDArray[Any]]
 
 
 def batch_rows(schema: InputSchema) -> int:
-    """Return how many records are predicted at once: a matter of the model alone, so that results are the same."""
+    """Return the batch size, which depends only on the model, so that results are reproducible."""
     row_bytes = sum(np.dtype(spec.dtype).itemsize * int(np.prod(spec.shape)) for spec in schema.features)
     return max(1, min(MAX_BATCH_ROWS, BATCH_BYTES // max(1, row_bytes)))
 
 
 def predicted_batches(
-    model: Any, rows: Rows, block: Block, size: int, on_fault: OnFault | None
+    model: Any, rows: PredictionRows, block: Block, size: int, on_fault: OnFault | None
 ) -> Iterator[tuple[Block, Predictions]]:
     """Yield the records of a block, in order, with their predictions.
 
     Raises
     ------
     ModelFnError
-        If the model fails on a record, or predicts NaN of it; the error names the record.
+        If the model fails on a record, or predicts NaN for it; the error names the record.
     """
     for start in range(0, len(block), size):
         yield from _predicted(model, rows, block[start : start + size], on_fault)
 
 
-def _predicted(model: Any, rows: Rows, block: Block, on_fault: OnFault | None) -> Iterator[tuple[Block, Predictions]]:
-    """Predict a block; one that fails is halved until the records that are at fault are alone."""
+def _predicted(
+    model: Any, rows: PredictionRows, block: Block, on_fault: OnFault | None
+) -> Iterator[tuple[Block, Predictions]]:
+    """Predict a block; a failing block is halved down to single records."""
     try:
         predictions = model.predict(None, block.rows)
     except NOT_OF_A_RECORD:
         raise
-    except Exception as error:  # of classes that only the process knows which has loaded the model
+    except Exception as error:  # its class may exist only in this process
         reason = f"the model raised {type(error).__name__}: {error}"
     else:
         yield from _without_nan(rows, block, predictions, on_fault)
@@ -59,16 +61,16 @@ def _predicted(model: Any, rows: Rows, block: Block, on_fault: OnFault | None) -
         return
     record = int(block.records[0])
     if on_fault is None:
-        raise ModelFnError((f"{rows.located(record)}: {reason}",))  # without a context, which would travel with it
-    on_fault(Fault(record, reason, cells_of(block)))
+        raise ModelFnError((f"{rows.located(record)}: {reason}",))  # without a context, which would be pickled, too
+    on_fault(RecordFault(record, reason, cells_of(block)))
 
 
 def _without_nan(
-    rows: Rows, block: Block, predictions: Predictions, on_fault: OnFault | None
+    rows: PredictionRows, block: Block, predictions: Predictions, on_fault: OnFault | None
 ) -> Iterator[tuple[Block, Predictions]]:
-    """Yield the records of a block of which no prediction is NaN: the class of such logits would be a made-up one.
+    """Yield the records of a block without NaN predictions: the class of such logits would be arbitrary.
 
-    Infinity may be meant, such as the logarithm of a probability of 0.
+    Infinity may be correct, such as the logarithm of a probability of 0.
     """
     nan = _nan_rows(predictions, len(block))
     if not nan:
@@ -81,10 +83,10 @@ def _without_nan(
         reason = f"the model predicted NaN as {', '.join(repr(name) for name, which in nan.items() if which[row])}"
         if on_fault is None:
             cells = [name for name, which in rows.not_finite(one).items() if which.any()]
-            where = f" of a blank, NaN or infinite cell in {', '.join(cells)}" if cells else ""
+            where = f" from a missing, NaN or infinite cell in {', '.join(cells)}" if cells else ""
             advice = "correct the row, or set on_error to reject"
             raise ModelFnError((f"{rows.located(record)}: {reason}{where}; {advice}",))
-        on_fault(Fault(record, reason, cells_of(one)))
+        on_fault(RecordFault(record, reason, cells_of(one)))
     if not faulty.all():
         kept = {
             name: array[~faulty] if array.shape[:1] == (len(block),) else array for name, array in predictions.items()
@@ -93,7 +95,7 @@ def _without_nan(
 
 
 def _nan_rows(predictions: Predictions, num_rows: int) -> dict[str, NDArray[np.bool_]]:
-    """Return which rows are NaN, by prediction; of those that have none there is nothing."""
+    """Return the rows with NaN, for each prediction that has some."""
     found: dict[str, NDArray[np.bool_]] = {}
     for name, array in predictions.items():
         is_of_rows = array.dtype.kind in "fc" and array.shape[:1] == (num_rows,)
@@ -103,7 +105,7 @@ def _nan_rows(predictions: Predictions, num_rows: int) -> dict[str, NDArray[np.b
 
 
 def cells_of(block: Block) -> Any:
-    """Return what a block of one record holds, as plain data."""
+    """Return the values of a block of one record as plain data."""
     keys = block.keys.to_pylist()[0] if block.keys.num_columns else {}
     if hasattr(block.rows, "column_names"):
         return keys | block.rows.to_pylist()[0]

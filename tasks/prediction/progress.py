@@ -1,4 +1,4 @@
-"""How far a prediction is: on the terminal, and in the Prefect UI."""
+"""Reports the progress of a prediction on the terminal and in the Prefect UI."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERY_SECS = 2.0
 
 
 class PredictionProgress:
-    """Counts what is predicted, and tells it every other second."""
+    """Counts predicted records, and reports them every other second."""
 
     def __init__(self, left: Sequence[Partition], clock: Callable[[], float] = time.monotonic) -> None:
         self.rows = self.rejects = 0
@@ -36,14 +36,14 @@ class PredictionProgress:
         return self._parts == self._num_parts
 
     def add(self, facts: Iterable[PartFacts]) -> None:
-        """Take in partitions that have ended."""
+        """Add finished partitions."""
         for one in facts:
             self.rows += one.rows
             self.rejects += one.rejects
             self._parts += 1
 
     def tell(self) -> None:
-        """Tell it if there is something new and it is time to, or all are done."""
+        """Report new progress if it is due, or at the end."""
         if self._parts == self._told or (not self.is_done and self._clock() < self._next):
             return
         self._next, self._told = self._clock() + EVERY_SECS, self._parts
@@ -52,19 +52,19 @@ class PredictionProgress:
         self._show(share)
 
     def _show(self, percent: float) -> None:
-        """Show it in the Prefect UI; a server that is away is logged once, and the prediction goes on."""
+        """Show it in the Prefect UI; an unavailable server is logged once, and the prediction goes on."""
         try:
             if self._artifact is None:
                 self._artifact = create_progress_artifact(percent, description=self.line())
             else:
                 update_progress_artifact(self._artifact, percent, description=self.line())
-        except Exception as error:  # whatever it is
+        except Exception as error:  # the prediction must go on
             if not self._has_failed:
                 self._logger.warning("could not show the progress in Prefect: %s", without_secrets(str(error)))
             self._has_failed = True
 
     def line(self) -> str:
-        """Return rows, rejects, rate and the time that is left, as people read them."""
+        """Return rows, rejects, rate and remaining time for display."""
         done, secs = self.rows + self.rejects, self._clock() - self._began
         line = f"predicted {done:,} of {self._num_records:,} rows, {self._parts:,} of {self._num_parts:,} partitions"
         if self.rejects:
@@ -77,7 +77,7 @@ class PredictionProgress:
 
 
 def shown_secs(secs: float) -> str:
-    """Return a time as people read it.
+    """Format a duration for display.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Tabular files as the rows of a prediction: counted once, and read by their record index from then on."""
+"""Rows of a prediction in tabular files: counted once, then read by their record index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from psflow.ps_runtime.tabular_files.index import RecordIndex
 from psflow.ps_runtime.tabular_files.reader import RecordReader
 from psflow.tasks.prediction.options import PredictInvalid
 from psflow.tasks.prediction.partitions import Partition, cut_records
-from psflow.tasks.prediction.rows import Block, Fault, OnFault, Rows
+from psflow.tasks.prediction.rows import Block, OnFault, PredictionRows, RecordFault
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
-class RecordRows(Rows):
-    """The records of files, for a model that was trained on tabular files."""
+class RecordRows(PredictionRows):
+    """Records of files, for a model that was trained on tabular files."""
 
     def __init__(
         self, index: RecordIndex, preprocessing: Preprocessing, invalid: PredictInvalid, unused: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class RecordRows(Rows):
 
     @property
     def num_records(self) -> int:
-        """How many there are."""
+        """Number of records."""
         return self.index.num_records
 
     def digest(self) -> str:
@@ -67,7 +67,7 @@ class RecordRows(Rows):
         return cut_records(self.index)
 
     def blocks(self, part: Partition, on_fault: OnFault | None) -> Iterator[Block]:
-        """Yield a block for each chunk, or for what of it can be read; see `Rows.blocks`."""
+        """Yield a block for each chunk, or for its readable part; see `PredictionRows.blocks`."""
         chunks = range(self.index.chunk_of(part.start), self.index.chunk_of(part.stop - 1) + 1)
         keys = [key.name for key in self.keys]
         with RecordReader(self.index, allows_invalid=self._allows_invalid) as reader:
@@ -77,19 +77,19 @@ class RecordRows(Rows):
                     yield Block(
                         numbers, table.select(self._names), table.select(keys), _by_column(invalid, len(numbers))
                     )
-                    del table  # before another one is in memory
+                    del table  # before the next one is loaded
 
     def place(self, record: int) -> tuple[str, int]:
-        """Return the file of a record, and its row there."""
+        """Return the file of a record, and its row in it."""
         return self.index.place(record)
 
     @property
     def row_note(self) -> str:
-        """How rows are counted in these files."""
+        """Row numbering in these files."""
         return self.index.record_format.row_note
 
     def not_finite(self, block: Block) -> Mapping[str, NDArray[np.bool_]]:
-        """Return such rows by column; a column whose blanks become something else has no blank."""
+        """Return such rows by column; imputed columns have no missing values."""
         doubtful = [name for name in self._names if not _is_finite(block.rows.column(name))]
         return {
             f"column {name!r}": rows for name, rows in faulty_rows(block.rows.select(doubtful), self._filled).items()
@@ -100,7 +100,7 @@ class RecordRows(Rows):
     ) -> Iterable[tuple[int, pa.Table, Sequence[InvalidValues]]]:
         if on_fault is None:
             return [(int(self.index.first_records[chunk]), reader.read_chunk(chunk), reader.invalid(chunk))]
-        return reader.readable(chunk, lambda record, why, text: on_fault(Fault(record, why, text)))
+        return reader.readable(chunk, lambda record, why, text: on_fault(RecordFault(record, why, text)))
 
 
 def _by_column(invalid: Sequence[InvalidValues], num_rows: int) -> dict[str, NDArray[np.bool_]]:
@@ -108,7 +108,7 @@ def _by_column(invalid: Sequence[InvalidValues], num_rows: int) -> dict[str, NDA
 
 
 def _is_finite(column: pa.ChunkedArray) -> bool:
-    """Return True if a column has nothing but numbers that float32 holds; it costs next to nothing to see that."""
+    """Return True if a cheap check shows that a column has only finite float32 numbers."""
     import pyarrow as pa
 
     if column.null_count:
@@ -116,7 +116,7 @@ def _is_finite(column: pa.ChunkedArray) -> bool:
     if pa.types.is_integer(column.type):
         return True
     chunks = column.chunks
-    with np.errstate(over="ignore", invalid="ignore"):  # a sum that overflows is looked at closely, no more
+    with np.errstate(over="ignore", invalid="ignore"):  # an overflow only causes a full check
         if pa.types.is_float32(column.type):
             return all(np.isfinite(chunk.to_numpy().sum()) for chunk in chunks)
         if pa.types.is_float64(column.type):

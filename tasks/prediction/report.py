@@ -1,4 +1,4 @@
-"""What a prediction came to, as a page for people."""
+"""Report of a prediction as markdown."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Return a value as a cell of a table in markdown: short, in one line."""
+    """Return a value as a short cell of a markdown table."""
     if isinstance(value, list):
         text = "[" + ", ".join(_cell(item) for item in value) + "]"
     else:

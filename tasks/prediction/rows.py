@@ -1,4 +1,4 @@
-"""The records of an input as a model takes them: which partitions they are, and each of these block by block."""
+"""Interface to the records of an input: its partitions, read block by block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class RecordFault:
     """A record that cannot be read or predicted."""
 
     record: int
@@ -26,12 +26,12 @@ class Fault:
     cells: Any
 
 
-OnFault = Callable[[Fault], None]
+OnFault = Callable[[RecordFault], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Some records that are in memory."""
+    """Records in memory."""
 
     records: NDArray[np.int64]
     rows: Any
@@ -63,8 +63,8 @@ class Block:
         )
 
 
-class Rows(ABC):
-    """The records of an input, held against the schema of a model."""
+class PredictionRows(ABC):
+    """Records of an input, checked against the schema of a model."""
 
     keys: tuple[RawColumn, ...] = ()
     unused: tuple[str, ...] = ()
@@ -72,15 +72,15 @@ class Rows(ABC):
     @property
     @abstractmethod
     def num_records(self) -> int:
-        """How many there are."""
+        """Number of records."""
 
     @abstractmethod
     def digest(self) -> str:
-        """Return hexadecimal digits that differ for other records; the same in any process."""
+        """Return hexadecimal digits that identify the records; equal in all processes."""
 
     @abstractmethod
     def partitions(self) -> Iterator[Partition]:
-        """Yield the partitions, which depend on the input alone."""
+        """Yield the partitions, which depend only on the input."""
 
     @abstractmethod
     def blocks(self, part: Partition, on_fault: OnFault | None) -> Iterator[Block]:
@@ -94,19 +94,19 @@ class Rows(ABC):
 
     @abstractmethod
     def place(self, record: int) -> tuple[str, int]:
-        """Return the file of a record, and its row as people count it there."""
+        """Return the file of a record, and its row number in it for display."""
 
     @property
     @abstractmethod
     def row_note(self) -> str:
-        """What people need to know to find a row by its number."""
+        """Explains the row numbers."""
 
     @abstractmethod
     def not_finite(self, block: Block) -> Mapping[str, NDArray[np.bool_]]:
-        """Return which rows have a blank, NaN or infinite cell, by what people call the column or array."""
+        """Return the rows with a missing, NaN or infinite cell, by the display name of the column or array."""
 
     def located(self, record: int) -> str:
-        """Return where a record is, as people read it."""
+        """Return the place of a record for display."""
         file, row = self.place(record)
         return f"{file}, row {row} ({self.row_note})"
 

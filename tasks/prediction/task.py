@@ -1,4 +1,4 @@
-"""The partitions of a prediction on a Dask cluster, as one Prefect task."""
+"""Prefect task that predicts all partitions on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from psflow.tasks.prediction.window import Partitions, predicted_parts
 def predict_partitions(
     client: Client, partitions: Partitions, is_stopped: Callable[[], bool]
 ) -> tuple[int, int] | State[Any]:
-    """Predict partitions on the cluster; return rows and rejects, or a Cancelled state if it was stopped.
+    """Predict partitions on the cluster; return rows and rejects, or a Cancelled state if interrupted.
 
     Raises
     ------
@@ -30,6 +30,6 @@ def predict_partitions(
     for facts in predicted_parts(client, partitions):
         progress.add(facts)
         if not progress.is_done and is_stopped():
-            return Cancelled(message="it was interrupted; run the same command again to do the rest")
+            return Cancelled(message="interrupted; run the same command again to do the rest")
         progress.tell()
     return progress.rows, progress.rejects

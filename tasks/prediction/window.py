@@ -1,4 +1,4 @@
-"""Partitions on a Dask cluster, a few at a time."""
+"""Submits partitions to a Dask cluster, a few at a time."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from psflow.ps_runtime.cluster.fetching import fetched
 from psflow.ps_runtime.cluster.slots import Slots
 from psflow.ps_runtime.errors import PsflowError
 from psflow.ps_runtime.shipping.pickles import Shipped
-from psflow.tasks.completed import completed_batches
+from psflow.tasks.completed_futures import completed_batches
 from psflow.tasks.prediction.part_facts import PartFacts
-from psflow.tasks.prediction.partition import PredictionWork, predict_partition
 from psflow.tasks.prediction.partitions import Partition
+from psflow.tasks.prediction.worker import PredictionWork, predict_partition
 
 
 class Partitions:
-    """The partitions that are left, and what they have in common: opaque to Prefect, which looks into sequences."""
+    """Remaining partitions with their settings, in one object, as Prefect inspects sequences."""
 
     def __init__(self, work: PredictionWork, left: Sequence[Partition]) -> None:
         self.work, self.left = work, left
 
 
 def predicted_parts(client: Client, partitions: Partitions) -> Iterator[list[PartFacts]]:
-    """Predict partitions on the cluster; yield the facts of parts as they are written.
+    """Predict partitions on the cluster; yield the facts of finished parts.
 
     Raises
     ------
     WaitTimeoutError
         If the cluster has had no worker for half a minute, or its scheduler is silent for minutes.
     Exception
-        What the first failed partition failed with. Those that were submitted have ended by then; no other was.
+        The error of the first failed partition, after all submitted partitions have ended; no others are submitted.
 
     Notes
     -----
-    However many partitions there are, the scheduler has but a few for each slot of the cluster.
+    The scheduler holds only a few partitions for each slot of the cluster.
     """
     window = _Window(client, partitions)
     try:
@@ -50,7 +50,7 @@ def predicted_parts(client: Client, partitions: Partitions) -> Iterator[list[Par
 
 
 class _Window:
-    """Partitions on the cluster, so many at a time as its slots need to have something to do."""
+    """Limits the partitions on the cluster to as many as keep its slots busy."""
 
     def __init__(self, client: Client, partitions: Partitions) -> None:
         self.failure: Exception | None = None
@@ -61,7 +61,7 @@ class _Window:
         self._may_have_room = True
 
     def submitted(self) -> list[Future[PartFacts]]:
-        """Submit as many as the window takes, and return them."""
+        """Submit partitions up to the limit, and return them."""
         if self.failure is not None or not self._left or not self._may_have_room:
             return []
         self._may_have_room = False
@@ -72,7 +72,7 @@ class _Window:
         return list(new)
 
     def taken(self, batch: Sequence[Future[PartFacts]]) -> list[PartFacts]:
-        """Return the facts of partitions that have ended, and forget them; keep the first failure."""
+        """Return the facts of finished partitions, and release them; keep the first failure."""
         facts = []
         for future in batch:
             part = self._running.pop(future)
@@ -88,7 +88,7 @@ class _Window:
         return facts
 
     def cancel(self) -> None:
-        """Have nothing begin that has not begun."""
+        """Cancel partitions that have not started."""
         self._client.cancel(list(self._running))
 
 
@@ -98,7 +98,7 @@ def _predicted(work: Shipped[PredictionWork], part: Partition) -> PartFacts:
 
 @dataclass(eq=False)
 class PartitionLostError(PsflowError):
-    """The Dask workers that predicted a partition have died, one after the other."""
+    """All Dask workers that predicted a partition died."""
 
     file: str
     first_in_file: int

@@ -1,1 +1,1 @@
-"""The Prefect API that flows talk to, and the local server where there is none."""
+"""The Prefect API of flows, and a local server if none is configured."""

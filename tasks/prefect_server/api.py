@@ -1,6 +1,6 @@
-"""Which Prefect API a flow talks to: the one that is configured, else that of ``psflow up``, else a server of its own.
+"""Selects the Prefect API of a flow: the configured one, else that of ``psflow up``, else a temporary server.
 
-The last one lives as long as the flow. It keeps its runs in Prefect's own database, below its home directory, so that
+The temporary server ends with the flow. It stores runs in Prefect's database, below its home directory, so that
 ``psflow up`` and ``prefect server start`` show them later.
 """
 
@@ -19,15 +19,15 @@ from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 from psflow.tasks.started_servers import LOOPBACK_NAMES, found
 
 CONNECTION_TRIES = 4
-"""What Prefect gives a client whose server does not take its connection."""
+"""Prefect's number of attempts to connect."""
 
 
 def client_settings(url: str) -> dict[Any, Any]:
-    """Return the settings of Prefect with which a client talks to the API at `url`.
+    """Return the Prefect settings for a client of the API at `url`.
 
     Notes
     -----
-    For a server that ``psflow up`` has started they have its password; for any other one what its user has set stays.
+    They include the password of a server that ``psflow up`` started; for other servers the user's settings stay.
     """
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 
@@ -43,7 +43,7 @@ def health_fault(url: str, timeout_secs: float) -> Exception | None:
 
     Notes
     -----
-    Prefect by itself would wait for 60 s, and ask six times.
+    Prefect itself would wait for 60 s, and try six times.
     """
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
@@ -57,10 +57,10 @@ def health_fault(url: str, timeout_secs: float) -> Exception | None:
 
 
 NAMED_SECS = 5.0
-"""For an API that exists; a command that it is missing for ends within ten seconds."""
+"""Timeout of a named API; a command without its API ends within ten seconds."""
 POLL_SECS = 0.5
 LAST_TRY_SECS = 0.5
-"""For an API that is asked when hardly any time is left."""
+"""Timeout of a request when hardly any time is left."""
 
 
 def named_api_url() -> str | None:
@@ -71,7 +71,7 @@ def named_api_url() -> str | None:
 
 
 def check_named_api(timeout_secs: float = NAMED_SECS) -> None:
-    """Refuse a Prefect API that is configured, or that ``psflow up`` has started, if it does not answer in time.
+    """Refuse a configured Prefect API, or one that ``psflow up`` started, if it does not answer in time.
 
     Raises
     ------
@@ -94,13 +94,13 @@ _has_pages: ContextVar[bool] = ContextVar("psflow_prefect_has_pages", default=Tr
 
 
 def has_pages() -> bool:
-    """Return whether the Prefect server that flows talk to now shows pages, and stays when the flow ends."""
+    """Return whether the current Prefect server has pages, and outlives the flow."""
     return _has_pages.get()
 
 
 @contextmanager
 def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float = 60.0) -> Iterator[str]:
-    """Make sure that a Prefect API is there for the flows run inside, and give its address.
+    """Provide a Prefect API for the flows of the block, and give its address.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float
 
     Notes
     -----
-    At the end all events, states and logs are sent before the local server ends, so that no run is left unfinished.
+    All events, states and logs are sent before the local server ends, so that no run stays unfinished.
     """
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
@@ -140,7 +140,7 @@ def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float
 
 @contextmanager
 def _no_dead_links() -> Iterator[None]:
-    """Keep Prefect from inviting people to look at a run in a server that has no pages and ends with the run."""
+    """Keep Prefect from logging links to a server that has no pages and ends with the run."""
     logger = logging.getLogger("prefect.flow_runs")
 
     def is_no_link(record: logging.LogRecord) -> bool:

@@ -1,4 +1,4 @@
-"""A Prefect server for the time of one command.
+"""A Prefect server for the duration of one command.
 
 Nothing here may import Prefect: a command starts its server before it imports that.
 """
@@ -15,17 +15,17 @@ from psflow.ps_runtime.config.environment import check_prefect_home, child_envir
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 from psflow.tasks.basic_auth import new_auth_string
-from psflow.tasks.prefect_server.keeper import Keeper, ServerProcess, ServerProgram
+from psflow.tasks.prefect_server.monitor import ServerMonitor, ServerProcess, ServerProgram
 from psflow.tasks.schema_revisions import check_prefect_database
 
 LOOK_SECS = 0.05
-"""Between two looks whether a process that has not answered is there."""
+"""Seconds between checks of a process that has not answered yet."""
 IN_TEMPORARY_HOME = (
-    "there is no home directory that can be written: Prefect keeps the runs of this command in %s; "
-    "set PREFECT_HOME to keep them elsewhere"
+    "no writable home directory: Prefect stores the runs of this command in %s; "
+    "set PREFECT_HOME to store them elsewhere"
 )
 SETTLE_SECS = 30.0
-"""For a server that is being started again, before what is queued is sent to it."""
+"""Timeout for a restarting server before queued data are sent to it."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ SETTINGS = {
     "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
     "PREFECT_SERVER_UI_ENABLED": "false",
     "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
-    # It lives as long as one flow: nothing here may schedule, expire or clean up other runs in the same database.
+    # It ends with one flow: it must not schedule, expire or clean up other runs in the same database.
     "PREFECT_SERVER_SERVICES_CANCELLATION_CLEANUP_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_FOREMAN_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
@@ -47,20 +47,20 @@ SETTINGS = {
 class LocalPrefectServer:
     """A Prefect server on a free loopback port, in a process and session of its own.
 
-    The process starts with the object, so that other things can start meanwhile; `wait` says when it answers. From then
-    on it is kept: see `Keeper`. It ends with `close`, or when this process ends, however that happens. If a profile of
-    Prefect names an API, it leaves at once: it finds out by itself, so that nobody has to import Prefect before it can
-    be started. It serves those who know its `auth_string`, user and password.
+    The process starts with the object, so that other work can go on meanwhile; `wait` returns when it answers. From
+    then on `ServerMonitor` restarts it. It ends with `close`, or when this process ends in any way. If a Prefect
+    profile names an API, it exits at once: the process checks that itself, so that no caller has to import Prefect
+    first. It serves requests that carry its `auth_string`, user and password.
 
     Raises
     ------
     ConfigError
-        If Prefect's home, where its database is, cannot be written to, or if another version of Prefect made that.
+        If Prefect's home, with its database, is not writable, or another version of Prefect made the database.
 
     Notes
     -----
-    The process inherits a socket that listens already, and that this process keeps: a request made too early waits in
-    its queue, so there is neither a port that somebody else may take, nor polling.
+    The process inherits a listening socket, which this process keeps: an early request waits in its queue, so that no
+    other program can take the port, and no polling is needed.
     """
 
     def __init__(self) -> None:
@@ -75,27 +75,27 @@ class LocalPrefectServer:
         settings = child_environment(SETTINGS | server_auth(self.auth_string))
         self._program = ServerProgram(self._listener, self.auth_string, settings, os.getcwd(), self._log)
         self._first = self._program.start()
-        self._keeper: Keeper | None = None
+        self._keeper: ServerMonitor | None = None
 
     @property
     def url(self) -> str:
-        """The address of its API."""
+        """Address of its API."""
         return f"http://127.0.0.1:{self._port}/api"
 
     @property
     def pid(self) -> int:
-        """The id of its process, of the latest one if it was started again."""
+        """Id of its latest process."""
         return self._process.pid
 
     def wait(self, timeout_secs: float = 60.0) -> str:
-        """Wait until the server answers, and return `url`.
+        """Wait until the server answers; return `url`.
 
         Raises
         ------
         WaitTimeoutError
             If it does not answer in time.
         RoleFailedError
-            If its process has ended; the message has the end of its log.
+            If its process has ended; the message includes the end of its log.
         """
         if self._keeper is not None:
             return self.url
@@ -106,16 +106,16 @@ class LocalPrefectServer:
                 raise RoleFailedError("the local Prefect server", what)
             if deadline.has_passed:
                 raise WaitTimeoutError(f"the local Prefect server at {self.url}", "answer", timeout_secs)
-        self._keeper = Keeper(self._program, self._first)
+        self._keeper = ServerMonitor(self._program, self._first)
         return self.url
 
     def settle(self) -> None:
-        """Wait some seconds for a server that is being started again; return at once otherwise."""
+        """Wait some seconds for a restarting server; return at once otherwise."""
         if self._keeper is not None:
             self._keeper.settle(stop_clock.limited(SETTLE_SECS))
 
     def close(self, timeout_secs: float = 8.0) -> None:
-        """Let the server write down what it has, and end it; kill it after `timeout_secs` at most. Idempotent."""
+        """Let the server store its data and end; kill it after `timeout_secs`. Idempotent."""
         if self._keeper is not None:
             self._keeper.close()
         self._listener.close()

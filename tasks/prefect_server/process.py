@@ -1,8 +1,8 @@
-"""The program of the local Prefect server; `psflow.tasks.prefect_server.api` starts it as a process of its own.
+"""Program of the local Prefect server, started as a separate process by `psflow.tasks.prefect_server.api`.
 
-It serves on a listening socket that it inherits, and ends when its standard input does: then the process that
-started it has closed it, or is gone. It ends at once if an API is configured, which that process will use. Told to
-stay, it does neither: it serves until it is terminated.
+It serves on an inherited listening socket, and ends when its standard input does: its parent has closed it or ended.
+It ends at once if an API is configured, which the parent will use. With the argument ``stays`` it does neither, and
+serves until it is terminated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GRACE_SECS = 5
 
 
 class StopSignal:
-    """Turns the end of standard input into the end of the server, whenever it comes."""
+    """Stops the server at the end of standard input, even before the server runs."""
 
     def __init__(self) -> None:
         self._stop: Callable[[], None] = _leave
@@ -34,7 +34,7 @@ class StopSignal:
         self._stop()
 
     def stop_with(self, server: object) -> None:
-        """From now on, end gracefully: what has arrived is written to the database first."""
+        """Stop this server gracefully at the signal: pending data are written to the database first."""
         self._stop = lambda: setattr(server, "should_exit", True)
 
 
@@ -51,7 +51,7 @@ def is_named() -> bool:
 
 @contextmanager
 def migration_lock() -> Iterator[None]:
-    """Let one server at a time create or migrate the database: two that start at once break it."""
+    """Let one server at a time create or migrate the database: two concurrent starts would break it."""
     from prefect.settings import get_current_settings
 
     home = get_current_settings().home
@@ -66,9 +66,9 @@ def migration_lock() -> Iterator[None]:
 
 @contextmanager
 def statements_in_place() -> Iterator[None]:
-    """Have SQLite run each statement in the thread that awaits it, for the time of a block.
+    """Run each SQLite statement in the awaiting thread during a block.
 
-    A new database takes 34,000 statements. To hand each one to another thread and back takes as long as all the rest.
+    A new database takes 34,000 statements, and a thread switch for each would double the time.
     """
     from aiosqlite import core
 
@@ -78,7 +78,7 @@ def statements_in_place() -> Iterator[None]:
     async def in_place(connection: Any, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         try:
             return function(*args, **options)
-        except sqlite3.ProgrammingError:  # a database in memory, for one, answers to its own thread only
+        except sqlite3.ProgrammingError:  # an in-memory database, for example, works in its own thread only
             return await through_a_thread(connection, function, *args, **options)
 
     kind._execute = in_place
@@ -89,7 +89,7 @@ def statements_in_place() -> Iterator[None]:
 
 
 async def recorded(timeout_secs: float) -> None:
-    """Wait until the services have taken every event that came in; those still queued would be dropped with them."""
+    """Wait until the services have processed all received events; queued ones would be dropped."""
     from prefect.server.utilities.messaging.memory import Topic
 
     with suppress(TimeoutError):
@@ -99,7 +99,7 @@ async def recorded(timeout_secs: float) -> None:
 
 
 def serve(listener: socket.socket, stop: StopSignal | None) -> None:
-    """Serve on `listener` until told to stop, or terminated."""
+    """Serve on `listener` until stopped or terminated."""
     import uvicorn
     from prefect.server.api.server import create_app
     from prefect.settings import get_current_settings
@@ -119,7 +119,7 @@ def serve(listener: socket.socket, stop: StopSignal | None) -> None:
     app: Any = create_app(final=True)
     auth_string = get_current_settings().server.api.auth_string
     if auth_string is not None:
-        app = BasicAuth(app, auth_string.get_secret_value(), checks_websockets=True)  # as Prefect does, by the same one
+        app = BasicAuth(app, auth_string.get_secret_value(), checks_websockets=True)  # with Prefect's own password
     server = Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=GRACE_SECS))
     if stop is not None:
         stop.stop_with(server)
@@ -129,10 +129,10 @@ def serve(listener: socket.socket, stop: StopSignal | None) -> None:
 def main() -> None:
     """Run as ``python -P process.py LISTENER_FD [stays]``."""
     stop = None if "stays" in sys.argv else StopSignal()
-    gc.disable()  # until it serves: a fifth of the time it takes to start would go into looking for garbage
+    gc.disable()  # until it serves: collections would take a fifth of the start
     if stop is None or not is_named():
         serve(socket.socket(fileno=int(sys.argv[1])), stop)
-    _leave()  # all is written; tearing the interpreter down would take another second
+    _leave()  # all data are written; finalizing the interpreter would take another second
 
 
 if __name__ == "__main__":

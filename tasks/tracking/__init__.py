@@ -1,1 +1,1 @@
-"""Tracking in MLflow: one writer per job, in the process of the flow."""
+"""MLflow tracking: one writer per job, in the process of the flow."""

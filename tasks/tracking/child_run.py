@@ -1,4 +1,4 @@
-"""A run below the one of a training: what was found out later about its checkpoints."""
+"""Child runs of trainings, with later results of their checkpoints, and running runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARENT = "mlflow.parentRunId"
 
 @dataclass(frozen=True, slots=True)
 class TrainingRun:
-    """The MLflow run of a training."""
+    """MLflow run of a training."""
 
     run_id: str
     experiment: str
@@ -41,7 +41,7 @@ def find_training_run(uri: str, run_id: str) -> TrainingRun | None:
     ConfigError
         If the store does not answer.
     UsageError
-        If the run is none of psflow's.
+        If the run is not a psflow training.
     """
     from mlflow.exceptions import MlflowException
 
@@ -72,10 +72,10 @@ def open_child_run(
     datasets: Iterable[DatasetInfo] = (),
     is_new: bool = False,
 ) -> Tracker:
-    """Open the run of one `kind` below a training's, or make it, and start to write.
+    """Open or create the child run of one `kind` of a training, and start to write.
 
-    A training has one such run, which later calls go on with: so each of its curves is one. Where no run of the
-    training is known, that of the model_dir stands alone.
+    A training has one such run, which later calls continue, so that it has one curve for each metric. If the run of the
+    training is unknown, the model_dir identifies the child run.
 
     Raises
     ------
@@ -120,9 +120,9 @@ def child_run_lacks(
     model_dir: str,
     parent: TrainingRun | None,
 ) -> bool:
-    """Return whether `open_child_run` would go on with a run that has not all points of `evaluations`; change nothing.
+    """Return whether the run of `open_child_run` exists and lacks points of `evaluations`; changes nothing.
 
-    Whoever evaluated them was killed, or left without MLflow, before it had them.
+    Their evaluation was killed, or lost MLflow, before they were written.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def child_run_lacks(
 
 
 def _named(kind: str, model_dir: str, parent: TrainingRun | None) -> dict[str, str]:
-    """Return the tags by which a run below that of a training is known."""
+    """Return the tags that identify the child run of a training."""
     named = {KIND: kind, MODEL_DIR: without_secrets(model_dir)}
     if parent is None:
         return named
@@ -151,7 +151,7 @@ def _named(kind: str, model_dir: str, parent: TrainingRun | None) -> dict[str, s
 
 
 def _find(client: MlflowClient, experiment: str, tags: Mapping[str, str]) -> Run | None:
-    """Return the newest run with the kind and the parent, or else the model_dir, of `tags`."""
+    """Return the newest run with the kind and the parent, else the model_dir, of `tags`."""
     found = client.get_experiment_by_name(experiment)
     if found is None:
         return None
@@ -177,7 +177,7 @@ RUNS_PER_PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """The last value of a metric: at which global_step, and when (Unix seconds)."""
+    """Last value of a metric, with global_step and time (Unix seconds)."""
 
     value: float
     step: int
@@ -186,7 +186,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class RunningRun:
-    """A run of psflow that has not ended."""
+    """A psflow run in progress."""
 
     run_id: str
     name: str
@@ -197,7 +197,7 @@ class RunningRun:
 
 
 def running_runs(uri: str) -> list[RunningRun]:
-    """Return the runs of psflow in the store `uri` that are not said to have ended, the newest first.
+    """Return the psflow runs in the store `uri` that are marked as running, newest first.
 
     Raises
     ------
@@ -206,13 +206,13 @@ def running_runs(uri: str) -> list[RunningRun]:
     """
     try:
         runs = unended_runs(mlflow_client(uri), MODEL_DIR)
-    except Exception as error:  # each kind of store has errors of its own
+    except Exception as error:  # each kind of store has its own errors
         raise ConfigError((f"cannot list the running runs of the MLflow store: {reason_of(error)}",)) from None
     return [_running(run) for run in runs]
 
 
 def unended_runs(client: MlflowClient, tag: str) -> list[Run]:
-    """Return the runs of all experiments that are not said to have ended and have the tag `tag`, the newest first."""
+    """Return the runs of all experiments that are marked as running and have the tag `tag`, newest first."""
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     words = f"attributes.status = 'RUNNING' and tags.`{tag}` LIKE '%'"
     found: list[Run] = []
@@ -236,5 +236,5 @@ def _running(run: Run) -> RunningRun:
 
 
 def _figures(run: Run) -> Iterator[tuple[str, Figure]]:
-    for metric in run.data.to_proto().metrics:  # of the entity only values are public
+    for metric in run.data.to_proto().metrics:  # the entity exposes values only
         yield metric.key, Figure(metric.value, metric.step, metric.timestamp / 1000)

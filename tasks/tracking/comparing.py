@@ -1,4 +1,4 @@
-"""Runs as a person names them, and what distinguishes two of them."""
+"""Finds MLflow runs by name or id, and compares two of them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ RUN_ID = re.compile(r"[0-9a-f]{1,32}")
 MAX_SHOWN = 5
 CODE_TAGS = ("psflow.version", "psflow.code_digest", "mlflow.source.")
 LATER_PARAM = "psflow.param."
-"""A parameter that a resume has changed has its last value in a tag."""
+"""Prefix of tags with the last value of a parameter that a resume has changed."""
 OF_THE_MACHINE = ("role/", "system/")
-"""How the metrics begin that tell of processes and processors, and differ between any two runs."""
+"""Prefixes of metrics of processes and processors, which differ between any two runs."""
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What is recorded of a run: per topic, by name, as text."""
+    """Records of a run: per topic, by name, as text."""
 
     run_id: str
     name: str
@@ -34,7 +34,7 @@ class RunFacts:
 
 
 def find_run(client: MlflowClient, text: str) -> Run:
-    """Return the run with the id, the beginning of an id, or the name `text`; deleted ones are not looked at.
+    """Return the run with the id, a prefix of the id, or the name `text`; deleted runs are ignored.
 
     Raises
     ------
@@ -49,16 +49,14 @@ def find_run(client: MlflowClient, text: str) -> Run:
         return (exact or found)[0]
     where = f"in the MLflow store {without_secrets(client.tracking_uri)}"
     if not found:
-        raise UsageError(
-            (f"expected a run by its id, the beginning of its id, or its name; there is no {text!r} {where}",)
-        )
+        raise UsageError((f"expected a run by its id, a prefix of its id, or its name; there is no {text!r} {where}",))
     shown = ", ".join(f"{run.info.run_name} ({run.info.run_id})" for run in found[:MAX_SHOWN])
     more = f", and {len(found) - MAX_SHOWN} more" if len(found) > MAX_SHOWN else ""
     raise UsageError((f"expected one run, {text!r} names {len(found)} {where}: {shown}{more}; give more of an id",))
 
 
 def run_facts(run: Run, *, of_the_machine: bool = False) -> RunFacts:
-    """Return what is recorded of `run`, as it was last: parameters, data sets, code, final metrics."""
+    """Return the latest records of `run`: parameters, data sets, code, final metrics."""
     tags = run.data.tags
     later = {key.removeprefix(LATER_PARAM): value for key, value in tags.items() if key.startswith(LATER_PARAM)}
     inputs = run.inputs.dataset_inputs if run.inputs else []
@@ -81,7 +79,7 @@ def run_facts(run: Run, *, of_the_machine: bool = False) -> RunFacts:
 
 
 def differences(first: RunFacts, second: RunFacts) -> dict[str, dict[str, tuple[str | None, str | None]]]:
-    """Return both values of everything that is not the same in two runs, by topic and name; None: not recorded."""
+    """Return both values of all differences between two runs, by topic and name; None: not recorded."""
     return {
         topic: {
             name: (left.get(name), right.get(name))

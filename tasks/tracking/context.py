@@ -1,4 +1,4 @@
-"""What a run records of its surroundings: the version of the user's code, and the system metrics of the machine."""
+"""Context of a run: version of the user's code, and system metrics of the machine."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from psflow.ps_runtime.redaction import without_secrets
 
 GIT_TIMEOUT_SECS = 5.0
-"""For one question to git; in a large working copy that is not cached it may take long, and training waits for it."""
+"""Timeout of one git command; in a large uncached working copy it may take long, and training waits for it."""
 
 STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=no")
 
 
 def code_version(source: Path) -> dict[str, str]:
-    """Return tags of a run that say which code it ran, under the names that MLflow shows."""
+    """Return tags with the code version of a run, under the names that MLflow shows."""
     tags = {
         "mlflow.source.name": str(source),
         "mlflow.source.type": "LOCAL",
@@ -48,7 +48,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
             timeout=GIT_TIMEOUT_SECS,
             check=True,
         )
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):  # no git, no working copy, too slow
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):  # no git, no working copy, or a timeout
         return None
     return done.stdout
 
@@ -59,7 +59,7 @@ PREFIX = "system/"
 class SystemMetrics:
     """Samples processors, memory, disk and network of this host.
 
-    MLflow's own thread would count steps of its own; these are recorded against the global_step like all other metrics.
+    MLflow's own thread would use its own steps; these are recorded by global_step like all other metrics.
     """
 
     def __init__(self) -> None:
@@ -69,10 +69,10 @@ class SystemMetrics:
 
         types: tuple[Any, ...] = (CPUMonitor, DiskMonitor, NetworkMonitor)
         self._monitors = [type_() for type_ in types]
-        self.sample()  # the processors are measured from one sample to the next
+        self.sample()  # processors are measured between samples
 
     def sample(self) -> dict[str, float]:
-        """Return what is now, by names such as ``system/cpu_utilization_percentage``. Cheap."""
+        """Return current metrics by names such as ``system/cpu_utilization_percentage``. Cheap."""
         values: dict[str, float] = {}
         for monitor in self._monitors:
             monitor.collect_metrics()

@@ -1,4 +1,4 @@
-"""Checkpoints and exports as models of MLflow, each recorded once, however often it is reported."""
+"""Records checkpoints and exports as MLflow models, each once even if reported repeatedly."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _log = logging.getLogger(__name__)
 
 
 def metric_tag(name: str) -> str:
-    """Return under which tag a version has the metric `name` of its evaluation."""
+    """Return the tag of a version for the metric `name` of its evaluation."""
     return valid_key(f"eval.{name}")
 
 
 class BestAlias:
-    """The alias of one registered model, as the exports of one run see it.
+    """Alias of one registered model, moved by the exports of one run.
 
-    Within a run it follows what ``best.json`` says. It is taken from a version of another run only by one that is
-    better by `better`; where the two cannot be compared, by an export that is new and of a trained model. A version
-    whose loss or deciding metric is NaN or infinite never takes it.
+    Within a run it follows ``best.json``. It moves from a version of another run only to one that is better by
+    `better`; if the two cannot be compared, only to a new export of a trained model. It never moves to a version whose
+    loss or deciding metric is NaN or infinite.
     """
 
     def __init__(self, client: MlflowClient, name: str, run_id: str, better: Better | None) -> None:
@@ -48,11 +48,11 @@ class BestAlias:
         self._left_with: str | None = None
 
     def give(self, version: str, step: int, metrics: Mapping[str, float], *, is_new: bool) -> bool:
-        """Let the alias stand for `version` of this run, unless it stays with that of another; return whether it does.
+        """Set the alias to `version` of this run, unless it stays with another run; return whether it was set.
 
         Notes
         -----
-        Blocks for two or three requests. Of two runs that take the alias in the same moment the later has it.
+        Blocks for two or three requests. Of two concurrent moves, the later one wins.
         """
         if not all(math.isfinite(metrics[name]) for name in self._deciding if name in metrics):
             return False
@@ -62,7 +62,7 @@ class BestAlias:
         if holder:
             held = self._client.get_model_version(self._name, holder)
             if held.run_id != self._run_id and not self._beats(held, step, metrics, is_new=is_new):
-                self._tell_that_it_stays(held, version, metrics)
+                self._log_that_it_stays(held, version, metrics)
                 return False
         self._client.set_registered_model_alias(self._name, BEST, version)
         return True
@@ -78,15 +78,15 @@ class BestAlias:
         return is_better(self._better, theirs, {self._better.metric: math.nan, **metrics})
 
     def _measured(self, version: ModelVersion) -> dict[str, float]:
-        """Return what `version` has, as tags, of the metrics that decide."""
+        """Return the deciding metrics in the tags of `version`."""
         found = {}
         for name in self._deciding:
             with suppress(KeyError, ValueError):
                 found[name] = float(version.tags[metric_tag(name)])
         return found
 
-    def _tell_that_it_stays(self, held: ModelVersion, version: str, metrics: Mapping[str, float]) -> None:
-        """Log why, once for each version that keeps it: every further best of this run would say the same."""
+    def _log_that_it_stays(self, held: ModelVersion, version: str, metrics: Mapping[str, float]) -> None:
+        """Log the reason once for each version that keeps the alias, as it also holds for later exports of this run."""
         if self._left_with == str(held.version):
             return
         self._left_with = str(held.version)
@@ -115,12 +115,12 @@ CHECKPOINT, CHECKPOINT_MODEL = "psflow.checkpoint", "psflow.checkpoint_model"
 
 
 Identity = tuple[str, ...]
-"""Kind, then what tells two of a kind apart: the step of a checkpoint; exporter and version of an export."""
+"""Kind and identity of a model: step of a checkpoint; exporter and version of an export."""
 
 
 @dataclass(frozen=True, slots=True)
 class BestModel:
-    """An export as MLflow has it; `version` is that of the registry, None if not registered."""
+    """An export in MLflow; `version` is that of the registry, None if not registered."""
 
     model_uri: str
     version: str | None
@@ -154,7 +154,7 @@ class RecordedModels:
         self.best: BestModel | None = None
 
     def read(self) -> None:
-        """Read from MLflow which models the run has."""
+        """Read the models of the run from MLflow."""
         token = None
         while True:
             page = self._client.search_logged_models(
@@ -168,12 +168,12 @@ class RecordedModels:
             self._versions = {_identity(v.tags): str(v.version) for v in found if KIND in v.tags}
 
     def checkpoint_id(self, step: int) -> str | None:
-        """Return the id of the model that stands for the checkpoint at `step`, if it is recorded."""
+        """Return the id of the model of the checkpoint at `step`, if recorded."""
         model = self._models.get(("checkpoint", str(step)))
         return None if model is None else model.model_id
 
     def record_checkpoint(self, event: Checkpoint) -> None:
-        """Record a checkpoint as an external model: its step and path, no bytes."""
+        """Record a checkpoint as an external model: step and path, without its bytes."""
         from mlflow.utils.mlflow_tags import MLFLOW_MODEL_IS_EXTERNAL
 
         tags = {
@@ -186,7 +186,7 @@ class RecordedModels:
             self._record(f"checkpoint-{event.step}", event.step, tags, None)
 
     def record_export(self, event: Export) -> BestModel:
-        """Record an export with its bytes, register it, and give it the alias ``best`` if it is the best one."""
+        """Record an export with its bytes, register it, and set the alias ``best`` if it is the best one."""
         with self._known():
             return self._record_export(event)
 
@@ -212,7 +212,7 @@ class RecordedModels:
 
     @contextmanager
     def _known(self) -> Iterator[None]:
-        """Read again what the run has, if the last block failed: MLflow may have done what it was asked for."""
+        """Reread the models of the run after a failed block: MLflow may have executed the failed request."""
         if self._is_in_doubt:
             self.read()
         self._is_in_doubt = True
@@ -226,7 +226,7 @@ class RecordedModels:
         model = self._models.get(identity)
         ready = model is not None and model.status == LoggedModelStatus.READY
         if path is not None and not ready and not (Path(path) / "MLmodel").is_file():
-            raise FileNotFoundError(f"no MLflow model in {path}")  # MLflow would upload nothing, and not say so
+            raise FileNotFoundError(f"no MLflow model in {path}")  # MLflow would silently upload nothing
         is_new = model is None
         if model is None:
             model = self._client.create_logged_model(
@@ -237,7 +237,7 @@ class RecordedModels:
                 model_type=tags[KIND],
             )
             self._models[identity] = model
-        if not ready:  # new, or left half-way by a failure
+        if not ready:  # new, or incomplete after a failure
             if path is not None:
                 self._client.log_model_artifacts(model.model_id, path)
             if is_new or not self._is_output(model):
@@ -254,11 +254,11 @@ class RecordedModels:
     def _register(
         self, name: str, model: LoggedModel, tags: dict[str, str], metrics: Mapping[str, float]
     ) -> str | None:
-        """Return the version that a model is, registered now if it was not; None if somebody deleted it."""
+        """Return the version of a model; register it if needed; None if its version was deleted."""
         identity = _identity(tags)
         if identity not in self._versions:
             if _versions_noted(model, name) and not self._revives:
-                self._tell_deleted(name)
+                self._log_deleted(name)
                 return None
             self._registered_now.add(identity)
             self._create_registered_model(name)
@@ -275,7 +275,7 @@ class RecordedModels:
         return self._versions[identity]
 
     def _note_version(self, model: LoggedModel, name: str, version: str) -> None:
-        """Have `model` say which version it is, as MLflow's server does: it still does when that is deleted."""
+        """Record the version in `model`, as MLflow's server does; the record outlives a deleted version."""
         from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
         if version in _versions_noted(model, name):
@@ -284,8 +284,8 @@ class RecordedModels:
         self._client.set_logged_model_tags(model.model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(noted)})
         model.tags[MLFLOW_MODEL_VERSIONS] = json.dumps(noted)
 
-    def _tell_deleted(self, name: str) -> None:
-        """Log once which versions somebody deleted."""
+    def _log_deleted(self, name: str) -> None:
+        """Log deleted versions once."""
         if self._has_told_deleted:
             return
         self._has_told_deleted = True
@@ -303,14 +303,14 @@ class RecordedModels:
         )
 
     def _made_of(self, step: int) -> dict[str, str]:
-        """Return tags that lead from an export back to its checkpoint, if that is recorded."""
+        """Return tags that link an export to its checkpoint, if recorded."""
         checkpoint = self._models.get(("checkpoint", str(step)))
         if checkpoint is None:
             return {}
         return {CHECKPOINT: checkpoint.tags[PATH], CHECKPOINT_MODEL: checkpoint.model_id}
 
     def _description(self, tags: Mapping[str, str]) -> str:
-        """Return what the page of a model version says, in markdown: where it comes from."""
+        """Return the description of a model version in markdown: its origin."""
         uri = self._client.tracking_uri
         lines = [
             f"Exported by `{tags[EXPORTER]}` at global_step {tags[STEP]}.",
@@ -339,7 +339,7 @@ def _identity(tags: Mapping[str, str]) -> Identity:
 
 
 def _noted(model: LoggedModel) -> list[dict[str, str]]:
-    """Return which versions of which registered models `model` says it is, or was."""
+    """Return the current and former versions of `model` in registered models."""
     from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
     noted: list[dict[str, str]] = json.loads(model.tags.get(MLFLOW_MODEL_VERSIONS, "[]"))

@@ -1,4 +1,4 @@
-"""Events to points of curves: names that MLflow takes, and no point twice after a resume."""
+"""Converts events to points of curves, with valid names and no repeated points after a resume."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def valid_key(name: str) -> str:
 
 
 def evaluation_prefix(name: str | None) -> str:
-    """Return what stands before the metrics of an evaluation: ``eval/``, or ``eval_<name>/`` for a named one."""
+    """Return the prefix of the metrics of an evaluation: ``eval/``, or ``eval_<name>/`` for a named one."""
     return f"eval_{name}/" if name else "eval/"
 
 
 class Points:
-    """Which points of a run are written, and which events make new ones.
+    """Written points of a run, and new points of events.
 
-    A metric of training grows with its step, so a point at or below the last one of its curve is old: it comes from
-    steps trained again after a resume. An evaluation may come late, for an old checkpoint, so its steps are remembered
-    one by one, each with the time of its point: that of a checkpoint saved after it, whose step was trained anew, is
-    written beside it.
+    Training metrics come in order of steps, so a point at or below the last one of its curve is old: it comes from
+    steps repeated after a resume. An evaluation may come late, for an old checkpoint, so its steps are stored
+    individually, each with the time of its point: the evaluation of a checkpoint saved later, at a repeated step,
+    becomes an additional point.
     """
 
     def __init__(self, written: Mapping[str, Mapping[int, int]] = {}) -> None:
@@ -56,9 +56,9 @@ class Points:
 
     @classmethod
     def of_run(cls, client: MlflowClient, run_id: str) -> Points:
-        """Read from MLflow which points the run has: a request for each curve of an evaluation, and one for the rest.
+        """Read the points of a run from MLflow: one request for each curve of an evaluation, and one for the rest.
 
-        The other curves grow with their step, and a run comes with the last point of each.
+        Of all other curves only the last point matters, which a run includes.
         """
         latest: list[Metric] = client.get_run(run_id).data._metric_objs
         written = {metric.key: {metric.step: metric.timestamp} for metric in latest}
@@ -68,7 +68,7 @@ class Points:
         return cls(written)
 
     def of_metrics(self, event: Metrics) -> list[Metric]:
-        """Return the new points of `event`, and hold them for written."""
+        """Return the new points of `event`, and count them as written."""
         fresh = {
             key: value
             for name, value in event.values.items()
@@ -85,7 +85,7 @@ class Points:
             for name, value in event.metrics.items()
             if name != "global_step" and saved_at > self._times[key := valid_key(prefix + name)].get(event.step, -1)
         }
-        # not before the checkpoint, whatever the clock of its host says: or it would be taken for one of an earlier one
+        # not before the checkpoint, whatever the clock of its host: else it would count for an earlier checkpoint
         points = _metrics(fresh, event.step, max(_ms(event.time), saved_at), model_id)
         for point in points:
             self._times[point.key][event.step] = point.timestamp
@@ -93,7 +93,7 @@ class Points:
 
 
 def evaluation_event(evaluation: EvaluationRecord) -> Evaluation:
-    """Return the event that told of `evaluation`."""
+    """Return the event of a recorded `evaluation`."""
     return Evaluation(
         evaluation.global_step,
         measured(evaluation.metrics),
@@ -104,12 +104,12 @@ def evaluation_event(evaluation: EvaluationRecord) -> Evaluation:
 
 
 def is_of_evaluation(key: str) -> bool:
-    """Return whether a curve may be one of an evaluation, as `evaluation_prefix` begins them."""
+    """Return whether a curve may be of an evaluation, by its `evaluation_prefix`."""
     return key.startswith("eval")
 
 
 def _is_of_training(key: str) -> bool:
-    """Return whether a curve has steps of training alone: users may log others into the run, by steps of their own."""
+    """Return whether a curve has training steps: users may log other curves with their own steps into the run."""
     return key == "loss" or key.startswith(("role/", "system/"))
 
 
@@ -124,16 +124,16 @@ def _ms(secs: float) -> int:
 
 
 def _number(value: float) -> float:
-    return value if math.isfinite(value) else math.nan  # MLflow stores infinity as 1.8e308, which flattens the chart
+    return value if math.isfinite(value) else math.nan  # MLflow stores infinity as 1.8e308, which distorts the chart
 
 
 class Notes:
-    """The tags and files of one run that are not written yet.
+    """Pending tags and files of one run.
 
     Notes
     -----
-    `put_tags` and `put_file` never block and may be called from any thread. A tag or file that is put again before it
-    was written replaces the older one, so that however long MLflow is away, no more is kept than there are names.
+    `put_tags` and `put_file` never block and are thread-safe. A pending tag or file is replaced by a newer one of the
+    same name, so that the number of names limits the memory while MLflow is unavailable.
     """
 
     def __init__(self) -> None:
@@ -142,17 +142,17 @@ class Notes:
         self._lock = threading.Lock()
 
     def put_tags(self, tags: Mapping[str, str]) -> None:
-        """Take tags of the run."""
+        """Queue tags of the run."""
         with self._lock:
             self._tags |= {valid_key(name): value for name, value in tags.items()}
 
     def put_file(self, file: str, content: bytes) -> None:
-        """Take a file, such as ``plots/roc.png``, for the artifacts of the run."""
+        """Queue a file, such as ``plots/roc.png``, for the artifacts of the run."""
         with self._lock:
             self._files[file] = content
 
     def waiting(self) -> tuple[dict[str, str], dict[str, bytes]]:
-        """Return the tags and files that are not written."""
+        """Return the pending tags and files."""
         with self._lock:
             return dict(self._tags), dict(self._files)
 
@@ -160,7 +160,7 @@ class Notes:
         return len(self._tags) + len(self._files)
 
     def write_one(self, client: MlflowClient, run_id: str) -> None:
-        """Write all tags, or else one file; what fails is kept, unless it was replaced meanwhile."""
+        """Write all tags, else one file; a failed one stays pending, unless it was replaced meanwhile."""
         with self._lock:
             tags = dict(self._tags)
             file, content = next(iter(self._files.items()), ("", b""))
@@ -174,7 +174,7 @@ class Notes:
             self._forget(self._files, {file: content})
 
     def drop_one(self) -> str:
-        """Forget what `write_one` cannot write; return what that was."""
+        """Drop what `write_one` cannot write; return its description."""
         with self._lock:
             if self._tags:
                 names, self._tags = ", ".join(self._tags), {}

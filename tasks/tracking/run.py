@@ -1,4 +1,4 @@
-"""The MLflow run of a job: made new, or taken up again."""
+"""Creates or resumes the MLflow run of a job."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 MAX_DIGEST_LENGTH = 36
 NOTE, OWN_NOTE = "mlflow.note.content", "psflow.note"
-"""The description of a run as its page shows it, and a digest of the last one that we wrote."""
+"""Tags with the description of a run, and with the digest of the last one that psflow wrote."""
 
 
 class DatasetInfo(TypedDict):
-    """A data set as MLflow shows it. `context` is ``train`` or ``eval``; `schema` is plain data, such as columns."""
+    """A data set for MLflow. `context` is ``train`` or ``eval``; `schema` is plain data, such as columns."""
 
     name: str
     context: str
@@ -43,7 +43,7 @@ def open_run(
     tags: Mapping[str, str | None],
     datasets: Iterable[DatasetInfo],
 ) -> Run:
-    """Create a run, or resume `run_id` or else the run of the same job, and say what it is about.
+    """Create a run, or resume `run_id` or else the run of the same job, and describe it.
 
     Raises
     ------
@@ -52,11 +52,11 @@ def open_run(
 
     Notes
     -----
-    A job that was killed before it could note its run finds it again by the tag ``psflow.job_id``.
+    A job that was killed before it recorded its run finds it by the tag ``psflow.job_id``.
 
-    MLflow never changes a parameter. One whose value is another after a resume keeps its first value, and the tag
-    ``psflow.param.<name>`` has the last. A description that somebody has written or changed stays as it is. A tag whose
-    value is None is removed: it was that of an earlier attempt.
+    MLflow never changes a parameter. If a resume changes its value, the parameter keeps the first one, and the tag
+    ``psflow.param.<name>`` has the last. A description by the user is not replaced. A tag with the value None is
+    removed: it is of an earlier attempt.
     """
     present = {name: value for name, value in tags.items() if value is not None}
     if run_id is None:
@@ -76,7 +76,7 @@ def open_run(
 
 
 def _note(tags: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """Return the tags of a new description, unless the run has one that is not the last of ours."""
+    """Return the tags of a new description, unless the user has changed the last one."""
     if NOTE not in tags or (NOTE in known and _digest(known[NOTE]) != known.get(OWN_NOTE)):
         return {}
     return {NOTE: tags[NOTE], OWN_NOTE: _digest(tags[NOTE])}
@@ -95,13 +95,13 @@ def _create_or_find(client: MlflowClient, experiment_id: str, run_name: str, tag
         found = next((run for run in runs if trains(run.data.tags)), None)
         if found is not None:
             return _resume(client, found.info.run_id)
-    # with these tags from its first moment, so that no kill leaves a run that cannot be found, or is taken for another
+    # created with these tags, so that a killed job can find its run, and confuses it with no other
     known = {key: tags[key] for key in (JOB_ID, KIND) if key in tags}
     return _create(client, experiment_id, run_name, resolve_tags() | {OWNER: owner_text()} | known)
 
 
 def _create(client: MlflowClient, experiment_id: str, run_name: str, tags: dict[str, str]) -> Run:
-    """Create a run, once: this process makes no two within a millisecond."""
+    """Create a run exactly once: this process never creates two within a millisecond."""
     started_at = round(1000 * time.time())
     try:
         return client.create_run(experiment_id, started_at, tags, run_name)
@@ -117,7 +117,7 @@ def _resume(client: MlflowClient, run_id: str) -> Run:
     from mlflow.exceptions import MlflowException
 
     try:
-        client.set_tag(run_id, OWNER, owner_text())  # before it runs: else it would be taken for orphaned
+        client.set_tag(run_id, OWNER, owner_text())  # before it runs, else it would count as orphaned
         client.update_run(run_id, status="RUNNING")
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
@@ -127,10 +127,10 @@ def _resume(client: MlflowClient, run_id: str) -> Run:
 
 
 def missing_run(uri: str, run_id: str) -> str:
-    """Return what to say of a job whose run `run_id` is not in the store `uri`."""
+    """Return the fault of a job whose run `run_id` is not in the store `uri`."""
     return (
         f"the MLflow run {run_id} of this job is not in {without_secrets(uri)}; "
-        "set MLFLOW_TRACKING_URI to the store that has it, or start with another model_dir"
+        "set MLFLOW_TRACKING_URI to its store, or start with another model_dir"
     )
 
 
@@ -144,7 +144,7 @@ def _experiment_id(client: MlflowClient, name: str) -> str:
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
-            found = client.get_experiment_by_name(name)  # another job was faster
+            found = client.get_experiment_by_name(name)  # another job created it meanwhile
     if found is None or found.lifecycle_stage == "deleted":
         raise ConfigError(
             (f"the MLflow experiment {name!r} was deleted; restore it (mlflow experiments restore), or name another",)

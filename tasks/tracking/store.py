@@ -1,4 +1,4 @@
-"""The MLflow store: which one, made ready by one process before anybody else touches it."""
+"""Selects the MLflow store, creates it in one process before others use it, and links to its pages."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 VIEW = "workflowType=machine_learning"
-"""Opens a page in the view of runs and curves; a browser that has chosen no view shows that of GenAI."""
+"""Query that opens a page in the view of runs and curves; the default view is that of GenAI."""
 
 
 def run_page(uri: str, experiment_id: str, run_id: str) -> str | None:
-    """Return the address of a run's page; None if `uri` is a store without a server.
+    """Return the address of the page of a run; None if `uri` has no server.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def version_page(uri: str, name: str, version: str) -> str | None:
 
 
 def link(text: str, page: str | None) -> str:
-    """Return `text` as markdown that leads to `page`, where there is one.
+    """Return `text` as markdown with a link to `page`, if there is one.
 
     Examples
     --------
@@ -71,21 +71,21 @@ SQLITE = "sqlite:///"
 HTTP_TIMEOUT_SECS = 20
 MAX_TRIES = 3
 PAUSE_SECS = 1.0
-"""Between two tries."""
+"""Seconds between two attempts."""
 FAULTS_OF_THE_REQUEST = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"}
-"""With these codes MLflow refuses a request for what it says: it would do so again."""
+"""Codes with which MLflow refuses the content of a request: a retry would fail again."""
 
 OUT_OF_DATE = re.compile(r"out-of-date database schema \(found version (?!None,)(\w+),")
-"""MLflow says so of a database with the schema of another version; None is one with tables of another program."""
+"""MLflow's message for the schema of another version; None means tables of another program."""
 
 T = TypeVar("T")
 
 HOW_TO_REACH_NAMED = "start it or correct MLFLOW_TRACKING_URI, or unset that to use mlflow.db in the working directory"
-HOW_TO_REACH_STARTED = "psflow up has started it; start it again: psflow down, then psflow up"
+HOW_TO_REACH_STARTED = "psflow up started it; restart it: psflow down, then psflow up"
 
 
 def store_uri(uri: str | None = None) -> str:
-    """Return the address of a store, with an absolute path for a file: of `uri`, or of the store to use by default."""
+    """Return the address of the store `uri` (default: the store in use), with an absolute path for a file."""
     return _absolute(uri or mlflow_tracking_uri() or DEFAULT_URI)
 
 
@@ -95,7 +95,7 @@ def is_sqlite(uri: str) -> bool:
 
 
 def prepare_store(uri: str | None = None) -> str:
-    """Create the store if it is not there yet, and return its address.
+    """Create the store if it is missing, and return its address.
 
     Raises
     ------
@@ -104,11 +104,11 @@ def prepare_store(uri: str | None = None) -> str:
 
     Notes
     -----
-    Blocks for about three seconds when the store is new. Call it before other processes use the store: a SQLite store
-    that several processes create at once is left broken. (A lock on its folder covers other callers of this function.)
+    Blocks for about three seconds if the store is new. Call it before other processes use the store: concurrent
+    creation breaks a SQLite store. (A lock on its folder covers other callers of this function.)
 
-    MLflow's default of this process stays what it is, and so does ``MLFLOW_TRACKING_URI``, which children inherit: the
-    address goes to `mlflow_client`.
+    MLflow's default in this process does not change, nor does ``MLFLOW_TRACKING_URI``, which children inherit: pass the
+    address to `mlflow_client`.
     """
     store = store_uri(uri)
     server = found().mlflow_uri(store)
@@ -121,15 +121,15 @@ def prepare_store(uri: str | None = None) -> str:
         with _folder_lock(uri):
             _create_whole(uri)
             retried(lambda: mlflow_client(uri).search_experiments(max_results=1))
-    except Exception as error:  # each kind of store has errors of its own
+    except Exception as error:  # each kind of store has its own errors
         what_to_do = HOW_TO_REACH_STARTED if server else HOW_TO_REACH_NAMED
-        # the cause repeats the address, password included
+        # the cause repeats the address with its password
         raise ConfigError((unusable(uri, error, what_to_do),)) from None
     return uri
 
 
 def unusable(uri: str, error: Exception, what_to_do: str) -> str:
-    """Return why the store `uri`, which has answered with an `error`, cannot be used."""
+    """Return why the store `uri`, which answered with an `error`, cannot be used."""
     where, reason = without_secrets(uri), reason_of(error)
     if (stored := OUT_OF_DATE.search(reason)) and (fault := revision_fault("mlflow", where, stored[1])):
         return fault
@@ -137,16 +137,16 @@ def unusable(uri: str, error: Exception, what_to_do: str) -> str:
 
 
 def mlflow_client(uri: str) -> MlflowClient:
-    """Return a client for tracking and registry of the store `uri`."""
+    """Return a client for tracking and registry in the store `uri`."""
     from mlflow import MlflowClient
 
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
 def retried(ask: Callable[[], T]) -> T:
-    """Return what `ask` returns, after up to `MAX_TRIES`; raise what the last one raises, or one that is hopeless.
+    """Call `ask` up to `MAX_TRIES` times; raise its last error, or the first that a retry cannot fix.
 
-    MLflow may have done what it answers with an error: `ask` has to look for that when it is called again.
+    MLflow may have executed a request that failed: a repeated `ask` has to check for that.
     """
     from mlflow.exceptions import MlflowException
 
@@ -161,21 +161,21 @@ def retried(ask: Callable[[], T]) -> T:
 
 
 def artifact_location(uri: str) -> str | None:
-    """Return where new experiments keep artifacts: beside a SQLite file; None where a server decides."""
+    """Return the artifact location of new experiments: beside a SQLite file; None if a server decides."""
     path = sqlite_path(uri)
     return None if path is None else (path.parent / "mlartifacts").as_uri()
 
 
 def reason_of(error: Exception) -> str:
-    """Return what `error` says, without the credentials of the addresses in it; name a package that is missing."""
+    """Return the message of `error` without credentials in addresses; name a missing package."""
     if isinstance(error, ImportError) and error.name:
         return f"it needs the package {error.name.partition('.')[0]}, which is not installed"
-    text = str(error).partition("\n[SQL: ")[0]  # what SQLAlchemy was at says nothing to people
+    text = str(error).partition("\n[SQL: ")[0]  # the SQL statement does not help the user
     return without_secrets(text) or type(error).__name__
 
 
 def sqlite_path(uri: str) -> Path | None:
-    """Return the path of the file of a SQLite store; None for any other store."""
+    """Return the path of a SQLite store; None for other stores."""
     return Path(uri.removeprefix(SQLITE).partition("?")[0]) if is_sqlite(uri) else None
 
 
@@ -200,9 +200,9 @@ def _folder_lock(uri: str) -> Iterator[None]:
 
 
 def _create_whole(uri: str) -> None:
-    """Create the file of a SQLite store, if it is missing, under another name first.
+    """Create the file of a SQLite store atomically, if it is missing.
 
-    MLflow takes seconds and many transactions for it, and can never use what a signal has left half-made.
+    MLflow takes seconds and many transactions for it, and cannot use a store whose creation was interrupted.
     """
     path = sqlite_path(uri)
     if path is None or path.exists():
@@ -212,23 +212,23 @@ def _create_whole(uri: str) -> None:
 
     for left_over in path.parent.glob(f".{escape(path.name)}.*.new"):
         left_over.unlink()
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")  # MLflow never forgets a name
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")  # MLflow caches engines by name
     store_type: Any = SqlAlchemyStore
     store_type(f"{SQLITE}{unfinished}", DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH).engine.dispose()
     unfinished.replace(path)
 
 
 def keep_quiet() -> None:
-    """Keep MLflow from talking to the terminal, and from waiting minutes for a server that is away."""
+    """Silence MLflow in the terminal, and limit its minutes of retries for an unavailable server."""
     from mlflow import environment_variables
 
     variables: Any = environment_variables
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns of each retry
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # else it warns of each retry
     variables.MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.set(True)
     variables.MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
     if not variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES.is_set():
-        variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(0)  # it would make twice what a request that "failed" has made
+        variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(0)  # a "failed" request may have been executed
     if not variables.MLFLOW_HTTP_REQUEST_TIMEOUT.is_set():
         variables.MLFLOW_HTTP_REQUEST_TIMEOUT.set(HTTP_TIMEOUT_SECS)

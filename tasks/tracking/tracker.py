@@ -1,4 +1,4 @@
-"""The one writer of a job: events in, MLflow out, and training never waits for it."""
+"""Writes the events of a job to MLflow in the background, so that training never waits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from psflow.tasks.tracking.models import BestModel, RecordedModels
 from psflow.tasks.tracking.points import Notes, Points, is_of_evaluation
 from psflow.tasks.tracking.run import DatasetInfo, open_run
 from psflow.tasks.tracking.store import mlflow_client, reason_of, retried, run_page
-from psflow.tasks.tracking.writes import Waiting, Writes
+from psflow.tasks.tracking.writes import PendingWrites, Writes
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 ENDED_FIRST = ("FAILED", "KILLED")
-"""What must be known of a run, if there is time for nothing else."""
+"""Tags that are written even if there is no time for others."""
 
 CLOSE_SECS = 60.0
-"""For MLflow to take what is left; then it is left to a later attempt."""
+"""Timeout for the remaining writes; a later attempt does the rest."""
 PATIENCE_SECS = 5.0
-"""Until somebody who waits for that is told so."""
+"""Seconds before a slow end is logged."""
 MAX_POINTS_PER_CALL = 1000
 MAX_POINTS_KEPT = 1_000_000
 WRITE_EVERY_SECS = 1.0
@@ -44,17 +44,16 @@ _log = logging.getLogger(__name__)
 
 
 class Tracker:
-    """Writes the events of one job into its MLflow run, from a thread of its own.
+    """Writes the events of one job into its MLflow run, in a background thread.
 
     Metrics keep their names. Evaluations become the metrics ``eval/<metric>``, named ones ``eval_<name>/<metric>``,
-    linked to the checkpoint that was evaluated: hand in a checkpoint before its evaluation. Checkpoints and exports
-    become models.
+    linked to their checkpoint: send a checkpoint before its evaluation. Checkpoints and exports become models.
 
     Notes
     -----
-    `handle`, `put_tags` and `put_file` never block and may be called from any thread. Events told twice, by a resumed
-    job, are written once. While MLflow is away events are kept, and written when it is back; beyond `MAX_POINTS_KEPT`
-    points, new metrics are dropped, and counted; of tags and files the last is kept. Use `open`.
+    `handle`, `put_tags` and `put_file` never block and are thread-safe. Repeated events of a resumed job are written
+    once. While MLflow is unavailable, events are buffered, and written when it is back; beyond `MAX_POINTS_KEPT`
+    points, new metrics are dropped and counted; of tags and files the last is kept. Create it with `open`.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class Tracker:
         self._events: deque[RecordedEvent] = deque()
         self._unwritten: deque[Metric] = deque()
         self._batch_size = MAX_POINTS_PER_CALL
-        self._lock = threading.Lock()  # over the two numbers that callers and the writer change
+        self._lock = threading.Lock()  # guards the two counters that callers and the writer change
         self._num_kept = self._num_dropped = 0
         self._wake = threading.Event()
         self._ended_as: Status | None = None
@@ -102,7 +101,7 @@ class Tracker:
         registered_model: str | None = None,
         better: Better | None = None,
     ) -> Tracker:
-        """Create the run of a job, or resume it, and start to write.
+        """Create or resume the run of a job, and start to write.
 
         Raises
         ------
@@ -137,19 +136,19 @@ class Tracker:
 
     @property
     def best(self) -> BestModel | None:
-        """The last export told to be the best, once it is written."""
+        """The last best export, once it is written."""
         return self._models.best
 
     def put_tags(self, tags: Mapping[str, str]) -> None:
-        """Set tags of the run; of each name the last one is written. Does not block; thread-safe."""
+        """Set tags of the run; the last value of each is written. Does not block; thread-safe."""
         self._notes.put_tags(tags)
 
     def put_file(self, file: str, content: bytes) -> None:
-        """Write an artifact, such as ``plots/roc.png``; of each path the last one. Does not block; thread-safe."""
+        """Write an artifact, such as ``plots/roc.png``; the last one of each path. Does not block; thread-safe."""
         self._notes.put_file(file, content)
 
     def handle(self, event: RecordedEvent) -> None:
-        """Take an event; it is written within about a second. Does not block; thread-safe."""
+        """Queue an event, which is written within about a second. Does not block; thread-safe."""
         num_points = _num_points(event)
         with self._lock:
             if isinstance(event, Metrics):
@@ -160,8 +159,8 @@ class Tracker:
             self._num_kept += num_points
         self._events.append(event)
 
-    def take_back(self, waiting: Waiting) -> None:
-        """Take what an earlier attempt could not write. Does not block."""
+    def take_back(self, waiting: PendingWrites) -> None:
+        """Queue pending writes of an earlier attempt. Does not block."""
         self.tags = {**self.tags, **waiting.tags}
         self.put_tags(waiting.tags)
         for file, content in waiting.files.items():
@@ -169,29 +168,29 @@ class Tracker:
         for metrics in waiting.metrics:
             self.handle(metrics)
 
-    def waiting(self) -> Waiting:
-        """Return what waits to be written and is nowhere else; the next attempt may `take_back` it, once or again."""
+    def waiting(self) -> PendingWrites:
+        """Return pending writes that are stored nowhere else, for `take_back` in the next attempt. Repeatable."""
         points = [point for point in self._unwritten.copy() if not is_of_evaluation(point.key)]
         taken = [Metrics(point.step, {point.key: point.value}, time=point.timestamp / 1000) for point in points]
         metrics = taken + [event for event in self._events.copy() if isinstance(event, Metrics)]
-        return Waiting(metrics, *self._notes.waiting())
+        return PendingWrites(metrics, *self._notes.waiting())
 
     @property
     def newest_step(self) -> int:
-        """The newest training step of the points that the run had, and of all metrics since; -1 without one."""
+        """Newest training step of the points of the run, and of all metrics since; -1 without one."""
         return self._newest_step
 
     @property
     def num_lost(self) -> int:
-        """How many events or points were dropped, or wait and, once it is closed, will not be written."""
+        """Number of events or points that were dropped or, after `close`, are still pending."""
         return self._num_dropped + self._num_pending
 
     def history(self, key: str) -> list[tuple[int, float]]:
-        """Return the points of a metric that the run has, as (step, value). Blocks for a request or more."""
+        """Return the points of a metric in the run, as (step, value). Blocks for one or more requests."""
         return [(m.step, m.value) for m in self._client.get_metric_history(self.run_id, key)]
 
     def statistics(self) -> dict[str, Any]:
-        """Return how many events or points wait, are written and dropped, and the last failure."""
+        """Return the numbers of pending, written and dropped events or points, and the last failure."""
         return {
             "pending": self._num_pending,
             "written": self._num_written,
@@ -201,7 +200,7 @@ class Tracker:
         }
 
     def close(self, status: Status = "FINISHED", timeout_secs: float = CLOSE_SECS) -> bool:
-        """Write what is left and end the run."""
+        """Write pending events and end the run."""
         if self._ended_as is None:
             self._deadline = Deadline(stop_clock.limited(timeout_secs))
             self._ended_as = status
@@ -221,13 +220,13 @@ class Tracker:
         return self.is_whole
 
     def _lacks(self) -> str:
-        """Return what is not in the run, as a clause."""
+        """Return a clause about what the run lacks."""
         counts = {"not written": self._num_pending, "dropped": self._num_dropped}
         return " and ".join(f"{n} events were {how}" for how, n in counts.items() if n) or "its end was not written"
 
     @property
     def is_whole(self) -> bool:
-        """Whether the run has ended, with everything that was sent to it."""
+        """Whether the run has ended with all its events."""
         return self._is_complete and not self._num_dropped
 
     @property
@@ -238,7 +237,7 @@ class Tracker:
         delay = WRITE_EVERY_SECS
         while not self._is_complete and not self._deadline.has_passed:
             if self._wake.wait(delay):
-                self._wake.clear()  # closing; from here on waiting only paces the retries
+                self._wake.clear()  # closing: waiting now only paces the retries
                 delay = WRITE_EVERY_SECS
             closing = self._ended_as
             if closing in ENDED_FIRST:
@@ -251,12 +250,12 @@ class Tracker:
                 self._is_complete = self._end()
 
     def _end(self) -> bool:
-        """End the run, unless that is done; return whether it is."""
+        """End the run unless it has ended; return whether it has."""
         self._has_ended = self._has_ended or self._writes.attempt(self._end_run, lambda error: False)
         return self._has_ended
 
     def _write_all(self) -> bool:
-        """Write events in their order; metrics go in batches. Stop at the first failure, or when time is up."""
+        """Write events in order, metrics in batches. Stop at the first failure or at the timeout."""
         while self._events or self._unwritten or self._notes:
             if self._deadline.has_passed or (self._ended_as in ENDED_FIRST and not self._has_ended):
                 return False
@@ -272,7 +271,7 @@ class Tracker:
         return True
 
     def _take_points(self) -> None:
-        """Turn events into points, up to the next one that becomes a model or until a batch is full."""
+        """Turn events into points, up to the next model or a full batch."""
         while self._events and len(self._unwritten) < MAX_POINTS_PER_CALL:
             event = self._events[0]
             match event:
@@ -300,7 +299,7 @@ class Tracker:
 
     def _write_model(self) -> None:
         event = self._events[0]
-        assert isinstance(event, Checkpoint | Export)  # _take_points has taken the others
+        assert isinstance(event, Checkpoint | Export)  # _take_points consumed the others
         try:
             if isinstance(event, Checkpoint):
                 self._models.record_checkpoint(event)
@@ -318,14 +317,14 @@ class Tracker:
         from mlflow.exceptions import MlflowException
 
         try:
-            # a write, as a store may answer reads alone; of what every owner of the run says of it
+            # a write, as a store may answer only reads; of a tag that every owner of the run sets
             self._client.set_tag(self.run_id, KIND, self.tags.get(KIND, TRAIN))
         except (MlflowException, OSError):
             return False
         return True
 
     def _narrow_batch(self, error: Exception) -> bool:
-        """Halve a batch that was refused, until the point that it was refused for is alone; drop that one."""
+        """Halve a refused batch down to the single faulty point; drop that point."""
         size = min(self._batch_size, len(self._unwritten))
         if size > 1:
             self._batch_size = size // 2
@@ -354,5 +353,5 @@ class Tracker:
 
 
 def _num_points(event: RecordedEvent) -> int:
-    """Return how many points an event of training metrics makes; the other types are few and never too many."""
+    """Return the number of points of an event of training metrics; other events are rare and not limited."""
     return len(event.values) if isinstance(event, Metrics) else 0

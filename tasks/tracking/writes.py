@@ -1,4 +1,4 @@
-"""Writes to MLflow that may fail: which are retried, which are kept in the model_dir, and which are refused."""
+"""Writes to MLflow that may fail: they are retried, kept in the model_dir, or dropped if refused."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """What of a run waits to be written, beside what the model_dir has anyway: checkpoints, evaluations, exports."""
+class PendingWrites:
+    """Pending writes of a run that are not in the model_dir anyway, unlike checkpoints, evaluations and exports."""
 
     metrics: Sequence[Metrics] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def keep_waiting(model_dir: str, run_id: str, waiting: Waiting) -> None:
-    """Keep `waiting` of a run, and nothing of what was kept before; a directory without rights is reported."""
+def keep_pending(model_dir: str, run_id: str, waiting: PendingWrites) -> None:
+    """Store `waiting` of a run in place of earlier pending writes; log a failure."""
     try:
         if waiting.metrics:
             write_waiting_metrics(
@@ -45,40 +45,40 @@ def keep_waiting(model_dir: str, run_id: str, waiting: Waiting) -> None:
         if waiting.tags or waiting.files:
             write_waiting_notes(model_dir, WaitingNotes(run_id, waiting.tags, waiting.files))
     except (StorageError, OSError) as error:
-        _log.warning("training metrics, tags and files that MLflow has not taken are lost: %s", error)
-    with suppress(OSError):  # what a later attempt finds again is written once all the same
+        _log.warning("training metrics, tags and files that MLflow has not stored are lost: %s", error)
+    with suppress(OSError):  # a later attempt writes what it finds again only once
         if not waiting.metrics:
             FileStore(model_dir).remove(WAITING_METRICS)
         if not waiting.tags and not waiting.files:
             FileStore(model_dir).remove(WAITING_NOTES)
 
 
-def read_waiting(model_dir: str, run_id: str) -> Waiting:
-    """Return what is kept of a run, in its order; that of other runs is left out, with a warning.
+def read_pending(model_dir: str, run_id: str) -> PendingWrites:
+    """Return the pending writes of a run, in order; those of other runs are ignored with a warning.
 
     Raises
     ------
     CheckpointError
-        If a file of it is damaged.
+        If one of the files is damaged.
     """
     kept, notes = read_waiting_metrics(model_dir), read_waiting_notes(model_dir)
     others = {m.run_id for m in kept} | (set() if notes is None else {notes.run_id})
     others -= {run_id}
     if others:
-        _log.warning("what waits in %s belongs to other MLflow runs: %s", model_dir, ", ".join(sorted(others)))
+        _log.warning("pending writes in %s belong to other MLflow runs: %s", model_dir, ", ".join(sorted(others)))
     metrics = [Metrics(m.step, m.values, time=m.time) for m in kept if m.run_id == run_id]
     if notes is None or notes.run_id != run_id:
-        return Waiting(metrics)
-    return Waiting(metrics, notes.tags, notes.files)
+        return PendingWrites(metrics)
+    return PendingWrites(metrics, notes.tags, notes.files)
 
 
 MAX_ATTEMPTS = 5
 MIN_SILENCE_SECS = 1.0
-"""What is told of: an answer usually takes milliseconds."""
+"""Silence that is reported: an answer usually takes milliseconds."""
 
 
 class Writes:
-    """Attempts writes of one writer, in order."""
+    """Executes writes of one writer, in order."""
 
     def __init__(self, takes_writes: Callable[[], bool]) -> None:
         self._takes_writes = takes_writes
@@ -87,13 +87,13 @@ class Writes:
         self._began_at: float | None = None
 
     def attempt(self, write: Callable[[], object], give_up: Callable[[Exception], bool]) -> bool:
-        """Call `write`, and `give_up` if it can never succeed; return whether there is a reason to go on at once."""
+        """Call `write`, and `give_up` if it can never succeed; return whether to continue at once."""
         from mlflow.exceptions import MlflowException
 
         self._began_at = time.monotonic()
         try:
             write()
-        except Exception as error:  # whatever it is, training goes on
+        except Exception as error:  # training must go on
             self.num_failures += 1
             self.last_error = f"{type(error).__name__}: {reason_of(error)}"
             hopeless = isinstance(error, MlflowException) and error.error_code in FAULTS_OF_THE_REQUEST
@@ -108,7 +108,7 @@ class Writes:
         return True
 
     def trouble(self) -> str:
-        """Return what keeps the writer from having done: for people, from any thread."""
+        """Return why the writer is not finished, for display. Thread-safe."""
         began_at = self._began_at
         silence = 0.0 if began_at is None else time.monotonic() - began_at
         found = [f"no answer for {silence:.0f} s"] if silence >= MIN_SILENCE_SECS else []

@@ -23,7 +23,7 @@ from tests.mlflow_server import MlflowServer
 READY_SECS = 120.0
 FAULTY_SECS = 20.0
 PLOTS = [f"plots/{name}.png" for name in ("confusion_matrix", "learning_curves", "precision_recall", "roc")]
-LAST_WORDS = "psflow: done, but the record in MLflow is incomplete; run the same command again to complete it"
+LAST_WORDS = "psflow: done, but the MLflow run is incomplete; run the same command again to complete it"
 
 pytestmark = [pytest.mark.piece(number=8), pytest.mark.timeout(900)]
 

@@ -46,7 +46,7 @@ def test_the_steps_after_the_last_checkpoint_of_a_killed_flow_are_named(
     data = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_run(run_id).data
     lost = data.tags["psflow.lost_steps"]
     first, reached = map(int, lost.split("-"))
-    assert f"training goes on from step {first - 1}; steps {lost} are lost" in told
+    assert f"training continues from step {first - 1}; steps {lost} are lost" in told
     assert (first, reached >= newest) == (saved + 1, True)
     num_lost = reached - saved
     assert f"lost steps {num_lost}" in said

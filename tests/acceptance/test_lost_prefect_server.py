@@ -18,7 +18,7 @@ from tests.flows.conftest import Project
 
 READY_SECS = 150.0
 END_SECS = 200.0
-SAID = "the Prefect server of this command was killed by SIGKILL; it is started again"
+SAID = "the Prefect server of this command was killed by SIGKILL; restarting it"
 
 pytestmark = [pytest.mark.piece(number=4), pytest.mark.ci, pytest.mark.timeout(600), pytest.mark.cluster]
 

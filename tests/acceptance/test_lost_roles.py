@@ -128,8 +128,8 @@ def test_killed_roles_are_retries_of_their_task_runs_and_no_point_stands_twice(
     assert process.returncode == 0, said
     assert said.count("was lost and restarts: its Dask worker tls://") == 4, said
     assert said.count("no step is lost") == 3
-    assert said.count("all training rolls back to the last checkpoint") == 1
-    [(step, reached)] = re.findall(r"training goes on from step (\d+); steps \d+-(\d+) are lost, and made again", said)
+    assert said.count("all roles roll back to the last checkpoint") == 1
+    [(step, reached)] = re.findall(r"training continues from step (\d+); steps \d+-(\d+) are lost and repeated", said)
     num_lost = int(reached) - int(step)
     assert f"restarts 4, lost steps {num_lost}" in said
     facts = json.loads(out)

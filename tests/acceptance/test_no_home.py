@@ -44,7 +44,7 @@ class Container:
 
     @property
     def said(self) -> str:
-        return f"Prefect keeps the runs of this command in {self.temporary_home / '.prefect'}; set PREFECT_HOME"
+        return f"Prefect stores the runs of this command in {self.temporary_home / '.prefect'}; set PREFECT_HOME"
 
     def run(self, *arguments: str, exit_code: int = 0) -> tuple[str, str]:
         """Run ``psflow``; return what it says on stdout and on stderr."""

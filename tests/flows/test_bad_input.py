@@ -13,7 +13,7 @@ import pytest
 from psflow.flows import cli
 from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.planning.building import build_training
-from psflow.flows.planning.planned import plan_attempt
+from psflow.flows.planning.training_plan import plan_attempt
 from psflow.ps_runtime.config.files import load
 from psflow.ps_runtime.errors import ConfigError, InputError, ModelDirError, ModelFnError, UsageError
 from tests.flows.conftest import Project

@@ -84,7 +84,7 @@ def test_train_hands_files_and_overrides_to_the_flow(flow, capsys):
         "best         step 2: loss 0.25",
         "model        models:/d/1",
         "not finite   train: 2 rows left out",
-        "invalid      train: 1 rows left out; eval: 3 rows with blank cells",
+        "invalid      train: 1 rows left out; eval: 3 rows with missing values",
         "model_dir    runs/digits",
         "MLflow run   http://127.0.0.1:5000/#/runs/a1b2?view=a",
     ]
@@ -100,7 +100,7 @@ def test_what_mlflow_lacks_is_told(flow, capsys, lost, words):
     )
     shown = capsys.readouterr()
     assert shown.out.splitlines()[-1] == lacks
-    assert shown.err.startswith("psflow: done, but the record in MLflow is incomplete; run the same command again")
+    assert shown.err.startswith("psflow: done, but the MLflow run is incomplete; run the same command again")
 
 
 def test_a_pipeline_is_as_incomplete_as_its_stages():
@@ -120,7 +120,7 @@ def test_a_dry_run_of_predict_runs_no_flow(flow, monkeypatch, capsys):
     answer = {"predictions": []}
     monkeypatch.setattr(sys.modules["psflow.flows.predict"], "dry_run", lambda parameters: answer, raising=False)
     assert cli.run([*PREDICT, "--dry-run"]) == 0
-    assert capsys.readouterr().out.splitlines() == ["no files have arrived since the last run"]
+    assert capsys.readouterr().out.splitlines() == ["no new files since the last run"]
 
 
 def test_down_shows_a_line_for_each_fact(monkeypatch, capsys):

@@ -19,7 +19,7 @@ import yaml
 from prefect.flows import load_flow_from_entrypoint
 
 from psflow.flows.parameters.model import CANNED
-from psflow.flows.serve import FLOWS, _Ending, _Patient, configured, general, serve
+from psflow.flows.serve import FLOWS, _Ending, _PatientPoller, configured, general, serve
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.errors import ConfigError, UsageError
 from psflow.tasks.started_servers import Servers
@@ -58,7 +58,7 @@ def test_each_flow_is_served_under_its_own_name() -> None:
 def test_credentials_are_not_served() -> None:
     text = CONF.replace("path: t.csv", 'path: "s3://key:s3cret@bucket/t.csv"', 1)
     Path("t.yaml").write_text(text)
-    words = r"^t\.yaml:5: input\.train\.path: expected no credentials in what is served, which Prefect keeps and shows"
+    words = r"^t\.yaml:5: input\.train\.path: expected no credentials in a served configuration, which Prefect stores"
     with pytest.raises(ConfigError, match=words) as refusal:
         configured(["t.yaml"])
     assert "s3cret" not in str(refusal.value)
@@ -127,7 +127,7 @@ def test_two_configurations_of_one_experiment_would_be_one_deployment() -> None:
 def test_without_a_server_that_stays_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("psflow.flows.serve.named_api_url", lambda: None)
     monkeypatch.setattr("psflow.flows.serve.found", lambda: Servers(None, None, {}))
-    words = "no permanent Prefect server is known: start one with psflow up, or name one with PREFECT_A"
+    words = "no permanent Prefect server is known; start one with psflow up, or set PREFECT_API_URL"
     with pytest.raises(UsageError, match=words):
         serve([])
 
@@ -185,13 +185,13 @@ def test_serving_outlives_an_api_that_answers_with_503_or_not_at_all(caplog: pyt
         if (answer := answers.pop(0)) is not None:
             raise answer
 
-    patient = _Patient(ask)
+    patient = _PatientPoller(ask)
     for _ in range(3):
         asyncio.run(patient())
     with pytest.raises(httpx.HTTPStatusError, match="401"):
         asyncio.run(patient())
     assert [record.getMessage() for record in caplog.records] == [
-        "the Prefect API does not answer, asking again until it does: 503",
+        "the Prefect API does not answer, retrying until it does: 503",
         "the Prefect API answers again",
     ]
 

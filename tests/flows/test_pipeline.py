@@ -32,7 +32,7 @@ def _nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("psflow.flows.head_start.head_start", lambda *_: nullcontext())
     monkeypatch.setattr("psflow.flows.pipeline.invoke", only_prepare)
-    monkeypatch.setattr("psflow.flows.planning.planned.prepare_store", lambda: "nobody asks for it")
+    monkeypatch.setattr("psflow.flows.planning.training_plan.prepare_store", lambda: "nobody asks for it")
 
 
 @pytest.mark.usefixtures("table", "_nothing_starts")

@@ -29,8 +29,8 @@ from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.prediction import partitions
 from psflow.tasks.prediction.folder import PredictionFolder
 from psflow.tasks.prediction.part_facts import PartFacts, all_not_finite
-from psflow.tasks.prediction.partition import predict_partition
 from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
+from psflow.tasks.prediction.worker import predict_partition
 from psflow.tasks.tracking.store import prepare_store
 from psflow.tasks.tracking.tracker import Tracker
 from tests.new_databases import copy_store
@@ -174,7 +174,7 @@ def test_the_loser_of_a_race_for_an_output_is_refused_before_its_flow_begins(
     monkeypatch.setattr(invocation, "prefect_api", lambda server: pytest.fail("the flow begins"))
     cluster = {"address": "tls://127.0.0.1:1"}  # nothing is started for one of others
     asked = {"model": model.path, "input": table, "output": str(tmp_path / "out"), "cluster": cluster}
-    words = rf"the output {tmp_path}/out is being written by {ProcessId.current()} since 20.* UTC; wait for it to end"
+    words = rf"the output {tmp_path}/out is being written by {ProcessId.current()} since 20.* UTC; wait for its end"
     try:
         with pytest.raises(UsageError, match=words):
             predict(PredictParameters.model_validate(asked))
@@ -217,7 +217,7 @@ def test_no_such_model(table: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
-        ("/nonexistent", "^there is no folder /nonexistent; a model of MLflow is named like models:/"),
+        ("/nonexistent", "^there is no folder /nonexistent; expected a model such as models:/"),
         ("~garbage", r"^there is no folder "),
         ("models:garbage", r"^no model models:garbage in sqlite:"),
         ("nosuch://bob:s3cret@x", r"^no model nosuch://x in sqlite:"),
@@ -277,7 +277,7 @@ def test_worker_does_not_need_prefect() -> None:
     import subprocess
 
     program = (
-        "import sys, psflow.tasks.prediction.partition; sys.exit('prefect' in sys.modules or 'mlflow' in sys.modules)"
+        "import sys, psflow.tasks.prediction.worker; sys.exit('prefect' in sys.modules or 'mlflow' in sys.modules)"
     )
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", program], cwd=root).returncode == 0

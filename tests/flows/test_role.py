@@ -60,7 +60,7 @@ REFUSED = [
     (
         ["main.py"],
         None,
-        "nothing says which role this is; give --ps_hosts, --worker_hosts, --job_name, --task",
+        "expected flags or TF_CONFIG for the role; give --ps_hosts, --worker_hosts, --job_name, --task",
     ),
     (
         [*FLAGS, "ps", "main.py"],
@@ -75,14 +75,14 @@ REFUSED = [
     (
         [*FLAGS, "ps", "--task_index", "0", "main.py"],
         PS,
-        "TF_CONFIG and flags both say which role this is",
+        "expected either TF_CONFIG or flags to define the role, got both",
     ),
     (["main.py"], "{", "TF_CONFIG should be a JSON object, got '{'"),
-    (["main.py"], "{}", "TF_CONFIG names no role: expected cluster, and task.type of a role in it"),
+    (["main.py"], "{}", "expected TF_CONFIG with cluster, and task.type of a role in it"),
     (
         ["main.py"],
         json.dumps({"cluster": CLUSTER, "task": {"type": "client"}}),
-        "TF_CONFIG names no role: expected cluster, and task.type of a role in it",
+        "expected TF_CONFIG with cluster, and task.type of a role in it",
     ),
     (["other.py"], PS, "there is no file other.py; name the Python program to run"),
 ]

@@ -205,7 +205,7 @@ def test_a_deleted_run_that_an_alias_names_stays(directory: Path) -> None:
     named(client, run, "export")
     client.delete_run(run)
     needed = recorded(client.tracking_uri).deleted.needed
-    assert needed == f"models:/digits@champion comes from run {run}, which is deleted: restore it, or remove the alias"
+    assert needed == f"models:/digits@champion comes from run {run}, which is deleted; restore it, or remove the alias"
 
 
 @pytest.mark.parametrize("model_dir", ["runs/digits", "runs/nightly/20261121T020000Z"])

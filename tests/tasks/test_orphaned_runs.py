@@ -72,7 +72,9 @@ def test_only_flow_runs_of_psflow_without_a_process_are_closed(client: SyncPrefe
     assert close_flow_runs() == 0
 
     assert states(client, dead) == ["CRASHED"] * 3
-    assert str(client.read_flow_run(dead).state.message).startswith("its process is gone, killed or lost with its host")
+    assert str(client.read_flow_run(dead).state.message).startswith(
+        "its process has ended, killed or lost with its host"
+    )
     for run_id in (living, unknown, of_others):
         assert states(client, run_id) == ["RUNNING", "PENDING", "RUNNING"]
 
@@ -160,4 +162,4 @@ def test_servers_that_are_away_are_logged_and_no_error(
     monkeypatch.setattr("psflow.tasks.orphaned_runs.close_mlflow_runs", lambda: 3)
     with caplog.at_level(logging.WARNING):
         assert close_orphaned_runs() == 3
-    assert caplog.messages == ["cannot mark the runs of processes that are gone: no answer from http://host"]
+    assert caplog.messages == ["cannot mark the runs of ended processes: no answer from http://host"]

@@ -113,7 +113,7 @@ def test_a_database_that_is_locked_is_not_upgraded_and_leaves_no_copy(
     monkeypatch.setattr(schema_revisions, "_stored_revision", lambda *_: revision)  # a lock may come after it is read
     with closing(sqlite3.connect(mlflow_database, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(ConfigError, match=r"mlflow\.db cannot be copied: database is locked; end what uses it"):
+        with pytest.raises(ConfigError, match=r"mlflow\.db cannot be copied: database is locked; stop its users"):
             upgrade_schema("mlflow", mlflow_database)
     assert [path.name for path in mlflow_database.parent.glob("*.bak")] == []
 

@@ -84,7 +84,9 @@ def test_a_server_that_is_up_is_not_taken_for_one_with_another_password_policy(
     with record_lock(1):
         write_started([up])
     asks = "asks for no password" if with_password else "asks for a password"
-    with pytest.raises(ConfigError, match=rf"the Prefect server at http://127.0.0.1:1 is up and {asks}; .*psflow down"):
+    with pytest.raises(
+        ConfigError, match=rf"the Prefect server at http://127.0.0.1:1 is running and {asks}; .*psflow down"
+    ):
         bring_up(1, with_password=with_password)
 
 

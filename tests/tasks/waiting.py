@@ -1,4 +1,4 @@
-"""Waiting for what another thread does."""
+"""PendingWrites for what another thread does."""
 
 from __future__ import annotations
 

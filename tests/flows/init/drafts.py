@@ -8,7 +8,7 @@ from typing import Any
 from psflow.flows.init.answer import init
 from psflow.flows.parameters.configuration import read_conf
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
-from psflow.flows.planning.planned import plan_attempt
+from psflow.flows.planning.training_plan import plan_attempt
 from psflow.ps_runtime.estimator.planning import JobPlan
 
 

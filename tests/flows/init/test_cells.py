@@ -43,7 +43,7 @@ def test_a_header_that_is_repeated_among_words_alone_is_no_class_either() -> Non
     words = people(40, x="'a' if row % 2 else 'b'")
     facts = draft(csv(words * 20), "y")
     assert facts["label"]["comment"].startswith("2 classes")
-    assert facts["columns"]["x"]["comment"] == "2 words"
+    assert facts["columns"]["x"]["comment"] == "2 distinct values"
     assert [column["num_cells"] for column in facts["invalid"]] == [19, 19]
     planned("t.yaml")
 
@@ -53,7 +53,7 @@ def test_what_is_left_out_is_told_at_once() -> None:
     answer = init(path, "y", output=None, model=None, format_name=None, overwrites=False)
     told = [line for line in answer.lines or [] if line.startswith("leaves out")]
     assert told[0] == "leaves out column 'c0': always same: left out"
-    assert (len(told), told[-1]) == (11, "leaves out 10 more, as its comments say")
+    assert (len(told), told[-1]) == (11, "leaves out 10 more, see its comments")
 
 
 def test_without_the_key_the_configuration_is_refused_with_the_row() -> None:
@@ -67,7 +67,7 @@ def test_without_the_key_the_configuration_is_refused_with_the_row() -> None:
 def test_many_words_among_numbers_are_codes() -> None:
     facts = draft(csv(people(600, code="f'V{row % 5}' if row % 20 == 0 else row % 9")), "y")
     assert facts["columns"]["code"]["options"] == {"type": "string"}
-    assert "10 words: 570 of 600 are whole numbers; row 2 " in facts["columns"]["code"]["comment"]
+    assert "10 distinct values: 570 of 600 are whole numbers; row 2 " in facts["columns"]["code"]["comment"]
     assert "invalid" not in Path("t.yaml").read_text()
     planned("t.yaml")
 

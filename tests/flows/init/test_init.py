@@ -45,7 +45,7 @@ def test_a_classifier_of_the_example_plans_at_once_in_fifteen_lines(suffix: str)
     assert sum(dataset.num_records for dataset in plan.datasets.values()) == 1000
     assert plan.model.schema is not None
     assert plan.model.schema.classes == ("high", "low")
-    assert "# work: 6 words, " in text
+    assert "# work: 6 distinct values, " in text
     assert "# survey: always household: left out" in text
 
 
@@ -53,7 +53,7 @@ def test_a_regressor_of_the_example_plans_at_once() -> None:
     EXAMPLES["write"](EXAMPLES["housing"](400, seed=3), "housing", Path())
     facts = draft("housing.parquet", "price")
     assert facts["label"]["normalize"] == "standard"
-    assert facts["model"] == {"name": "LinearRegressor", "reason": "400 records are few for a deep network"}
+    assert facts["model"] == {"name": "LinearRegressor", "reason": "400 records are too few for a deep network"}
     assert facts["columns"]["house"]["use"] == "key"
     _, plan = planned("housing.yaml")
     assert plan.model.schema is not None
@@ -154,7 +154,7 @@ def test_a_word_is_blank_only_if_it_is_no_value_of_any_column(columns: dict[str,
     if "y" in columns:
         assert len(plan.model.schema.classes) == words["y"]
     for name in {"sign", "stop"} & set(columns):
-        assert facts["columns"][name]["comment"] == "3 words"
+        assert facts["columns"][name]["comment"] == "3 distinct values"
 
 
 def test_very_many_words_are_hashed_and_a_deep_network_embeds_them() -> None:
@@ -188,15 +188,19 @@ def test_names_and_values_that_yaml_takes_for_something_else_are_quoted() -> Non
         (people(price="1"), "prices", r"no column 'prices'; did you mean 'price'\?; expected the label among x, y, "),
         (people(), "income", r"t\.csv: there is no column 'income'; expected the label among x, y$"),
         (people(y="'a'"), "y", "the label 'y' is always 'a': expected at least two values"),
-        (people(y="''"), "y", "the label 'y' has nothing but blanks"),
-        (people(y="'w%d' % row"), "y", "the label 'y' has 30 different words in 30 records: expected classes"),
-        (people(y="'2026-01-%02d' % (row % 3 + 1)"), "y", "the label 'y' is date, expected numbers, words or truths"),
-        (people(x="row"), "y", r"no column is left to learn from \(x: all different: names a record\)"),
-        ("y\n" + "a\nb\n" * 20, "y", r"no column is left to learn from \(no other column\)"),
-        ("1,2\n3,4\n", "y", "in the first row, with the label 'y', got '1'; add a first row, or give column_names="),
-        ("1990,1991,yes\n3,4,5\n", "yess", "with the label 'yess', got '1990'; did you mean 'yes'[?]; add a first row"),
+        (people(y="''"), "y", "the label 'y' has only missing values"),
+        (people(y="'w%d' % row"), "y", "the label 'y' has 30 distinct strings in 30 records: expected classes"),
+        (people(y="'2026-01-%02d' % (row % 3 + 1)"), "y", "label 'y' is date, expected numbers, strings or booleans"),
+        (people(x="row"), "y", r"no feature column remains \(x: all distinct: identifies a record\)"),
+        ("y\n" + "a\nb\n" * 20, "y", r"no feature column remains \(no other column\)"),
+        ("1,2\n3,4\n", "y", "in the first row, with the label 'y', got '1'; add a header row, or pass column_names="),
+        ("1990,1991,yes\n3,4,5\n", "yess", "the label 'yess', got '1990'; did you mean 'yes'[?]; add a header row"),
         ("x,y\n", "y", "expected records, found none"),
-        (people(4), "y", "4 records with a label are too few to train on some and evaluate on others; 100 are"),
+        (
+            people(4),
+            "y",
+            "4 records with a label are too few to train on some and evaluate on others; provide at least about 100",
+        ),
         ("", "y", r"t\.csv is empty"),
     ],
 )
@@ -215,7 +219,7 @@ def test_the_model_fits_the_label() -> None:
 def test_a_file_that_is_there_is_replaced_only_if_asked() -> None:
     csv(people())
     Path("t.yaml").write_text("mine")
-    with pytest.raises(UsageError, match=r"t\.yaml is there already: give another file with --output, or replace it"):
+    with pytest.raises(UsageError, match=r"t\.yaml exists; name another file with --output, or replace it"):
         draft("t.csv", "y")
     assert Path("t.yaml").read_text() == "mine"
     assert draft("t.csv", "y", output="conf/other.yaml")["output"] == "conf/other.yaml"
@@ -230,7 +234,7 @@ def test_the_command_answers_with_what_to_do_next(capfd: pytest.CaptureFixture[s
     said = capfd.readouterr().out.splitlines()
     assert said == [
         "wrote t.yaml: a LinearClassifier, which predicts 'y' from 1 of 1 columns",
-        "look through its comments, then run",
+        "check its comments, then run",
         "  psflow plan t.yaml",
         "  psflow train t.yaml",
         "  psflow predict --model models:/psflow-t@best --input NEW --output predictions",
@@ -273,7 +277,7 @@ def test_a_few_blank_labels_are_left_out_with_their_number_and_many_are_refused(
     draft(csv(people(y="'NA' if row == 5 else 'ab'[row % 2]")), "y")
     assert "# 1 of 30 records have no label ('NA'): left out" in Path("t.yaml").read_text()
     words = (
-        r"the label 'y' is blank \('NA'\) in 10 of 30 records, expected at most 10%; take these records .* na_values="
+        r"label 'y' is missing \('NA'\) in 10 of 30 records, expected at most 10%; remove these records .* na_values="
     )
     with pytest.raises(UsageError, match=words):
         draft(csv(people(y="['NA', 'EU', 'AS'][row % 3]")), "y", overwrites=True)
@@ -291,15 +295,15 @@ def test_arrays_with_blanks_or_infinity_are_left_out() -> None:
     columns = draft("t.parquet", "y")["columns"]
     uses = {name: column["use"] for name, column in columns.items()}
     assert uses == {"x": "feature", "whole": "feature", "blank": "left out", "infinite": "left out"}
-    assert columns["blank"]["comment"] == "arrays, float32[2], 1 of 30 blank: left out, as blanks in arrays stay blank"
+    assert columns["blank"]["comment"] == "arrays, float32[2], 1 of 30 missing: left out, as arrays cannot be imputed"
     planned("t.yaml")
 
 
 def test_a_column_with_infinite_numbers_is_left_out_and_such_a_label_is_refused() -> None:
     facts = draft(csv(people(odd="'inf' if row == 3 else row % 4")), "y")
-    assert facts["columns"]["odd"]["comment"] == "1 of 30 infinite: left out, as no model learns from infinity"
+    assert facts["columns"]["odd"]["comment"] == "1 of 30 infinite: left out, as models cannot learn from infinity"
     planned("t.yaml")
-    with pytest.raises(UsageError, match="the label 'odd' is infinite in 1 of 30 records; correct these"):
+    with pytest.raises(UsageError, match="the label 'odd' is infinite in 1 of 30 records; correct them"):
         draft("t.csv", "odd", overwrites=True)
 
 
@@ -314,7 +318,7 @@ def test_what_is_only_known_of_the_first_records_is_said_so(monkeypatch: pytest.
     path = csv(people(400, late="'u' if row < 60 else 'v'", none="'' if row < 60 else 'v'"))
     columns = draft(path, "y")["columns"]
     assert columns["late"]["comment"] == "always u in the first 50 records: left out"
-    assert columns["none"]["comment"] == "nothing but blanks in the first 50 records: left out"
+    assert columns["none"]["comment"] == "only missing values in the first 50 records: left out"
     with pytest.raises(UsageError, match="the label 'late' is always 'u' in the first 50 records: expected at least"):
         draft(path, "late", overwrites=True)
 
@@ -322,5 +326,5 @@ def test_what_is_only_known_of_the_first_records_is_said_so(monkeypatch: pytest.
 def test_an_output_that_is_a_folder_is_refused() -> None:
     csv(people())
     Path("conf").mkdir()
-    with pytest.raises(UsageError, match=r"--output is conf, a folder: give a file, such as conf/t\.yaml"):
+    with pytest.raises(UsageError, match=r"--output is conf, a folder; name a file, such as conf/t\.yaml"):
         draft("t.csv", "y", output="conf")

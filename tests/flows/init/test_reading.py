@@ -38,13 +38,13 @@ def test_columns_that_cannot_be_read_are_left_out() -> None:
 def test_files_are_found_and_their_format_is_known() -> None:
     with pytest.raises(UsageError, match=r"there is no file .*none\.csv"):
         draft("none.csv", "y")
-    with pytest.raises(UsageError, match="no files with the suffix of a format: name one with --format: csv, tsv"):
+    with pytest.raises(UsageError, match=r"no files with the suffix of a format; choose .* with --format: csv, tsv"):
         draft(csv(people(), "t.data"), "y")
     assert draft("t.data", "y", format_name="csv")["format"] == "csv"
     Path("both").mkdir()
     csv(people(), "both/t.csv")
     csv(people().replace(",", "\t"), "both/t.tsv")
-    with pytest.raises(UsageError, match="files of several formats, csv and tsv: name one with --format"):
+    with pytest.raises(UsageError, match="files of several formats, csv and tsv; choose a format with --format"):
         draft("both", "y")
     with pytest.raises(UsageError, match=r"--format is 'parkett', expected .*; did you mean 'parquet'"):
         draft("both", "y", format_name="parkett")
@@ -85,7 +85,7 @@ def test_what_is_stated_of_the_files_is_written_down(text: str, overrides: list[
     ("override", "words"),
     [
         ("encodign=latin-1", "command line: encodign: expected delimiter, column_names, na_values, encoding, columns"),
-        ("columns.x.impute=mean", r"columns\.COLUMN\.impute: expected .*; change all else in the file that init"),
+        ("columns.x.impute=mean", r"columns\.COLUMN\.impute: expected .*; set other keys in the file that init"),
         ("zero_based=true", "zero_based: expected delimiter, .* of csv"),
         ("delimiter=ab", "the delimiter is 'ab'"),
         ("encoding=5", "the encoding is '5'"),
@@ -130,7 +130,7 @@ def test_a_cell_that_is_not_of_the_stated_type_is_named_with_its_row(path: str, 
 
 @pytest.mark.parametrize(
     ("num_files", "place"),
-    [(1, "row 5 (the header is row 1; empty lines do not count)"), (2, "record 5 of 2 files in their order")],
+    [(1, "row 5 (the header is row 1; empty lines do not count)"), (2, "record 5 of 2 files in order")],
 )
 def test_a_word_that_is_no_number_as_stated_is_left_out_and_named(num_files: int, place: str) -> None:
     csv(people(x="'a' if row == 3 else row % 7"))

@@ -79,7 +79,7 @@ def test_nothing_goes_while_mlflow_does_not_say_what_its_aliases_name(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     assert cli.run(["clean", "--yes"]) == 2
-    assert "nothing may go while nobody knows what the aliases of MLflow name" in capsys.readouterr().err
+    assert "nothing is removed while the aliases of MLflow are unknown" in capsys.readouterr().err
     assert exports(exporter) == ["1", "2", "3"]
 
 
@@ -98,8 +98,8 @@ def test_nothing_goes_of_a_job_that_another_store_has_recorded(
     job.release()
     assert cli.run(["clean", "--yes"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert f"{model_dir}: the MLflow run f00 of this job is not in sqlite:///" in lines[lines.index("stays:") + 1]
-    assert lines[-1] == "nothing may go"
+    assert f"{model_dir}: the MLflow run f00 of this job is not in sqlite:///" in lines[lines.index("kept:") + 1]
+    assert lines[-1] == "nothing to remove"
     assert exports(Path(model_dir, exporter.relative_to(exporter.parents[1]))) == ["1", "2", "3"]
 
 
@@ -117,13 +117,13 @@ def test_a_model_dir_that_came_into_use_makes_the_exit_code_1(
     assert cli.run(["clean", "--yes"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert "runs/digits is in use by" in lines[lines.index("could not be removed:") + 1]
-    assert lines[-1] == "some of it is still there"
+    assert lines[-1] == "some items could not be removed"
     assert exports(exporter) == ["1", "2", "3"]
 
 
 def test_dry_run_and_yes_contradict_each_other(exporter: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["clean", "--dry-run", "--yes"]) == 2
-    assert capsys.readouterr().err == "psflow: --dry-run removes nothing, and --yes does: give one of them\n"
+    assert capsys.readouterr().err == "psflow: expected either --dry-run or --yes, got both\n"
     assert exports(exporter) == ["1", "2", "3"]
 
 

@@ -46,7 +46,7 @@ def versions(scheduler: dict[str, Any], *workers: dict[str, Any]) -> dict[str, A
             [
                 (
                     "fault",
-                    "psflow is 0.1.0 here, worker tcp://w0 and 1 more has none; install the same version everywhere",
+                    "psflow is 0.1.0 here, worker tcp://w0 and 1 more lacks it; install the same version everywhere",
                 )
             ],
         ),
@@ -108,14 +108,14 @@ def test_workers_that_see_another_disk_are_a_warning(directory: Path, monkeypatc
         findings = list(cluster_findings(one.scheduler_address, directory / "elsewhere"))
     (warning,) = [finding for finding in findings if finding.level is Level.WARNING and finding.topic == "disk"]
     assert "1 of 1 workers" in warning.text
-    assert f"do not see {directory}/elsewhere; use a model_dir on a disk that all hosts share" in warning.text
+    assert f"cannot see {directory}/elsewhere; use a model_dir on a file system that all hosts share" in warning.text
 
 
 def test_a_cluster_without_workers_is_a_fault(directory: Path) -> None:
     with LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0") as none:
         _, finding = cluster_findings(none.scheduler_address, directory)
     assert finding.level is Level.FAULT
-    assert finding.text.endswith(f"has no workers; start some: dask worker {none.scheduler_address}")
+    assert finding.text.endswith(f"has no workers; start workers: dask worker {none.scheduler_address}")
 
 
 def test_a_fault_makes_the_exit_code_1_and_says_what_to_do(
@@ -142,5 +142,5 @@ def test_without_an_address_a_cluster_is_started_for_a_moment() -> None:
     answer = doctor(None)
     assert answer.exit_code == 0
     assert answer.lines is not None
-    assert answer.lines[-1] == "all is well"
+    assert answer.lines[-1] == "no faults"
     assert {"topic": "task", "level": "ok"}.items() <= answer.facts["findings"][-1].items()

@@ -17,6 +17,6 @@ def test_an_mlflow_that_never_answers_is_waited_for_once_and_said_to_hang(monkey
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         fault = mlflow_endpoint("some_run").fault
     assert fault == (
-        f"the MLflow server {uri} did not answer within 0.2 s: it takes connections, but hangs; start it again, or "
+        f"the MLflow server {uri} did not answer within 0.2 s: it accepts connections, but hangs; restart it, or "
         "correct MLFLOW_TRACKING_URI"
     )

@@ -129,8 +129,8 @@ def test_a_job_that_is_there_is_resumed_or_done() -> None:
     training.estimator.train(training.train_spec.input_fn, max_steps=2)
     done = plan(["t.yaml"])
     assert done.lines is not None
-    assert f"model_dir    {Path.cwd()}/runs/t: is at step 2: there is nothing left to train" in done.lines
-    assert done.lines[-1] == "ready; there is nothing left to train"
+    assert f"model_dir    {Path.cwd()}/runs/t: is at step 2: training is complete" in done.lines
+    assert done.lines[-1] == "ready; training is complete"
     assert plan(["t.yaml", "train.max_steps=9"]).facts["model_dir"]["state"] == "resumes from step 2"
     Path("runs/t/job.json").unlink()
     assert "of step 2, but no job.json: a new job continues from there" in plan(["t.yaml"]).facts["lost_job"]
@@ -217,10 +217,10 @@ def test_many_roles_are_summed_up_and_warned_of(monkeypatch: pytest.MonkeyPatch)
     told = [line for line in many if line.startswith(("roles", "cluster"))]
     assert told == [
         "roles        ps-0 to ps-999 (68 bytes in all), chief-0, worker-0 to worker-1, evaluator-0",
-        "cluster      one of its own on this machine: 1004 processes on 2 processors; too many: lower cluster.ps or "
+        "cluster      a local one: 1004 processes on 2 processors; too many: lower cluster.ps or "
         "cluster.workers, or name a larger cluster with cluster.address",
     ]
-    assert "cluster      one of its own on this machine: 8 processes on 2 processors" in few
+    assert "cluster      a local one: 8 processes on 2 processors" in few
 
 
 BLANKS = "a,b,y\n1,2,0\n3,,1\n,6,0\n7,8,\n9,inf,1\n"

@@ -127,7 +127,7 @@ def test_running_jobs_are_told_with_their_roles_and_the_straggler(directory: Pat
     assert job["progress"] == "step 600/1500 (40 %)"
     assert [role["role"] for role in job["roles"]] == ["ps-0", "chief-0", "worker-0"]
     assert job["stragglers"] == ["worker-0 makes 20 steps/s, the median of the replicas is 60"]
-    assert jobs[orphaned]["stragglers"] == ["its process is gone; the command that started it resumes it"]
+    assert jobs[orphaned]["stragglers"] == ["its process has ended; the command that started it resumes it"]
     assert jobs[untold]["stragglers"] == [
         "training reached step 1500, but MLflow could not be reached; run the same command again to complete the "
         "MLflow run from model_dir (checkpoints, evaluations, the best export, metrics, tags and plots)"
@@ -209,11 +209,11 @@ def test_while_mlflow_is_silent_a_job_is_told_by_its_checkpoints(
     assert answer.lines is not None
     assert "did not answer within 0.5 s: it hangs, or another process keeps its database locked" in answer.lines[1]
     assert [line for line in answer.lines[2:] if line][:3] == [
-        f"train     in {directory}/runs/damaged, running; MLflow does not say how far",
+        f"train     in {directory}/runs/damaged, running; MLflow does not report its progress",
         f"train     in {directory}/runs/far, running; its last checkpoint is of step 4300",
-        f"train     in {directory}/runs/new, running; MLflow does not say how far",
+        f"train     in {directory}/runs/new, running; MLflow does not report its progress",
     ]
-    assert answer.lines[-1] == "cannot tell which other jobs run: MLflow does not say"
+    assert answer.lines[-1] == "cannot list other running jobs: MLflow does not answer"
     assert (answer.facts["jobs"], answer.facts["starting"]) == ([], [])
     assert answer.facts["owned"] == [
         {"model_dir": f"{directory}/runs/damaged", "last_checkpoint": None},
@@ -228,7 +228,7 @@ def test_while_mlflow_is_silent_a_job_is_told_by_its_checkpoints(
 def test_while_mlflow_is_silent_nobody_says_that_no_job_runs() -> None:
     answer = status()
     assert answer.lines is not None
-    assert answer.lines[-1] == "cannot tell which jobs run: MLflow does not say"
+    assert answer.lines[-1] == "cannot list running jobs: MLflow does not answer"
 
 
 def test_a_store_that_says_that_it_is_locked_is_a_fault_of_one_line(

@@ -78,8 +78,8 @@ def test_what_differs_is_refused_with_its_line(tmp_path: Path, key: str, value: 
     with pytest.raises(ConfigError) as caught:
         read(path)
     assert caught.value.faults == (
-        f"{path}:{line}: input.eval.{key}: differs from input.train.{key}: later inputs are read as the model learned "
-        "to read its training input; leave it out",
+        f"{path}:{line}: input.eval.{key}: differs from input.train.{key}: later inputs are read like "
+        "the training input of the model; leave it out",
     )
 
 

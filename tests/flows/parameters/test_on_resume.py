@@ -30,7 +30,7 @@ class _Entries(TrainParameters):
 
 @pytest.mark.parametrize(("model", "key"), [(_Nested, "below.forgotten"), (_Entries, "entries.forgotten")])
 def test_a_key_that_declares_nothing_is_named(model: type[TrainParameters], key: str) -> None:
-    with pytest.raises(TypeError, match=rf"{model.__name__}: the key {key} does not say .*OnResume\.LEARNED"):
+    with pytest.raises(TypeError, match=rf"{model.__name__}: the key {key} does not declare .*OnResume\.LEARNED"):
         check_declared(model)
 
 
@@ -40,7 +40,7 @@ def test_a_declaration_covers_the_keys_below_it() -> None:
 
 
 def test_a_change_of_a_key_that_declares_nothing_is_not_judged() -> None:
-    with pytest.raises(TypeError, match=r"the key forgotten does not say"):
+    with pytest.raises(TypeError, match=r"the key forgotten does not declare"):
         declared(_Nested, "below.forgotten")
 
 

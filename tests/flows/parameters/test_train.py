@@ -246,9 +246,9 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
         ),
         (
             "registered_model=../../evil",
-            r"registered_model: expected a name of a model, which has no '/' and no ':', got '\.\./\.\./evil'",
+            r"registered_model: expected a model name without '/' and ':', got '\.\./\.\./evil'",
         ),
-        ("registered_model=..", r"registered_model: expected a name of a model, .* got '\.\.'"),
+        ("registered_model=..", r"registered_model: expected a model name .* got '\.\.'"),
         ("model_dir=''", r"model_dir: expected a string that is not empty, got ''"),
         (
             "model.name=DNNClasifier",

@@ -58,6 +58,6 @@ def test_a_warm_start_reaches_any_estimator(model: str, tmp_path: Path) -> None:
 def test_an_estimator_that_cannot_take_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "user" / "kinds_of_t.py").write_text(KINDS)
     with pytest.raises(
-        ConfigError, match=r"model.name: kinds_of_t:TakesNone takes no warm_start_from; take it, and hand"
+        ConfigError, match=r"model.name: kinds_of_t:TakesNone has no parameter warm_start_from; add it, and pass"
     ):
         build_training(parameters("kinds_of_t:TakesNone", None, warm_start={"checkpoint": "runs/old"}))

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from psflow.flows.planning import planned
-from psflow.flows.planning.planned import ReadingBar, shown_reading
+from psflow.flows.planning import training_plan
+from psflow.flows.planning.training_plan import ReadingBar, shown_reading
 from psflow.ps_runtime.data.reading_progress import CallProgress, LoggedProgress, ScanProgress, watch_scan
 
 
@@ -48,7 +48,7 @@ def test_a_terminal_has_a_bar_and_the_log_lines_where_there_is_none(monkeypatch:
     out = io.StringIO()
     for is_terminal in (True, False):
         console = Console(file=out, force_terminal=is_terminal, width=200)
-        monkeypatch.setattr(planned, "Console", lambda stderr, console=console: console)
+        monkeypatch.setattr(training_plan, "Console", lambda stderr, console=console: console)
         with shown_reading():
             watch_scan(f"terminal: {is_terminal}")(5, 10)
     assert [progress.where for progress in shown] == ["terminal: True"]

@@ -175,7 +175,7 @@ def test_a_run_that_is_tried_again_waits_for_the_one_that_began_between_its_atte
     assert state.is_completed(), state
     assert ran == ["one", "one"]
     [line] = [line for line in logged(caplog) if line.startswith("waiting")]
-    assert re.fullmatch(f"waiting: {HELD}; a run that is tried again waits for its turn", line)
+    assert re.fullmatch(f"waiting: {HELD}; a retried run waits for the lease", line)
 
 
 def test_a_run_that_finds_no_seat_until_the_other_one_has_ended_is_skipped_all_the_same(
@@ -209,7 +209,7 @@ def test_a_signal_ends_the_wait_of_a_run_that_queues(
         outcome(run)
     state = client.read_flow_run(run.id).state
     assert state is not None
-    assert (state.name, state.message, ran) == ("Cancelled", "ended by SIGTERM; it had not begun", [])
+    assert (state.name, state.message, ran) == ("Cancelled", "ended by SIGTERM; it had not started", [])
 
 
 def test_without_a_policy_and_without_a_deployment_no_lease_is_taken(client: SyncPrefectClient, home: Path) -> None:

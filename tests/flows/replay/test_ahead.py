@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from psflow.flows.parameters.configuration import PipelineParameters
-from psflow.flows.planning.planned import plan_attempt
+from psflow.flows.planning.training_plan import plan_attempt
 from psflow.flows.replay.export_plan import check_after_training, check_without_training
 from psflow.ps_runtime.errors import UsageError
 from tests.flows.replay.conftest import CONFIG

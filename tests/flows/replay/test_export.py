@@ -166,7 +166,7 @@ def test_the_best_one_stays_where_the_alias_cannot_be_moved(tmp_path: Path) -> N
         ([], "no such checkpoint: {} has no best checkpoint"),
         (
             ["--metric", "auc", "--mode", "max", "eval.name=x"],
-            "no such checkpoint: {} has none that was evaluated as 'x'",
+            "no such checkpoint: {} has none with an evaluation 'x'",
         ),
     ],
 )

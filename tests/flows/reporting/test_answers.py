@@ -79,13 +79,13 @@ def test_predictions(version: str | None, shown: str) -> None:
 def test_rows_that_were_predicted_from_what_is_no_number_are_told() -> None:
     found = {"rows": 2, "columns": {"column 'b'": {"cells": 2, "first_row": 3}}}
     [line] = [line for line in shown_predictions({**PREDICTED, "non_finite": found}) if line.startswith("not finite")]
-    assert line == "not finite   2 of these rows have a blank, NaN or infinite cell, in column 'b'"
+    assert line == "not finite   2 of these rows have a missing, NaN or infinite cell, in column 'b'"
 
 
 def test_cells_that_were_made_blank_are_told() -> None:
     found = {"rows": 1, "columns": {"column 'a'": {"cells": 1, "first_row": 3}}}
     [line] = [line for line in shown_predictions({**PREDICTED, "invalid": found}) if line.startswith("invalid")]
-    assert line == "invalid      1 of these rows have an invalid cell, which was made blank, in column 'a'"
+    assert line == "invalid      1 of these rows have an invalid cell, read as missing, in column 'a'"
 
 
 def test_a_dry_run_shows_what_would_be_done() -> None:
@@ -109,14 +109,14 @@ def test_a_dry_run_shows_what_would_be_done() -> None:
         "columns      id: string, logits: float[2]",
     ]
     assert shown_dry_run({"predictions": [{**one, "invalid": "missing"}]})[-1] == (
-        "invalid      cells that are not of the type of their column are made blank"
+        "invalid      cells that are not of the type of their column become missing values"
     )
-    assert shown_dry_run({"predictions": []}) == ["no files have arrived since the last run"]
+    assert shown_dry_run({"predictions": []}) == ["no new files since the last run"]
 
 
 def test_a_run_without_new_files_says_so() -> None:
     line, *_ = shown_predictions({**PREDICTED, "rows": 0, "parts": 0, "folders": []})
-    assert line == "predicted    no files have arrived since the last run"
+    assert line == "predicted    no new files since the last run"
 
 
 def test_rows_that_were_rejected_are_told() -> None:

@@ -20,7 +20,7 @@ def test_the_first_error_is_raised_after_all_blocks(caplog: pytest.LogCaptureFix
     assert entered == 3
     told = [(record.levelno, bool(record.exc_info)) for record in caplog.records]
     assert told == [(logging.WARNING, True), (logging.WARNING, False)]
-    assert caplog.records[0].getMessage() == "one more error as the job ends, ValueError: second"
+    assert caplog.records[0].getMessage() == "another error at the end of the job, ValueError: second"
 
 
 def test_what_ended_the_job_comes_first() -> None:

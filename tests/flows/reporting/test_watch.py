@@ -158,11 +158,10 @@ def test_steps_that_training_has_gone_back_behind_are_told_of(
         watching.handle(Metrics(320, {}))
         watching.handle(Restored(300, 0.5, role="chief-0"))
     assert messages(caplog) == [
-        "ps-0 was lost and restarts: its Dask worker tcp://h:1 was lost; all training rolls back to the last "
-        "checkpoint",
-        "training goes on from step 300; steps 301-400 are lost, and made again",
+        "ps-0 was lost and restarts: its Dask worker tcp://h:1 was lost; all roles roll back to the last checkpoint",
+        "training continues from step 300; steps 301-400 are lost and repeated",
         "worker-0 was lost and restarts: its Dask worker tcp://h:2 was lost; no step is lost",
-        "training goes on from step 300; steps 301-320 are lost, and made again",
+        "training continues from step 300; steps 301-320 are lost and repeated",
         "step 300/600 (50 %), loss 0.25, restarts 2, lost steps 120",
     ]
     assert [tags["psflow.lost_steps"] for tags in seen.tags if "psflow.lost_steps" in tags] == [
@@ -209,7 +208,7 @@ def test_the_steps_that_a_killed_attempt_made_after_its_last_checkpoint_are_lost
         {"psflow.lost_steps": "301-420", "psflow.reached_step": "300"},
         {"psflow.lost_steps": "301-420, 301-400", "psflow.reached_step": "300"},
     ]
-    assert messages(caplog)[0] == "training goes on from step 300; steps 301-420 are lost, and made again"
+    assert messages(caplog)[0] == "training continues from step 300; steps 301-420 are lost and repeated"
     assert messages(caplog)[-1] == "step 300/600 (50 %), loss 0.25, lost steps 220"
 
 

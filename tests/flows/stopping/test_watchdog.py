@@ -86,12 +86,12 @@ def test_a_descriptor_that_select_does_not_know_ends_nothing() -> None:
 
 
 def test_the_last_line_says_that_the_same_command_resumes(capfd: pytest.CaptureFixture[str]) -> None:
-    cli._say_last(["train"], None, 130)
+    cli._report_end(["train"], None, 130)
     words = (
         "psflow: interrupted (Ctrl-C, SIGINT); run the same command again to resume; the next psflow command records"
     )
     assert capfd.readouterr().err.startswith(words)
-    cli._say_last(["train"], sys.__stdout__, 143)
+    cli._report_end(["train"], sys.__stdout__, 143)
     assert json.loads(capfd.readouterr().out)["error"]["type"] == "SystemExit"
-    cli._say_last(["serve", "line.yaml"], None, 130)
+    cli._report_end(["serve", "line.yaml"], None, 130)
     assert "SIGINT); run the same command again to serve again; " in capfd.readouterr().err

@@ -74,7 +74,7 @@ def test_where_nothing_may_be_written_that_is_told_once(
         record.write(evaluation(600), is_forced=is_forced)
     assert not record.is_written
     [told] = caplog.messages
-    assert told.startswith(f"{tmp_path} cannot be written to, so the results are in MLflow only")
+    assert told.startswith(f"{tmp_path} is not writable, so results are stored in MLflow only")
     assert "--record DIR" in told
     assert not list(tmp_path.iterdir())
 

@@ -131,7 +131,7 @@ def test_a_model_of_one_signature_takes_no_parameter(of_lines: Any) -> None:
 
 def test_batch_prediction_refuses_a_model_that_receives_other_rows(of_lines: Any, folder: Path) -> None:
     path = str(folder / "lines")
-    with pytest.raises(UsageError, match="takes what its serving_input_receiver_fn receives, not rows as training"):
+    with pytest.raises(UsageError, match="takes inputs of its serving_input_receiver_fn, not rows of"):
         read_model_info(path, path, path, None)
 
 

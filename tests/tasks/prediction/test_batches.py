@@ -13,14 +13,13 @@ import pytest
 from psflow.ps_runtime.data.npz_arrays import Npz
 from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.tasks.prediction import batches
-from psflow.tasks.prediction import partition as worker
+from psflow.tasks.prediction import batches, worker
 from psflow.tasks.prediction.batches import planned_batches
 from psflow.tasks.prediction.inputs import PredictionInput, prediction_input
 from psflow.tasks.prediction.model import ModelInfo
 from psflow.tasks.prediction.options import PredictionOptions
-from psflow.tasks.prediction.partition import predict_partition
 from psflow.tasks.prediction.plan import PredictionPlan
+from psflow.tasks.prediction.worker import predict_partition
 from tests.tasks.prediction.scoring import Sums, info, trained
 
 
@@ -129,14 +128,14 @@ def test_an_output_with_something_else_is_refused(inbox: Inbox) -> None:
     inbox.arrive("a.csv", 1)
     inbox.out.mkdir()
     (inbox.out / "_job.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"holds _job\.json, which is no batch: choose another folder for new_files"):
+    with pytest.raises(UsageError, match=r"holds _job\.json, which is not a batch; choose another folder for"):
         inbox.run(1)
 
 
 def test_an_input_that_is_no_record_files_is_refused(inbox: Inbox) -> None:
     source = PredictionInput(Npz, "in.npz")
     with (
-        pytest.raises(UsageError, match="new_files_only is for tabular files"),
+        pytest.raises(UsageError, match="new_files_only needs tabular files"),
         planned_batches(inbox.model, source, PredictionOptions(), str(inbox.out)),
     ):
         pass
@@ -145,5 +144,5 @@ def test_an_input_that_is_no_record_files_is_refused(inbox: Inbox) -> None:
 def test_an_output_in_the_folder_of_the_input_is_refused(inbox: Inbox) -> None:
     inbox.arrive("a.csv", 1)
     inbox.out = inbox.inbox / "predictions"
-    with pytest.raises(UsageError, match=r"in/predictions.* lies in the input .*in: choose a folder beside it"):
+    with pytest.raises(UsageError, match=r"in/predictions.* is inside the input .*in; choose a folder outside it"):
         inbox.run(1)

@@ -89,7 +89,7 @@ def test_predictions_that_the_model_does_not_have(names: list[str], words: str) 
 
 
 def test_a_key_column_with_the_name_of_a_prediction_is_refused() -> None:
-    with pytest.raises(InputError, match="the prediction 'sum' has the name of a key column: rename that one"):
+    with pytest.raises(InputError, match="the prediction 'sum' has the name of a key column; rename that one"):
         OutputColumns((RawColumn("sum", "string"),), (SUM,), "parquet")
     with pytest.raises(InputError, match="the prediction 'both_0' has the name of another prediction"):
         OutputColumns((), (BOTH, Prediction("both_0", "float32", ())), "csv")
@@ -101,7 +101,7 @@ def test_a_key_column_with_the_name_of_a_prediction_is_refused() -> None:
 
 def test_a_prediction_without_a_type_of_columns_is_refused_before_anything_is_computed() -> None:
     with pytest.raises(
-        ModelFnError, match=r"'z': complex64 has no type of a column: .*; leave it out with predict_keys"
+        ModelFnError, match=r"'z': complex64 has an unsupported type: .*; leave it out with predict_keys"
     ):
         columns("parquet", Prediction("z", "complex64", ())).schema()
 

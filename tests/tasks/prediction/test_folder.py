@@ -81,13 +81,13 @@ def test_a_folder_of_another_job_is_refused_with_what_differs(tmp_path: Path) ->
     with pytest.raises(UsageError) as caught:
         folder.check({**JOB, "model": "v", "output_format": "csv"})
     first, *lines = caught.value.faults
-    assert first.endswith("holds predictions of another job: choose another folder, or empty it")
+    assert first.endswith("holds predictions of another job; choose another folder, or empty it")
     assert lines == ['  model is "u" there, here "v"', '  output_format is nothing there, here "csv"']
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"holds other files, such as notes.txt: choose another"):
+    with pytest.raises(UsageError, match=r"holds other files, such as notes.txt; choose another"):
         PredictionFolder(str(tmp_path)).check(JOB)
 
 
@@ -100,7 +100,7 @@ def test_a_folder_of_a_prediction_that_was_killed_as_it_began_is_free(tmp_path: 
 @pytest.mark.parametrize("content", [b"", b'{"model": ', b"\xff\x00", b"[]", b"{}"])
 def test_a_folder_with_a_damaged_description_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "_job.json").write_bytes(content)
-    with pytest.raises(UsageError, match=f"^{tmp_path}/_job.json, .*is damaged: choose another folder"):
+    with pytest.raises(UsageError, match=f"^{tmp_path}/_job.json, .*is damaged; choose another output folder"):
         PredictionFolder(str(tmp_path)).check(JOB)
 
 
@@ -126,7 +126,7 @@ def test_the_mark_of_success_comes_last_behind_a_manifest_of_all_parts(tmp_path:
     ("break_it", "words"),
     [
         (lambda out: Path(out, "part-00001.csv").unlink(), "1 parts are missing, such as part-00001; empty the folder"),
-        (lambda out: Path(out, "part-00003.csv").touch(), r"part-00003\.csv is none of its 3 parts"),
+        (lambda out: Path(out, "part-00003.csv").touch(), r"part-00003\.csv is not one of its 3 parts"),
     ],
 )
 def test_a_folder_that_is_not_whole_gets_no_mark(tmp_path: Path, break_it: Any, words: str) -> None:

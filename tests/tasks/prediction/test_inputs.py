@@ -94,7 +94,7 @@ def test_a_suffix_that_no_format_has(tmp_path: Path, make_schema: MakeSchema) ->
     (tmp_path / "rows.txt").write_text("a\n1\n")
     with pytest.raises(
         InputError,
-        match=r"rows.txt: expected a file that ends in .csv, .tsv, .parquet, .*, .npz, -ubyte, -ubyte.gz; or say",
+        match=r"rows.txt: expected a file that ends in .csv, .tsv, .parquet, .*, .npz, -ubyte, -ubyte.gz; or set",
     ):
         prediction_input(str(tmp_path / "rows.txt"))
     source = prediction_input(str(tmp_path / "rows.txt"), Csv)

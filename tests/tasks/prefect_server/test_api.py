@@ -17,7 +17,7 @@ import pytest
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, get_current_settings, temporary_settings
 
 from psflow.ps_runtime.errors import ConfigError, RoleFailedError, WaitTimeoutError
-from psflow.tasks.prefect_server import keeper
+from psflow.tasks.prefect_server import monitor
 from psflow.tasks.prefect_server.api import check_named_api, named_api_url, prefect_api
 from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 
@@ -120,7 +120,7 @@ def test_named_api_that_does_not_answer() -> None:
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     path = tmp_path / "program.py"
     path.write_text(text)
-    monkeypatch.setattr(keeper, "PROGRAM", path)
+    monkeypatch.setattr(monitor, "PROGRAM", path)
 
 
 def test_server_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from psflow.ps_runtime.errors import ConfigError, RoleFailedError
 from psflow.ps_runtime.redaction import redact_logs
 from psflow.ps_runtime.roles.events import LogMessage
 from psflow.tasks import role_runs as module
-from psflow.tasks.role_runs import RoleLogs, leave_traces_out
+from psflow.tasks.role_runs import RoleLogs, hide_tracebacks
 
 
 def log(role: str, message: str, level: int = logging.INFO) -> LogMessage:
@@ -89,7 +89,7 @@ def test_why_the_job_failed_is_told_once_by_the_role_that_caused_it(
     logs = RoleLogs(tmp_path / "roles.log")
     with logs.to("chief-0", logging.getLogger("chief")), logs.to("worker-0", logging.getLogger("worker")):
         for _ in range(2):
-            logs.tell_failure(failure)
+            logs.log_failure(failure)
     logs.close()
     told = "chief-0 failed: ValueError('no luck')\nValueError: no luck"
     assert [(r.name, r.levelname, r.getMessage()) for r in caplog.records] == [("chief", "ERROR", f"psflow: {told}")]
@@ -103,7 +103,7 @@ def test_prefect_tells_no_trace_of_an_error_that_says_it_all(
     factory = logging.getLogRecordFactory()
     request.addfinalizer(lambda: logging.setLogRecordFactory(factory))
     redact_logs()
-    leave_traces_out()
+    hide_tracebacks()
     cancelled = CancelledRun("ended by SIGTERM")  # its state says so, and it is no error
     for error in (RoleFailedError("chief-0", "x"), ConfigError(("y",)), cancelled, ValueError("of the flow itself")):
         try:
@@ -116,7 +116,7 @@ def test_prefect_tells_no_trace_of_an_error_that_says_it_all(
 
 
 def test_an_interrupted_flow_run_is_no_error_of_each_task_run(caplog: pytest.LogCaptureFixture) -> None:
-    leave_traces_out()
+    hide_tracebacks()
     for line in ("Finished in state Cancelled('ps-0 was stopped')", "Finished in state Failed('ps-0 failed')"):
         logging.getLogger("prefect.task_runs").error(line)
     assert [record.getMessage() for record in caplog.records] == ["Finished in state Failed('ps-0 failed')"]

@@ -69,7 +69,7 @@ def test_a_run_is_found_by_its_id_the_beginning_of_it_and_its_name(uri: str, run
 
 @pytest.mark.parametrize("text", ["nope", "ffffffffffffffffffffffffffffffff", "it's", "", "%"])
 def test_what_is_no_run_is_refused(uri: str, runs: tuple[Run, Run], text: str) -> None:
-    with pytest.raises(UsageError, match="expected a run by its id, the beginning of its id, or its name; there is no"):
+    with pytest.raises(UsageError, match="expected a run by its id, a prefix of its id, or its name; there is no"):
         find_run(mlflow_client(uri), text)
 
 

@@ -19,7 +19,7 @@ from psflow.tasks.owners import OWNER
 from psflow.tasks.tracking import tracker as tracker_module
 from psflow.tasks.tracking import writes as writes_module
 from psflow.tasks.tracking.tracker import Tracker
-from psflow.tasks.tracking.writes import MAX_ATTEMPTS, Waiting, keep_waiting, read_waiting
+from psflow.tasks.tracking.writes import MAX_ATTEMPTS, PendingWrites, keep_pending, read_pending
 from tests.limits import HANG_SECS
 from tests.tasks.waiting import wait_until
 
@@ -498,9 +498,9 @@ def test_what_mlflow_did_not_take_is_kept_and_written_once(
         first.put_tags({"psflow.lost_steps": "3-4"})
         first.put_file("plots/roc.png", b"png")
         assert not first.close("KILLED", timeout_secs=0.2)
-    keep_waiting(model_dir, first.run_id, first.waiting())
+    keep_pending(model_dir, first.run_id, first.waiting())
     again = open_tracker(tags={"psflow.job_id": "a1"})
-    kept = read_waiting(model_dir, again.run_id)
+    kept = read_pending(model_dir, again.run_id)
     assert {(m.step, name) for m in kept.metrics for name in m.values} == {(1, "loss"), (1, "rate"), (2, "loss")}
     for _ in range(2):
         again.take_back(kept)
@@ -508,8 +508,8 @@ def test_what_mlflow_did_not_take_is_kept_and_written_once(
     tell(again)
     assert curve(store, again.run_id, "rate") == [(1, 2)]
     assert [step for step, _ in curve(store, again.run_id, "loss")] == [1, 2]
-    keep_waiting(model_dir, again.run_id, again.waiting())
-    assert read_waiting(model_dir, again.run_id) == Waiting([])
+    keep_pending(model_dir, again.run_id, again.waiting())
+    assert read_pending(model_dir, again.run_id) == PendingWrites([])
     client = MlflowClient(store, store)
     assert client.get_run(again.run_id).data.tags["psflow.lost_steps"] == "3-4"
     assert [file.path for file in client.list_artifacts(again.run_id, "plots")] == ["plots/roc.png"]

@@ -1,4 +1,4 @@
-"""What a training will do, and whatever can be known to be wrong with it before anything is started."""
+"""Plans a training and reports faults before anything is started."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rich.progress import (
 from psflow.flows.parameters.cluster import ClusterParameters
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.planning.building import build_training
-from psflow.flows.planning.restart import Beginning, begin, placed
+from psflow.flows.planning.restart import StartPlan, plan_start, with_model_dir
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.cluster.admission import check_capacity
 from psflow.ps_runtime.cluster.connecting import open_cluster
@@ -42,16 +42,16 @@ POLL_SECS = 0.5
 
 
 def await_model_dir(parameters: TrainParameters, say: Callable[[str], None]) -> None:
-    """Return once nobody else runs the job that `parameters` name.
+    """Return once no other process runs the job that `parameters` name.
 
     Raises
     ------
     ModelDirError
-        At once, or after that time, if somebody does; at once if the model_dir is a copy of that of the job.
+        If another process runs it, at once or after the timeout; at once if model_dir is a copy of that of the job.
 
     Notes
     -----
-    Of two that wait, one claims the job and the other is refused then.
+    Of two waiting processes, one claims the job, and the other is refused.
     """
     resume, timeout_secs = parameters.resume, parameters.cluster.admission_timeout_secs
     job = JobFile(resume.fork or parameters.model_dir)
@@ -71,14 +71,14 @@ SHOWN_AFTER_SECS = 2.0
 
 
 class ReadingBar:
-    """Shows the scan, or the call of a function of the user, that is under way, once it has taken two seconds."""
+    """Shows a scan, or a call of a user function, that takes more than two seconds."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
         self._tasks: dict[str, TaskID] = {}
 
     def __call__(self, progress: ScanProgress | CallProgress) -> None:
-        """Show how far a scan is, and that a call runs; what has ended is shown no more."""
+        """Update the bar of a scan or a call; hide it at its end."""
         if progress.secs < SHOWN_AFTER_SECS:
             return
         match progress:
@@ -97,7 +97,7 @@ class ReadingBar:
 
 @contextmanager
 def shown_reading() -> Iterator[None]:
-    """Show what the block reads and calls, if it takes long; where stderr is no terminal, in the log."""
+    """Show long reads and calls of the block, in the log if stderr is not a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
         with watched_by(LoggedProgress(get_logger("psflow").info)):
@@ -115,41 +115,41 @@ def shown_reading() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A job that nothing is known to be wrong with, and the address of the MLflow store that will record it."""
+class TrainingPlan:
+    """A checked job, and the address of the MLflow store that will record it."""
 
-    beginning: Beginning
+    start: StartPlan
     attempt: Attempt
     store: str
 
 
 @contextmanager
-def planned_training(parameters: TrainParameters, settings: Settings | None = None) -> Iterator[Planned]:
-    """Wait for the model_dir, where that is asked for, and find out whatever can be known before anything is started.
+def planned_training(parameters: TrainParameters, settings: Settings | None = None) -> Iterator[TrainingPlan]:
+    """Wait for the model_dir, if requested, and check everything that can be checked before the start.
 
     Raises
     ------
     UsageError
         Whatever is wrong.
     """
-    parameters = placed(parameters)
+    parameters = with_model_dir(parameters)
     await_model_dir(parameters, say=get_logger("psflow").info)
-    beginning = begin(parameters, settings)
-    attempt = plan_attempt(beginning.parameters, beginning.fork)
-    _check_cluster(beginning.parameters.cluster)
-    yield Planned(beginning, attempt, prepare_store())
+    start = plan_start(parameters, settings)
+    attempt = plan_attempt(start.parameters, start.fork)
+    _check_cluster(start.parameters.cluster)
+    yield TrainingPlan(start, attempt, prepare_store())
 
 
 def _check_cluster(cluster: ClusterParameters) -> None:
-    """Refuse a cluster that does not answer, or has too few slots, before there is a run that fails."""
+    """Refuse a cluster that does not answer or has too few slots, before a run is created."""
     if cluster.address is not None:
         roles = job_roles(cluster.ps, cluster.workers, evaluator=True)
-        with open_cluster(cluster.address, len(roles), warn=lambda fault: None) as client:  # the flow says it
+        with open_cluster(cluster.address, len(roles), warn=lambda fault: None) as client:  # logged by the flow
             check_capacity(client, slots_needed(roles, cluster.min_workers))
 
 
 def plan_attempt(parameters: TrainParameters, fork: Fork | None = None) -> Attempt:
-    """Open the inputs, call the model on a batch of each, and look at model_dir; nothing is started.
+    """Open the inputs, call the model on a batch of each, and check model_dir; nothing is started.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a Dask worker does: predict one partition, block by block. It needs neither Prefect nor the flow."""
+"""Predicts one partition in a Dask worker, block by block, without Prefect and the flow."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from psflow.tasks.prediction.partitions import Partition
 from psflow.tasks.prediction.parts import HashedStream, PartWriter
 from psflow.tasks.prediction.predictor import batch_rows, cells_of, predicted_batches
 from psflow.tasks.prediction.record_rows import RecordRows
-from psflow.tasks.prediction.rows import Block, Fault, OnFault, Rows
+from psflow.tasks.prediction.rows import Block, OnFault, PredictionRows, RecordFault
 
 CellsByColumn = Mapping[str, NDArray[np.bool_]]
-"""Which rows of a block have such a cell, by column; no column has none."""
-NOT_FINITE = "a blank, NaN or infinite cell in {}, which non_finite refuses"
+"""Maps columns to the rows of a block with such a cell; columns without one are left out."""
+NOT_FINITE = "a missing, NaN or infinite cell in {}, which non_finite refuses"
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionWork:
-    """What all partitions of a prediction have in common; little, for it travels with each of them."""
+    """Settings of all partitions of a prediction; small, as each task carries them."""
 
     model_path: str
     model_uri: str
@@ -51,23 +51,23 @@ class PredictionWork:
 
 
 def predict_partition(work: PredictionWork, part: Partition) -> PartFacts:
-    """Predict one partition and write its part; return what is known of it.
+    """Predict one partition and write its part; return its facts.
 
     Raises
     ------
     InputError
-        If this process cannot read the input or the model, or if the input has changed; or, with ``stop``, of the first
-        record that cannot be read.
+        If this process cannot read the input or the model, or if the input has changed; with ``stop``, also for the
+        first unreadable record.
     LostDirectoryError
-        If this host does not see the output.
+        If this host cannot see the output.
     ModelFnError
-        If a prediction is not what the model's signature says; or, with ``stop``, of the first record on which it
-        fails, or of which it predicts NaN.
+        If a prediction contradicts the model's signature; with ``stop``, also for the first record on which the model
+        fails or predicts NaN.
 
     Notes
     -----
-    May be repeated, also by several workers at once: each file appears whole, with the same content. Memory is bounded
-    by a chunk of the input and a row group of the output.
+    Repeatable, also by several workers concurrently: each file appears atomically, with the same content. Memory is
+    bounded by a chunk of the input and a row group of the output.
     """
     prepare_environment()
     leave_quickly()
@@ -100,14 +100,14 @@ def predict_partition(work: PredictionWork, part: Partition) -> PartFacts:
 def _write(
     work: PredictionWork,
     model: _Model,
-    rows: Rows,
+    rows: PredictionRows,
     part: Partition,
     stream: HashedStream,
     rejects: _Rejects | None,
     not_finite: _Found,
     invalid: _Found,
 ) -> int:
-    """Predict the blocks of a partition into a stream; return how many predictions there are."""
+    """Predict the blocks of a partition into a stream; return the number of predictions."""
     schema = work.columns.schema()
     with PartWriter(stream, schema, work.columns.output_format) as writer:
         for block in rows.blocks(part, rejects):
@@ -121,33 +121,37 @@ def _write(
                 del batch, predictions
             not_finite.count(rows, block.records, columns, predicted)
             invalid.count(rows, block.records, block.invalid, predicted)
-            del block, judged  # before another one is in memory
+            del block, judged  # before the next one is loaded
     return writer.num_rows
 
 
-def _without_refused(block: Block, columns: CellsByColumn, rows: Rows, on_fault: OnFault | None) -> Block:
-    """Return a block without the rows that have a cell that is not finite."""
+def _without_refused(block: Block, columns: CellsByColumn, rows: PredictionRows, on_fault: OnFault | None) -> Block:
+    """Return a block without the rows that have cells that are not finite."""
     faulty = np.logical_or.reduce(list(columns.values()))
     for row in np.flatnonzero(faulty).tolist():
         reason = NOT_FINITE.format(", ".join(name for name, which in columns.items() if which[row]))
         record = int(block.records[row])
         if on_fault is None:
             raise InputError((f"{rows.located(record)}: {reason}",))
-        on_fault(Fault(record, reason, cells_of(block[row : row + 1])))
+        on_fault(RecordFault(record, reason, cells_of(block[row : row + 1])))
     return block.without(faulty)
 
 
 @dataclass
 class _Found:
-    """Counts rows that were predicted though they have cells of some kind, and these cells."""
+    """Counts predicted rows with cells of some kind, and these cells."""
 
     num_rows: int = 0
     columns: dict[str, CellCount] = field(default_factory=dict)
 
     def count(
-        self, rows: Rows, records: NDArray[np.int64], columns: CellsByColumn, predicted: Sequence[NDArray[np.int64]]
+        self,
+        rows: PredictionRows,
+        records: NDArray[np.int64],
+        columns: CellsByColumn,
+        predicted: Sequence[NDArray[np.int64]],
     ) -> None:
-        """Count those of some records that are among the `predicted` ones."""
+        """Count the rows and cells of records that were `predicted`."""
         if not columns:
             return
         is_predicted = np.isin(records, np.concatenate([records[:0], *predicted]))
@@ -160,13 +164,13 @@ class _Found:
 
 
 class _Rejects:
-    """Writes a line of JSON for each record that cannot be read or predicted."""
+    """Writes a line of JSON for each rejected record."""
 
-    def __init__(self, opened: Callable[[], HashedStream], rows: Rows) -> None:
+    def __init__(self, opened: Callable[[], HashedStream], rows: PredictionRows) -> None:
         self.count = 0
         self._opened, self._rows = opened, rows
 
-    def __call__(self, fault: Fault) -> None:
+    def __call__(self, fault: RecordFault) -> None:
         if not self.count:
             self._stream = self._opened()
         file, row = self._rows.place(fault.record)
@@ -177,7 +181,7 @@ class _Rejects:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of which JSON knows all numbers: NaN and infinities are texts."""
+    """Return a JSON value; NaN and infinities become strings."""
     if isinstance(value, dict):
         return {name: _plain(held) for name, held in value.items()}
     if isinstance(value, list):
@@ -186,8 +190,10 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def _rejecting(folder: PredictionFolder, part: Partition, rows: Rows, on_error: OnError) -> Iterator[_Rejects | None]:
-    """Give what takes faults, if they are to be taken; without any there is no file of them."""
+def _rejecting(
+    folder: PredictionFolder, part: Partition, rows: PredictionRows, on_error: OnError
+) -> Iterator[_Rejects | None]:
+    """Give a writer of rejects, if the policy is ``reject``; without rejects it writes no file."""
     if on_error == "stop":
         yield None
         return
@@ -204,24 +210,24 @@ class _Model:
 
 @functools.lru_cache(maxsize=1)
 def _model(path: str, uri: str) -> _Model:
-    """Return the model, once for all partitions that this process predicts."""
+    """Return the model, loaded once for all partitions in this process."""
     loaded = load_model(path, uri)
     info = read_model_info(path, uri, uri, None)
     return _Model(info, loaded, batch_rows(info.schema))
 
 
 @functools.lru_cache(maxsize=1)
-def _rows(work: PredictionWork) -> Rows:
-    """Return the rows, once for all partitions: by the record index that the flow has left, or read as arrays."""
+def _rows(work: PredictionWork) -> PredictionRows:
+    """Return the rows, opened once for all partitions: by the record index of the flow, or as arrays."""
     schema = _model(work.model_path, work.model_uri).info.schema
     folder = PredictionFolder(work.output)
     folder.mark(work.owner, "a Dask worker", never_stop).find()
     index = folder.index()
     if index is not None:
         assert schema.preprocessing is not None, "it was counted for a model that preprocesses"
-        rows: Rows = RecordRows(index, schema.preprocessing, work.source.invalid)
+        rows: PredictionRows = RecordRows(index, schema.preprocessing, work.source.invalid)
     else:
-        rows = open_rows(replace(work.source, non_finite="keep"), schema)  # `_without_refused` sees to the others
+        rows = open_rows(replace(work.source, non_finite="keep"), schema)  # `_without_refused` handles other policies
     if rows.digest() != work.digest:
         raise InputError((f"{work.source} has changed, or differs on this Dask worker; run the command again",))
     return rows

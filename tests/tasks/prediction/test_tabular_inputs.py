@@ -31,7 +31,7 @@ def test_files_are_predicted_one_after_the_other(folder: Path, name: str, kind: 
 @pytest.mark.parametrize(
     ("name", "kind", "words"),
     [
-        ("", None, "say which format it has"),
+        ("", None, "or set format=NAME"),
         ("c.csv", None, "there is no file"),
         ("c*.csv", None, "nothing matches"),
         ("empty", Csv, r"has no files that end with \.csv"),

@@ -1,4 +1,4 @@
-"""Keeps a local Prefect server: starts it again on the same socket when its process has ended by itself."""
+"""Monitors a local Prefect server: restarts it on the same socket if its process ends unexpectedly."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from psflow.tasks.basic_auth import authorization
 PROGRAM = Path(__file__).with_name("process.py")
 LOG_TAIL_BYTES = 2000
 BEGUN_ANSWER_SECS = 5.0
-"""For the rest of an answer whose first byte has come, and for a connection to a queue that is full."""
+"""Timeout for the rest of an answer after its first byte, and for a connection to a full queue."""
 LEAST_WAIT_SECS = 0.001
-"""A socket takes a timeout of 0 for another thing."""
+"""Smallest timeout; for a socket 0 means non-blocking."""
 
 
 @dataclass(frozen=True)
 class ServerProgram:
-    """What each process of a server starts with, so that a later one is as the first."""
+    """Command, environment, socket and log of a server, shared by all its processes."""
 
     listener: socket.socket
     auth_string: str
@@ -41,7 +41,7 @@ class ServerProgram:
     log: IO[bytes]
 
     def start(self) -> ServerProcess:
-        """Start a process. May be called in any thread.
+        """Start a process. Thread-safe.
 
         Raises
         ------
@@ -57,8 +57,8 @@ class ServerProgram:
                 stderr=subprocess.STDOUT,
                 env=self.environment,
                 pass_fds=[self.listener.fileno()],
-                # a signal to the terminal, or to all that systemd has started, is for the flow, which needs the server
-                # to end well: so it has signals blocked, as it inherits that
+                # signals from the terminal or systemd are for the flow, which needs the server for a graceful end: the
+                # server inherits a mask that blocks them
                 start_new_session=True,
             )
         try:
@@ -69,14 +69,14 @@ class ServerProgram:
             raise
 
     def ask(self) -> http.client.HTTPConnection:
-        """Ask for something that takes the server long when it is asked first; the question waits in its queue."""
+        """Send a request whose first answer is slow; it waits in the queue of the socket."""
         host, port = self.listener.getsockname()
         question = http.client.HTTPConnection(host, port, timeout=BEGUN_ANSWER_SECS)
         question.request("GET", "/api/admin/version", headers={"Authorization": authorization(self.auth_string)})
         return question
 
     def log_tail(self) -> str:
-        """Return the end of the log, in words."""
+        """Return a clause with the end of the log."""
         size = os.fstat(self.log.fileno()).st_size
         text = os.pread(self.log.fileno(), LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
         words = text.decode(errors="replace").strip()
@@ -84,12 +84,12 @@ class ServerProgram:
 
 
 class ServerProcess:
-    """A process that was started, and is asked its first question.
+    """A started process with its first request pending.
 
     Notes
     -----
-    Asked as early as that, it prepares its answer, which takes half a second, beside what its owner does meanwhile. The
-    process ends when its standard input does: when `end` closes it, or when the process of its owner is gone.
+    The early request makes it prepare its slow first answer while its owner does other work. The process ends when its
+    standard input does: when `end` closes it, or when the process of its owner ends.
     """
 
     def __init__(self, program: ServerProgram, process: subprocess.Popen[bytes]) -> None:
@@ -100,21 +100,21 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the process."""
+        """Id of the process."""
         return self._process.pid
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is gone."""
+        """Whether the process has ended."""
         return self._process.poll() is not None
 
     @property
     def is_serving(self) -> bool:
-        """Whether it has answered, and lives."""
+        """Whether it has answered and is alive."""
         return self._has_answered and not self.has_ended
 
     def has_answered(self, timeout_secs: float) -> bool:
-        """Return whether the first question is answered within some seconds; that stays so."""
+        """Return whether the first request is answered within some seconds; True is final."""
         if self._has_answered:
             return True
         self._question.sock.settimeout(max(timeout_secs, LEAST_WAIT_SECS))
@@ -122,13 +122,13 @@ class ServerProcess:
             self._question.sock.recv(1, socket.MSG_PEEK)
         except TimeoutError:
             return False
-        except ConnectionError:  # the process has ended, or soon will have
+        except ConnectionError:  # the process has ended or is ending
             self._question = self._program.ask()
             return False
         return self._take_answer()
 
     def _take_answer(self) -> bool:
-        """Read the answer that has begun to come, and return whether it is one; ask again if it breaks off."""
+        """Read the incoming answer, and return whether it is valid; repeat the request if it breaks off."""
         try:
             with closing(self._question):
                 self._question.sock.settimeout(BEGUN_ANSWER_SECS)
@@ -140,12 +140,12 @@ class ServerProcess:
         return self._has_answered
 
     def how_it_ended(self) -> str:
-        """Return the signal or the exit code of a process that has ended, in words."""
+        """Return a clause with the signal or the exit code of an ended process."""
         code = self._process.returncode
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
     def end(self, timeout_secs: float) -> None:
-        """Let the process write down what it has, and end it; kill it after `timeout_secs`. Idempotent."""
+        """Let the process store its data and end; kill it after `timeout_secs`. Idempotent."""
         self._question.close()
         if self._process.stdin is not None:
             self._process.stdin.close()
@@ -157,11 +157,11 @@ class ServerProcess:
 
 
 LOOK_SECS = 0.25
-"""Between two looks whether the process is there."""
+"""Seconds between checks of the process."""
 START_SECS = 60.0
-"""For a server that was started again to answer."""
+"""Timeout for a restarted server to answer."""
 JOIN_SECS = 10.0
-"""For the thread to end: it may be starting a process."""
+"""Timeout for the thread to end, as it may be starting a process."""
 MAX_RESTARTS = 3
 WITHIN_SECS = 60.0
 
@@ -169,7 +169,7 @@ _log = logging.getLogger(__name__)
 
 
 class Restarts:
-    """How often a server may be started again: `MAX_RESTARTS` times within `WITHIN_SECS`.
+    """Limits restarts of a server to `MAX_RESTARTS` within `WITHIN_SECS`.
 
     Examples
     --------
@@ -187,7 +187,7 @@ class Restarts:
         self._times: deque[float] = deque(maxlen=MAX_RESTARTS)
 
     def take(self) -> bool:
-        """Return whether one more is allowed now, and count it if so."""
+        """Return whether one more restart is allowed now, and count it if so."""
         now = self._clock()
         if len(self._times) == MAX_RESTARTS and now - self._times[0] < WITHIN_SECS:
             return False
@@ -195,69 +195,69 @@ class Restarts:
         return True
 
 
-class Keeper:
-    """Watches the process of a server in a thread, and starts it again, until `close`.
+class ServerMonitor:
+    """Watches the process of a server in a thread, and restarts it, until `close`.
 
-    A server that ends too often, that cannot be started again or does not answer is given up: from then on connections
-    to it are closed at once. It is not started again either once a signal has asked this process to end.
+    A server that ends too often, cannot be restarted or does not answer is abandoned: later connections to it are
+    closed at once. After a signal to this process it is not restarted either.
     """
 
     def __init__(self, program: ServerProgram, process: ServerProcess, clock: StopClock = stop_clock) -> None:
         self.process = process
-        """The latest one."""
+        """The latest process."""
         self._program = program
         self._clock = clock
         self._restarts = Restarts()
         self._is_closing = threading.Event()
         self._is_given_up = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="psflow-prefect-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name="psflow-prefect-monitor", daemon=True)
         self._thread.start()
 
     def settle(self, timeout_secs: float) -> None:
-        """Wait until the server answers, unless it is given up, at most `timeout_secs`."""
+        """Wait until the server answers or is abandoned, at most `timeout_secs`."""
         deadline = Deadline(timeout_secs)
         while not (self.process.is_serving or deadline.has_passed or self._is_given_up.is_set()):
             self._is_given_up.wait(min(LOOK_SECS, deadline.remaining_secs))
 
     def close(self) -> None:
-        """Start no process any more; the latest one goes on. Idempotent."""
+        """Stop monitoring; the latest process continues. Idempotent."""
         self._is_closing.set()
         self._thread.join(JOIN_SECS)
 
     def _keep(self) -> None:
         while not self._is_closing.wait(LOOK_SECS):
-            if self.process.has_ended and (why := self._start_again()) is not None:
+            if self.process.has_ended and (why := self._restart()) is not None:
                 self._give_up(why)
                 return
 
-    def _start_again(self) -> str | None:
-        """Start the server again, and wait until it answers or has ended; return why it is given up, if it is."""
+    def _restart(self) -> str | None:
+        """Restart the server, and wait until it answers or has ended; return why it is abandoned, if so."""
         how = self.process.how_it_ended()
         if self._clock.received is not None:
             return f"{how} while the command ended"
         if not self._restarts.take():
             return f"{how}, after {MAX_RESTARTS} restarts within {WITHIN_SECS:g} s"
-        _log.warning("the Prefect server of this command %s; it is started again", how)
+        _log.warning("the Prefect server of this command %s; restarting it", how)
         self.process.end(0.0)
         try:
             self.process = self._program.start()
             return self._fault_of_start()
         except OSError as error:
-            self.process.end(0.0)  # one that was started and could not be asked
-            return f"{how} and could not be started again: {error}"
+            self.process.end(0.0)  # started, but refused the first request
+            return f"{how} and could not be restarted: {error}"
 
     def _fault_of_start(self) -> str | None:
         deadline = Deadline(START_SECS)
         while not (self.process.has_answered(LOOK_SECS) or self.process.has_ended or self._is_closing.is_set()):
             if deadline.has_passed:
                 self.process.end(0.0)
-                return f"was started again and did not answer within {START_SECS:g} s"
+                return f"was restarted and did not answer within {START_SECS:g} s"
         return None
 
     def _give_up(self, why: str) -> None:
-        """Say so, and close each connection as it comes: who waits for an answer learns that none will come."""
+        """Log the reason, and close each new connection, so that clients fail at once."""
         self._is_given_up.set()
-        level = logging.ERROR if self._clock.received is None else logging.DEBUG  # it is killed at the end of that time
+        level = logging.ERROR if self._clock.received is None else logging.DEBUG  # the command is about to end
         _log.log(level, "the Prefect server of this command %s; the command goes on without it", why)
         listener = self._program.listener
         listener.settimeout(LOOK_SECS)
@@ -266,5 +266,5 @@ class Keeper:
                 listener.accept()[0].close()
             except TimeoutError:
                 continue
-            except OSError:  # too many open files, say
+            except OSError:  # for example too many open files
                 self._is_closing.wait(LOOK_SECS)

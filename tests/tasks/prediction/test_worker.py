@@ -20,14 +20,14 @@ from psflow.ps_runtime.data.npz_arrays import Npz
 from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import InputError, LostDirectoryError, ModelFnError, UsageError
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
-from psflow.tasks.prediction import partition as module
+from psflow.tasks.prediction import worker as module
 from psflow.tasks.prediction.inputs import prediction_input
 from psflow.tasks.prediction.options import PredictionOptions
 from psflow.tasks.prediction.part_facts import all_invalid
-from psflow.tasks.prediction.partition import predict_partition
 from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
 from psflow.tasks.prediction.predictor import batch_rows, predicted_batches
-from psflow.tasks.prediction.rows import Block, Fault
+from psflow.tasks.prediction.rows import Block, RecordFault
+from psflow.tasks.prediction.worker import predict_partition
 from tests.tasks.prediction.scoring import FilledSums, Sums, info, trained
 
 LINES = "id,a,b\nu,1,2\nv,3,4\nw,5,6\nx,7,8\n"
@@ -79,8 +79,8 @@ def test_a_part_is_the_same_however_often_it_is_written(tmp_path: Path, monkeypa
         (LINES + "y,1,13\n", r"in\.csv, row 6 .*: the model raised ValueError: 13 is no number", ModelFnError),
         (
             LINES + "y,9,\nz,1,2\n",
-            r"in\.csv, row 6 .*: the model predicted NaN as 'sum', 'both' of a blank, NaN or infinite cell in column "
-            "'b'; correct the row, or set on_error to reject$",
+            r"in\.csv, row 6 .*: the model predicted NaN as 'sum', 'both' from a missing, NaN or infinite cell in "
+            "column 'b'; correct the row, or set on_error to reject$",
             ModelFnError,
         ),
     ],
@@ -140,7 +140,7 @@ def test_blanks_are_counted_or_refused(tmp_path: Path, monkeypatch: pytest.Monke
     refused = replace(kept.work, source=replace(kept.source, non_finite="error"))
     if on_error == "stop":
         with pytest.raises(
-            InputError, match=r"row 3 .*: a blank, NaN or infinite cell in column 'a', column 'b', which"
+            InputError, match=r"row 3 .*: a missing, NaN or infinite cell in column 'a', column 'b', which"
         ):
             predict_partition(refused, kept.parts[0])
         return
@@ -156,7 +156,7 @@ def test_an_input_that_changes_after_the_scan_is_refused_by_name(
     (tmp_path / "in.csv").write_text(LINES + "y,1,2\n")
     with pytest.raises(InputError, match=r"in\.csv has changed since it was scanned: its size was 31, now 37 bytes"):
         predict_partition(made.work, made.parts[0])
-    words = r"in\.csv has changed since .*out was begun: restore what was there, or predict into another folder"
+    words = r"in\.csv has changed since .*out was started: restore the original, or predict into another folder"
     with pytest.raises(InputError, match=words):
         plan(tmp_path, LINES + "y,1,2\n", monkeypatch)
 
@@ -216,7 +216,7 @@ def block(size: int, bad: set[int]) -> Block:
 
 @pytest.mark.parametrize("bad", [set(), {0}, {7}, {3, 4}, set(range(8))])
 def test_a_model_that_fails_predicts_all_rows_that_it_can_in_order(bad: set[int]) -> None:
-    faults: list[Fault] = []
+    faults: list[RecordFault] = []
     model, rows = Sums(), Locating()
     done = list(predicted_batches(model, rows, block(8, bad), 5, faults.append))  # type: ignore[arg-type]
     assert [fault.record for fault in faults] == [100 + i for i in sorted(bad)]
@@ -268,7 +268,7 @@ def test_arrays_that_are_not_finite_are_refused_ahead_or_rejected(
     facts = predict_partition(made.work, made.parts[0])
     assert (facts.rows, facts.rejects) == (1, 1)
     [line] = rejects(tmp_path)
-    assert line["reason"] == "a blank, NaN or infinite cell in features['a'], which non_finite refuses"
+    assert line["reason"] == "a missing, NaN or infinite cell in features['a'], which non_finite refuses"
     assert line["cells"] == {"a": "nan", "b": 0.0}
 
 
@@ -304,7 +304,7 @@ def test_a_model_that_was_trained_without_invalid_cells_still_says_of_each_row_w
         path=str(path), label="y", key_columns=["id"], invalid=invalid, columns={"a": ColumnOptions(type="number")}
     )
     schema = learned.read().learn("drop", "the train input").schema()
-    monkeypatch.setattr("tests.tasks.prediction.test_partition.trained", lambda tmp_path: schema)
+    monkeypatch.setattr("tests.tasks.prediction.test_worker.trained", lambda tmp_path: schema)
     made = plan(tmp_path, "id,a,b\nu,1,2\nv,no,4\nw,5,6\n", monkeypatch, on_error="reject")
     facts = predict_partition(made.work, made.parts[0])
     assert (facts.rows, facts.rejects, facts.num_records) == (2, 1, 3)
@@ -351,10 +351,10 @@ def test_a_row_with_an_invalid_cell_that_is_rejected_for_another_reason_is_count
     refused = replace(made.work, source=replace(made.source, non_finite="error"))
     facts = predict_partition(refused, made.parts[0])
     assert (facts.rows, facts.rejects, facts.invalid_rows) == (2, 3, 0)
-    assert rejects(tmp_path)[0]["reason"] == "a blank, NaN or infinite cell in column 'a', which non_finite refuses"
+    assert rejects(tmp_path)[0]["reason"] == "a missing, NaN or infinite cell in column 'a', which non_finite refuses"
 
 
 def test_invalid_is_for_record_files(tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", a=np.zeros(2))
-    with pytest.raises(InputError, match=r"invalid is missing, but .*in\.npz has no cells .* leave it out"):
+    with pytest.raises(InputError, match=r"invalid is missing, but .*in\.npz cannot have cells .* leave it out"):
         prediction_input(str(tmp_path / "in.npz"), invalid="missing")

@@ -17,8 +17,8 @@ from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.job_file import Owner
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.errors import UsageError
-from psflow.tasks.prediction import owner as module
-from psflow.tasks.prediction.owner import OutputClaim
+from psflow.tasks.prediction import output_claim as module
+from psflow.tasks.prediction.output_claim import OutputClaim
 
 NOW = 1000.0
 
@@ -78,7 +78,7 @@ def test_an_output_that_is_lost_is_noticed(tmp_path: Path) -> None:
 
 def test_a_damaged_claim_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "_owner.json").write_text("{")
-    with pytest.raises(UsageError, match=r"_owner.json is damaged .*: remove it if nobody writes there"):
+    with pytest.raises(UsageError, match=r"_owner.json is damaged .*; remove it if no process writes there"):
         claim(tmp_path).check_free()
 
 

@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from psflow.ps_runtime.deadline import StopClock
-from psflow.tasks.prefect_server import keeper as module
-from psflow.tasks.prefect_server import keeper as server_process
-from psflow.tasks.prefect_server.keeper import Keeper, Restarts, ServerProcess, ServerProgram
+from psflow.tasks.prefect_server import monitor as module
+from psflow.tasks.prefect_server import monitor as server_process
+from psflow.tasks.prefect_server.monitor import Restarts, ServerMonitor, ServerProcess, ServerProgram
 from tests.limits import HANG_SECS
 
 pytestmark = pytest.mark.process
@@ -71,11 +71,11 @@ def program(tmp_path: Path) -> Iterator[ServerProgram]:
 
 
 @pytest.fixture
-def keeper(program: ServerProgram, clock: StopClock, write: Callable[[str], None]) -> Iterator[Keeper]:
-    """Give the keeper of a server that answers."""
+def monitor(program: ServerProgram, clock: StopClock, write: Callable[[str], None]) -> Iterator[ServerMonitor]:
+    """Give the monitor of a server that answers."""
     first = program.start()
     assert first.has_answered(HANG_SECS)
-    kept = Keeper(program, first, clock)
+    kept = ServerMonitor(program, first, clock)
     yield kept
     kept.close()
     kept.process.end(HANG_SECS)
@@ -105,100 +105,105 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_killed_server_is_back_where_it_was_and_as_it_was(
-    keeper: Keeper, program: ServerProgram, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    monitor: ServerMonitor, program: ServerProgram, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = keeper.process
+    first = monitor.process
     address = program.listener.getsockname()
     kill(first)
     assert answer(program) == f"same {tmp_path} True"  # the question waited until the next process took it
-    keeper.settle(HANG_SECS)
-    assert keeper.process.is_serving
-    assert keeper.process.pid != first.pid
+    monitor.settle(HANG_SECS)
+    assert monitor.process.is_serving
+    assert monitor.process.pid != first.pid
     assert program.listener.getsockname() == address
-    assert said(caplog) == ["WARNING the Prefect server of this command was killed by SIGKILL; it is started again"]
+    assert said(caplog) == ["WARNING the Prefect server of this command was killed by SIGKILL; restarting it"]
 
 
 def test_nobody_else_gets_the_port_of_a_server_that_is_away(
-    keeper: Keeper, program: ServerProgram, write: Callable[[str], None]
+    monitor: ServerMonitor, program: ServerProgram, write: Callable[[str], None]
 ) -> None:
     write(SILENT)
-    kill(keeper.process)
-    wait_until(lambda: not keeper.process.is_serving)
+    kill(monitor.process)
+    wait_until(lambda: not monitor.process.is_serving)
     with pytest.raises(OSError, match="in use"):
         socket.create_server(program.listener.getsockname())
 
 
 def test_a_server_that_ends_too_often_is_given_up_and_who_asks_it_learns_so(
-    keeper: Keeper, program: ServerProgram, write: Callable[[str], None], caplog: pytest.LogCaptureFixture
+    monitor: ServerMonitor, program: ServerProgram, write: Callable[[str], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     write(FAILING)
-    kill(keeper.process)
-    keeper._is_given_up.wait(HANG_SECS)
-    keeper.settle(HANG_SECS)  # which does not wait for one that will not come
+    kill(monitor.process)
+    monitor._is_given_up.wait(HANG_SECS)
+    monitor.settle(HANG_SECS)  # which does not wait for one that will not come
     with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
         answer(program)
     with pytest.raises(OSError, match="in use"):
         socket.create_server(program.listener.getsockname())
-    again = "WARNING the Prefect server of this command ended with exit code 1; it is started again"
+    again = "WARNING the Prefect server of this command ended with exit code 1; restarting it"
     what = "ended with exit code 1, after 3 restarts within 60 s; the command goes on without it"
     assert said(caplog)[1:] == [again, again, f"ERROR the Prefect server of this command {what}"]
 
 
 def test_a_server_that_was_started_again_and_does_not_answer_is_given_up(
-    keeper: Keeper, write: Callable[[str], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    monitor: ServerMonitor,
+    write: Callable[[str], None],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "START_SECS", 0.01)
     write(SILENT)
-    kill(keeper.process)
+    kill(monitor.process)
     wait_until(lambda: len(said(caplog)) == 2)
-    assert "was started again and did not answer within 0.01 s" in said(caplog)[1]
-    assert keeper.process.has_ended
+    assert "was restarted and did not answer within 0.01 s" in said(caplog)[1]
+    assert monitor.process.has_ended
 
 
 def test_a_server_that_cannot_be_started_again_is_given_up(
-    keeper: Keeper, program: ServerProgram, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    monitor: ServerMonitor, program: ServerProgram, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server_process.PROGRAM.unlink()
     tmp_path.rename(tmp_path.with_name("away"))  # where it is to work
     try:
-        kill(keeper.process)
+        kill(monitor.process)
         wait_until(lambda: len(said(caplog)) == 2)
     finally:
         tmp_path.with_name("away").rename(tmp_path)
-    assert "could not be started again: [Errno 2] No such file or directory" in said(caplog)[1]
+    assert "could not be restarted: [Errno 2] No such file or directory" in said(caplog)[1]
 
 
 def test_a_server_that_ends_after_a_signal_is_not_started_again(
-    keeper: Keeper, clock: StopClock, caplog: pytest.LogCaptureFixture
+    monitor: ServerMonitor, clock: StopClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock.begin(signal.SIGTERM)
-    before = keeper.process
+    before = monitor.process
     with caplog.at_level(logging.INFO):
         kill(before)
-        assert keeper._is_given_up.wait(HANG_SECS)
-    assert keeper.process is before
+        assert monitor._is_given_up.wait(HANG_SECS)
+    assert monitor.process is before
     assert said(caplog) == []
 
 
 def test_a_server_that_ends_after_the_keeper_is_not_started_again(
-    keeper: Keeper, caplog: pytest.LogCaptureFixture
+    monitor: ServerMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = keeper.process
-    keeper.close()
+    before = monitor.process
+    monitor.close()
     kill(before)
-    assert keeper.process is before
+    assert monitor.process is before
     assert said(caplog) == []
-    assert not keeper._thread.is_alive()
+    assert not monitor._thread.is_alive()
 
 
-def test_the_end_comes_while_a_server_is_being_started_again(keeper: Keeper, write: Callable[[str], None]) -> None:
+def test_the_end_comes_while_a_server_is_being_started_again(
+    monitor: ServerMonitor, write: Callable[[str], None]
+) -> None:
     write(SILENT)
-    before = keeper.process
+    before = monitor.process
     kill(before)
-    wait_until(lambda: keeper.process is not before)
-    keeper.close()
-    keeper.process.end(HANG_SECS)
-    assert keeper.process.has_ended
+    wait_until(lambda: monitor.process is not before)
+    monitor.close()
+    monitor.process.end(HANG_SECS)
+    assert monitor.process.has_ended
 
 
 def test_restarts_are_counted_within_a_time() -> None:

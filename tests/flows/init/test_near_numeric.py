@@ -98,9 +98,12 @@ def drafted(column: list[str]) -> str:
 @pytest.mark.parametrize(
     ("column", "guess"),
     [
-        ([f"{row % 4},5" for row in range(30)], "# price: 4 words"),
-        ([f"{row},5" for row in range(30)], "# price: all different: names a record"),
-        ([f"{row % 20},5" for row in range(30)], "# price: 20 words, most of them of one record: left out"),
+        ([f"{row % 4},5" for row in range(30)], "# price: 4 distinct values"),
+        ([f"{row},5" for row in range(30)], "# price: all distinct: identifies a record"),
+        (
+            [f"{row % 20},5" for row in range(30)],
+            "# price: 20 distinct values, most of them in one record only: left out",
+        ),
     ],
 )
 def test_the_comment_of_a_column_says_what_its_words_look_like(column: list[str], guess: str) -> None:

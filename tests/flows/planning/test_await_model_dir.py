@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
-from psflow.flows.planning import planned
-from psflow.flows.planning.planned import await_model_dir
+from psflow.flows.planning import training_plan
+from psflow.flows.planning.training_plan import await_model_dir
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.config.files import load
 from psflow.ps_runtime.errors import ModelDirError
@@ -50,7 +50,7 @@ def test_the_turn_comes_when_the_other_has_ended(tmp_path: Path, monkeypatch: py
         if len(naps) == 2:
             other.release()
 
-    monkeypatch.setattr(planned.time, "sleep", sleep)
+    monkeypatch.setattr(training_plan.time, "sleep", sleep)
     said: list[str] = []
     await_model_dir(parsed(tmp_path, "resume.when_running=wait", "cluster.admission_timeout_secs=3600.0"), said.append)
     assert len(naps) == 2

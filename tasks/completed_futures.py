@@ -1,4 +1,4 @@
-"""Dask futures as they complete, for loops that have to look around meanwhile."""
+"""Yields Dask futures in batches as they complete."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from psflow.ps_runtime.cluster.failures import scheduler_loss
 from psflow.ps_runtime.cluster.slots import Slots
 
 POLL_SECS = 0.1
-"""As `distributed.as_completed` polls itself."""
+"""Polling interval of `distributed.as_completed`."""
 
 
 def completed_batches(
     client: Client, futures: Collection[Future[Any]], more: Callable[[], Collection[Future[Any]]] = tuple
 ) -> Iterator[list[Future[Any]]]:
-    """Yield the futures that have completed since the last batch, until all have. Blocks between batches.
+    """Yield the futures completed since the last batch, until all are complete. Blocks between batches.
 
     Raises
     ------
     WaitTimeoutError
         If the cluster has had no worker for half a minute.
     RoleFailedError
-        If the scheduler is gone.
+        If the scheduler has ended.
     """
     completed = as_completed(futures, loop=client.loop)
     slots = Slots(client)

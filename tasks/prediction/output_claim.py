@@ -1,4 +1,4 @@
-"""Who writes into an output: one prediction at a time."""
+"""Claim on an output, which lets one prediction at a time write to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOCK = ".owner.lock"
 LEASE_SECS = 30.0
 RENEW_SECS = 5.0
 JOIN_SECS = 5.0
-"""For a sign of life that is under way as the block ends; a store that hangs may take minutes to answer."""
+"""Timeout for a pending renewal as the block ends; a hanging store may take minutes to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class _Claim:
 
 
 class OutputClaim:
-    """Holds an output for the time of a ``with`` block, as a job holds its model_dir.
+    """Claims an output during a ``with`` block, as a job claims its model_dir.
 
     Notes
     -----
-    Whether an owner of this host lives its process says; one of another host lives until 30 s after its last sign. In a
-    local directory two that begin at once are kept apart by a lock; a store behind a URL has none, and the last to
-    write wins there: the other notices within seconds, and stops.
+    An owner on this host is alive if its process is; one on another host until 30 s after its last renewal. In a local
+    directory a lock separates concurrent starts. A store behind a URL has no lock, and the last writer wins: the other
+    process notices within seconds, and stops.
     """
 
     def __init__(self, files: FileStore, clock: Callable[[], float] = time.time) -> None:
@@ -54,7 +54,7 @@ class OutputClaim:
         self._loss: UsageError | LostDirectoryError | None = None
 
     def check_free(self) -> None:
-        """Raise UsageError if somebody else holds the output, which says who; change nothing."""
+        """Raise UsageError with the owner if another prediction claims the output; changes nothing."""
         claim = self._read()
         if claim is None or claim.owner.token == self._me.token or not self._is_living(claim):
             return
@@ -62,17 +62,17 @@ class OutputClaim:
         raise UsageError(
             (
                 f"the output {shown_path(self._files.url)} is being written by {claim.owner.process} since {since}; "
-                "wait for it to end, stop it, or choose another folder",
+                "wait for its end, stop it, or choose another folder",
             )
         )
 
     @property
     def is_lost(self) -> bool:
-        """Whether the output is another's by now, or gone."""
+        """Whether another prediction has claimed the output, or it was removed."""
         return self._loss is not None
 
     def check(self) -> None:
-        """Raise UsageError if the output is another's by now, LostDirectoryError if it is gone."""
+        """Raise UsageError if another prediction has claimed the output, LostDirectoryError if it was removed."""
         if self._loss is not None:
             raise self._loss
 
@@ -97,7 +97,7 @@ class OutputClaim:
             self._release()
 
     def renew(self) -> None:
-        """Give a sign of life, but not after the block; UsageError if the output is another's by now."""
+        """Renew the claim, but not after the block; UsageError if another prediction has claimed the output."""
         with self._files.locked(LOCK):
             if self._released.is_set():
                 return
@@ -106,7 +106,7 @@ class OutputClaim:
             self._write()
 
     def _release(self) -> None:
-        with contextlib.suppress(PsflowError, OSError), self._files.locked(LOCK):  # a lease ends by itself
+        with contextlib.suppress(PsflowError, OSError), self._files.locked(LOCK):  # a lease expires
             if self._is_mine():
                 self._files.remove(NAME)
 
@@ -118,14 +118,14 @@ class OutputClaim:
                 self._loss = error
                 return
             except (PsflowError, OSError) as error:
-                _log.warning("cannot renew the claim of %s, trying again: %s", shown_path(self._files.url), error)
+                _log.warning("cannot renew the claim of %s, retrying: %s", shown_path(self._files.url), error)
 
     def _is_mine(self) -> bool:
         claim = self._read()
         return claim is not None and claim.owner.token == self._me.token
 
     def _is_living(self, claim: _Claim) -> bool:
-        # an owner inside this very process may be gone although the process is not
+        # an owner in this process may have ended before the process
         process = claim.owner.process
         is_alive = None if process == self._me.process else process.is_alive()
         return self._clock() < claim.lease_expires if is_alive is None else is_alive
@@ -135,11 +135,11 @@ class OutputClaim:
             return None
         try:
             return as_kind(_Claim, from_json(self._files.read(NAME)), "owner")
-        except FileNotFoundError:  # it was released just now
+        except FileNotFoundError:  # released meanwhile
             return None
         except ValueError as error:
             raise UsageError(
-                (f"{shown_path(self._files.url)}/{NAME} is damaged ({error}): remove it if nobody writes there",)
+                (f"{shown_path(self._files.url)}/{NAME} is damaged ({error}); remove it if no process writes there",)
             ) from None
 
     def _write(self) -> None:

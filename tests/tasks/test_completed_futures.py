@@ -13,7 +13,7 @@ from distributed import Client, LocalCluster
 
 from psflow.ps_runtime.cluster import slots
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
-from psflow.tasks.completed import completed_batches
+from psflow.tasks.completed_futures import completed_batches
 from tests.leak_guard import no_leaks
 
 pytestmark = pytest.mark.cluster(shared=True)
