@@ -52,7 +52,7 @@ def prepared(parameters: EvaluateParameters) -> Iterator[ReplayPlan]:
     Raises
     ------
     UsageError
-        Whatever is wrong with any of these.
+        If any of these is invalid.
     """
     yield plan_replay(parameters)
 

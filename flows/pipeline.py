@@ -136,13 +136,13 @@ def _predict(parameters: PipelineParameters, facts: Facts, interrupts: Interrupt
 def _prediction(parameters: PipelineParameters, model: str, folder: str) -> PredictParameters:
     """Return the parameters of the stage predict; `folder` is the default output."""
     stage = parameters.pipeline.predict
-    told = stage.model_dump(mode="json") | {
+    settings = stage.model_dump(mode="json") | {
         "model": model,
         "input": stage.input or "",
         "output": stage.output or folder,
     }
     there = {"code_dir": parameters.code_dir, "cluster": {"address": parameters.cluster.address}}
-    return PredictParameters.model_validate(told | there)
+    return PredictParameters.model_validate(settings | there)
 
 
 def _model(parameters: PipelineParameters, facts: Facts) -> tuple[str, int]:

@@ -79,7 +79,7 @@ def prepared(parameters: PredictParameters) -> Iterator[Prepared]:
     Raises
     ------
     UsageError
-        Whatever is wrong with any of these.
+        If any of these is invalid.
     """
     source, output = found_input(parameters), _absolute(parameters.output)  # checked before a model is downloaded
     options = PredictionOptions(

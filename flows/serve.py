@@ -78,7 +78,7 @@ def _of(conf: Conf) -> list[RunnerDeployment]:
     parameters = pipeline_parameters(conf)
     _check_no_secrets(conf, parameters)
     training = resolve(parameters.training()).model_dump(mode="json")
-    told: dict[str, dict[str, Any]] = {
+    defaults: dict[str, dict[str, Any]] = {
         "train": training,
         "pipeline": training | {"pipeline": parameters.pipeline.model_dump(mode="json")},
     }
@@ -93,7 +93,7 @@ def _of(conf: Conf) -> list[RunnerDeployment]:
         _deployment(
             name,
             parameters.experiment,
-            {"parameters": told[name]},
+            {"parameters": defaults[name]},
             [*tags, *overlap.get(name, ())],
             schedules.get(name),
         )
@@ -129,11 +129,11 @@ def _deployment(
         entrypoint_type=EntrypointType.MODULE_PATH,  # independent of installation and working directory
     )
     schema = deployment._parameter_openapi_schema  # no public API
-    _meant_first({"properties": schema.properties}, parameters, schema.definitions)
+    _chosen_first({"properties": schema.properties}, parameters, schema.definitions)
     return deployment
 
 
-def _meant_first(schema: dict[str, Any], value: Any, definitions: Mapping[str, Any]) -> None:
+def _chosen_first(schema: dict[str, Any], value: Any, definitions: Mapping[str, Any]) -> None:
     """Put the alternative of `value` first in each choice of a schema: among equals, forms open the first one.
 
     The Prefect UI counts the keys that a value shares with an alternative, and all models have the same two.
@@ -146,7 +146,7 @@ def _meant_first(schema: dict[str, Any], value: Any, definitions: Mapping[str, A
         schema = _resolved(meant, definitions)
     if isinstance(value, Mapping):
         for key in schema.get("properties", {}).keys() & value.keys():
-            _meant_first(schema["properties"][key], value[key], definitions)
+            _chosen_first(schema["properties"][key], value[key], definitions)
 
 
 def _fits(schema: Mapping[str, Any], value: Any) -> bool:
@@ -239,16 +239,16 @@ def _end_runs(received: signal.Signals) -> None:
                         owners[UUID(run_id)] = ProcessId.of(child.pid)
                 child.terminate()
                 runs.append(child)
-    noting = _noting(owners, f"ended by {received.name} to psflow serve")
+    marking = _marking(owners, f"ended by {received.name} to psflow serve")
     _, slow = psutil.wait_procs(runs, RUNS_SECS)
     for run in slow:
         with suppress(psutil.Error):
             for process in (*run.children(recursive=True), run):
                 process.kill()
-    noting.join(stop_clock.limited(NOTE_SECS))
+    marking.join(stop_clock.limited(NOTE_SECS))
 
 
-def _noting(runs: Mapping[UUID, ProcessId], why: str) -> threading.Thread:
+def _marking(runs: Mapping[UUID, ProcessId], why: str) -> threading.Thread:
     """Mark runs as cancelling in a thread, so that a slow Prefect server does not shorten their time to end."""
 
     def note() -> None:

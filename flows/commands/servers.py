@@ -27,7 +27,7 @@ def up(
         bool,
         typer.Option(
             "--upgrade",
-            help="Upgrade databases of an older Prefect or MLflow, after copying them.",
+            help="Upgrade databases of an older Prefect or MLflow; copies them first, and names the copies.",
         ),
     ] = False,
     as_json: Json = False,

@@ -70,10 +70,10 @@ def column_facts(raw: RawColumn, column: pa.ChunkedArray) -> ColumnFacts:
     from pyarrow import compute as pc
 
     values = column.combine_chunks()
-    blank = missing_rows(values)
-    num_missing = int(np.count_nonzero(blank))
+    is_missing = missing_rows(values)
+    num_missing = int(np.count_nonzero(is_missing))
     num_infinite = _num_infinite(values)
-    present = values.filter(~blank)
+    present = values.filter(~is_missing)
     if raw.type not in TYPES or not len(present):
         return ColumnFacts(raw, len(values), num_missing, num_infinite, 0)
     bounds = pc.min_max(present).as_py()
@@ -125,7 +125,7 @@ ENOUGH_RECORDS = 20
 MAX_KEY_LENGTH = 64
 LONG_TEXT = 60
 """Mean number of characters above which values are text."""
-BLANK = "(blank)"
+MISSING = "(blank)"
 """Category of missing values."""
 EMBEDDING = 8
 
@@ -220,7 +220,7 @@ def _number(facts: ColumnFacts, *, can_flag: bool) -> dict[str, Any]:
 
 def _filled(facts: ColumnFacts, options: dict[str, Any]) -> dict[str, Any]:
     """Return options of strings; missing values become a category, as they may carry information."""
-    return {**options, "impute": BLANK} if facts.num_missing else options
+    return {**options, "impute": MISSING} if facts.num_missing else options
 
 
 def _words(facts: ColumnFacts, options: dict[str, Any], max_words: int, *, is_deep: bool) -> ColumnGuess:

@@ -138,7 +138,7 @@ def _model(label: LabelGuess, asked: str | None, sample: RecordSample) -> tuple[
 WIDTH = 120
 INDENT = " " * 4
 NUM_CHECKPOINTS = {True: 10, False: 2}
-"""Epochs of deep and linear models; the checkpoint with the least eval loss is chosen, and linear ones overfit less."""
+"""Checkpoints of deep and of linear models, of which the best is chosen: linear ones hardly overfit."""
 MAX_COMMENT = 300
 """Characters of a comment, whose values may be long."""
 

@@ -49,16 +49,16 @@ def missing_markers(table: pa.Table, label: str) -> tuple[str, ...]:
     from pyarrow import compute as pc
 
     candidates = pa.array(CANDIDATES)
-    blank: set[str] = set()
+    markers: set[str] = set()
     values: set[str] = set()
     for name in table.column_names:
         cells = table.column(name)
         words = set(pc.unique(cells.filter(pc.is_in(cells, candidates))).to_pylist())
         if words:
             marks = set() if name == label else _marks(cells) & words
-            blank |= marks
+            markers |= marks
             values |= words - marks
-    return tuple(word for word in CANDIDATES if word in blank - values)
+    return tuple(word for word in CANDIDATES if word in markers - values)
 
 
 def _marks(cells: pa.ChunkedArray) -> set[str]:
@@ -83,7 +83,7 @@ MAX_BYTES = 2**28
 """Limit of their size in memory."""
 RARE = 0.01
 """Fraction of the cells of a column up to which cells of another type are invalid, and their records dropped."""
-RECORD_FORMATS = {name: kind for name, kind in FORMATS.items() if issubclass(kind, TabularFiles)}
+TABULAR_FORMATS = {name: kind for name, kind in FORMATS.items() if issubclass(kind, TabularFiles)}
 
 READING = ("delimiter", "column_names", "na_values", "encoding", "num_features", "zero_based")
 """Keys of inputs for reading their files."""
@@ -148,10 +148,10 @@ def read_sample(path: str, format_name: str | None, label: str, stated: Settings
     if record_format.column_names is None:
         _check_header(files[0], names, label)
     written = _read(path, name, files, replace(record_format, types=dict.fromkeys(names, "string"), na_values=()), most)
-    blank = () if "na_values" in reading else missing_markers(written.table, label)
-    if blank:
-        record_format = replace(record_format, na_values=(*blank, *NA_VALUES))
-        reading["na_values"] = [*blank, *NA_VALUES]
+    markers = () if "na_values" in reading else missing_markers(written.table, label)
+    if markers:
+        record_format = replace(record_format, na_values=(*markers, *NA_VALUES))
+        reading["na_values"] = [*markers, *NA_VALUES]
     as_written = frozenset(
         column for column in names if column not in set_types and _has_leading_zeros(written.table, column)
     )
@@ -166,7 +166,7 @@ def read_sample(path: str, format_name: str | None, label: str, stated: Settings
         read,
         reading=reading,
         set_types={**set_types, **zeros, **dict.fromkeys(mixed, "string")},
-        missing_markers=blank,
+        missing_markers=markers,
         missing_labels=_missing_labels(written.table, label, record_format.na_values),
         as_written=as_written,
         mixed=mixed,
@@ -207,18 +207,18 @@ def _described(name: str, path: str, stated: Settings) -> TabularFiles:
 
 def _format_of(path: str, name: str | None) -> str:
     if name is not None:
-        if name not in RECORD_FORMATS:
-            known = ", ".join(RECORD_FORMATS)
-            near = did_you_mean(name, RECORD_FORMATS)
+        if name not in TABULAR_FORMATS:
+            known = ", ".join(TABULAR_FORMATS)
+            near = did_you_mean(name, TABULAR_FORMATS)
             raise UsageError((f"--format is {name!r}, expected a format of records with columns: {known}{near}",))
         return name
-    found = [name for name, kind in RECORD_FORMATS.items() if path.partition("?")[0].lower().endswith(kind.suffixes)]
-    found = found or [name for name, kind in RECORD_FORMATS.items() if _has_files(path, kind)]
+    found = [name for name, kind in TABULAR_FORMATS.items() if path.partition("?")[0].lower().endswith(kind.suffixes)]
+    found = found or [name for name, kind in TABULAR_FORMATS.items() if _has_files(path, kind)]
     if len(found) == 1:
         return found[0]
     list_files(path, "")  # raises if there are no files
     what = f"files of several formats, {' and '.join(found)}" if found else "no files with the suffix of a format"
-    raise UsageError((f"{shown_path(path)} has {what}; choose a format with --format: {', '.join(RECORD_FORMATS)}",))
+    raise UsageError((f"{shown_path(path)} has {what}; choose a format with --format: {', '.join(TABULAR_FORMATS)}",))
 
 
 def _has_files(path: str, kind: type[TabularFiles]) -> bool:

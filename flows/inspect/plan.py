@@ -76,12 +76,12 @@ def plan(arguments: Sequence[str]) -> Answer:
     record = seen.attempt(JobFile(asked.model_dir).read)
     mlflow = mlflow_endpoint(None if record is None else record.run_id)
     for name, endpoint in (("prefect", prefect_endpoint()), ("mlflow", mlflow)):
-        seen.tell(name, str(endpoint), endpoint.facts())
+        seen.report(name, str(endpoint), endpoint.facts())
         if endpoint.fault is not None:
             seen.faults.append(endpoint.fault)
     if schedule is not None and seen.attempt(lambda: schedule_of(schedule, settings.origins)) is not None:
         _tell_schedule(seen, schedule)
-    seen.tell("best model", f"{asked.registered_model}, alias best: {asked.best.mode} of {asked.best.metric}")
+    seen.report("best model", f"{asked.registered_model}, alias best: {asked.best.mode} of {asked.best.metric}")
     return seen.answer()
 
 
@@ -94,7 +94,7 @@ class _Plan:
     faults: list[str] = field(default_factory=list)
     is_done: bool = False
 
-    def tell(self, topic: str, text: str, facts: Any = None) -> None:
+    def report(self, topic: str, text: str, facts: Any = None) -> None:
         self.lines.append(f"{topic:<12} {text}")
         self.facts[topic.replace(" ", "_")] = text if facts is None else facts
 
@@ -120,7 +120,7 @@ class _Plan:
 def _tell_model(seen: _Plan, asked: TrainParameters, attempt: Attempt) -> None:
     model = attempt.plan.model
     tables = [table.name for table in model.tables]
-    seen.tell(
+    seen.report(
         "model",
         f"{asked.model.name}: {len(model.variables)} variables, {size_text(model.nbytes)}"
         + (f"; tables {', '.join(tables)}" if tables else ""),
@@ -132,7 +132,7 @@ def _tell_warm_start(seen: _Plan, attempt: Attempt) -> None:
     start = attempt.warm_start
     if start is not None:
         path, names = CheckpointStore(start.model_dir).path(start.step), [source.name for source in start.sources]
-        seen.tell("warm start", f"from {path}: {', '.join(names)}", {"checkpoint": path, "variables": names})
+        seen.report("warm start", f"from {path}: {', '.join(names)}", {"checkpoint": path, "variables": names})
 
 
 def _tell_input(seen: _Plan, attempt: Attempt) -> None:
@@ -141,18 +141,18 @@ def _tell_input(seen: _Plan, attempt: Attempt) -> None:
     shown = [f"{name}: {number:,} examples" for name, number in examples.items()]
     num_batches = None if "train" in datasets else attempt.plan.input.num_records
     shown[:0] = [] if num_batches is None else [f"train: {num_batches:,} batches"]
-    seen.tell("input", "; ".join(shown) or "generators", examples)
+    seen.report("input", "; ".join(shown) or "generators", examples)
     _report_epoch(seen, attempt)
     found = {name: dataset.non_finite for name, dataset in datasets.items() if dataset.non_finite.num_rows}
     if found:
-        seen.tell(
+        seen.report(
             "not finite",
             "; ".join(f"{name}: {cells}" for name, cells in found.items()),
             {name: cells.facts() | {"dropped": cells.is_dropped} for name, cells in found.items()},
         )
         seen.lines += [f"{'':<12} {line}" for cells in found.values() for line in cells.lines()]
     if invalid := {name: dataset.invalid for name, dataset in datasets.items() if dataset.invalid.num_rows}:
-        seen.tell(
+        seen.report(
             "invalid",
             "; ".join(f"{name}: {cells}" for name, cells in invalid.items()),
             {name: cells.facts() for name, cells in invalid.items()},
@@ -162,7 +162,7 @@ def _tell_input(seen: _Plan, attempt: Attempt) -> None:
     if schema is not None and schema.preprocessing is not None:
         _tell_columns(seen, schema.preprocessing)
     if attempt.plan.ignored:
-        seen.tell("ignored", "; ".join(attempt.plan.ignored), list(attempt.plan.ignored))
+        seen.report("ignored", "; ".join(attempt.plan.ignored), list(attempt.plan.ignored))
 
 
 def _report_epoch(seen: _Plan, attempt: Attempt) -> None:
@@ -175,7 +175,7 @@ def _report_epoch(seen: _Plan, attempt: Attempt) -> None:
         batches = None if dataset is not None or read.num_records is None else num_replicas * read.num_records
         sizes = {"examples": examples, "batches": batches}
         size = "".join(f": {number:,} {what}" for what, number in sizes.items() if number is not None)
-        seen.tell(
+        seen.report(
             "epoch",
             f"each of {num_replicas} replicas reads the whole training input{size}",
             {"each_worker_reads_all": True, "replicas": num_replicas, **sizes},
@@ -185,7 +185,7 @@ def _report_epoch(seen: _Plan, attempt: Attempt) -> None:
 def _tell_columns(seen: _Plan, learned: Preprocessing) -> None:
     num_columns, lines = len(learned.columns), learned.lines()
     what = f"{num_columns} column{'s' * (num_columns != 1)} read for features, of {learned.num_records:,} records"
-    seen.tell("columns", what, lines)
+    seen.report("columns", what, lines)
     seen.lines += [f"{'':<12} {line}" for line in lines]
 
 
@@ -198,7 +198,7 @@ def _check_prediction_input(stages: PipelineParameters, attempt: Attempt | None)
 
 def _tell_schedule(seen: _Plan, schedule: ScheduleParameters) -> None:
     every = f"{schedule.cron} ({schedule.timezone})" if schedule.cron else f"every {schedule.interval_secs:g} s"
-    seen.tell("schedule", f"{schedule.flow}: {every}, by psflow serve", schedule.model_dump(mode="json"))
+    seen.report("schedule", f"{schedule.flow}: {every}, by psflow serve", schedule.model_dump(mode="json"))
 
 
 def _tell_model_dir(seen: _Plan, asked: TrainParameters, start: StartPlan | None) -> None:
@@ -216,18 +216,18 @@ def _tell_model_dir(seen: _Plan, asked: TrainParameters, start: StartPlan | None
         is_early = end_before is not None and end_before.final_step == step and end_before.reason != ALL_STEPS
         state = f"resumes from step {step}{f', where {end_before.reason}' if end_before and is_early else ''}"
     until = "" if seen.is_done else "; until the data ends" if end is None else f"; until step {end}"
-    seen.tell(
+    seen.report(
         "model_dir",
         f"{asked.model_dir}: {state}{until}",
         {"path": asked.model_dir, "state": state, "step": step, "max_steps": end},
     )
     if (lost := seen.attempt(lambda: lost_job(asked.model_dir))) is not None:
-        seen.tell("lost job", lost)
+        seen.report("lost job", lost)
     if start and start.lost_config is not None:
-        seen.tell("lost config", start.lost_config)
+        seen.report("lost config", start.lost_config)
     changes = [str(change) for change in start.changes] if start else []
     if changes:
-        seen.tell("changed", "; ".join(changes), changes)
+        seen.report("changed", "; ".join(changes), changes)
 
 
 def _tell_turn(seen: _Plan, asked: TrainParameters, when_running: str) -> None:
@@ -235,7 +235,7 @@ def _tell_turn(seen: _Plan, asked: TrainParameters, when_running: str) -> None:
     if refusal is not None and when_running == "fail":
         seen.faults.append(refusal)
     elif refusal is not None:
-        seen.tell("waits", f"up to {asked.cluster.admission_timeout_secs:g} s: {refusal.partition(';')[0]}")
+        seen.report("waits", f"up to {asked.cluster.admission_timeout_secs:g} s: {refusal.partition(';')[0]}")
 
 
 def _tell_roles(seen: _Plan, asked: TrainParameters, roles: Sequence[RoleId], attempt: Attempt | None) -> None:
@@ -243,7 +243,7 @@ def _tell_roles(seen: _Plan, asked: TrainParameters, roles: Sequence[RoleId], at
     if attempt is not None:
         layouts = place(attempt.plan.model, asked.cluster.ps)
         sizes = {str(RoleId(Role.PS, layout.index)): layout.nbytes for layout in layouts}
-    seen.tell(
+    seen.report(
         "roles", ", ".join(_shown(roles, sizes)), [{"role": str(role), "bytes": sizes.get(str(role))} for role in roles]
     )
 
@@ -260,7 +260,7 @@ def _shown(roles: Sequence[RoleId], sizes: Mapping[str, int]) -> Iterator[str]:
 def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int, num_needed: int) -> None:
     address = asked.cluster.address
     if address is None:
-        seen.tell(
+        seen.report(
             "cluster",
             f"a local one: {num_roles} processes on {os.cpu_count()} processors"
             + (CROWDED if num_roles > MAX_PROCESSES_EACH * (os.cpu_count() or 1) else ""),
@@ -282,14 +282,14 @@ def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int, num_neede
     num_slots, num_free = found
     wait = f"; waits up to {asked.cluster.admission_timeout_secs:g} s for the others"
     is_full = num_free < num_needed <= num_slots
-    seen.tell(
+    seen.report(
         "cluster",
         f"{address}: {num_roles} of {num_slots} slots, {num_free} are free"
         + (wait if is_full and asked.cluster.when_full == "wait" else ""),
         {"address": address, "slots": num_slots, "free": num_free, "tls": not open_to},
     )
     for fault in open_to:
-        seen.tell("open", fault)
+        seen.report("open", fault)
     if is_full and asked.cluster.when_full == "fail":
         seen.faults.append(
             f"{num_free} of {num_slots} slots of {address} are free, but {num_needed} are needed; wait for a job to end"

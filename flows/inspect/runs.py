@@ -99,7 +99,7 @@ def _owned(known: set[str]) -> tuple[list[str], list[str]]:
         except CheckpointError as error:
             damaged.append(str(error))
         except OSError:
-            continue  # it is gone, or somebody else's
+            continue  # removed, or of another user
     return owned, damaged
 
 
@@ -110,7 +110,7 @@ def _last_checkpoint(model_dir: str, damaged: list[str]) -> int | None:
     except CheckpointError as error:
         damaged.append(str(error))
     except OSError:
-        pass  # it is gone, or somebody else's
+        pass  # removed, or of another user
     return None
 
 

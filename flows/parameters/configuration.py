@@ -253,14 +253,14 @@ class PipelineParameters(TrainParameters):
     def evaluation(self) -> EvaluateParameters:
         """Return the parameters of the stage evaluate."""
         stage = self.pipeline.evaluate.model_dump(mode="json")
-        told = {"model_dir": self.directory, "cluster": {"address": self.cluster.address}}
-        return EvaluateParameters.model_validate(stage | told)
+        settings = {"model_dir": self.directory, "cluster": {"address": self.cluster.address}}
+        return EvaluateParameters.model_validate(stage | settings)
 
     def export(self) -> ExportParameters:
         """Return the parameters of the stage export."""
         stage = self.pipeline.export
-        told = {"model_dir": self.directory, "takes_alias": stage.metric is not None}
-        return ExportParameters.model_validate(stage.model_dump(mode="json") | told)
+        settings = {"model_dir": self.directory, "takes_alias": stage.metric is not None}
+        return ExportParameters.model_validate(stage.model_dump(mode="json") | settings)
 
 
 def pipeline_parameters(conf: Conf) -> PipelineParameters:

@@ -133,7 +133,7 @@ LEARNED = ("features", "columns", "groups", "crosses", "weight")
 """Keys of tabular files that training determines, and later inputs inherit."""
 ADVICE = "later inputs are read like the training input of the model; leave it out"
 
-RECORD_FILES = tuple(MODELS[name] for name, kind in FORMATS.items() if issubclass(kind, TabularFiles))
+TABULAR_INPUTS = tuple(MODELS[name] for name, kind in FORMATS.items() if issubclass(kind, TabularFiles))
 
 
 def check_further_inputs(train: SourceParameters, further: Mapping[str, SourceParameters]) -> None:
@@ -152,9 +152,9 @@ def check_further_inputs(train: SourceParameters, further: Mapping[str, SourcePa
 
 
 def _faults(train: SourceParameters, source: SourceParameters) -> Iterator[tuple[str, str]]:
-    if not isinstance(source, RECORD_FILES):
+    if not isinstance(source, TABULAR_INPUTS):
         return
-    is_alike = isinstance(train, RECORD_FILES)  # the model reads columns as in training, else raw numbers
+    is_alike = isinstance(train, TABULAR_INPUTS)  # the model reads columns as in training, else raw numbers
     for key in (*LEARNED, "key_columns") if is_alike else LEARNED:
         value = getattr(source, key)
         learned = getattr(train, key) if is_alike else None

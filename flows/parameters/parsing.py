@@ -166,13 +166,13 @@ def faults_of(error: ValidationError, model: type[BaseModel], origins: Mapping[s
     """Return a sentence for each fault, in the order of the fields."""
     details = error.errors(include_url=False)
     kinds = {kind.__name__: kind for kind in _models_below(model)}
-    told = [
+    sentences = [
         _sentence(path, origins, what, is_missing=fault.details[0]["type"] == "missing")
         for fault in likely_faults(details, model, kinds)
         if fault.details[0]["type"] != "default_factory_not_called"  # follows from another fault
         for path, what in _faults_in(fault, model, kinds)
     ]
-    return tuple(dict.fromkeys(told))
+    return tuple(dict.fromkeys(sentences))
 
 
 def _faults_in(

@@ -130,7 +130,7 @@ def planned_training(parameters: TrainParameters, settings: Settings | None = No
     Raises
     ------
     UsageError
-        Whatever is wrong.
+        If the training is invalid.
     """
     parameters = with_model_dir(parameters)
     await_model_dir(parameters, say=get_logger("psflow").info)
@@ -154,7 +154,7 @@ def plan_attempt(parameters: TrainParameters, fork: Fork | None = None) -> Attem
     Raises
     ------
     UsageError
-        Whatever is wrong with any of these.
+        If any of these is invalid.
     """
     training = build_training(parameters)
     MlflowModelWriter().check(training.estimator.model_fn, training.estimator.params)

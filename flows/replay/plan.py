@@ -160,7 +160,7 @@ def plan_replay(parameters: EvaluateParameters) -> ReplayPlan:
     Raises
     ------
     UsageError
-        Whatever is wrong with any of these.
+        If any of these is invalid.
     """
     selection = Selection.parse(parameters.checkpoints)
     training = found_training(parameters)

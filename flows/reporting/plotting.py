@@ -106,7 +106,7 @@ class Plotter:
         if isinstance(event, Export) and event.is_best:
             self._has_best.set()
 
-    def recall(self, event: RecordedEvent) -> None:
+    def restore(self, event: RecordedEvent) -> None:
         """Process an event of an earlier attempt, which needs no new plot."""
         with self._lock:
             self._curves.handle(event)

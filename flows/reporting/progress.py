@@ -32,7 +32,7 @@ WINDOW_SECS = 30.0
 MIN_REPORTS = 5
 SETTLED_SECS = 5.0
 SETTLED_WITHIN = 0.2
-"""Largest ratio of the rates in the two halves of the window."""
+"""Largest difference of the rates in the two halves of the window, relative to the mean."""
 
 
 class Rate:

@@ -58,10 +58,10 @@ class LostSteps:
     """
 
     def __init__(self, tags: Mapping[str, str], newest_step: int) -> None:
-        told = tags.get(LOST_STEPS, "")
-        branches = [(int(first), int(last)) for first, last in re.findall(r"(\d+)-(\d+)", told)]
+        tag = tags.get(LOST_STEPS, "")
+        branches = [(int(first), int(last)) for first, last in re.findall(r"(\d+)-(\d+)", tag)]
         self._branches = branches
-        unnamed = re.match(r"(\d+) steps", told)
+        unnamed = re.match(r"(\d+) steps", tag)
         self.num_steps = sum(map(_length, branches)) + (int(unnamed[1]) if unnamed else 0)
         # a newest point on a branch in the tag does not give the end of the branch after it
         is_named = newest_step <= max((last for _, last in branches), default=-1)
@@ -165,7 +165,7 @@ def _digest_of(code: str | None) -> dict[str, str]:
     return {} if code is None else {"psflow.code_digest": code}
 
 
-def what_is_on_disk(attempt: Attempt) -> list[RecordedEvent]:
+def events_on_disk(attempt: Attempt) -> list[RecordedEvent]:
     """Return events for the results of earlier attempts on disk: those of a killed flow are lost.
 
     The tracker ignores events that it has already recorded.

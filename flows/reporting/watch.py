@@ -124,7 +124,7 @@ class Watch:
     Notes
     -----
     `handle` does not block; threads do the rest and end with the block. Every step of the shutdown runs, even if
-    another fails or is interrupted. Raised is an interruption, else the error of the block, else the first other one.
+    another fails or is interrupted. The block raises an interruption, else its own error, else the first other error.
     """
 
     def __init__(self, watched: Watched, tracker: Tracker, logger: LoggerLike) -> None:
@@ -176,9 +176,9 @@ class Watch:
             self._catch_up_with_losses()
         with ending:
             self._stack.close()
-        for tell in (self._tell_progress, self._note, self._show_evaluations, self._show_in_prefect):
+        for show in (self._log_progress, self._note, self._show_evaluations, self._show_in_prefect):
             with ending:
-                tell()
+                show()
         with ending:
             self._close_plotter(draws=ending.is_well)
         with ending:
@@ -233,7 +233,7 @@ class Watch:
         for event in self._watched.on_disk():
             self._show(event)
             if self._plotter is not None:
-                self._plotter.recall(event)
+                self._plotter.restore(event)
             self._tracker.handle(event)
 
     def _catch_up_with_losses(self) -> None:
@@ -291,7 +291,7 @@ class Watch:
                 noted_at = now
                 self._note()
 
-    def _tell_progress(self) -> None:
+    def _log_progress(self) -> None:
         self._logger.info(self._progress.line())
 
     def _show_evaluations(self) -> None:

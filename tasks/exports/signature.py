@@ -44,7 +44,7 @@ def tried_receiver(function: ServingInputReceiverFn, schema: InputSchema | None)
 COLUMN_TYPES = {"float32": "float", "float64": "double", "int32": "integer", "int64": "long"}
 """Names of MLflow."""
 STORED_DTYPE = "int64"
-"""Types of stored values that a model scales itself: integers."""
+"""Type of stored values that a model scales itself: integers."""
 
 
 def model_signature(bundle: ExportBundle, receiver: ServingInput | None) -> ModelSignature:
@@ -123,5 +123,5 @@ def input_example(preprocessing: Preprocessing) -> pd.DataFrame:
 
     record = example_record(preprocessing)
     optional = {column.name for column in preprocessing.columns if column.num_missing} | preprocessing.filled_columns
-    blank = {name: None if name in optional else value for name, value in record.items()}
-    return pd.DataFrame([record, blank] if optional else [record], dtype=object)
+    partial = {name: None if name in optional else value for name, value in record.items()}
+    return pd.DataFrame([record, partial] if optional else [record], dtype=object)

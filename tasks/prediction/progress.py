@@ -42,7 +42,7 @@ class PredictionProgress:
             self.rejects += one.rejects
             self._parts += 1
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Report new progress if it is due, or at the end."""
         if self._parts == self._told or (not self.is_done and self._clock() < self._next):
             return

@@ -31,5 +31,5 @@ def predict_partitions(
         progress.add(facts)
         if not progress.is_done and is_stopped():
             return Cancelled(message="interrupted; run the same command again to do the rest")
-        progress.tell()
+        progress.report()
     return progress.rows, progress.rejects

@@ -66,11 +66,11 @@ def open_run(
     values = {valid_key(name): str(value) for name, value in params.items()}
     known = run.data.params
     changed = {f"psflow.param.{k}": v for k, v in values.items() if k in known and known[k] != v}
-    told = {k: v for k, v in present.items() if k != NOTE} | changed | _note(present, run.data.tags)
+    new_tags = {k: v for k, v in present.items() if k != NOTE} | changed | _note(present, run.data.tags)
     for name in (valid_key(name) for name in tags.keys() - present.keys()):
         if name in run.data.tags:
             client.delete_tag(run.info.run_id, name)
-    _describe(client, run.info.run_id, {k: v for k, v in values.items() if k not in known}, told)
+    _describe(client, run.info.run_id, {k: v for k, v in values.items() if k not in known}, new_tags)
     _log_datasets(client, run.info.run_id, datasets)
     return client.get_run(run.info.run_id)
 

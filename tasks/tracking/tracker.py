@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 ENDED_FIRST = ("FAILED", "KILLED")
-"""Tags that are written even if there is no time for others."""
+"""Final statuses that are written before pending events, as time may run out."""
 
 CLOSE_SECS = 60.0
 """Timeout for the remaining writes; a later attempt does the rest."""

@@ -42,7 +42,7 @@ def test_the_steps_after_the_last_checkpoint_of_a_killed_flow_are_named(
     last = saved + 2 * SAVE_STEPS
 
     out, said = project.heard(*command, f"train.max_steps={last}")
-    [told] = [line for line in said.splitlines() if "are lost, and made again" in line]
+    [told] = [line for line in said.splitlines() if "are lost and repeated" in line]
     data = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_run(run_id).data
     lost = data.tags["psflow.lost_steps"]
     first, reached = map(int, lost.split("-"))

@@ -1,4 +1,4 @@
-"""A directory of one's own in which ``psflow`` runs as a person runs it."""
+"""A private directory in which ``psflow`` runs as for a user."""
 
 from __future__ import annotations
 

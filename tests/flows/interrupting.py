@@ -1,4 +1,4 @@
-"""Trainings that a signal ends, and that the same command goes on with."""
+"""Trainings that a signal ends, and the same command resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials of ten shapes for a configuration, and a look at everything that a command has left."""
+"""Credentials of ten kinds for a configuration, and a search for them in all files of a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person gets wrong is told in one sentence, at once; nothing was started or written then."""
+"""Mistakes of the user are reported in one sentence, before anything is started or written."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_labels_are_judged_beyond_the_first_batch() -> None:
 
 
 @pytest.mark.process
-def test_the_command_tells_what_a_function_of_the_user_raises_in_one_sentence(
+def test_the_command_reports_what_a_function_of_the_user_raises_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("user_sentence.py").write_text("def line(features, labels, params):\n    return len(3)\n")

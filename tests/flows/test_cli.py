@@ -91,7 +91,7 @@ def test_train_hands_files_and_overrides_to_the_flow(flow, capsys):
 
 
 @pytest.mark.parametrize(("lost", "words"), [(3, "3 events"), (0, "how the run ended")])
-def test_what_mlflow_lacks_is_told(flow, capsys, lost, words):
+def test_what_mlflow_lacks_is_reported(flow, capsys, lost, words):
     flow(lambda parameters: SUMMARY | {"mlflow": {"complete": False, "lost": lost}})
     assert cli.run(["train", DIGITS]) == 3
     lacks = (
@@ -232,6 +232,13 @@ def test_help_explains_the_exit_codes(arguments):
     assert result.exit_code == 0
     for line in ("2    invalid request; nothing was started", "130  interrupted", "143  terminated"):
         assert line in result.output
+
+
+def test_help_shows_the_summary_of_every_command_whole():
+    listed = CliRunner().invoke(cli.app, ["--help"], terminal_width=80).output.partition("Commands:")[2]
+
+    assert "role" in listed
+    assert "..." not in listed
 
 
 @pytest.mark.process

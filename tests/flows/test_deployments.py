@@ -1,4 +1,4 @@
-"""What is served: names, parameters, schedules, and the forms that the Prefect UI makes of them."""
+"""Served deployments: names, parameters, schedules, and forms in the Prefect UI."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_an_interval_starts_what_it_names() -> None:
         ("schedule: {interval_secs: 60, overlap: skips}", r"^t\.yaml:9: schedule\.overlap: expected .*skip.*"),
     ],
 )
-def test_a_wrong_schedule_is_told_with_its_file(text: str, words: str) -> None:
+def test_a_wrong_schedule_is_reported_with_its_file(text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         configured([conf(text)])
 

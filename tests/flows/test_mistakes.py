@@ -1,4 +1,4 @@
-"""Ordinary mistakes: what a person reads, word by word. Each leaves everything as it was."""
+"""Whole messages of common mistakes, none of which changes anything."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_registered_model_predicts_on_a_cluster(model: Any, table: str, tmp_path
     agrees(read_parts(tmp_path / "out"), model)
 
 
-def test_a_dry_run_tells_what_would_be_done_and_writes_nothing(model: Any, table: str, tmp_path: Path) -> None:
+def test_a_dry_run_shows_what_would_be_done_and_writes_nothing(model: Any, table: str, tmp_path: Path) -> None:
     asked = {"model": model.path, "input": table, "output": str(tmp_path / "out"), "predict_keys": ["class_ids"]}
     [facts] = dry_run(PredictParameters.model_validate(asked))["predictions"]
     told = {name: facts[name] for name in ("rows", "parts", "finished_parts", "columns", "unused", "invalid")}
@@ -183,7 +183,7 @@ def test_the_loser_of_a_race_for_an_output_is_refused_before_its_flow_begins(
     assert not PredictionFolder(str(tmp_path / "out")).record()
 
 
-def test_rows_with_a_blank_of_which_nothing_is_predicted_are_refused_or_rejected(
+def test_rows_with_a_missing_value_of_which_nothing_is_predicted_are_refused_or_rejected(
     model: Any, table: str, tmp_path: Path
 ) -> None:
     lines = Path(table).read_text().splitlines()

@@ -1,4 +1,4 @@
-"""What a real Prefect server is told of flow runs and of the task runs in them."""
+"""Flow runs and their task runs in a real Prefect server."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class EndedJob:
         return RoleFailedError("worker-0", "ValueError('no luck')")
 
 
-def test_a_role_is_told_as_it_ended_though_nobody_waits_for_it_any_more(
+def test_a_role_is_reported_as_it_ended_though_no_caller_waits_for_it_any_more(
     server: SyncPrefectClient, tmp_path: Path
 ) -> None:
     states: dict[str, State[Any]] = {}

@@ -1,4 +1,4 @@
-"""``psflow role``: a program in the place of the command, told of its role by TF_CONFIG."""
+"""``psflow role`` replaces itself by a program, with its role in TF_CONFIG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training flow as a person runs it: a command, real servers and stores, real processes.
+"""The training flow from the command line, with real servers, stores and processes.
 
 Tests in tests/acceptance interrupt it, resume it, and begin where there is no database yet.
 """

@@ -1,4 +1,4 @@
-"""What a user would write: a model_fn and input_fns in a module of their own."""
+"""A module as a user would write it: model_fn and input_fns."""
 
 from __future__ import annotations
 

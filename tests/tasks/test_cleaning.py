@@ -1,4 +1,4 @@
-"""What trainings have left: its size, and what of it may go, with real MLflow stores."""
+"""Files of trainings: sizes and removal, with real MLflow stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Futures in batches as they complete, and a cluster that has nobody to complete them."""
+"""Futures in batches as they complete, and a cluster without workers."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def test_a_run_of_this_process_is_not_orphaned() -> None:
     assert not is_orphaned({OWNER: owner_text()})
 
 
-def test_a_run_of_an_earlier_life_of_the_same_pid_is() -> None:
+def test_a_run_of_an_earlier_process_of_the_same_pid_is() -> None:
     assert is_orphaned({OWNER: text(replace(ME, started=ME.started + 1))})
 
 

@@ -1,4 +1,4 @@
-"""What can be known of servers without changing anything."""
+"""Checks of servers that change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases of other versions: older ones by the packages' own downgrade, newer ones by a revision nobody knows."""
+"""Databases of other versions: older ones by the packages' own downgrade, newer ones by an unknown revision."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_store_of_a_newer_mlflow_asks_for_a_newer_package(mlflow_database: Pat
     assert said.endswith("not know its schema, ffffffffffff; upgrade the package mlflow, or name another database")
 
 
-def test_a_database_server_with_another_schema_is_told_by_what_mlflow_says() -> None:
+def test_a_database_server_with_another_schema_is_reported_in_words_of_mlflow() -> None:
     _, before = heads(_get_alembic_config(""))
     error = MlflowException(f"Detected out-of-date database schema (found version {before}, but expected x). Take")
     said = unusable("postgresql://me:secret@host/db", error, "start it")
@@ -82,7 +82,7 @@ def test_a_database_server_with_another_schema_is_told_by_what_mlflow_says() -> 
     assert "secret" not in said
 
 
-def test_a_database_server_of_another_program_is_told_by_what_mlflow_says() -> None:
+def test_a_database_server_of_another_program_is_reported_in_words_of_mlflow() -> None:
     error = MlflowException("Detected out-of-date database schema (found version None, but expected x). Take")
     said = unusable("postgresql://host/db", error, "start it")
     assert said.startswith("the MLflow store postgresql://host/db cannot be used: Detected out-of-date")

@@ -1,4 +1,4 @@
-"""What is remembered of servers, and processes that are not what the file says. No server runs here."""
+"""Records of servers, and processes that do not match them. No server runs here."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_damaged_file_is_as_none(home: Path, text: str) -> None:
     assert take_down() == []
 
 
-def test_who_finds_servers_knows_their_passwords_and_nobody_else_can_read_them(
+def test_who_finds_servers_knows_their_passwords_and_no_other_user_can_read_them(
     home: Path, process: subprocess.Popen[bytes]
 ) -> None:
     prefect = server(process.pid)
@@ -117,7 +117,7 @@ def test_a_server_that_does_not_end_well_is_killed(process: subprocess.Popen[byt
     assert process.poll() is not None
 
 
-def test_who_waits_for_another_command_is_told_so(home: Path) -> None:
+def test_waiting_for_another_command_is_reported(home: Path) -> None:
     with (
         record_lock(1),
         pytest.raises(
@@ -149,7 +149,7 @@ def test_a_home_that_cannot_be_written_to_is_named(tmp_path: Path, monkeypatch: 
         ),
     ],
 )
-def test_a_server_that_does_not_come_up_is_told_with_its_log_and_forgotten(
+def test_a_server_that_does_not_come_up_is_reported_with_its_log_and_forgotten(
     monkeypatch: pytest.MonkeyPatch, program: str, error: type[Exception], words: str
 ) -> None:
     monkeypatch.setattr(local_servers, "named_api_url", lambda: None)

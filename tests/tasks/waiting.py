@@ -1,4 +1,4 @@
-"""PendingWrites for what another thread does."""
+"""Waits for actions of another thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells that are not of the type of their column: what psflow init makes of them, and what psflow plan says."""
+"""Cells that are not of the type of their column, in psflow init and psflow plan."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_header_that_is_repeated_among_words_alone_is_no_class_either() -> Non
     planned("t.yaml")
 
 
-def test_what_is_left_out_is_told_at_once() -> None:
+def test_what_is_left_out_is_reported_at_once() -> None:
     path = csv(people(60, **{f"c{number}": "'same'" for number in range(20)}))
     answer = init(path, "y", output=None, model=None, format_name=None, overwrites=False)
     told = [line for line in answer.lines or [] if line.startswith("leaves out")]

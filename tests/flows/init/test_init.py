@@ -1,4 +1,4 @@
-"""``psflow init``: what it writes trains at once, and what it cannot write it says."""
+"""``psflow init`` writes a configuration that can be trained, or reports why it cannot."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_column_is_guessed_by_name_and_values(column: dict[str, str], use: str
     ],
     ids=str,
 )
-def test_a_word_is_blank_only_if_it_is_no_value_of_any_column(columns: dict[str, str], blank: list[str]) -> None:
+def test_a_word_is_missing_only_if_it_is_no_value_of_any_column(columns: dict[str, str], blank: list[str]) -> None:
     facts = draft(csv(people(40, **columns)), "y")
     parameters, plan = planned("t.yaml")
     found = parameters.input.train.na_values  # type: ignore[union-attr]
@@ -273,7 +273,7 @@ def test_rare_classes_are_listed_for_the_part_to_train_on_may_lack_them(values: 
     assert sum(dataset.num_records for dataset in plan.datasets.values()) == 200
 
 
-def test_a_few_blank_labels_are_left_out_with_their_number_and_many_are_refused() -> None:
+def test_a_few_missing_labels_are_left_out_with_their_number_and_many_are_refused() -> None:
     draft(csv(people(y="'NA' if row == 5 else 'ab'[row % 2]")), "y")
     assert "# 1 of 30 records have no label ('NA'): left out" in Path("t.yaml").read_text()
     words = (
@@ -286,7 +286,7 @@ def test_a_few_blank_labels_are_left_out_with_their_number_and_many_are_refused(
     planned("t.yaml")
 
 
-def test_arrays_with_blanks_or_infinity_are_left_out() -> None:
+def test_arrays_with_missing_values_or_infinity_are_left_out() -> None:
     table = pa.table({"x": [row % 7 for row in range(30)], "y": ["a", "b", "b"] * 10})
     for name, odd in (("whole", 0.5), ("blank", None), ("infinite", float("inf"))):
         values = pa.array([odd if row == 4 else row / 7 for row in range(60)], pa.float32())

@@ -1,4 +1,4 @@
-"""Numbers and dates in spellings that are read as words: a draft says so, and what to do."""
+"""Numbers and dates that are read as strings: a draft reports them, with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ``psflow init`` finds and reads files: formats, delimiters, what is stated of them, cells that do not fit it."""
+"""``psflow init`` finds and reads files: formats, delimiters, stated options, cells that contradict them."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_without_a_checkout_there_are_no_benchmarks(program, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(("code", "kind"), [(2, "UsageError"), (1, "RoleFailedError")])
-def test_what_a_benchmark_fails_with_is_told(program, capsys, code, kind):
+def test_what_a_benchmark_fails_with_is_reported(program, capsys, code, kind):
     program(f'print(\'{{"error": {{"message": "no such thing"}}}}\'); sys.exit({code})')
     assert cli.run(["bench", "mlp", "--json"], sys.stdout) == code
     answer = json.loads(capsys.readouterr().out)

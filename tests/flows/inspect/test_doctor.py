@@ -60,7 +60,7 @@ def versions(scheduler: dict[str, Any], *workers: dict[str, Any]) -> dict[str, A
         ),
     ],
 )
-def test_versions_that_differ_are_told_with_whose_they_are(
+def test_versions_that_differ_are_reported_with_whose_they_are(
     scheduler: dict[str, Any], workers: list[dict[str, Any]], expected: list[tuple[str, str]]
 ) -> None:
     assert [(f.level, f.text) for f in version_findings(versions(scheduler, *workers))] == expected

@@ -1,4 +1,4 @@
-"""What plan and doctor say of servers."""
+"""Servers in the answers of plan and doctor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``psflow plan`` says what would be done and what is missing; it starts nothing and writes nothing."""
+"""``psflow plan`` reports a training and its faults; it starts and writes nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def contents(directory: Path) -> list[str]:
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*"))
 
 
-def test_a_process_of_a_cluster_by_hand_starts_no_other(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_a_manual_cluster_starts_no_other(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     by_hand = '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": "ps", "index": 0}}'
     monkeypatch.setenv("TF_CONFIG", by_hand)
     answer = plan(["t.yaml"])
@@ -48,7 +48,7 @@ def test_a_process_of_a_cluster_by_hand_starts_no_other(directory: Path, monkeyp
     assert fault.startswith("this process is ps 0 of a cluster whose chief is at a:1, but this call")
 
 
-def test_what_is_ready_is_told_and_nothing_is_written(directory: Path) -> None:
+def test_what_is_ready_is_reported_and_nothing_is_written(directory: Path) -> None:
     answer = plan(["t.yaml"])
     facts = answer.facts
     assert (answer.exit_code, facts["ready"], facts["faults"]) == (0, True, [])
@@ -84,7 +84,7 @@ def test_each_canned_model_is_planned(model: str, num_variables: int) -> None:
     assert model.startswith(f"{{name: {facts['model']['name']}")
 
 
-def test_where_each_worker_reads_all_the_size_of_an_epoch_is_told() -> None:
+def test_where_each_worker_reads_all_the_size_of_an_epoch_is_reported() -> None:
     assert "epoch" not in plan(["t.yaml"]).facts
     answer = plan(["t.yaml", "train.each_worker_reads_all=true", "cluster.workers=2"])
     assert answer.facts["faults"] == []
@@ -99,7 +99,7 @@ BY_NUMBER = [
 ]
 
 
-def test_of_a_data_set_by_number_the_batches_are_told() -> None:
+def test_of_a_data_set_by_number_the_batches_are_reported() -> None:
     answer = plan(["t.yaml", *BY_NUMBER])
     assert answer.facts["faults"] == []
     assert answer.facts["input"] == {}
@@ -114,7 +114,7 @@ def test_where_each_worker_reads_all_batches_of_a_data_set_by_number_they_are_co
     assert "epoch        each of 3 replicas reads the whole training input: 18 batches" in (answer.lines or [])
 
 
-def test_of_generators_no_size_is_told() -> None:
+def test_of_generators_no_size_is_reported() -> None:
     train = "train: {name: tests.flows.user_models:points, params: {num_batches: 3}}"
     generators = f"input={{{train}, eval: {{name: tests.flows.user_models:held_out}}}}"
     answer = plan(["t.yaml", *BY_NUMBER, generators, "input.eval.non_finite=keep", "train.each_worker_reads_all=true"])
@@ -155,7 +155,7 @@ def test_the_mlflow_run_of_a_job_must_be_there() -> None:
     assert fault.startswith(f"the MLflow run {'f' * 32} of this job is not in sqlite:///")
 
 
-def test_what_an_evaluation_has_beside_is_told() -> None:
+def test_what_an_evaluation_has_beside_is_reported() -> None:
     Path("other.csv").write_text("who,b,y,a\nann,2,0,1\nbob,4,1,3\n")
     answer = plan(["t.yaml", "input.eval.path=other.csv"])
     assert answer.facts["faults"] == []
@@ -181,7 +181,7 @@ def people(directory: Path) -> str:
     return "p.yaml"
 
 
-def test_what_was_learned_of_columns_is_told(people: str) -> None:
+def test_what_was_learned_of_columns_is_reported(people: str) -> None:
     answer = plan([people])
     assert answer.facts["faults"] == []
     learned = [
@@ -226,7 +226,7 @@ def test_many_roles_are_summed_up_and_warned_of(monkeypatch: pytest.MonkeyPatch)
 BLANKS = "a,b,y\n1,2,0\n3,,1\n,6,0\n7,8,\n9,inf,1\n"
 
 
-def test_cells_that_are_no_numbers_are_told_per_column_and_input() -> None:
+def test_cells_that_are_no_numbers_are_reported_per_column_and_input() -> None:
     Path("t.csv").write_text(BLANKS)
     Path("u.csv").write_text("a,b,y\n1,2,0\n3,nan,1\n")
     answer = plan(["t.yaml", "input.eval.path=u.csv"])
@@ -279,27 +279,27 @@ def model(features, labels, mode):
 """
 
 
-def test_a_model_that_cannot_predict_is_told_before_it_is_trained() -> None:
+def test_a_model_that_cannot_predict_is_reported_before_it_is_trained() -> None:
     Path("late_bug.py").write_text(LATE)
     Path("u.yaml").write_text((TABLE_CONF + MORE).replace("model:", "model: {name: 'late_bug:model'} #"))
     [fault] = plan(["u.yaml"]).facts["faults"]
     assert fault.startswith("late_bug:model raised ValueError in infer mode at late_bug.py:7: matmul")
 
 
-def test_a_schedule_that_prefect_takes_is_told() -> None:
+def test_a_schedule_that_prefect_takes_is_reported() -> None:
     answer = plan(["t.yaml", "schedule.cron=0 3 * * 1", "schedule.timezone=Europe/Berlin"])
     assert answer.facts["faults"] == []
     assert answer.lines is not None
     assert "schedule     pipeline: 0 3 * * 1 (Europe/Berlin), by psflow serve" in answer.lines
 
 
-def test_a_fault_is_told_once() -> None:
+def test_a_fault_is_reported_once() -> None:
     Path("file").touch()
     [fault] = plan(["t.yaml", "model_dir=file"]).facts["faults"]
     assert fault == f"model_dir file: expected a directory, but {Path.cwd()}/file is a file; choose another"
 
 
-def test_every_fault_is_told_not_only_the_first(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_fault_is_reported_not_only_the_first(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     monkeypatch.setattr("psflow.flows.inspect.endpoints.named_api_url", lambda: "http://127.0.0.1:1/api")
     monkeypatch.setattr("psflow.ps_runtime.cluster.connecting.CONNECT_TIMEOUT_SECS", 0.2)
@@ -362,7 +362,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name.startswith("psflow.")]
 
 
-def test_a_job_that_somebody_else_runs_is_refused_or_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_another_process_runs_is_refused_or_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     job = JobFile("runs/t")
     job.claim()
     monkeypatch.setattr(ProcessId, "is_alive", lambda self: True)

@@ -110,7 +110,7 @@ def test_a_file_without_a_store_is_left_as_it_is(directory: Path, other: bytes) 
     assert answer.facts["servers"]["mlflow"]["state"] == state
 
 
-def test_running_jobs_are_told_with_their_roles_and_the_straggler(directory: Path) -> None:
+def test_running_jobs_are_reported_with_their_roles_and_the_straggler(directory: Path) -> None:
     copy_store(directory)
     run_id = record("living", owner_text())
     orphaned = record("orphaned", owner_text().replace(f'"pid": {os.getpid()}', '"pid": 4194303'))
@@ -137,7 +137,7 @@ def test_running_jobs_are_told_with_their_roles_and_the_straggler(directory: Pat
     assert "  ! worker-0 makes 20 steps/s, the median of the replicas is 60" in answer.lines
 
 
-def test_a_job_that_has_no_run_yet_is_starting_and_a_damaged_one_is_told(
+def test_a_job_that_has_no_run_yet_is_starting_and_a_damaged_one_is_reported(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = JobFile("runs/left")
@@ -185,7 +185,7 @@ def test_no_folder_of_a_model_dir_is_read(directory: Path, monkeypatch: pytest.M
     assert sorted(str(path) for path in here if path.parts[:1] == ("runs",)) == ["runs", "runs/nightly"]
 
 
-def test_a_server_that_is_away_is_told_and_is_no_error(
+def test_a_server_that_is_away_is_reported_and_is_no_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
@@ -195,7 +195,7 @@ def test_a_server_that_is_away_is_told_and_is_no_error(
 
 
 @pytest.mark.usefixtures("silent_store")
-def test_while_mlflow_is_silent_a_job_is_told_by_its_checkpoints(
+def test_while_mlflow_is_silent_a_job_is_reported_by_its_checkpoints(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_elsewhere(monkeypatch, "damaged", "far", "new")
@@ -225,7 +225,7 @@ def test_while_mlflow_is_silent_a_job_is_told_by_its_checkpoints(
 
 
 @pytest.mark.usefixtures("silent_store")
-def test_while_mlflow_is_silent_nobody_says_that_no_job_runs() -> None:
+def test_while_mlflow_is_silent_it_is_not_reported_that_no_job_runs() -> None:
     answer = status()
     assert answer.lines is not None
     assert answer.lines[-1] == "cannot list running jobs: MLflow does not answer"

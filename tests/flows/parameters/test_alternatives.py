@@ -1,4 +1,4 @@
-"""Of a value that fits none of several alternatives people read the key, what it may be, and what stands there."""
+"""The fault of a value that matches no alternative has the key, the expected and the actual value."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def faults(format_name: str = "csv", **keys: Any) -> list[str]:
         ({"columns": {"a": 3}, "epochs": "x"}, ["columns.a: expected a mapping, got 3"]),
     ],
 )
-def test_the_faults_of_the_alternative_that_was_meant_are_told(keys: dict[str, Any], expected: list[str]) -> None:
+def test_the_faults_of_the_alternative_that_was_meant_are_reported(keys: dict[str, Any], expected: list[str]) -> None:
     told = faults(**{"label": "y", **keys})
     assert [fault.removeprefix("train.") for fault in told if ".epochs" not in fault] == expected
 
 
-def test_what_an_alternative_finds_wrong_in_a_value_of_its_kind_is_told_alone() -> None:
+def test_what_an_alternative_finds_wrong_in_a_value_of_its_kind_is_reported_alone() -> None:
     [told] = faults(label={"column": "y", "classes": "auto", "normalize": "standard"})
     assert told.startswith("train.label")
     assert "expected a string" not in told

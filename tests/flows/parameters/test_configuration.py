@@ -108,7 +108,7 @@ def test_stages_run_in_their_order_whatever_the_order_they_are_named_in(tmp_path
     assert conf(tmp_path, "", "pipeline.stages=[export,train]").sections.pipeline.chosen == ("train", "export")
 
 
-def test_a_pipeline_is_told_what_training_is_told(tmp_path: Path) -> None:
+def test_a_pipeline_gets_the_settings_of_training(tmp_path: Path) -> None:
     read = conf(tmp_path, "pipeline: {predict: {input: a.csv}}")
     values = {**read.settings.values, "pipeline": read.sections.pipeline.model_dump(mode="json")}
     parameters = parse_as(PipelineParameters, values, {})

@@ -52,7 +52,7 @@ def test_their_files_are_found_from_any_directory(digits: str, tmp_path: Path) -
         (["evals.a.input.format=csv"], "evals.a.input.path: is missing"),
     ],
 )
-def test_what_is_wrong_with_them_is_told(digits: str, overrides: list[str], fault: str) -> None:
+def test_what_is_wrong_with_them_is_reported(digits: str, overrides: list[str], fault: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(digits, *overrides)
     assert fault in str(caught.value)

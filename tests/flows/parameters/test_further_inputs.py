@@ -1,4 +1,4 @@
-"""What evaluations say of columns: nothing that the training input says differently, and nothing in vain."""
+"""Keys of columns in evaluations: neither different from the training input, nor without effect."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_differs_is_refused_with_its_line(tmp_path: Path, key: str, value: 
     )
 
 
-def test_all_that_differ_are_told_together(tmp_path: Path) -> None:
+def test_all_that_differ_are_reported_together(tmp_path: Path) -> None:
     further = "evals.held.input={format: jsonl, path: h.jsonl, features: [job], label: {column: y, classes: [a, b]}}"
     with pytest.raises(ConfigError) as caught:
         read(conf(tmp_path, "features: [age]"), further)

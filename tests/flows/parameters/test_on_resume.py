@@ -1,4 +1,4 @@
-"""A key that nobody classified is an error where it is defined, not a change that is resumed silently."""
+"""An unclassified key is an error at its definition, not a change that is resumed silently."""
 
 from __future__ import annotations
 

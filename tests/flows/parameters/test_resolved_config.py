@@ -90,7 +90,7 @@ def test_a_directory_that_was_moved_is_found_where_it_is(tmp_path: Path) -> None
         (b"experiment: t\nmodle: 3", r"m/config\.yaml:2: modle: unknown key; did you mean 'model'\?"),
     ],
 )
-def test_a_damaged_one_is_told_with_its_place(content: bytes | None, words: str) -> None:
+def test_a_damaged_one_is_reported_with_its_place(content: bytes | None, words: str) -> None:
 
     if content is not None:
         Path("m/config.yaml").write_bytes(content)

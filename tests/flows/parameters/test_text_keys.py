@@ -1,4 +1,4 @@
-"""Values of keys that are strings, as they stand on the command line."""
+"""Values of string keys on the command line."""
 
 from __future__ import annotations
 

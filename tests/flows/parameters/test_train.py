@@ -70,7 +70,7 @@ def test_parameters_survive_json_as_prefect_sends_them():
     assert TrainParameters.model_validate_json(parameters.model_dump_json()) == parameters
 
 
-def test_every_field_tells_the_form_what_it_is():
+def test_every_field_shows_the_form_what_it_is():
     schema = TrainParameters.model_json_schema()
     described = {f"#/$defs/{title}" for title, model in schema["$defs"].items() if "description" in model}
     bare = [

@@ -19,7 +19,7 @@ def parsed(tmp_path: Path, *overrides: str) -> TrainParameters:
     return parse_parameters(load([DIGITS], [f"model_dir={tmp_path}/m", *overrides]).values, {})
 
 
-def test_nobody_is_waited_for_where_nobody_is(tmp_path: Path) -> None:
+def test_a_free_model_dir_is_not_waited_for(tmp_path: Path) -> None:
     said: list[str] = []
     await_model_dir(parsed(tmp_path, "resume.when_running=wait"), said.append)
     assert said == []

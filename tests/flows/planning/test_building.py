@@ -1,4 +1,4 @@
-"""What the parameters of a training flow build of the user's functions and Estimators."""
+"""The parameters of a training flow build objects from the user's functions and Estimators."""
 
 from __future__ import annotations
 

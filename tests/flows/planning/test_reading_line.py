@@ -1,4 +1,4 @@
-"""The bar of a scan: there after two seconds, gone at the end; lines in the log where there is no terminal."""
+"""The bar of a scan appears after two seconds and disappears at the end; without a terminal the log has lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When runs are due, as Prefect reckons it from our configuration: time zones, and the two changes of the clock."""
+"""Due times of runs by Prefect from our configuration: time zones, and both changes of the clock."""
 
 from __future__ import annotations
 

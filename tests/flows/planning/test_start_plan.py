@@ -1,4 +1,4 @@
-"""A start beside what its model_dir holds; the jobs were trained in this process."""
+"""A start is compared with its model_dir; the jobs were trained in this process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_new_job_has_a_seed_of_its_own_and_keeps_it() -> None:
     assert parameters.seed is not None
 
 
-def test_more_steps_elsewhere_are_told_and_allowed(caplog: pytest.LogCaptureFixture) -> None:
+def test_more_steps_elsewhere_are_reported_and_allowed(caplog: pytest.LogCaptureFixture) -> None:
     trained()
     start = plan_start(parsed("train.max_steps=9", "cluster.workers=3"), load([], ["train.max_steps=9"]))
     with caplog.at_level(logging.INFO):
@@ -93,7 +93,7 @@ def test_before_the_first_checkpoint_everything_may_change() -> None:
     assert plan_start(parsed("seed=4")).changes == ()
 
 
-def test_a_lost_configuration_beside_checkpoints_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_configuration_beside_checkpoints_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     trained()
     assert plan_start(parsed()).lost_config is None
     Path("runs/t/config.yaml").unlink()

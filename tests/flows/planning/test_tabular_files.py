@@ -32,7 +32,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_incomes_are_learned_from_numbers_words_dates_and_blanks() -> None:
+def test_incomes_are_learned_from_numbers_words_dates_and_missing_values() -> None:
     results = trained("census", 3000, 150)
     assert results["accuracy"] > results["accuracy_baseline"] + 0.03
     assert results["auc"] > 0.8

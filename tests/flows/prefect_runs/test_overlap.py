@@ -128,7 +128,7 @@ def test_a_run_that_is_due_while_another_one_runs_is_skipped_and_says_whose_turn
     assert state.message in logged(caplog)
 
 
-def test_a_killed_holder_is_nobody_and_the_next_run_begins(client: SyncPrefectClient) -> None:
+def test_a_killed_holder_does_not_count_and_the_next_run_begins(client: SyncPrefectClient) -> None:
     run = run_of_a_deployment(client, "killed", "overlap:skip")
     with another(run.deployment_id) as holder:
         holder.kill()
@@ -218,7 +218,7 @@ def test_without_a_policy_and_without_a_deployment_no_lease_is_taken(client: Syn
     assert not home.exists()
 
 
-def test_nobody_else_reads_a_lease_and_one_that_cannot_be_written_is_told(home: Path) -> None:
+def test_only_its_owner_reads_a_lease_and_one_that_cannot_be_written_is_reported(home: Path) -> None:
     lease = Lease("d1", "r1", "one")
     assert lease.take() is None
     [file] = (home / "psflow-leases").iterdir()
@@ -230,7 +230,7 @@ def test_nobody_else_reads_a_lease_and_one_that_cannot_be_written_is_told(home: 
         Lease("d1", "r1", "one")
 
 
-def test_a_file_system_without_locks_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lockf(descriptor: int, command: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 

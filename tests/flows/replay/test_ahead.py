@@ -1,4 +1,4 @@
-"""What is wrong with the stages of a pipeline is told before the first of them begins."""
+"""Faults of the stages of a pipeline are reported before the first one begins."""
 
 from __future__ import annotations
 

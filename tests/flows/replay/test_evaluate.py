@@ -101,7 +101,7 @@ def test_replay_is_what_one_by_one_is(trained: Path, cluster: dict[str, Any]) ->
 
 
 @pytest.mark.cluster(shared=True)
-def test_one_that_fails_is_told_and_not_recorded_and_the_others_go_on(
+def test_one_that_fails_is_reported_and_not_recorded_and_the_others_go_on(
     trained: Path, cluster: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     file = next(trained.glob("checkpoints/step_00000004/*.safetensors"))
@@ -162,7 +162,7 @@ def test_other_data_need_another_name(trained: Path, cluster: dict[str, Any]) ->
         ),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_starts(
+def test_what_cannot_be_is_reported_before_anything_starts(
     trained: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["evaluate", "--model-dir", str(trained), *arguments]) == 2

@@ -100,7 +100,7 @@ def test_a_person_takes_the_alias_from_a_better_training_and_a_pipeline_does_not
 
 
 @pytest.mark.usefixtures("prefect_named")
-def test_a_better_one_that_is_gone_is_told(trained: Path) -> None:
+def test_a_better_one_that_is_gone_is_reported(trained: Path) -> None:
     evaluated(trained, AUC | {2: 0.95})
     shutil.rmtree(trained / "checkpoints" / "step_00000002")
     facts = make(trained, metric="auc", mode="max")
@@ -170,7 +170,7 @@ def test_the_best_one_stays_where_the_alias_cannot_be_moved(tmp_path: Path) -> N
         ),
     ],
 )
-def test_what_cannot_be_exported_is_told(
+def test_what_cannot_be_exported_is_reported(
     trained: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     evaluated(trained)

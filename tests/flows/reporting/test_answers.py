@@ -76,13 +76,13 @@ def test_predictions(version: str | None, shown: str) -> None:
     ]
 
 
-def test_rows_that_were_predicted_from_what_is_no_number_are_told() -> None:
+def test_rows_that_were_predicted_from_what_is_no_number_are_reported() -> None:
     found = {"rows": 2, "columns": {"column 'b'": {"cells": 2, "first_row": 3}}}
     [line] = [line for line in shown_predictions({**PREDICTED, "non_finite": found}) if line.startswith("not finite")]
     assert line == "not finite   2 of these rows have a missing, NaN or infinite cell, in column 'b'"
 
 
-def test_cells_that_were_made_blank_are_told() -> None:
+def test_cells_that_were_read_as_missing_are_reported() -> None:
     found = {"rows": 1, "columns": {"column 'a'": {"cells": 1, "first_row": 3}}}
     [line] = [line for line in shown_predictions({**PREDICTED, "invalid": found}) if line.startswith("invalid")]
     assert line == "invalid      1 of these rows have an invalid cell, read as missing, in column 'a'"
@@ -119,7 +119,7 @@ def test_a_run_without_new_files_says_so() -> None:
     assert line == "predicted    no new files since the last run"
 
 
-def test_rows_that_were_rejected_are_told() -> None:
+def test_rows_that_were_rejected_are_reported() -> None:
     [line] = [line for line in shown_predictions({**PREDICTED, "rejects": 3}) if line.startswith("rejected")]
     assert line == "rejected     3 rows that could not be read or predicted, see _rejects in the output"
 

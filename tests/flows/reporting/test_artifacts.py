@@ -1,4 +1,4 @@
-"""Artifacts of a flow run: what is sent, how often, and what happens where nobody takes it."""
+"""Artifacts of a flow run: content, frequency, and an unavailable server."""
 
 from __future__ import annotations
 

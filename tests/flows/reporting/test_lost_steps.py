@@ -1,4 +1,4 @@
-"""Which steps of a job are lost, over all of its attempts."""
+"""Lost steps of a job, over all of its attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where else to look at a job."""
+"""Links to the pages of a job."""
 
 from __future__ import annotations
 
@@ -99,5 +99,5 @@ def test_outside_a_flow_run_there_are_no_pages() -> None:
     assert (links.prefect_flow_run, links.prefect_page) == (None, None)
 
 
-def test_no_password_is_told() -> None:
+def test_no_password_is_reported() -> None:
     assert "s3cret" not in str(PageLinks(None, None, None, "s3://key:s3cret@bucket/d", "m").tags())

@@ -1,4 +1,4 @@
-"""When plots of a running job are drawn, and of what."""
+"""Times and contents of plots of a running job."""
 
 from __future__ import annotations
 
@@ -83,16 +83,16 @@ def test_a_long_job_is_drawn_after_a_best_too(studio: Studio, monkeypatch: pytes
 
 def test_where_there_is_nothing_new_nothing_is_drawn(studio: Studio) -> None:
     plotter = studio.plotter()
-    plotter.recall(evaluation(100, loss=2.0))
-    plotter.recall(export(100))
+    plotter.restore(evaluation(100, loss=2.0))
+    plotter.restore(export(100))
     plotter.close(200)
     assert studio.files == []
 
 
 def test_a_resumed_job_has_the_curve_of_its_earlier_attempts(studio: Studio) -> None:
     plotter = studio.plotter(lambda: [(100, 3.0), (200, 2.0)])
-    plotter.recall(evaluation(200, loss=2.5))
-    plotter.recall(export(200))
+    plotter.restore(evaluation(200, loss=2.5))
+    plotter.restore(export(200))
     for event in (loss(200, 7.0), loss(300, 1.0), evaluation(300, loss=2.6)):
         plotter.handle(event)
     plotter.close(200)

@@ -1,4 +1,4 @@
-"""The line that says how far a job has come."""
+"""The progress line of a job."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_reports_too_quick_to_build_on(clock: Clock) -> None:
     assert "ETA" not in progress.line()
 
 
-def test_a_ps_that_goes_back_begins_a_new_window() -> None:
+def test_a_ps_that_rolls_back_begins_a_new_window() -> None:
     rate = Rate()
     for second, step in enumerate((100, 200, 300, 150, 160)):
         rate.add(float(second), step)

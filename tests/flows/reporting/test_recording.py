@@ -1,4 +1,4 @@
-"""What MLflow is told of a job, before anything is trained."""
+"""Records of a job in MLflow before training."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_no_password_is_recorded(told: Any) -> None:
     assert "s3cret" not in str(told)
 
 
-def test_the_code_is_told_apart_by_its_digest(told: Any) -> None:
+def test_the_code_is_distinguished_by_its_digest(told: Any) -> None:
     assert told.tags["psflow.code_digest"] == "c0de"
 
 
@@ -101,14 +101,14 @@ def test_a_fork_stands_below_the_run_that_it_began_from(told: Any) -> None:
     assert told.tags["psflow.forked_at_step"] == "300"
 
 
-def test_what_is_on_disk_is_told_as_the_evaluator_told_it(tmp_path: Path) -> None:
+def test_what_is_on_disk_is_reported_as_by_the_evaluator(tmp_path: Path) -> None:
     metrics = {"loss": math.inf, "accuracy": 0.5, "global_step": 300.0}
     EvaluationLog(str(tmp_path)).add(EvaluationRecord("", 300, 1.0, metrics, 2.0))
     best = tmp_path / "export" / "best"
     best.mkdir(parents=True)
     BestRecord(300, metrics, 1, str(best / "1")).write(str(best))
     attempt: Any = SimpleNamespace(model_dir=str(tmp_path))
-    told = recording.what_is_on_disk(attempt)
+    told = recording.events_on_disk(attempt)
     evaluation, export = told
     measured = {"loss": math.inf, "accuracy": 0.5}
     assert evaluation == Evaluation(300, measured, 1.0, time=2.0)
@@ -123,7 +123,7 @@ def export_of(directory: Path, step: int, saved_at: float) -> str:
     return str(directory)
 
 
-def test_exports_that_a_better_one_followed_are_told_as_well_and_before_it(tmp_path: Path) -> None:
+def test_exports_that_a_better_one_followed_are_reported_as_well_and_before_it(tmp_path: Path) -> None:
     log = EvaluationLog(str(tmp_path))
     log.add(EvaluationRecord("rare", 100, 1.0, {"loss": 9.0}, 2.0))
     log.add(EvaluationRecord("", 100, 1.0, {"loss": 3.0, "global_step": 100.0}, 2.0))
@@ -141,7 +141,7 @@ def test_exports_that_a_better_one_followed_are_told_as_well_and_before_it(tmp_p
     BestRecord(200, {"loss": 2.0, "global_step": 200.0}, 2, second).write(str(exports / "best"))
     attempt: Any = SimpleNamespace(model_dir=str(tmp_path))
 
-    told = [event for event in recording.what_is_on_disk(attempt) if isinstance(event, Export)]
+    told = [event for event in recording.events_on_disk(attempt) if isinstance(event, Export)]
 
     assert [
         (export.exporter, export.step, export.version, export.path, export.is_best, export.metrics) for export in told

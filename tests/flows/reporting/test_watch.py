@@ -1,4 +1,4 @@
-"""What is told of a job, to whom."""
+"""Reports of a job in log, terminal, Prefect and MLflow."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_summary_that_is_a_file_is_written_and_not_shown(
     assert len(messages(caplog)) == 1
 
 
-def test_steps_that_training_has_gone_back_behind_are_told_of(
+def test_steps_that_training_has_rolled_back_are_reported(
     seen: Seen, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with watch(seen, tmp_path, CHECKPOINT) as watching:

@@ -1,4 +1,4 @@
-"""The end of a watch: all of it happens, whatever a part of it raises."""
+"""The end of a watch: every step runs, even if another raises."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_a_record_elsewhere_is_read_beside_that_of_the_model_dir(tmp_path: Path)
 
 
 @pytest.mark.parametrize("is_forced", [False, True])
-def test_where_nothing_may_be_written_that_is_told_once(
+def test_where_nothing_may_be_written_that_is_reported_once(
     is_forced: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     record = ReplayRecord(str(tmp_path))

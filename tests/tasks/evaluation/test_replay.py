@@ -114,7 +114,9 @@ def test_a_cluster_without_a_free_thread_is_not_waited_for_for_ever(client: Clie
 
 
 @pytest.mark.cluster(shared=True)
-def test_inputs_that_are_not_those_of_the_flow_are_refused_and_told_apart(client: Client, job: EvaluationJob) -> None:
+def test_inputs_that_are_not_those_of_the_flow_are_refused_and_distinguished(
+    client: Client, job: EvaluationJob
+) -> None:
     def check() -> None:
         assert any(replay._left.values()), "an interrupt has nothing to interrupt any more"
 

@@ -1,4 +1,4 @@
-"""What a worker of a replay reads of tabular files: the scan that the flow has made."""
+"""A worker of a replay reads tabular files by the scan of the flow."""
 
 from __future__ import annotations
 

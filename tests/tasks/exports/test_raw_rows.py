@@ -98,7 +98,7 @@ def test_a_fraction_among_whole_numbers_stays_one(model: Any, rows: pd.DataFrame
     agree(half, model.predict(rows[:1].assign(age=26.5)))
 
 
-def test_the_signature_has_raw_columns_and_says_which_may_be_blank(model: Any) -> None:
+def test_the_signature_has_raw_columns_and_says_which_may_be_missing(model: Any) -> None:
     inputs = model.metadata.get_input_schema()
     kinds = {column.name: (str(column.type), column.required) for column in inputs.inputs}
     assert kinds["job"] == ("Any", False)

@@ -1,4 +1,4 @@
-"""An exported classifier of tabular files: raw rows in, the words of the classes out, whatever weights there were."""
+"""An exported classifier of tabular files: raw rows in, class names out, with or without weights."""
 
 from __future__ import annotations
 

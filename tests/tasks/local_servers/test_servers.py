@@ -103,7 +103,7 @@ def test_who_does_not_know_the_password_gets_nothing(
     assert ask(prefect, "/", mlflow.auth_string)[0] == 401
 
 
-def test_nobody_reads_the_passwords(prefect: StartedServer, mlflow: StartedServer, place: Path) -> None:
+def test_the_passwords_are_private(prefect: StartedServer, mlflow: StartedServer, place: Path) -> None:
     words = [str(server.auth_string).partition(":")[2].encode() for server in (prefect, mlflow)]
     files = [path for path in place.rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
     read = [Path(f"/proc/{server.process.pid}/cmdline") for server in (prefect, mlflow)]

@@ -1,4 +1,4 @@
-"""Plots of a run: learning curves, and what a classifier confuses."""
+"""Plots of a run: learning curves and classifier plots."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_an_output_with_something_else_is_refused(inbox: Inbox) -> None:
         inbox.run(1)
 
 
-def test_an_input_that_is_no_record_files_is_refused(inbox: Inbox) -> None:
+def test_an_input_that_is_no_tabular_files_is_refused(inbox: Inbox) -> None:
     source = PredictionInput(Npz, "in.npz")
     with (
         pytest.raises(UsageError, match="new_files_only needs tabular files"),

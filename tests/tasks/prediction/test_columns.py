@@ -70,7 +70,7 @@ def test_the_classes_of_several_labels_stand_beside_their_probabilities(words: l
     assert table_of(columns("parquet", *chosen), predicted).to_pylist() == [lists] * 2
 
 
-def test_what_is_the_same_in_each_row_is_written_only_if_somebody_asks() -> None:
+def test_what_is_the_same_in_each_row_is_written_only_on_request() -> None:
     known = [SUM, Prediction("all_class_ids", "int32", (2,)), Prediction("all_classes", "str", (2,))]
     assert chosen_predictions(known, None) == (SUM,)
     assert chosen_predictions(known, ["all_classes"]) == (known[2],)

@@ -82,7 +82,7 @@ def test_a_damaged_claim_says_what_to_do(tmp_path: Path) -> None:
         claim(tmp_path).check_free()
 
 
-def test_who_does_not_wait_for_a_sign_of_life_lets_go_of_the_output(tmp_path: Path) -> None:
+def test_who_does_not_wait_for_a_sign_of_life_releases_the_output(tmp_path: Path) -> None:
     def interrupt(timeout_secs: float | None = None) -> None:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""The partitions of a prediction on a cluster that is none."""
+"""The partitions of a prediction on a fake cluster."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Quiet(PredictionProgress):
         self.rows = self.rejects = self._parts = 0
         self._num_parts = len(left)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         pass
 
 

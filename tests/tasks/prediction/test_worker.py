@@ -130,7 +130,7 @@ def test_a_partition_of_nothing_but_rejects_is_a_part_without_rows(
 
 
 @pytest.mark.parametrize("on_error", ["stop", "reject"])
-def test_blanks_are_counted_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_error: str) -> None:
+def test_missing_values_are_counted_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_error: str) -> None:
     text = "id,a,b\nu,1,2\nv,,inf\nw,,6\n"
     kept = plan(tmp_path, text, monkeypatch, on_error=on_error, loaded=FilledSums())
     facts = predict_partition(kept.work, kept.parts[0])
@@ -180,7 +180,7 @@ def test_arrays_are_read_again_and_compared(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("bad", [set(), {0}, {2}, {0, 1, 2}])
-def test_no_row_is_written_of_which_a_prediction_is_nan_that_nobody_asked_for(
+def test_no_row_is_written_of_which_a_prediction_is_nan_that_was_not_requested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: set[int]
 ) -> None:
     class Classifier:
@@ -316,7 +316,7 @@ def test_a_model_that_was_trained_without_invalid_cells_still_says_of_each_row_w
 
 
 @pytest.mark.parametrize("on_error", ["stop", "reject"])
-def test_invalid_cells_are_made_blank_counted_and_filled_as_in_training(
+def test_invalid_cells_are_read_as_missing_counted_and_filled_as_in_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_error: Any
 ) -> None:
     text = "id,a,b\nu,1,2\nv,no,4\nw,,6\nx,7,n/a?\n"
@@ -354,7 +354,7 @@ def test_a_row_with_an_invalid_cell_that_is_rejected_for_another_reason_is_count
     assert rejects(tmp_path)[0]["reason"] == "a missing, NaN or infinite cell in column 'a', which non_finite refuses"
 
 
-def test_invalid_is_for_record_files(tmp_path: Path) -> None:
+def test_invalid_is_for_tabular_files(tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", a=np.zeros(2))
     with pytest.raises(InputError, match=r"invalid is missing, but .*in\.npz cannot have cells .* leave it out"):
         prediction_input(str(tmp_path / "in.npz"), invalid="missing")

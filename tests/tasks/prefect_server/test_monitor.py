@@ -1,4 +1,4 @@
-"""A server that ends by itself is started again, on the same socket; not too often, and not while the command ends."""
+"""A server that ends by itself is restarted on the same socket; not too often, and not while the command ends."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_killed_server_is_back_where_it_was_and_as_it_was(
     assert said(caplog) == ["WARNING the Prefect server of this command was killed by SIGKILL; restarting it"]
 
 
-def test_nobody_else_gets_the_port_of_a_server_that_is_away(
+def test_no_other_program_gets_the_port_of_a_server_that_is_away(
     monitor: ServerMonitor, program: ServerProgram, write: Callable[[str], None]
 ) -> None:
     write(SILENT)
@@ -183,7 +183,7 @@ def test_a_server_that_ends_after_a_signal_is_not_started_again(
     assert said(caplog) == []
 
 
-def test_a_server_that_ends_after_the_keeper_is_not_started_again(
+def test_a_server_that_ends_after_the_monitor_is_not_started_again(
     monitor: ServerMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = monitor.process

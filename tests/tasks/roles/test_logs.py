@@ -1,4 +1,4 @@
-"""What roles log, where people look for it."""
+"""Log records of roles in files and in Prefect."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_files_are_kept_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert all(file.stat().st_size <= 1000 for file in files)
 
 
-def test_why_the_job_failed_is_told_once_by_the_role_that_caused_it(
+def test_why_the_job_failed_is_reported_once_by_the_role_that_caused_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     failure = RoleFailedError("chief-0", "ValueError('no luck')")
@@ -97,7 +97,7 @@ def test_why_the_job_failed_is_told_once_by_the_role_that_caused_it(
 
 
 @pytest.mark.parametrize("name", ["prefect.flow_runs", "prefect.task_runs", "prefect.engine"])
-def test_prefect_tells_no_trace_of_an_error_that_says_it_all(
+def test_prefect_hides_tracebacks_of_our_own_errors(
     name: str, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
     factory = logging.getLogRecordFactory()

@@ -1,4 +1,4 @@
-"""What an export looks at once a process, and when it looks again."""
+"""Caches of the code of an export, and their invalidation."""
 
 from __future__ import annotations
 

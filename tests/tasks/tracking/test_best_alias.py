@@ -1,4 +1,4 @@
-"""Which export has the alias best, where several trainings register under one name."""
+"""The alias best, with several trainings that register under one name."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def give(
     return alias.give(version, step, {"accuracy": accuracy, "loss": loss}, is_new=is_new)
 
 
-def test_within_a_run_it_goes_wherever_it_is_told(client: MlflowClient, registered: Versions) -> None:
+def test_within_a_run_it_moves_as_requested(client: MlflowClient, registered: Versions) -> None:
     first, second = registered("mine"), registered("mine")
     assert give(client, second, 0.9)
     assert give(client, first, 0.1, is_new=False)
     assert holder(client) == first
 
 
-def test_what_is_not_finite_takes_it_from_nobody(client: MlflowClient, registered: Versions) -> None:
+def test_what_is_not_finite_never_takes_it(client: MlflowClient, registered: Versions) -> None:
     first, second = registered("mine"), registered("mine")
     assert not give(client, first, float("inf"))
     assert not give(client, first, 0.9, loss=float("nan"))

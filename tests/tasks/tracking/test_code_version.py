@@ -1,4 +1,4 @@
-"""What a run says of the code that it ran."""
+"""Code version of a run."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def runs(uri: str) -> tuple[Run, Run]:
     return record(uri, "one", 0.1, "abc", 0.5), record(uri, "two", 0.2, "abd", 0.25)
 
 
-def test_only_differences_are_told_with_the_last_value_of_a_parameter(runs: tuple[Run, Run]) -> None:
+def test_only_differences_are_reported_with_the_last_value_of_a_parameter(runs: tuple[Run, Run]) -> None:
     assert differences(run_facts(runs[0]), run_facts(runs[1])) == {
         "params": {"rate": ("0.1", "0.2")},
         "datasets": {"train": ("csv abc", "csv abd")},

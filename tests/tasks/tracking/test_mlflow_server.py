@@ -55,7 +55,7 @@ def test_run_of_a_job(server: MlflowServer, exported: Path, capfd: pytest.Captur
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_is_told_while_the_server_is_away_is_written_when_it_is_back(server: MlflowServer) -> None:
+def test_what_is_reported_while_the_server_is_away_is_written_when_it_is_back(server: MlflowServer) -> None:
     tracker = Tracker.open(prepare_store(server.url), experiment="e", run_name="stopped")
     tracker.handle(Metrics(0, {"loss": 1.0}))
     wait_until(lambda: tracker.statistics()["pending"] == 0)

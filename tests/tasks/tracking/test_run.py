@@ -1,4 +1,4 @@
-"""What the run of a job says of its last attempt."""
+"""Tags of the last attempt in the run of a job."""
 
 from __future__ import annotations
 

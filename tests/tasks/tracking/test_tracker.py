@@ -48,7 +48,7 @@ def export(path: Path, step: int, version: int, *, best: bool = True) -> Export:
     return Export("best", step, version, str(path), best, {"accuracy": 0.9})
 
 
-def tell(tracker: Tracker, *events: RecordedEvent, status: Any = "FINISHED", is_whole: bool = True) -> None:
+def send(tracker: Tracker, *events: RecordedEvent, status: Any = "FINISHED", is_whole: bool = True) -> None:
     for event in events:
         tracker.handle(event)
     assert tracker.close(status, timeout_secs=200) == is_whole, tracker.statistics()
@@ -66,7 +66,7 @@ def test_run_says_what_the_job_is_about(store: str, open_tracker: OpenTracker) -
             {"name": "digits", "context": "train", "digest": "d" * 64, "schema": {"x": "f4"}, "source": "digits"}
         ],
     )
-    tell(tracker, metrics(1, loss=0.5))
+    send(tracker, metrics(1, loss=0.5))
     run = MlflowClient(store, store).get_run(tracker.run_id)
     assert run.info.status == "FINISHED"
     assert run.info.end_time is not None
@@ -77,23 +77,23 @@ def test_run_says_what_the_job_is_about(store: str, open_tracker: OpenTracker) -
 
 
 def test_artifacts_lie_beside_the_store(store: str, tmp_path: Path, open_tracker: OpenTracker, exported: Path) -> None:
-    tell(open_tracker(), export(exported, 10, 1))
+    send(open_tracker(), export(exported, 10, 1))
     assert list((tmp_path / "mlartifacts").rglob("MLmodel"))
 
 
 def test_more_points_than_one_call_takes(store: str, open_tracker: OpenTracker) -> None:
     tracker = open_tracker()
-    tell(tracker, *[metrics(step, loss=1 / step, rate=step) for step in range(1, 701)])
+    send(tracker, *[metrics(step, loss=1 / step, rate=step) for step in range(1, 701)])
     assert [step for step, _ in curve(store, tracker.run_id, "loss")] == list(range(1, 701))
     assert len(curve(store, tracker.run_id, "rate")) == 700
 
 
 def test_no_point_twice_after_a_resume(store: str, open_tracker: OpenTracker) -> None:
     first = open_tracker()
-    tell(first, metrics(10, loss=1), metrics(20, loss=2), evaluation(20, accuracy=0.5), status="KILLED")
+    send(first, metrics(10, loss=1), metrics(20, loss=2), evaluation(20, accuracy=0.5), status="KILLED")
     again = open_tracker(run_id=first.run_id)
     assert MlflowClient(store, store).get_run(first.run_id).info.status == "RUNNING"
-    tell(again, metrics(20, loss=7), evaluation(20, accuracy=0.5), metrics(30, loss=3), evaluation(10, accuracy=0.4))
+    send(again, metrics(20, loss=7), evaluation(20, accuracy=0.5), metrics(30, loss=3), evaluation(10, accuracy=0.4))
     assert again.run_id == first.run_id
     assert curve(store, first.run_id, "loss") == [(10, 1), (20, 2), (30, 3)]
     assert sorted(curve(store, first.run_id, "eval/accuracy")) == [(10, 0.4), (20, 0.5)]
@@ -102,12 +102,12 @@ def test_no_point_twice_after_a_resume(store: str, open_tracker: OpenTracker) ->
 def test_a_resumed_run_knows_how_far_training_has_come(store: str, open_tracker: OpenTracker) -> None:
     first = open_tracker()
     assert first.newest_step == -1
-    tell(first, metrics(10, loss=1), metrics(12, **{"role/worker-0/rss_mb": 1.0}), evaluation(20, accuracy=0.5))
+    send(first, metrics(10, loss=1), metrics(12, **{"role/worker-0/rss_mb": 1.0}), evaluation(20, accuracy=0.5))
     MlflowClient(store, store).log_metric(first.run_id, "mine", 1.0, step=1000)
     again = open_tracker(run_id=first.run_id)
     assert again.newest_step == 12
     again.handle(metrics(14, loss=2))  # which MLflow has not taken in time
-    tell(again, evaluation(30, accuracy=0.5))
+    send(again, evaluation(30, accuracy=0.5))
     assert again.newest_step == 14
 
 
@@ -115,36 +115,36 @@ def test_an_evaluation_of_a_step_that_was_trained_anew_is_a_second_point(store: 
     first = replace(evaluation(20, accuracy=0.5), checkpoint_saved_at=100.0, time=101.0)
     again = replace(evaluation(20, accuracy=0.7), checkpoint_saved_at=200.0, time=150.0)  # by a clock that is slow
     tracker = open_tracker()
-    tell(tracker, first, first, status="KILLED")
+    send(tracker, first, first, status="KILLED")
     for _ in range(2):
-        tell(open_tracker(run_id=tracker.run_id), first, again, again)
+        send(open_tracker(run_id=tracker.run_id), first, again, again)
     assert curve(store, tracker.run_id, "eval/accuracy") == [(20, 0.5), (20, 0.7)]
     assert MlflowClient(store, store).get_run(tracker.run_id).data.metrics["eval/accuracy"] == 0.7
 
 
 def test_changed_parameter_of_a_resumed_run_is_a_tag(store: str, open_tracker: OpenTracker) -> None:
     first = open_tracker(params={"max_steps": 100})
-    tell(first)
-    tell(open_tracker(run_id=first.run_id, params={"max_steps": 200, "new": 1}))
+    send(first)
+    send(open_tracker(run_id=first.run_id, params={"max_steps": 200, "new": 1}))
     data = MlflowClient(store, store).get_run(first.run_id).data
     assert data.params == {"max_steps": "100", "new": "1"}
     assert data.tags["psflow.param.max_steps"] == "200"
 
 
-def test_a_description_is_renewed_unless_somebody_changed_it(store: str, open_tracker: OpenTracker) -> None:
+def test_a_description_is_renewed_unless_the_user_changed_it(store: str, open_tracker: OpenTracker) -> None:
     client = MlflowClient(store, store)
     note = "mlflow.note.content"
     first = open_tracker(tags={note: "first"})
-    tell(first)
+    send(first)
     for given, expected in (("second", "second"), ("third", "mine"), ("fourth", "mine")):
-        tell(open_tracker(run_id=first.run_id, tags={note: given}))
+        send(open_tracker(run_id=first.run_id, tags={note: given}))
         assert client.get_run(first.run_id).data.tags[note] == expected
         client.set_tag(first.run_id, note, "mine")
 
 
 def test_what_is_not_finite_is_nan(store: str, open_tracker: OpenTracker) -> None:
     tracker = open_tracker()
-    tell(tracker, metrics(1, loss=math.inf, norm=math.nan))
+    send(tracker, metrics(1, loss=math.inf, norm=math.nan))
     assert math.isnan(curve(store, tracker.run_id, "loss")[0][1])
     assert math.isnan(curve(store, tracker.run_id, "norm")[0][1])
 
@@ -152,7 +152,7 @@ def test_what_is_not_finite_is_nan(store: str, open_tracker: OpenTracker) -> Non
 def test_checkpoint_is_an_external_model_that_its_evaluation_links_to(store: str, open_tracker: OpenTracker) -> None:
     tracker = open_tracker()
     told = [checkpoint(100), evaluation(100, loss=0.2), evaluation(100, "test", **{"label/mean": 4.5})]
-    tell(tracker, *told, *told)
+    send(tracker, *told, *told)
     client = MlflowClient(store, store)
     run = client.get_run(tracker.run_id)
     [model] = client.search_logged_models([run.info.experiment_id])
@@ -169,7 +169,7 @@ def test_checkpoint_is_an_external_model_that_its_evaluation_links_to(store: str
 def test_export_is_a_registered_version_and_best_moves(store: str, open_tracker: OpenTracker, exported: Path) -> None:
     tracker = open_tracker()
     told = [export(exported, 100, 1), export(exported, 200, 2), export(exported, 300, 3, best=False)]
-    tell(tracker, *told)
+    send(tracker, *told)
     client = MlflowClient(store, store)
     assert client.get_model_version_by_alias("psflow-digits", "best").version == 2
     assert tracker.best is not None
@@ -181,7 +181,7 @@ def test_export_is_a_registered_version_and_best_moves(store: str, open_tracker:
 
 def test_a_version_leads_back_to_its_run_and_checkpoint(store: str, open_tracker: OpenTracker, exported: Path) -> None:
     tracker = open_tracker()
-    tell(tracker, checkpoint(100), export(exported, 100, 1))
+    send(tracker, checkpoint(100), export(exported, 100, 1))
     client = MlflowClient(store, store)
     version = client.get_model_version("psflow-digits", "1")
     assert version.tags["psflow.checkpoint"].endswith("checkpoints/step_00000100")
@@ -190,14 +190,14 @@ def test_a_version_leads_back_to_its_run_and_checkpoint(store: str, open_tracker
         assert told in version.description
 
 
-def test_export_told_again_after_a_resume_is_recorded_once(
+def test_export_reported_again_after_a_resume_is_recorded_once(
     store: str, open_tracker: OpenTracker, exported: Path
 ) -> None:
     first = open_tracker()
     told = [export(exported, 100, 1), export(exported, 200, 2)]
-    tell(first, *told, status="KILLED")
+    send(first, *told, status="KILLED")
     again = open_tracker(run_id=first.run_id)
-    tell(again, *told)
+    send(again, *told)
     client = MlflowClient(store, store)
     assert len(client.search_model_versions("name = 'psflow-digits'")) == 2
     assert len(client.search_logged_models([client.get_run(first.run_id).info.experiment_id])) == 2
@@ -205,17 +205,17 @@ def test_export_told_again_after_a_resume_is_recorded_once(
     assert again.best == first.best
 
 
-def test_a_version_that_somebody_deleted_stays_deleted_after_a_resume(
+def test_a_version_that_was_deleted_stays_deleted_after_a_resume(
     store: str, open_tracker: OpenTracker, exported: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = open_tracker()
     told = [export(exported, 100, 1), export(exported, 200, 2), export(exported, 300, 3)]
-    tell(first, *told, status="KILLED")
+    send(first, *told, status="KILLED")
     client = MlflowClient(store, store)
     for version in ("1", "3"):
         client.delete_model_version("psflow-digits", version)
     again = open_tracker(run_id=first.run_id)
-    tell(again, *told, export(exported, 400, 4, best=False))
+    send(again, *told, export(exported, 400, 4, best=False))
     assert {v.version: v.tags["psflow.step"] for v in client.search_model_versions("name = 'psflow-digits'")} == {
         2: "200",
         4: "400",
@@ -235,13 +235,13 @@ def test_a_version_deleted_before_it_was_noted_or_under_another_name_is_register
     first = open_tracker()
     with monkeypatch.context() as killed:
         killed.setattr(MlflowClient, "set_logged_model_tags", lambda *given: None)  # by then its process was gone
-        tell(first, export(exported, 100, 1), status="KILLED")
-    tell(open_tracker(run_id=first.run_id), export(exported, 100, 1), status="KILLED")
+        send(first, export(exported, 100, 1), status="KILLED")
+    send(open_tracker(run_id=first.run_id), export(exported, 100, 1), status="KILLED")
     client = MlflowClient(store, store)
     client.delete_model_version("psflow-digits", "1")
-    tell(open_tracker(run_id=first.run_id), export(exported, 100, 1))
+    send(open_tracker(run_id=first.run_id), export(exported, 100, 1))
     assert len(client.search_model_versions("name = 'psflow-digits'")) == 0
-    tell(open_tracker(run_id=first.run_id, registered_model="other"), export(exported, 100, 1))
+    send(open_tracker(run_id=first.run_id, registered_model="other"), export(exported, 100, 1))
     assert len(client.search_model_versions("name = 'other'")) == 1
 
 
@@ -249,13 +249,13 @@ def test_who_asks_for_an_export_has_its_deleted_version_registered_again(
     store: str, open_tracker: OpenTracker, exported: Path
 ) -> None:
     tracker = open_tracker()
-    tell(tracker, export(exported, 100, 1))
+    send(tracker, export(exported, 100, 1))
     client = MlflowClient(store, store)
     client.delete_model_version("psflow-digits", "1")
     asked = Exported("best", 1, str(exported), 100, 0.0)
     for _ in range(2):
         assert Registration(store, tracker.run_id, "psflow-digits").register(asked, {}).version == "2"
-    tell(open_tracker(run_id=tracker.run_id), export(exported, 100, 1))
+    send(open_tracker(run_id=tracker.run_id), export(exported, 100, 1))
     assert [v.version for v in client.search_model_versions("name = 'psflow-digits'")] == [2]
 
 
@@ -263,9 +263,9 @@ def test_an_alias_left_behind_by_a_kill_is_set_right_by_the_next_attempt(
     store: str, open_tracker: OpenTracker, exported: Path
 ) -> None:
     first = open_tracker()
-    tell(first, export(exported, 100, 1), export(exported, 200, 2), status="KILLED")
+    send(first, export(exported, 100, 1), export(exported, 200, 2), status="KILLED")
     moved_back = export(exported, 100, 1)  # best.json says so; the alias was to follow
-    tell(open_tracker(run_id=first.run_id), moved_back)
+    send(open_tracker(run_id=first.run_id), moved_back)
     assert MlflowClient(store, store).get_model_version_by_alias("psflow-digits", "best").version == 1
 
 
@@ -294,7 +294,7 @@ def test_events_are_kept_while_mlflow_is_away(store: str, open_tracker: OpenTrac
     tracker.handle(checkpoint(1))
     wait_until(lambda: tracker.statistics()["failures"] >= 2 * MAX_ATTEMPTS)
     away[0] = False
-    tell(tracker, metrics(2, loss=2))
+    send(tracker, metrics(2, loss=2))
     assert curve(store, tracker.run_id, "loss") == [(1, 1), (2, 2)]
     assert tracker.statistics()["dropped"] == 0
 
@@ -357,7 +357,7 @@ def test_a_process_that_has_lost_the_run_leaves_the_tag_of_its_new_owner(
 
 def test_event_that_can_never_be_written_is_dropped(store: str, open_tracker: OpenTracker, tmp_path: Path) -> None:
     tracker = open_tracker()
-    tell(tracker, export(tmp_path / "gone", 5, 1), metrics(2, loss=2), is_whole=False)
+    send(tracker, export(tmp_path / "gone", 5, 1), metrics(2, loss=2), is_whole=False)
     assert tracker.statistics()["dropped"] == tracker.num_lost == 1
     assert MlflowClient(store, store).get_run(tracker.run_id).info.status == "FINISHED"
     assert tracker.best is None
@@ -376,7 +376,7 @@ def test_one_bad_point_takes_no_other_with_it(
 
     tracker = open_tracker()
     monkeypatch.setattr(MlflowClient, "log_batch", refuse_37)
-    tell(tracker, *[metrics(step, loss=step) for step in range(1, 101)], is_whole=False)
+    send(tracker, *[metrics(step, loss=step) for step in range(1, 101)], is_whole=False)
     assert [step for step, _ in curve(store, tracker.run_id, "loss")] == [s for s in range(1, 101) if s != 37]
     assert tracker.statistics()["dropped"] == 1
 
@@ -396,13 +396,13 @@ def test_what_is_kept_has_an_end(
     assert dropped >= 89
     away[0] = False
     wait_until(lambda: not tracker.statistics()["pending"])
-    tell(tracker, metrics(101, loss=1), is_whole=False)
+    send(tracker, metrics(101, loss=1), is_whole=False)
     assert tracker.statistics()["dropped"] == dropped
     assert len(curve(store, tracker.run_id, "loss")) == 101 - dropped
     assert len(MlflowClient(store, store).search_logged_models(["1"])) == 1
 
 
-def test_run_that_nobody_noted_is_found_again(store: str, open_tracker: OpenTracker) -> None:
+def test_run_that_was_not_recorded_is_found_again(store: str, open_tracker: OpenTracker) -> None:
     tags = {"psflow.job_id": "a1"}
     client = MlflowClient(store, store)
     experiment = client.create_experiment("digits")
@@ -410,8 +410,8 @@ def test_run_that_nobody_noted_is_found_again(store: str, open_tracker: OpenTrac
     again = open_tracker(tags=tags)
     other = open_tracker(tags={"psflow.job_id": "b2"})
     assert again.run_id == killed != other.run_id
-    tell(again)
-    tell(other)
+    send(again)
+    send(other)
     assert {run.info.status for run in client.search_runs([experiment])} == {"FINISHED"}
 
 
@@ -439,7 +439,7 @@ def test_password_is_in_no_log(
 
     monkeypatch.setattr(MlflowClient, "create_logged_model", refuse)
     tracker = open_tracker()
-    tell(tracker, Checkpoint(1, "s3://key:s3cret@bucket/step_1"), is_whole=False)
+    send(tracker, Checkpoint(1, "s3://key:s3cret@bucket/step_1"), is_whole=False)
     assert "s3://bucket/step_1" in caplog.text
     assert "http://host/api refused s3://bucket/x" in caplog.text
     assert "s3cret" not in caplog.text + str(tracker.statistics())
@@ -447,7 +447,7 @@ def test_password_is_in_no_log(
 
 def test_names_that_mlflow_refuses(store: str, open_tracker: OpenTracker) -> None:
     tracker = open_tracker(params={"a(b)": 1})
-    tell(tracker, metrics(1, **{"loss (mean)": 1.0}))
+    send(tracker, metrics(1, **{"loss (mean)": 1.0}))
     assert curve(store, tracker.run_id, "loss _mean_") == [(1, 1)]
 
 
@@ -458,7 +458,7 @@ def test_run_of_another_store(open_tracker: OpenTracker) -> None:
 
 def test_close_twice_and_nothing_is_said(open_tracker: OpenTracker, capfd: pytest.CaptureFixture[str]) -> None:
     tracker = open_tracker()
-    tell(tracker, metrics(1, loss=1))
+    send(tracker, metrics(1, loss=1))
     assert tracker.close("FAILED")
     assert capfd.readouterr() == ("", "")
 
@@ -477,7 +477,7 @@ def test_how_a_run_that_broke_off_ended_is_known_first_whatever_waits(
 
     monkeypatch.setattr(MlflowClient, "log_batch", note)
     monkeypatch.setattr(tracker_module, "WRITE_EVERY_SECS", 200.0)
-    tell(tracker, metrics(1, loss=1), status=status)
+    send(tracker, metrics(1, loss=1), status=status)
     assert statuses[-1] == status
     assert curve(store, tracker.run_id, "loss") == [(1, 1)]
 
@@ -505,7 +505,7 @@ def test_what_mlflow_did_not_take_is_kept_and_written_once(
     for _ in range(2):
         again.take_back(kept)
     assert again.tags["psflow.lost_steps"] == "3-4"
-    tell(again)
+    send(again)
     assert curve(store, again.run_id, "rate") == [(1, 2)]
     assert [step for step, _ in curve(store, again.run_id, "loss")] == [1, 2]
     keep_pending(model_dir, again.run_id, again.waiting())

@@ -1,4 +1,4 @@
-"""What is kept for MLflow: of which run it is, and what becomes of failures."""
+"""Pending writes for MLflow: their run, and failures."""
 
 from __future__ import annotations
 
