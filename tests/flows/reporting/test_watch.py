@@ -82,7 +82,7 @@ class Seen:
     def make_plotter(self, *given: Any) -> Any:
         return SimpleNamespace(
             handle=lambda event: self.plotted.append(type(event).__name__),
-            recall=lambda event: self.plotted.append(f"earlier {type(event).__name__}"),
+            restore=lambda event: self.plotted.append(f"earlier {type(event).__name__}"),
             close=lambda secs, **how: self.closed.update(how),
         )
 
