@@ -49,10 +49,7 @@ def evaluate(parameters: EvaluateParameters) -> dict[str, Any]:
 def prepared(parameters: EvaluateParameters) -> Iterator[ReplayPlan]:
     """Find the checkpoints, open the inputs, and call the model on a batch of each; changes nothing.
 
-    Raises
-    ------
-    UsageError
-        If any of these is invalid.
+    Raises UsageError if any of these is invalid.
     """
     yield plan_replay(parameters)
 

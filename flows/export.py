@@ -38,10 +38,7 @@ from psflow.tasks.tracking.models import BEST, BestModel
 def export(parameters: ExportParameters) -> dict[str, Any]:
     """Run the export flow in this process, with a local Prefect server if none is named.
 
-    Raises
-    ------
-    UsageError
-        If the request is invalid; nothing was exported then.
+    Raises UsageError if the request is invalid; nothing was exported then.
     """
     return invoke(export_flow, parameters, prepared)
 
@@ -50,10 +47,7 @@ def export(parameters: ExportParameters) -> dict[str, Any]:
 def prepared(parameters: ExportParameters) -> Iterator[ExportPlan]:
     """Choose the checkpoint, and check that it can be exported; changes nothing.
 
-    Raises
-    ------
-    UsageError
-        If there is no such checkpoint, or something is wrong with model_fn or the input.
+    Raises UsageError if there is no such checkpoint, or something is wrong with model_fn or the input.
     """
     yield plan_export(parameters)
 
@@ -90,10 +84,7 @@ def export_flow(parameters: ExportParameters) -> dict[str, Any]:
 def export_checkpoint(plan: ExportPlan) -> dict[str, Any]:
     """Write and register the export of `plan`, and move the mark of the best one.
 
-    Raises
-    ------
-    ConfigError
-        If MLflow refuses it. The best one is then unchanged.
+    Raises ConfigError if MLflow refuses it. The best one is then unchanged.
     """
     model_dir, name = plan.training.model_dir, plan.training.parameters.registered_model
     run_id = _run_id(plan)

@@ -63,10 +63,7 @@ class Prepared:
 def claimed(parameters: PredictParameters) -> Iterator[tuple[Prepared, OutputClaim]]:
     """Like `prepared`, and claim the output: of two concurrent starts, one is refused before its flow begins.
 
-    Raises
-    ------
-    UsageError
-        As `prepared` does; and if another prediction has claimed the output meanwhile, with its owner.
+    Raises UsageError as `prepared` does; and if another prediction has claimed the output meanwhile, with its owner.
     """
     with prepared(parameters) as found, PredictionFolder(found.output).claim() as claim:
         yield found, claim
@@ -76,10 +73,7 @@ def claimed(parameters: PredictParameters) -> Iterator[tuple[Prepared, OutputCla
 def prepared(parameters: PredictParameters) -> Iterator[Prepared]:
     """Find the model, count the records of the input, check the output; changes nothing.
 
-    Raises
-    ------
-    UsageError
-        If any of these is invalid.
+    Raises UsageError if any of these is invalid.
     """
     source, output = found_input(parameters), _absolute(parameters.output)  # checked before a model is downloaded
     options = PredictionOptions(
@@ -97,10 +91,7 @@ def prepared(parameters: PredictParameters) -> Iterator[Prepared]:
 def dry_run(parameters: PredictParameters) -> dict[str, Any]:
     """Return the plan of a prediction; computes and writes nothing.
 
-    Raises
-    ------
-    UsageError
-        As `predict` does.
+    Raises UsageError as `predict` does.
     """
     with prepared(parameters) as found:
         return {"predictions": [plan.facts() for plan in found.plans]}
@@ -217,10 +208,7 @@ def _answered(found: Prepared, parts: Sequence[PartFacts]) -> dict[str, Any]:
 def found_input(parameters: PredictParameters) -> PredictionInput:
     """Find the input without reading it completely.
 
-    Raises
-    ------
-    UsageError
-        If there is no such input, or no such format.
+    Raises UsageError if there is no such input, or no such format.
     """
     look_in(parameters.code_dir)
     if parameters.format is None:

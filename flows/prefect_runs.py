@@ -115,10 +115,7 @@ class Holder:
 class Lease:
     """A lock that lets one run of a deployment run at a time.
 
-    Raises
-    ------
-    ConfigError
-        If Prefect's home cannot be written to, or has no locks.
+    Raises ConfigError if Prefect's home cannot be written to, or has no locks.
 
     Notes
     -----

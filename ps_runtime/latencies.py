@@ -57,10 +57,7 @@ class Latencies:
     def percentile_ms(self, percent: float) -> float:
         """Return the percentile of the durations in milliseconds; `percent` is from 0 to 100.
 
-        Raises
-        ------
-        ValueError
-            If there are no durations.
+        Raises ValueError if there are no durations.
         """
         wanted, seen = percent / 100 * self.num_added, 0
         for index, count in enumerate(self._counts):

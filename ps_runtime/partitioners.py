@@ -108,11 +108,8 @@ def num_slices(name: str, shape: Shape, dtype: np.dtype[Any], partitioner: Parti
 
     A scalar has none, whatever the partitioner.
 
-    Raises
-    ------
-    ModelFnError
-        If `partitioner` slices another axis than 0, or its result is not a number of slices for each axis; a
-        ModelFnTypeError if it cannot be called.
+    Raises ModelFnError if `partitioner` slices another axis than 0, or its result is not a number of slices for each
+    axis; a ModelFnTypeError if it cannot be called.
     """
     if partitioner is None or not shape:
         return None

@@ -145,10 +145,7 @@ def model_dirs(needs: Recorded) -> list[ModelDir]:
 def recorded(uri: str) -> Recorded:
     """Return the files that the MLflow store `uri` needs, and those that it does not.
 
-    Raises
-    ------
-    ConfigError
-        If the store does not answer.
+    Raises ConfigError if the store does not answer.
     """
     database = sqlite_path(uri)
     if database is not None and not holds_database("mlflow", database):
@@ -171,10 +168,7 @@ def recorded(uri: str) -> Recorded:
 def remove_deleted_runs(uri: str, database: str) -> None:
     """Run ``mlflow gc`` on the store `uri`, whose local database has the address `database`.
 
-    Raises
-    ------
-    ConfigError
-        If it fails.
+    Raises ConfigError if it fails.
     """
     command = [sys.executable, "-m", "mlflow", "gc", "--backend-store-uri", database]
     settings = child_environment({"MLFLOW_TRACKING_URI": uri})  # not an argument, which other users can see

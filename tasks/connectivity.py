@@ -21,10 +21,7 @@ T = TypeVar("T")
 def within(timeout_secs: float, ask: Callable[[], T], who: str) -> T:
     """Call `ask`, which needs an answer of `who`, with a timeout; raise what it raises.
 
-    Raises
-    ------
-    WaitTimeoutError
-        If it takes longer; its thread continues until the answer comes or the process ends.
+    Raises WaitTimeoutError if it takes longer; its thread continues until the answer comes or the process ends.
     """
     answers: list[T] = []
     errors: list[Exception] = []

@@ -36,10 +36,7 @@ KILL_SECS = 5.0
 def take_down(timeout_secs: float = 10.0) -> list[StartedServer]:
     """Stop all servers that were started on this host; return those that were running.
 
-    Raises
-    ------
-    WaitTimeoutError
-        If another such command takes longer, or a process survives being killed.
+    Raises WaitTimeoutError if another such command takes longer, or a process survives being killed.
 
     Notes
     -----

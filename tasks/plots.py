@@ -174,10 +174,7 @@ def class_scores(job: JobSpec, export: str, dataset: SplittableInput) -> ClassSc
     A classifier is a model whose predictions have ``probabilities``, of shape ``(batch, n_classes)``, or ``(batch,)``
     or ``(batch, 1)`` for class 1 of two, and whose labels are class ids, or strings that its predictions name.
 
-    Raises
-    ------
-    OSError
-        If the export is missing.
+    Raises OSError if the export is missing.
     """
     step, values = _exported(Path(export, "artifacts", "model"))
     caller = ModelCaller(job.model_fn, job.params, job.config, job.model.schema)

@@ -188,10 +188,7 @@ def run_role(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLog
 
     A lost incarnation fails this task run, and the next incarnation is a retry of it.
 
-    Raises
-    ------
-    RoleFailedError
-        If it failed; the cause is logged once, by the role that caused it, before any role fails.
+    Raises RoleFailedError if it failed; the cause is logged once, by the role that caused it, before any role fails.
     """
     with logs.to(str(role), get_run_logger()):
         return _end_of(role, job, stop, logs)

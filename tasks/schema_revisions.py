@@ -88,10 +88,7 @@ def revision_fault(kind: Kind, where: str, revision: str) -> str | None:
 def upgrade_schema(kind: Kind, path: Path) -> Path | None:
     """Copy a database of an older package, and upgrade it to the schema of the installed one.
 
-    Raises
-    ------
-    ConfigError
-        If the file of the copy exists, the database cannot be copied, or the upgrade fails.
+    Raises ConfigError if the file of the copy exists, the database cannot be copied, or the upgrade fails.
     """
     revision = _stored_revision(kind, path) if path.exists() else None
     fault = None if revision is None else schema_fault(kind, path)
@@ -119,10 +116,7 @@ def prefect_database_fault() -> str | None:
 def check_prefect_database() -> None:
     """Refuse a database in Prefect's home that does not match the installed Prefect.
 
-    Raises
-    ------
-    ConfigError
-        If it does not match.
+    Raises ConfigError if it does not match.
     """
     if (fault := prefect_database_fault()) is not None:
         raise ConfigError((fault,))

@@ -1,4 +1,4 @@
-"""Record file of the servers that ``psflow up`` started, by which other commands find them.
+"""The file that records the servers of ``psflow up``, by which other commands find them.
 
 Nothing here may import Prefect, MLflow or Dask: each command reads this before it imports any of them.
 """

@@ -51,7 +51,7 @@ def product() -> Iterator[Path]:
 
 def pages() -> Iterator[Path]:
     yield ROOT / "README.md"
-    yield from sorted((ROOT / "docs").rglob("*.md"))
+    yield from (path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts)
 
 
 @pytest.mark.parametrize("old", OLD)

@@ -138,10 +138,8 @@ def role(
 def _tf_config(flags: dict[str, Any], text: str | None) -> str:
     """Return TF_CONFIG of this process, from the flags or from the environment, validated.
 
-    Raises
-    ------
-    UsageError
-        If neither or both are given, or a flag is missing; ConfigError if TF_CONFIG is invalid or has no role.
+    Raises UsageError if neither or both are given, or a flag is missing; ConfigError if TF_CONFIG is invalid or has no
+    role.
     """
     from psflow.ps_runtime.errors import ConfigError, UsageError
     from psflow.ps_runtime.specs.cluster_task import parse_role_flags

@@ -37,10 +37,7 @@ def init(
 ) -> Answer:
     """Write a first configuration.
 
-    Raises
-    ------
-    UsageError
-        If the files cannot be read, nothing can be learned from them, or the output exists.
+    Raises UsageError if the files cannot be read, nothing can be learned from them, or the output exists.
     """
     experiment = _experiment(path)
     target = Path(f"{experiment}.yaml" if output is None else output)

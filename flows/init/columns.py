@@ -125,7 +125,7 @@ ENOUGH_RECORDS = 20
 MAX_KEY_LENGTH = 64
 LONG_TEXT = 60
 """Mean number of characters above which values are text."""
-MISSING = "(blank)"
+MISSING = "(missing)"
 """Category of missing values."""
 EMBEDDING = 8
 

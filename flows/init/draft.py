@@ -64,10 +64,7 @@ class Draft:
 def draft(sample: RecordSample, label: str, model: str | None, experiment: str) -> Draft:
     """Guess a configuration.
 
-    Raises
-    ------
-    UsageError
-        If there is no such label, it cannot be learned, or no feature column remains.
+    Raises UsageError if there is no such label, it cannot be learned, or no feature column remains.
     """
     names = [column.name for column in sample.columns]
     if label not in names:
@@ -84,7 +81,7 @@ def draft(sample: RecordSample, label: str, model: str | None, experiment: str) 
         _typed(
             guess_column(
                 column_facts(column, sample.table.column(column.name)),
-                can_flag=f"{column.name}_is_blank" not in taken,
+                can_flag=f"{column.name}_is_missing" not in taken,
                 is_deep=chosen.startswith("DNN"),
                 max_words=MAX_WORDS if sample.is_all else MAX_WORDS // 2,
                 seen=sample.seen,

@@ -46,11 +46,8 @@ class LabelGuess:
 def guess_label(facts: ColumnFacts, values: pa.ChunkedArray, sample: RecordSample) -> LabelGuess:
     """Guess the kind of the label.
 
-    Raises
-    ------
-    UsageError
-        If no canned model learns it: missing in many records, constant, infinite, dates, arrays, or a distinct string
-        in each record.
+    Raises UsageError if no canned model learns it: missing in many records, constant, infinite, dates, arrays, or a
+    distinct string in each record.
     """
     name = facts.name
     if fault := _fault(facts, sample):

@@ -129,10 +129,7 @@ class RecordSample:
 def read_sample(path: str, format_name: str | None, label: str, stated: Settings) -> RecordSample:
     """Read the first records of some files, at most `MAX_RECORDS`.
 
-    Raises
-    ------
-    UsageError
-        If the format is unknown, or the files cannot be read or have no column names.
+    Raises UsageError if the format is unknown, or the files cannot be read or have no column names.
     """
     name = _format_of(path, format_name)
     data = _described(name, path, stated)
@@ -185,10 +182,7 @@ def _is_mixed(column: InvalidColumn) -> bool:
 def _described(name: str, path: str, stated: Settings) -> TabularFiles:
     """Return the files with their stated options.
 
-    Raises
-    ------
-    ConfigError
-        If an option is unknown for such files, or has a wrong value.
+    Raises ConfigError if an option is unknown for such files, or has a wrong value.
     """
     known = [key for key in (*READING, "columns") if key in MODELS[name].model_fields]
     columns = stated.values.get("columns", {})

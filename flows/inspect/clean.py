@@ -24,10 +24,7 @@ from psflow.tasks.tracking.store import keep_quiet, sqlite_path, store_uri
 def clean(*, removes: bool) -> Answer:
     """List the sizes of files of trainings, and which of them can be removed; remove those if `removes`.
 
-    Raises
-    ------
-    ConfigError
-        If the MLflow store is unusable: its aliases are then unknown.
+    Raises ConfigError if the MLflow store is unusable: its aliases are then unknown.
     """
     store, needs = store_uri(), _recorded()
     dirs, deleted = model_dirs(needs), needs.deleted

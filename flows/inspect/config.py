@@ -20,10 +20,7 @@ WIDTH = 36
 def config(arguments: Sequence[str], *, with_origins: bool) -> Answer:
     """Return the configuration of `arguments`, with defaults, without credentials.
 
-    Raises
-    ------
-    UsageError
-        If it is not a valid configuration.
+    Raises UsageError if it is not a valid configuration.
     """
     conf = read_conf(arguments)
     given = Settings({**conf.settings.values, **conf.sections.model_dump(exclude_unset=True)}, conf.settings.origins)

@@ -240,10 +240,7 @@ def _within(ask: Callable[[], T], who: str = "at least one Dask worker") -> T:
 def doctor(address: str | None) -> Answer:
     """Check this machine, the servers and a cluster; a fault sets exit code 1.
 
-    Raises
-    ------
-    ConfigError
-        If `address` is not that of a scheduler.
+    Raises ConfigError if `address` is not that of a scheduler.
     """
     parse_as(PredictClusterParameters, {"address": address}, {"address": Origin("--address")})
     findings = [*machine_findings(), *server_findings(), *cluster_findings(address, Path.cwd())]

@@ -48,10 +48,7 @@ def plan(arguments: Sequence[str]) -> Answer:
     It reads the inputs and searches them for missing, NaN and infinite cells, calls the model in each mode, and checks
     the schedule and the later stages of the configuration.
 
-    Raises
-    ------
-    UsageError
-        If the arguments are not a configuration; all other faults are in the answer.
+    Raises UsageError if the arguments are not a configuration; all other faults are in the answer.
     """
     conf = read_conf(arguments)
     settings, schedule = conf.settings, conf.sections.schedule

@@ -152,10 +152,7 @@ def _shown(value: float | None, unit: float) -> str:
 def diff(first: str, second: str, *, shows_all: bool = False) -> Answer:
     """Compare parameters, data sets, code and final metrics of two runs in the MLflow store.
 
-    Raises
-    ------
-    UsageError
-        If one of them names no run, or several.
+    Raises UsageError if one of them names no run, or several.
     """
     client = mlflow_client(prepare_store())
     left, right = (run_facts(find_run(client, text), of_the_machine=shows_all) for text in (first, second))

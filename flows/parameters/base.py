@@ -85,10 +85,7 @@ class OnResume(Enum):
 def declared(model: type[BaseModel], key: str) -> OnResume:
     """Return the declaration of the dotted `key` of `model`, or of the nearest key above it that has one.
 
-    Raises
-    ------
-    TypeError
-        If none of them has one.
+    Raises TypeError if none of them has one.
 
     Examples
     --------

@@ -101,10 +101,7 @@ def read_config(model_dir: str) -> TrainParameters:
 
     Its ``model_dir`` is the requested one, so that a moved directory works.
 
-    Raises
-    ------
-    ConfigError
-        If it is missing or damaged.
+    Raises ConfigError if it is missing or damaged.
     """
     files = FileStore(model_dir)
     where = without_secrets(files.path(CONFIG))
@@ -200,10 +197,7 @@ def read_settings(arguments: Sequence[str], flags: Flags | None = None) -> Setti
 def source_settings(arguments: Sequence[str], options: Mapping[str, Any]) -> Settings:
     """Return the settings of a command that works on checkpoints.
 
-    Raises
-    ------
-    ConfigError
-        If an override is malformed.
+    Raises ConfigError if an override is malformed.
     """
     overrides = [text for text in arguments if is_override(text)]
     load([], overrides, is_conf_text)  # reports every fault before anything is searched

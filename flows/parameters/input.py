@@ -141,10 +141,7 @@ def check_further_inputs(train: SourceParameters, further: Mapping[str, SourcePa
 
     The labels may be in a column of another name.
 
-    Raises
-    ------
-    KeyFaultsError
-        With a sentence for each such key.
+    Raises KeyFaultsError with a sentence for each such key.
     """
     faults = {f"{where}.{key}": fault for where, source in further.items() for key, fault in _faults(train, source)}
     if faults:

@@ -34,10 +34,7 @@ class KindParameters(FlowParameters):
     def build(self) -> Any:
         """Return the object.
 
-        Raises
-        ------
-        UsageError
-            If it refuses a value, or a combination of values.
+        Raises UsageError if it refuses a value, or a combination of values.
         """
         return self.kind(**self.arguments())
 
@@ -88,10 +85,7 @@ def keys_of(kind: Callable[..., Any]) -> Mapping[str, tuple[Any, Any]]:
     Excluded are ``model_dir``, ``config`` and ``warm_start_from`` of an estimator, for which a training has its own
     keys, and ``feature_columns`` with their combiner, for which the input has keys.
 
-    Raises
-    ------
-    TypeError
-        If a parameter has no type.
+    Raises TypeError if a parameter has no type.
     """
     if is_dataclass(kind):
         hints = get_type_hints(kind, include_extras=True)
@@ -120,10 +114,7 @@ def parameters_of(
 ) -> type[P]:
     """Return a class with a key for each constructor parameter of `kind`.
 
-    Raises
-    ------
-    TypeError
-        If a parameter has no type, or one that no configuration can hold.
+    Raises TypeError if a parameter has no type, or one that no configuration can hold.
     """
     made: dict[str, Any] = {
         key: (Literal[name], Field(description=f"Chooses {kind.__name__}.")) for key, name in choice.items()

@@ -269,10 +269,7 @@ P = TypeVar("P", bound=BaseModel)
 def parse_as(model: type[P], values: Mapping[str, Any], origins: Mapping[str, Origin]) -> P:
     """Check settings, and return them as parameters of the type `model`.
 
-    Raises
-    ------
-    ConfigError
-        With a sentence for every fault: file and line, key, expected and actual value.
+    Raises ConfigError with a sentence for every fault: file and line, key, expected and actual value.
     """
     try:
         return model.model_validate(dict(values))

@@ -24,10 +24,7 @@ def look_in(directory: str | None) -> None:
 def find(name: str, key: str) -> Any:
     """Return the object ``package.module:name``; `key` is its place in the configuration.
 
-    Raises
-    ------
-    ConfigError
-        If the module cannot be imported, or has no such name.
+    Raises ConfigError if the module cannot be imported, or has no such name.
     """
     module_name, _, function_name = name.partition(":")
     try:
@@ -63,10 +60,7 @@ def own_parameters(
 ) -> KindParameters:
     """Check `values` as keys of the user's `kind`, like those of a kind that psflow ships.
 
-    Raises
-    ------
-    ConfigError
-        With a sentence for every fault, each starting with `where`.
+    Raises ConfigError with a sentence for every fault, each starting with `where`.
     """
     try:
         model = parameters_of(kind, f"{kind.__name__}Parameters", KindParameters, {}, nested)
@@ -80,10 +74,7 @@ def own_parameters(
 def own_class(name: str, base: type, noun: str) -> Any:
     """Return the class that the user names, a subclass of `base`.
 
-    Raises
-    ------
-    ConfigError
-        If there is no such class.
+    Raises ConfigError if there is no such class.
     """
     kind = find(name, f"{noun} {name}")
     if not (isinstance(kind, type) and issubclass(kind, base)):

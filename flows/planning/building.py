@@ -153,10 +153,7 @@ def _function(found: Any, name: str, key: str) -> Callable[..., Any]:
 def schedule_of(wanted: ScheduleParameters, origins: Mapping[str, Origin]) -> Schedule:
     """Return a schedule for Prefect.
 
-    Raises
-    ------
-    ConfigError
-        If Prefect refuses the cron expression or the time zone, or the expression never matches.
+    Raises ConfigError if Prefect refuses the cron expression or the time zone, or the expression never matches.
     """
     if wanted.interval_secs is not None:
         return Interval(timedelta(seconds=wanted.interval_secs), timezone=wanted.timezone)

@@ -44,10 +44,8 @@ POLL_SECS = 0.5
 def await_model_dir(parameters: TrainParameters, say: Callable[[str], None]) -> None:
     """Return once no other process runs the job that `parameters` name.
 
-    Raises
-    ------
-    ModelDirError
-        If another process runs it, at once or after the timeout; at once if model_dir is a copy of that of the job.
+    Raises ModelDirError if another process runs it, at once or after the timeout; at once if model_dir is a copy of
+    that of the job.
 
     Notes
     -----
@@ -127,10 +125,7 @@ class TrainingPlan:
 def planned_training(parameters: TrainParameters, settings: Settings | None = None) -> Iterator[TrainingPlan]:
     """Wait for the model_dir, if requested, and check everything that can be checked before the start.
 
-    Raises
-    ------
-    UsageError
-        If the training is invalid.
+    Raises UsageError if the training is invalid.
     """
     parameters = with_model_dir(parameters)
     await_model_dir(parameters, say=get_logger("psflow").info)
@@ -151,10 +146,7 @@ def _check_cluster(cluster: ClusterParameters) -> None:
 def plan_attempt(parameters: TrainParameters, fork: Fork | None = None) -> Attempt:
     """Open the inputs, call the model on a batch of each, and check model_dir; nothing is started.
 
-    Raises
-    ------
-    UsageError
-        If any of these is invalid.
+    Raises UsageError if any of these is invalid.
     """
     training = build_training(parameters)
     MlflowModelWriter().check(training.estimator.model_fn, training.estimator.params)

@@ -58,10 +58,7 @@ class _Choice:
 def plan_export(parameters: ExportParameters) -> ExportPlan:
     """Choose the checkpoint, and check that it can be exported; changes nothing.
 
-    Raises
-    ------
-    UsageError
-        If there is no such checkpoint, or something is wrong with model_fn or the input.
+    Raises UsageError if there is no such checkpoint, or something is wrong with model_fn or the input.
     """
     selection = Selection.parse_one(parameters.checkpoint)
     training = found_training(parameters)
@@ -146,10 +143,7 @@ METRIC = "pipeline.export.metric"
 def check_after_training(parameters: PipelineParameters, training: TrainParameters, model: ModelSpec) -> None:
     """Check the stages that follow a planned training.
 
-    Raises
-    ------
-    UsageError
-        If an override is wrong or changes the model, or the evaluation has no such metric.
+    Raises UsageError if an override is wrong or changes the model, or the evaluation has no such metric.
     """
     stages = parameters.pipeline
     if "evaluate" in stages.chosen and stages.evaluate.overrides:
@@ -166,10 +160,7 @@ def check_after_training(parameters: PipelineParameters, training: TrainParamete
 def check_without_training(parameters: PipelineParameters) -> None:
     """Check the stages of a run without training.
 
-    Raises
-    ------
-    UsageError
-        If there is no such training or checkpoint, or model_fn, inputs or metric are wrong.
+    Raises UsageError if there is no such training or checkpoint, or model_fn, inputs or metric are wrong.
     """
     chosen, export = parameters.pipeline.chosen, parameters.export()
     if "evaluate" in chosen:

@@ -87,10 +87,7 @@ def found_training(source: CheckpointSource) -> FoundTraining:
 def tracked(training: FoundTraining) -> Tracked:
     """Find the run of a training in MLflow. Imports MLflow, for more than a second.
 
-    Raises
-    ------
-    ConfigError
-        If MLflow does not answer.
+    Raises ConfigError if MLflow does not answer.
     """
     store = prepare_store()
     return Tracked(store, None if training.run_id is None else find_training_run(store, training.run_id))
@@ -157,10 +154,7 @@ class ReplayPlan:
 def plan_replay(parameters: EvaluateParameters) -> ReplayPlan:
     """Find checkpoints, open the inputs, call the model on a batch of each, read the record; changes nothing.
 
-    Raises
-    ------
-    UsageError
-        If any of these is invalid.
+    Raises UsageError if any of these is invalid.
     """
     selection = Selection.parse(parameters.checkpoints)
     training = found_training(parameters)

@@ -121,10 +121,7 @@ def closed_on_error(tracker: Tracker) -> Iterator[Tracker]:
 def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, links: PageLinks) -> Tracker:
     """Open the MLflow run of the job in `store`, new or of its earlier attempts, and describe it.
 
-    Raises
-    ------
-    ConfigError
-        If the MLflow store does not answer, or does not have the run.
+    Raises ConfigError if the MLflow store does not answer, or does not have the run.
     """
     record = attempt.record
     return Tracker.open(

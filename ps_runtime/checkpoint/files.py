@@ -63,10 +63,7 @@ def replacing(path: str, *, is_private: bool = False, fence: Fence = open_fence)
     A private file is readable only by its owner. If several processes write one path at once, the last content stays,
     unless its `fence` raises. A process killed meanwhile leaves a ``.tmp`` file in the directory, which readers ignore.
 
-    Raises
-    ------
-    StorageError
-        If the file cannot be written, for example because the disk is full.
+    Raises StorageError if the file cannot be written, for example because the disk is full.
     """
     directory, name = os.path.split(path)
     temporary = os.path.join(directory, f".{name}.{secrets.token_hex(4)}.tmp")
@@ -199,10 +196,7 @@ def locked(path: str) -> Iterator[None]:
 
     Blocks until the lock is free. The end of its holder always frees it.
 
-    Raises
-    ------
-    WaitTimeoutError
-        If another process holds it for minutes, for example because it is stopped.
+    Raises WaitTimeoutError if another process holds it for minutes, for example because it is stopped.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -285,10 +279,7 @@ class DirectReader:
 
         Another thread reads the next block while the caller processes the current one.
 
-        Raises
-        ------
-        OSError
-            If the file ends before `stop`, or reading fails.
+        Raises OSError if the file ends before `stop`, or reading fails.
         """
         begins = range(start - start % ALIGNMENT_BYTES, stop, BLOCK_BYTES)
 

@@ -102,10 +102,7 @@ class JobFile:
     def read(self) -> JobRecord | None:
         """Return the content of the file; None without a file.
 
-        Raises
-        ------
-        CheckpointError
-            If the file is damaged.
+        Raises CheckpointError if the file is damaged.
         """
         if self._files.size(NAME) is None:
             return None

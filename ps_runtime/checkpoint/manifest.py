@@ -53,10 +53,7 @@ class Manifest:
     def to_json(self) -> str:
         """Return the manifest as text.
 
-        Raises
-        ------
-        TypeError, ValueError
-            If `job` holds a value that JSON does not support.
+        Raises TypeError or ValueError if `job` holds a value that JSON does not support.
         """
         body = {
             "format": FORMAT_VERSION,
@@ -75,10 +72,8 @@ class Manifest:
     def from_json(cls, text: str, path: str = "manifest.json") -> Manifest:
         """Decode and check the result of `to_json`.
 
-        Raises
-        ------
-        CheckpointError
-            If a byte has changed, the format has another version, or the parts contradict each other.
+        Raises CheckpointError if a byte has changed, the format has another version, or the parts contradict each
+        other.
         """
         body = _unsealed(text, path)
         if body.get("format") != FORMAT_VERSION:

@@ -80,11 +80,8 @@ def table_blocks(
 ) -> Iterator[Block]:
     """Yield the rows of a table in one shard file, for `Table.load`; each block overwrites the previous one.
 
-    Raises
-    ------
-    CheckpointError
-        If a slot is missing, ids are out of order, out of range or of another shard, push counts are out of range, or a
-        weight or a slot is NaN or infinite.
+    Raises CheckpointError if a slot is missing, ids are out of order, out of range or of another shard, push counts are
+    out of range, or a weight or a slot is NaN or infinite.
     """
     if missing := sorted(set(slots) - part.keys()):
         raise CheckpointError(path, f"table {spec.name!r} has no slot {', '.join(missing)}; use another checkpoint")
@@ -144,10 +141,7 @@ class WantedRows(NamedTuple):
 class CheckpointReader:
     """The checkpoint of one step, open for reading.
 
-    Raises
-    ------
-    CheckpointError
-        If the checkpoint does not exist, or its manifest is damaged.
+    Raises CheckpointError if the checkpoint does not exist, or its manifest is damaged.
 
     Notes
     -----
@@ -175,20 +169,14 @@ class CheckpointReader:
     def variable(self, name: str) -> NDArray[Any]:
         """Return the whole variable `name`, in its shape.
 
-        Raises
-        ------
-        CheckpointError
-            If the variable does not exist, or its bytes are missing or have changed.
+        Raises CheckpointError if the variable does not exist, or its bytes are missing or have changed.
         """
         return self.variables([name])[name]
 
     def variables(self, names: Iterable[str]) -> dict[str, NDArray[Any]]:
         """Return whole variables by name; each file is read once.
 
-        Raises
-        ------
-        CheckpointError
-            As in `variable`.
+        Raises CheckpointError as in `variable`.
         """
         specs = [self._spec(name) for name in names]
         values: dict[str, NDArray[Any]] = {spec.name: np.empty(spec.shape, spec.dtype) for spec in specs}
@@ -198,11 +186,8 @@ class CheckpointReader:
     def rows(self, variable: str, slot: str | None, row_start: int, row_stop: int) -> NDArray[Any]:
         """Return rows ``[row_start, row_stop)`` of `variable`, or of its `slot`: a new array.
 
-        Raises
-        ------
-        CheckpointError
-            If the variable, slot or row does not exist, its bytes are missing or have changed, or one of the rows is
-            NaN or infinite.
+        Raises CheckpointError if the variable, slot or row does not exist, its bytes are missing or have changed, or
+        one of the rows is NaN or infinite.
         """
         spec = self._spec(variable)
         if not 0 <= row_start <= row_stop <= spec.num_rows:
@@ -215,10 +200,7 @@ class CheckpointReader:
     def fill(self, wanted: Iterable[WantedRows]) -> None:
         """Read rows of variables and slots into existing arrays; each file is read once.
 
-        Raises
-        ------
-        CheckpointError
-            As in `rows`; then the content of the arrays is undefined.
+        Raises CheckpointError as in `rows`; then the content of the arrays is undefined.
         """
         parts: dict[int, list[Wanted]] = {}
         every = list(wanted)
@@ -239,10 +221,7 @@ class CheckpointReader:
     def table(self, spec: TableSpec) -> Table:
         """Return the whole table of `spec` with its weights only: for evaluation and prediction.
 
-        Raises
-        ------
-        CheckpointError
-            If the table does not exist, or its bytes are missing or have changed.
+        Raises CheckpointError if the table does not exist, or its bytes are missing or have changed.
         """
         table = Table(spec, None)
         for rows in self.table_rows(spec, ()):
@@ -254,11 +233,8 @@ class CheckpointReader:
 
         Each block overwrites the previous one.
 
-        Raises
-        ------
-        CheckpointError
-            If the table or a slot does not exist, or its bytes are missing, have changed, are invalid, or are NaN or
-            infinite.
+        Raises CheckpointError if the table or a slot does not exist, or its bytes are missing, have changed, are
+        invalid, or are NaN or infinite.
         """
         tables = {table.name: table for table in self.manifest.model.tables}
         if spec.name not in tables:

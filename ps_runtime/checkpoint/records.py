@@ -128,10 +128,7 @@ class EvaluationLog:
     def read(self) -> list[EvaluationRecord]:
         """Return the evaluations in line order; for each name and step only the newest.
 
-        Raises
-        ------
-        CheckpointError
-            If a line is damaged, with its number.
+        Raises CheckpointError if a line is damaged, with its number.
         """
         if self._files.size(EVALUATIONS) is None:
             return []
@@ -197,10 +194,7 @@ def write_waiting_metrics(model_dir: str, waiting: Sequence[WaitingMetrics]) -> 
 def read_waiting_metrics(model_dir: str) -> list[WaitingMetrics]:
     """Return the content of the file, in order; a torn last line is dropped, with a warning.
 
-    Raises
-    ------
-    CheckpointError
-        If a line is damaged, with its number.
+    Raises CheckpointError if a line is damaged, with its number.
     """
     files = FileStore(model_dir)
     if files.size(WAITING_METRICS) is None:
@@ -247,10 +241,7 @@ def write_waiting_notes(model_dir: str, notes: WaitingNotes) -> None:
 def read_waiting_notes(model_dir: str) -> WaitingNotes | None:
     """Return the content of the file; None without one.
 
-    Raises
-    ------
-    CheckpointError
-        If it is damaged.
+    Raises CheckpointError if it is damaged.
     """
     files = FileStore(model_dir)
     if files.size(WAITING_NOTES) is None:

@@ -42,10 +42,7 @@ class Selection:
     def parse(cls, text: str) -> Selection:
         """Parse a comma-separated list of forms.
 
-        Raises
-        ------
-        UsageError
-            With each part that has an unknown form.
+        Raises UsageError with each part that has an unknown form.
 
         Examples
         --------
@@ -69,10 +66,7 @@ class Selection:
     def choose(self, available: Available) -> list[int]:
         """Return the steps of the selected checkpoints, ascending, without duplicates.
 
-        Raises
-        ------
-        UsageError
-            With each requested checkpoint that does not exist.
+        Raises UsageError with each requested checkpoint that does not exist.
         """
         if not available.steps:
             raise UsageError(

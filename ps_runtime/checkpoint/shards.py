@@ -54,10 +54,7 @@ def save_shard(
 ) -> ShardRecord:
     """Write a shard as its file of the checkpoint of `step`; return its part of the manifest. Blocks.
 
-    Raises
-    ------
-    CheckpointError
-        If a weight or a slot is NaN or infinite; nothing is written then.
+    Raises CheckpointError if a weight or a slot is NaN or infinite; nothing is written then.
     """
     tensors, entries = shard_tensors(layout, arena, slots)
     table_entries: list[TableEntry] = []
@@ -84,11 +81,8 @@ def load_shard(
 ) -> None:
     """Fill a shard from a checkpoint that any number of ps wrote. Blocks.
 
-    Raises
-    ------
-    CheckpointError
-        If the checkpoint belongs to another model, with every difference, or is damaged; then the content of `arena`,
-        `slots` and `tables` is undefined.
+    Raises CheckpointError if the checkpoint belongs to another model, with every difference, or is damaged; then the
+    content of `arena`, `slots` and `tables` is undefined.
     """
     manifest = reader.manifest
     if differences := model.differences(manifest.model):

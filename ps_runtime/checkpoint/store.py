@@ -57,10 +57,7 @@ class CheckpointStore:
     def steps(self) -> list[int]:
         """Return the steps of all checkpoints, ascending. Reads each manifest once in the lifetime of this object.
 
-        Raises
-        ------
-        CheckpointError
-            If any of them has a damaged manifest.
+        Raises CheckpointError if any of them has a damaged manifest.
         """
         times = {}
         for step in self._directories():
@@ -87,10 +84,7 @@ class CheckpointStore:
     def manifest(self, step: int) -> Manifest:
         """Return the manifest of `step`.
 
-        Raises
-        ------
-        CheckpointError
-            If the checkpoint does not exist, or its manifest is damaged.
+        Raises CheckpointError if the checkpoint does not exist, or its manifest is damaged.
         """
         manifest = self._read_manifest(step)
         if manifest is None:
@@ -101,10 +95,7 @@ class CheckpointStore:
     def wrong_sizes(self, step: int) -> list[str]:
         """Return a sentence for each file of the checkpoint of `step` that is missing or has another size. Cheap.
 
-        Raises
-        ------
-        CheckpointError
-            As in `manifest`.
+        Raises CheckpointError as in `manifest`.
         """
         return self._wrong_sizes(self.manifest(step))
 
@@ -115,10 +106,7 @@ class CheckpointStore:
     def write_shard(self, step: int, index: int, num_shards: int, tensors: Mapping[str, Any]) -> ShardFile:
         """Write the tensors of one shard; `commit` makes them a part of a checkpoint.
 
-        Raises
-        ------
-        CheckpointError
-            If the checkpoint of `step` is already committed.
+        Raises CheckpointError if the checkpoint of `step` is already committed.
         """
         self._must_be_open(step)
         empty = ShardFile(index, num_shards, 0, "")
@@ -128,10 +116,7 @@ class CheckpointStore:
     def commit(self, manifest: Manifest) -> Manifest:
         """Make the shards that `manifest` lists a checkpoint; return it with its times set.
 
-        Raises
-        ------
-        CheckpointError
-            If the manifest contradicts itself or the files, or the checkpoint is already committed.
+        Raises CheckpointError if the manifest contradicts itself or the files, or the checkpoint is already committed.
         """
         self._must_be_open(manifest.step)
         path = self.files.path(_manifest_name(manifest.step))
@@ -149,10 +134,7 @@ class CheckpointStore:
     def pin(self, step: int, holder: str) -> Iterator[Manifest]:
         """Protect the checkpoint of `step` from collection during the block.
 
-        Raises
-        ------
-        CheckpointError
-            If the checkpoint does not exist, or no longer.
+        Raises CheckpointError if the checkpoint does not exist, or no longer.
         """
         with self._pins.hold(step, holder):
             yield self.manifest(step)
@@ -266,11 +248,8 @@ def _manifest_name(step: int) -> str:
 def copy_checkpoint(source: CheckpointStore, target: CheckpointStore, step: int, holder: str) -> Manifest:
     """Copy the checkpoint of `step`; return its manifest in `target`. Blocks.
 
-    Raises
-    ------
-    CheckpointError
-        If `source` has no such checkpoint, its files do not match its manifest bit by bit, or `target` has the
-        checkpoint already.
+    Raises CheckpointError if `source` has no such checkpoint, its files do not match its manifest bit by bit, or
+    `target` has the checkpoint already.
     """
     with source.pin(step, holder) as manifest:
         for shard in manifest.shards:

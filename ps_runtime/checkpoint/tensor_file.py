@@ -67,10 +67,7 @@ def plain_array(array: Any) -> NDArray[Any]:
 def encode_tensor_header(tensors: Mapping[str, NDArray[Any]]) -> bytes:
     """Return the start of a file with `tensors` in this order, including its length.
 
-    Raises
-    ------
-    TypeError
-        If safetensors does not support the dtype of a tensor.
+    Raises TypeError if safetensors does not support the dtype of a tensor.
     """
     entries: dict[str, Any] = {}
     end = 0
@@ -118,10 +115,7 @@ Wanted = tuple[int, NDArray[np.uint8]]
 def write_tensors(files: FileStore, name: str, tensors: Mapping[str, Any]) -> tuple[int, str]:
     """Write `tensors` to the safetensors file `name`; return its size in bytes and its checksum.
 
-    Raises
-    ------
-    TypeError
-        If safetensors does not support the dtype of a tensor.
+    Raises TypeError if safetensors does not support the dtype of a tensor.
     """
     # The format requires aligned tensors: larger items first keeps them so without padding.
     plain = {key: plain_array(array) for key, array in tensors.items()}
@@ -143,10 +137,7 @@ def write_tensors(files: FileStore, name: str, tensors: Mapping[str, Any]) -> tu
 class TensorFile:
     """An open shard file.
 
-    Raises
-    ------
-    CheckpointError
-        If the file is missing, or has another size or content.
+    Raises CheckpointError if the file is missing, or has another size or content.
 
     Notes
     -----
@@ -179,10 +170,7 @@ class TensorFile:
 
         The first call reads the whole file and verifies its checksum.
 
-        Raises
-        ------
-        CheckpointError
-            If the checksum differs; then the content of the arrays is undefined.
+        Raises CheckpointError if the checksum differs; then the content of the arrays is undefined.
         """
         ordered = sorted((w for w in wanted if w[1].size), key=lambda w: w[0])
         assert all(a[0] + a[1].size <= b[0] for a, b in itertools.pairwise(ordered)), "a byte is wanted twice"
@@ -195,10 +183,7 @@ class TensorFile:
     def chunks(self) -> Iterator[memoryview]:
         """Yield the whole file; each chunk is overwritten by the next.
 
-        Raises
-        ------
-        CheckpointError
-            After the last chunk if the checksum differs, or as soon as reading fails.
+        Raises CheckpointError after the last chunk if the checksum differs, or as soon as reading fails.
         """
         return (block.data for _, block in self._proven_blocks())
 

@@ -32,10 +32,7 @@ def from_json(data: bytes | str) -> Any:
 def as_kind(kind: type[T], value: Any, key: str) -> T:
     """Return the JSON `value` as a `kind`.
 
-    Raises
-    ------
-    ValueError
-        If it does not fit, with the key: ``owner.process.pid: expected a whole number >= 0, got '7'``.
+    Raises ValueError if it does not fit, with the key: ``owner.process.pid: expected a whole number >= 0, got '7'``.
     """
     return cast(T, _read(kind, value, key))
 

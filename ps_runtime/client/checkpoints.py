@@ -44,10 +44,7 @@ class SavingClient:
     def restore(self, step: int) -> None:
         """Have every shard restore its part of the checkpoint of `step`.
 
-        Raises
-        ------
-        CheckpointError
-            If one cannot.
+        Raises CheckpointError if one cannot.
         """
         with _about_checkpoint(step):
             self._shards.request_all(Message(Kind.RESTORE, step=step), "restore the checkpoint", self._timeout_secs)
@@ -85,10 +82,7 @@ class SavingClient:
     def write(self, step: int) -> list[dict[str, Any]]:
         """Have every shard write its copy of `step`; return the facts of each file.
 
-        Raises
-        ------
-        CheckpointError
-            If one of them fails: no space is left, or the store is not reachable.
+        Raises CheckpointError if one of them fails: no space is left, or the store is not reachable.
         """
         message = Message(Kind.WRITE, step=step)
         with _about_checkpoint(step):

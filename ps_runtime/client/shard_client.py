@@ -146,10 +146,7 @@ class ShardClient:
     def receive(self, what: str, timeout_secs: float, into: memoryview | None = None) -> Message:
         """Wait for the reply to the request under way.
 
-        Raises
-        ------
-        WaitTimeoutError
-            If the ps does not do `what`, such as ``"take the push"``, within `timeout_secs`.
+        Raises WaitTimeoutError if the ps does not do `what`, such as ``"take the push"``, within `timeout_secs`.
         """
         deadline = Deadline(timeout_secs)
         while True:
@@ -256,10 +253,7 @@ class ShardClients:
     def bytes_moved(self) -> tuple[int, int]:
         """Return how many bytes the present connections have sent and received.
 
-        Raises
-        ------
-        ClosedError
-            While a connection is broken.
+        Raises ClosedError while a connection is broken.
         """
         facts = [shard.connection.statistics() for shard in self._shards]
         return sum(int(f["bytes_out"]) for f in facts), sum(int(f["bytes_in"]) for f in facts)

@@ -135,10 +135,8 @@ class TrainingClient:
 
         Blocks until the other shards have it, but not for ps-0; no other request to ps-0 before `finish_push`.
 
-        Raises
-        ------
-        NanGradientError
-            If a gradient is not finite. No ps has got any of them then; the ticket can be returned by `stop`.
+        Raises NanGradientError if a gradient is not finite. No ps has got any of them then; the ticket can be returned
+        by `stop`.
         """
         began_at = time.perf_counter()
         if not self._is_told:
@@ -196,10 +194,7 @@ class TrainingClient:
     def fetch(self, index: int) -> bytes | None:
         """Fetch batch `index` of a stream, in memory of its own; None if the stream ended before it. Blocks.
 
-        Raises
-        ------
-        InputError
-            If the input_fn failed.
+        Raises InputError if the input_fn failed.
         """
         message = Message(Kind.FETCH, step=index)
         try:

@@ -42,10 +42,7 @@ logger = logging.getLogger(__name__)
 def check_capacity(client: Client, num_roles: int, check: Callable[[], None] = never_stop) -> None:
     """Raise an error if a cluster has too few slots, free or taken.
 
-    Raises
-    ------
-    CapacityError
-        If it has fewer than `num_roles` in all.
+    Raises CapacityError if it has fewer than `num_roles` in all.
     """
     workers, _ = look(client, check)
     num_slots = sum(worker["nthreads"] for worker in workers.values())
@@ -111,10 +108,7 @@ def free_now(
     The other job is starting or rolls back; this does not wait for it. There are no slots if the connection to the
     scheduler breaks, which the owner of a job detects by other means.
 
-    Raises
-    ------
-    WaitTimeoutError
-        If the scheduler is silent for minutes.
+    Raises WaitTimeoutError if the scheduler is silent for minutes.
     """
     with ClusterLock(client, CHOOSING) as choice:
         slots: list[str] | None = []

@@ -97,10 +97,7 @@ def _locked_at_once(file: Path) -> Iterator[None]:
 def read_certificate(model_dir: str) -> str | None:
     """Return the key and certificate of the chief; None if there is no file yet.
 
-    Raises
-    ------
-    UsageError
-        If it is none, or another user's, others than its owner may read it, or this process may not.
+    Raises UsageError if it is none, or another user's, others than its owner may read it, or this process may not.
     """
     file = Path(model_dir, FOLDER, NAME)
     try:

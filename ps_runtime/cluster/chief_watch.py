@@ -53,10 +53,7 @@ class ChiefWatch:
     def look(self) -> None:
         """Record the time, and an answer if there is one. Must be called several times a second, in an event loop.
 
-        Raises
-        ------
-        StoppedError
-            If the chief has not answered for too long.
+        Raises StoppedError if the chief has not answered for too long.
         """
         now = self._clock()
         self._silent_secs += min(now - self._looked_at, LOOK_SECS)

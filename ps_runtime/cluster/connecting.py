@@ -122,10 +122,7 @@ def warn_of_tls(client: Client) -> None:
 def _allow_open_files(num_workers: int) -> None:
     """Raise the soft limit of open files to what a cluster needs, as far as the hard limit allows.
 
-    Raises
-    ------
-    UsageError
-        If it does not allow that.
+    Raises UsageError if it does not allow that.
     """
     needed = OTHER_FILES + FILES_PER_WORKER * num_workers
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -17,10 +17,7 @@ REASONS = {
 def resolved(address: str) -> tuple[str, int]:
     """Return the numeric host and the port of ``host:port``; IPv4 where there is one.
 
-    Raises
-    ------
-    OSError
-        If the name cannot be resolved.
+    Raises OSError if the name cannot be resolved.
     """
     host, _, port = address.rpartition(":")
     found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
@@ -56,10 +53,7 @@ def _family(host: str) -> socket.AddressFamily:
 def check_can_listen(who: str, address: str) -> tuple[str, int]:
     """Return the numeric host and the port of an address at which this process may listen.
 
-    Raises
-    ------
-    UsageError
-        If it may not: the port is taken, or the address is not one of this host.
+    Raises UsageError if it may not: the port is taken, or the address is not one of this host.
     """
     try:
         host, port = resolved(address)

@@ -41,10 +41,7 @@ class Presence:
     def missing(self, addresses: Collection[str]) -> set[str]:
         """Return those of `addresses` that the scheduler no longer lists. Does not block.
 
-        Raises
-        ------
-        WaitTimeoutError
-            If the scheduler has not answered for a long time.
+        Raises WaitTimeoutError if the scheduler has not answered for a long time.
         """
         if self._answer is not None and self._answer.done():
             present = self._taken()

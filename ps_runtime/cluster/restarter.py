@@ -62,11 +62,8 @@ class Restarter:
     def place(self, check: Callable[[], None], *, has_lock: bool = False) -> None:
         """Look for free slots, once a second, if roles wait; the others train on meanwhile.
 
-        Raises
-        ------
-        WaitTimeoutError
-            If training has stopped, has too few workers, or has no role left, and no slot was free for five minutes; or
-            if the scheduler is silent for as long.
+        Raises WaitTimeoutError if training has stopped, has too few workers, or has no role left, and no slot was free
+        for five minutes; or if the scheduler is silent for as long.
         """
         with self._supervisor.lock:
             due, all_started = self._supervisor.due(), self._supervisor.all_started()

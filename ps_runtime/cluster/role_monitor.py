@@ -57,11 +57,8 @@ class RoleMonitor:
     def look(self) -> None:
         """Record new facts. Does not block.
 
-        Raises
-        ------
-        WaitTimeoutError
-            If the scheduler is silent for minutes, a ps or the chief does not end in a rollback, or a new
-            incarnation of a ps does not start listening.
+        Raises WaitTimeoutError if the scheduler is silent for minutes, a ps or the chief does not end in a rollback, or
+        a new incarnation of a ps does not start listening.
         """
         with self._changed:
             self._supervisor.lose_late(START_TIMEOUT_SECS)

@@ -42,10 +42,7 @@ class RollbackReservation:
     def look(self, check: Callable[[], None]) -> None:
         """Acquire the lock when training rolls back, and release it later. Blocks while the scheduler is asked.
 
-        Raises
-        ------
-        WaitTimeoutError
-            If the scheduler is silent for minutes.
+        Raises WaitTimeoutError if the scheduler is silent for minutes.
         """
         with self._supervisor.lock:
             is_shutting_down = bool(self._supervisor.busy_slots())

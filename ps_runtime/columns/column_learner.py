@@ -121,10 +121,8 @@ class ColumnLearner:
     def features(self) -> tuple[Single, ...]:
         """Return the features of the column.
 
-        Raises
-        ------
-        InputError
-            If all its values are missing although something is to be learned from them, or if they are too large.
+        Raises InputError if all its values are missing although something is to be learned from them, or if they are
+        too large.
         """
         if self._intent.needs_anything and not self._num_values:
             raise InputError(

@@ -74,7 +74,7 @@ class IsMissing:
     @property
     def name(self) -> str:
         """The name of the feature."""
-        return f"{self.column}_is_blank"
+        return f"{self.column}_is_missing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,10 +88,7 @@ def _as_column(values: pa.Array, column: RawColumn) -> pa.ChunkedArray:
 
     Text is parsed. No other value is converted: 1 is not a boolean, and 2026 is not a date.
 
-    Raises
-    ------
-    CellError
-        For the first value of another type.
+    Raises CellError for the first value of another type.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

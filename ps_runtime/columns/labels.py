@@ -101,10 +101,7 @@ class Label:
 class LabelLearner:
     """Learns labels from the chunks of the training input.
 
-    Raises
-    ------
-    UsageError
-        If a column of this type cannot hold labels, or cannot be normalized.
+    Raises UsageError if a column of this type cannot hold labels, or cannot be normalized.
     """
 
     def __init__(self, raw: RawColumn, options: LabelOptions) -> None:
@@ -126,10 +123,7 @@ class LabelLearner:
     def update(self, array: pa.Array) -> None:
         """Add the column of a chunk, as it is read; missing values are only counted.
 
-        Raises
-        ------
-        CellError
-            If a label is infinite, or not one of the classes.
+        Raises CellError if a label is infinite, or not one of the classes.
         """
         missing = missing_rows(array)
         self._num_missing += int(missing.sum())
@@ -155,10 +149,7 @@ class LabelLearner:
     def finish(self) -> Label:
         """Return the learned labels.
 
-        Raises
-        ------
-        InputError
-            If there is no label, or the labels are too large to normalize.
+        Raises InputError if there is no label, or the labels are too large to normalize.
         """
         if not self._num_labels:
             raise InputError((f"the label {self.column.name!r} has only missing values",))

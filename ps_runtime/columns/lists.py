@@ -24,10 +24,7 @@ class CellValues(NamedTuple):
     def spread(self, column: str, max_values: int, values: NDArray[Any], absent: float) -> NDArray[Any]:
         """Return `values`, computed from the values of the cells, as an array ``(rows, max_values)`` in C order.
 
-        Raises
-        ------
-        CellError
-            If a cell has more values than fit.
+        Raises CellError if a cell has more values than fit.
         """
         if (long := self.lengths > max_values).any():
             row = int(np.argmax(long))

@@ -63,7 +63,7 @@ class ColumnOptions:
     impute : {"mean", "median", "most_frequent"} or value, optional
         The replacement of missing values, applied first; default: missing values stay missing.
     indicator : bool
-        Whether to add a feature ``<name>_is_blank``, which is 1 where the value is missing, else 0.
+        Whether to add a feature ``<name>_is_missing``, which is 1 where the value is missing, else 0.
     vocabulary : "auto" or list of values or path, optional
         Strings or whole numbers become ids, their positions in a list: learned, by falling count; given; or read from
             a local file with one string per line.
@@ -101,7 +101,7 @@ class ColumnOptions:
         Statistic | bool | int | float | str | None,
         Key("Replacement of missing values: mean, median, most_frequent or a value; null: none."),
     ] = None
-    indicator: Annotated[bool, Key("Whether to add a feature <name>_is_blank: 1 where a value is missing.")] = False
+    indicator: Annotated[bool, Key("Whether to add a feature <name>_is_missing: 1 where a value is missing.")] = False
     vocabulary: Annotated[
         str | os.PathLike[str] | Sequence[str | int | bool] | None,
         Key("Strings become ids: auto learns the vocabulary; or a list, or a file with one string per line."),

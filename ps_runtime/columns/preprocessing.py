@@ -141,10 +141,7 @@ class Preprocessing:
     def missing_by_column(self, table: pa.Table) -> dict[str, NDArray[np.int64]]:
         """Return the rows with missing values, by column, for columns that are not imputed.
 
-        Raises
-        ------
-        InputError, CellError
-            As `apply` does.
+        Raises InputError or CellError as `apply` does.
         """
         judged = [self._column_of[name] for name in self._missing_columns]
         if self.label is not None and self.label.column.name in table.column_names:

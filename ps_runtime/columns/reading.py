@@ -53,10 +53,7 @@ class Column:
 def split_type(raw_type: str) -> tuple[str, int | None]:
     """Return the type of a value and the length of an array: None for one value in a record, 0 for lists of any length.
 
-    Raises
-    ------
-    InputError
-        If `raw_type` is not a type of a `RawColumn`.
+    Raises InputError if `raw_type` is not a type of a `RawColumn`.
 
     Examples
     --------
@@ -160,10 +157,7 @@ def convert(array: pa.Array, to: str, column: str) -> pa.Array:
     Numbers stay unchanged if `to` is a floating-point type; `numbers_of` makes dates and booleans numbers.
     Arrays stay unchanged.
 
-    Raises
-    ------
-    CellError
-        If a value cannot be converted, such as text that is not a number.
+    Raises CellError if a value cannot be converted, such as text that is not a number.
     """
     import pyarrow as pa
     from pyarrow import compute as pc

@@ -154,10 +154,7 @@ class ValueCounts:
     def add(self, values: Iterable[Any], counts: Iterable[int]) -> None:
         """Add values, each with its count.
 
-        Raises
-        ------
-        InputError
-            If there are more than 100,000 distinct values.
+        Raises InputError if there are more than 100,000 distinct values.
         """
         for value, count in zip(values, counts, strict=True):
             self.counts[value] = self.counts.get(value, 0) + count

@@ -13,10 +13,7 @@ from psflow.ps_runtime.errors import InputError
 def decoded(values: NDArray[Any], what: str) -> NDArray[Any]:
     """Return values with bytes decoded to text; an array without bytes is returned unchanged.
 
-    Raises
-    ------
-    InputError
-        If bytes are not UTF-8; names the row of the first such value.
+    Raises InputError if bytes are not UTF-8; names the row of the first such value.
 
     Examples
     --------

@@ -54,10 +54,7 @@ def missing_rows(array: pa.Array) -> NDArray[np.bool_]:
 def unique_strings(array: pa.Array, column: str) -> tuple[pa.Array, pa.Array]:
     """Return the distinct strings of a column, and the index of each row's string.
 
-    Raises
-    ------
-    CellError
-        If a number is not whole.
+    Raises CellError if a number is not whole.
     """
     import pyarrow as pa
 

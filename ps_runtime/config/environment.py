@@ -36,10 +36,7 @@ def prepare_environment() -> None:
 
     Without a writable home directory, as in many containers, Prefect gets a temporary one.
 
-    Raises
-    ------
-    ConfigError
-        If a temporary one is needed, and its path is taken.
+    Raises ConfigError if a temporary one is needed, and its path is taken.
 
     Notes
     -----
@@ -98,10 +95,7 @@ def temporary_home() -> Path | None:
 def check_prefect_home() -> None:
     """Refuse a home directory of Prefect that is not writable.
 
-    Raises
-    ------
-    ConfigError
-        If it is not writable.
+    Raises ConfigError if it is not writable.
     """
     home = prefect_home()
     if not _can_be_written(home):

@@ -78,10 +78,7 @@ class Settings:
 
         If `is_text` holds for key and value, the value is a plain string, else YAML.
 
-        Raises
-        ------
-        ConfigError
-            If one of them is malformed.
+        Raises ConfigError if one of them is malformed.
         """
         settings = self
         for text in overrides:

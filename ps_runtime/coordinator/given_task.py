@@ -64,10 +64,7 @@ def find_task(
 
     Without a task from either, the process is the client. A client without a cluster is this process alone.
 
-    Raises
-    ------
-    ConfigError
-        With every fault, by the name of its field.
+    Raises ConfigError with every fault, by the name of its field.
     """
     environment = load_tf_config(tf_config() or "{}")
     layer = environment.get("rpc_layer", rpc_layer)

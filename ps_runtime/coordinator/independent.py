@@ -17,10 +17,8 @@ from psflow.ps_runtime.specs.roles import Role, RoleId
 def run_independent(program: Program, given: GivenTask) -> Any:
     """Run the task of this process; return the result of its function, None if it calls none. Blocks.
 
-    Raises
-    ------
-    ConfigError
-        If this process is not a task, a ps does not know where to find the chief, or a worker has nothing to do.
+    Raises ConfigError if this process is not a task, a ps does not know where to find the chief, or a worker has
+    nothing to do.
     """
     if given.cluster_spec.num_tasks(Role.PS):
         shared_model_dir(given)  # so that every process refuses the same faults as a ps

@@ -31,10 +31,7 @@ class Program:
     def check_copied(self) -> None:
         """Refuse settings and strategies that cannot be copied for a task.
 
-        Raises
-        ------
-        UsageError
-            With every fault, by the name of its argument.
+        Raises UsageError with every fault, by the name of its argument.
         """
         faults = []
         for name in ("session_config", "strategy", "eval_strategy"):
@@ -49,10 +46,7 @@ class Program:
     def check_pickled(self) -> None:
         """Refuse anything that cannot be sent to a task.
 
-        Raises
-        ------
-        UsageError
-            With every fault, by the name of its argument.
+        Raises UsageError with every fault, by the name of its argument.
         """
         faults: list[str] = []
         for name, value in vars(self).items():

@@ -18,10 +18,7 @@ def serve(given: GivenTask, timeout_secs: float, check: Callable[[], None]) -> N
 def shared_model_dir(given: GivenTask) -> str:
     """Return the model_dir in which the chief is found, absolute as in an Estimator.
 
-    Raises
-    ------
-    ConfigError
-        If TF_CONFIG has none.
+    Raises ConfigError if TF_CONFIG has none.
     """
     if given.config.model_dir is None:
         why = "a ps calls no worker_fn, and finds the chief in the model_dir"

@@ -32,10 +32,7 @@ def as_in_training(
 ) -> RecordFormat:
     """Return the format with which to read the files.
 
-    Raises
-    ------
-    InputError
-        If an option contradicts what the model reads.
+    Raises InputError if an option contradicts what the model reads.
     """
     if isinstance(record_format, LibSvmText):
         return _libsvm(record_format, stated, text, columns)

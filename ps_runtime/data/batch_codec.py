@@ -31,10 +31,7 @@ MAX_NAME_CHARS = 40
 def encode_batch(features: object, labels: object) -> bytes:
     """Return the bytes of a batch.
 
-    Raises
-    ------
-    InputError
-        If they are not a batch, or have an object dtype.
+    Raises InputError if they are not a batch, or have an object dtype.
     """
     plain_features, plain_labels = plain_arrays(features, labels)
     described = {
@@ -53,10 +50,7 @@ def encode_batch(features: object, labels: object) -> bytes:
 def decode_batch(buffer: bytes | bytearray | memoryview) -> tuple[Columns, Columns | None]:
     """Return the batch written by `encode_batch`: read-only views of `buffer`, no copies.
 
-    Raises
-    ------
-    ProtocolError
-        If the bytes are anything else. Nothing is allocated before its bounds are checked.
+    Raises ProtocolError if the bytes are anything else. Nothing is allocated before its bounds are checked.
     """
     view = memoryview(buffer).cast("B")
     header, end = _header(view)

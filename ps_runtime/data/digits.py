@@ -52,10 +52,7 @@ class Digits(Format):
 def read_digits(split: str = "train", scale: Sequence[float] = UNIT) -> Dataset:
     """Return a split of the digits.
 
-    Raises
-    ------
-    InputError
-        If there is no such split, or `scale` is not a range.
+    Raises InputError if there is no such split, or `scale` is not a range.
 
     References
     ----------

@@ -61,7 +61,7 @@ class Elements(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class ArrayRows(Elements):
+class ArrayElements(Elements):
     """The rows of a nest of arrays of one length, without a copy."""
 
     nest: Any

@@ -74,10 +74,7 @@ class Enforcement:
 
         Other features of training are kept if they are present: a later batch may read what this one does not.
 
-        Raises
-        ------
-        InputError
-            If one of them is missing.
+        Raises InputError if one of them is missing.
         """
         schema = self.schema
         if self.reads is None or schema is None or not schema.names or not isinstance(features, dict):
@@ -120,10 +117,7 @@ class Enforcement:
     def selected(self, dataset: Dataset) -> Dataset:
         """Return `dataset` with only the features that the model reads, values unchanged; ``unused`` lists the others.
 
-        Raises
-        ------
-        InputError
-            If a feature or column is missing.
+        Raises InputError if a feature or column is missing.
         """
         schema = self.schema
         if schema is None:
@@ -150,11 +144,8 @@ class Enforcement:
     def dataset(self, dataset: Dataset) -> Dataset:
         """Return `dataset` as the model reads it; nothing is copied if nothing differs.
 
-        Raises
-        ------
-        InputError
-            If a feature is missing, or has another shape, values that its dtype cannot hold, other ids, or another
-            scaling; or if the labels differ.
+        Raises InputError if a feature is missing, or has another shape, values that its dtype cannot hold, other ids,
+        or another scaling; or if the labels differ.
         """
         schema = self.schema
         if schema is None:
@@ -189,10 +180,8 @@ class Enforcement:
 
         They are scanned, unless a valid scan was `kept`.
 
-        Raises
-        ------
-        InputError
-            If they cannot be read, lack a column, or have one of another type; or for a cell that `non_finite` refuses.
+        Raises InputError if they cannot be read, lack a column, or have one of another type; or for a cell that
+        `non_finite` refuses.
         """
         assert kept is None or self.needs_labels, "kept scans include labels"
         schema = self.schema
@@ -211,10 +200,7 @@ class Enforcement:
     def batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Yield `selected_batches` of a stream as the model reads them.
 
-        Raises
-        ------
-        InputError
-            As for `dataset`, at the faulty batch.
+        Raises InputError as for `dataset`, at the faulty batch.
         """
         for number, (features, labels) in enumerate(batches):
             yield self.batch(features, labels, f"batch {number} of {self.where}")

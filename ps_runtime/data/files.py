@@ -24,10 +24,7 @@ ONE_FILE = "expected one file; formats of tabular files, such as parquet, take f
 def read_file(path: str | os.PathLike[str]) -> bytes:
     """Return the content of a file.
 
-    Raises
-    ------
-    InputError
-        If it cannot be read, is empty, or is larger than `MAX_FILE_BYTES`.
+    Raises InputError if it cannot be read, is empty, or is larger than `MAX_FILE_BYTES`.
     """
     content = _head(path, MAX_FILE_BYTES + 1)
     if len(content) > MAX_FILE_BYTES:
@@ -69,11 +66,8 @@ def chosen_names(
 ) -> tuple[str, ...]:
     """Return the names of the features in a file: the requested ones, else all but the label.
 
-    Raises
-    ------
-    InputError
-        If a name is not among `known`, occurs twice or in two requests, or nothing is left; `noun` is what a name
-        refers to.
+    Raises InputError if a name is not among `known`, occurs twice or in two requests, or nothing is left; `noun` is
+    what a name refers to.
     """
     if isinstance(features, str):  # a str is an iterable of str, too
         features = [features]
@@ -98,10 +92,7 @@ def left_over(known: Iterable[str], features: Iterable[str], label: str | None) 
 def one_batch(source: RecordSource, features: Columns, labels: Columns | None, **facts: Any) -> Dataset:
     """Return a data set of one batch, with `facts` such as its columns; its faults name the source.
 
-    Raises
-    ------
-    InputError
-        As `Dataset` does.
+    Raises InputError as `Dataset` does.
     """
     try:
         dataset = Dataset(features, labels, source=source, **facts)

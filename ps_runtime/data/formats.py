@@ -44,10 +44,7 @@ def open_dataset(
 ) -> Dataset | RecordInput:
     """Read data, and set batch size, number of epochs and order.
 
-    Raises
-    ------
-    InputError
-        As the format does, or if a number is out of range.
+    Raises InputError as the format does, or if a number is out of range.
 
     Examples
     --------

@@ -133,10 +133,7 @@ def _name(input_fn: Any) -> str:
 def call_input_fn(input_fn: Callable[..., Any], context: InputContext | None = None, **offered: Any) -> CalledInput:
     """Call `input_fn` with the arguments that its signature names.
 
-    Raises
-    ------
-    InputError
-        If `input_fn` cannot be called, or asks for an unknown argument.
+    Raises InputError if `input_fn` cannot be called, or asks for an unknown argument.
     """
     if not callable(input_fn):
         raise InputError((f"expected an input_fn to call, got {kind_of(input_fn)}; {GIVE_A_FUNCTION}",))

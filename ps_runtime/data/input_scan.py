@@ -109,10 +109,8 @@ def scan_input(
 ) -> InputScan:
     """Read all records once; pass those that are kept to `learn`.
 
-    Raises
-    ------
-    InputError
-        As `Scan` does, and as `learn` does; if every row is refused or left out; if the part has no record.
+    Raises InputError as `Scan` does, and as `learn` does; if every row is refused or left out; if the part has no
+    record.
 
     Notes
     -----

@@ -32,10 +32,7 @@ class KeptScan(ABC):
     ) -> RecordDataset | None:
         """Return an input as it was scanned; None if it has to be scanned.
 
-        Raises
-        ------
-        InputError
-            If a file cannot be read.
+        Raises InputError if a file cannot be read.
         """
 
 
@@ -74,10 +71,7 @@ class FlowScan(KeptScan):
     ) -> RecordDataset:
         """Return the input; see `KeptScan.reopened`.
 
-        Raises
-        ------
-        InputError
-            If there is no scan, it is damaged, it is of another input, or a file has changed since.
+        Raises InputError if there is no scan, it is damaged, it is of another input, or a file has changed since.
         """
         content = self._read()
         if content is None:

@@ -18,10 +18,7 @@ FIRST = ElementAddress(0, 0)
 class LazyBatches(SplittableInput):
     """Batches by number, each computed by its reader.
 
-    Raises
-    ------
-    InputError
-        If rows are to be dropped.
+    Raises InputError if rows are to be dropped.
 
     Notes
     -----

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from psflow.ps_runtime.data.elements import (
-    ArrayRows,
+    ArrayElements,
     Batched,
     Concatenated,
     ElementAddress,
@@ -52,7 +52,7 @@ class LazyDataset(Transformations):
         lengths = sorted({len(array) for array in leaves(arrays)})
         if len(lengths) != 1:
             raise InputError((f"from_tensor_slices: expected arrays of one length, got {lengths or 'no array'}",))
-        return cls(ArrayRows(arrays))
+        return cls(ArrayElements(arrays))
 
     def map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> LazyDataset:  # noqa: D102
         check_callable("map", function)

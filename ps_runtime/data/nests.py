@@ -65,10 +65,8 @@ def stacked(elements: list[Any], where: str) -> Any:
 
     Booleans, integers and floats become the dtype that holds all of them, as numpy promotes them.
 
-    Raises
-    ------
-    InputError
-        If they are not alike, such as numbers beside texts, or integers that would become floats; `where` names them.
+    Raises InputError if they are not alike, such as numbers beside texts, or integers that would become floats; `where`
+    names them.
     """
     head = elements[0]
     if isinstance(head, tuple):

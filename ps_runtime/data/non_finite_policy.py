@@ -57,10 +57,7 @@ def dataset_with_policy(dataset: Dataset, policy: NonFinite, where: str) -> Data
 def batches_with_policy(batches: Iterator[Batch], policy: NonFinite, where: str) -> Iterator[Batch]:
     """Yield the batches of a stream with `policy` applied; empty batches are skipped.
 
-    Raises
-    ------
-    InputError
-        If a row has such a cell and the policy is ``error``.
+    Raises InputError if a row has such a cell and the policy is ``error``.
 
     Notes
     -----

@@ -16,10 +16,7 @@ from psflow.ps_runtime.tables.initial_rows import mix_bits
 class InputPart:
     """The records whose numbers a hash maps into ``[start, stop)``, a part of [0, 1).
 
-    Raises
-    ------
-    UsageError
-        If the bounds are invalid.
+    Raises UsageError if the bounds are invalid.
 
     Notes
     -----

@@ -79,11 +79,8 @@ class RecordInput:
     def learn(self, non_finite: NonFinite, where: str) -> RecordDataset:
         """Open the training input: learn the preprocessing of its columns.
 
-        Raises
-        ------
-        InputError
-            If the files cannot be read, or the options do not suit the columns; a RefusedCellsError for cells that
-            `non_finite` refuses.
+        Raises InputError if the files cannot be read, or the options do not suit the columns; a RefusedCellsError for
+        cells that `non_finite` refuses.
         """
         scan, known = self.scan(self._asked)
         if faults := missing_faults(where, "key column", self.key_columns, list(known)):
@@ -206,10 +203,7 @@ class RecordInput:
 
         Text is read as in `open`, with whole numbers as the model reads them.
 
-        Raises
-        ------
-        InputError
-            If the files cannot be read, lack a column, or store one as another type.
+        Raises InputError if the files cannot be read, lack a column, or store one as another type.
         """
         preprocessing = schema.preprocessing
         assert preprocessing is not None, "a model that was trained on arrays reads files as arrays"
@@ -261,10 +255,7 @@ class RecordInput:
     def known_columns(self, schema: InputSchema, *, needs_labels: bool) -> tuple[str, ...]:
         """Return the names of the columns of the files, for a model that was trained on tabular files.
 
-        Raises
-        ------
-        InputError
-            If the first file cannot be read.
+        Raises InputError if the first file cannot be read.
         """
         assert schema.preprocessing is not None
         columns = schema.preprocessing.raw_columns

@@ -22,10 +22,7 @@ UNIT = (0.0, 1.0)
 def scaling_to(scale: Sequence[float], largest: int) -> Scaling:
     """Return the scaling of whole numbers from 0 to `largest` to the range `scale`.
 
-    Raises
-    ------
-    InputError
-        If `scale` is not a range.
+    Raises InputError if `scale` is not a range.
     """
     bounds = [float(bound) for bound in scale]
     if len(bounds) != 2 or not all(map(math.isfinite, bounds)) or bounds[0] >= bounds[1]:

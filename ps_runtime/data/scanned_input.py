@@ -73,10 +73,7 @@ class ScannedInput:
     def from_bytes(cls, content: bytes, what: str) -> Self:
         """Return the object that `to_bytes` was called on; `what` names it in error messages.
 
-        Raises
-        ------
-        InputError
-            If `content` is damaged, or of another version of psflow.
+        Raises InputError if `content` is damaged, or of another version of psflow.
         """
         return unseal(content, what, cls._made)
 

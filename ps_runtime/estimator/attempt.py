@@ -68,10 +68,7 @@ class Trainable(Protocol):
 class Attempt:
     """Owns the job of an estimator's model_dir for the duration of a ``with`` block.
 
-    Raises
-    ------
-    UsageError
-        If model_fn, the input or the model_dir is wrong; nothing has been started or written then.
+    Raises UsageError if model_fn, the input or the model_dir is wrong; nothing has been started or written then.
     """
 
     def __init__(

@@ -26,11 +26,8 @@ def checked_config(
 ) -> RunConfig:
     """Return the RunConfig of an Estimator, including its model_dir, if one is given.
 
-    Raises
-    ------
-    UsageError
-        If two different model_dirs are given, or an empty one, or none for a process of a cluster; an ArgumentTypeError
-        if an argument has the wrong type.
+    Raises UsageError if two different model_dirs are given, or an empty one, or none for a process of a cluster; an
+    ArgumentTypeError if an argument has the wrong type.
     """
     if isinstance(model_dir, os.PathLike):
         model_dir = os.fspath(model_dir)
@@ -96,10 +93,8 @@ def check_texts(**arguments: Any) -> None:
 def checkpoint_at(model_dir: str, checkpoint_path: str | None) -> tuple[CheckpointStore, int]:
     """Return the store and the step of a checkpoint: that of `checkpoint_path`, or else the latest of `model_dir`.
 
-    Raises
-    ------
-    NoCheckpointError
-        If `model_dir` has no checkpoint, or `checkpoint_path` is not a path of one. The path need not exist.
+    Raises NoCheckpointError if `model_dir` has no checkpoint, or `checkpoint_path` is not a path of one. The path need
+    not exist.
     """
     store = CheckpointStore(model_dir)
     if checkpoint_path is None:

@@ -204,10 +204,7 @@ def _split(eval_dir: str) -> tuple[str, str]:
 def apply_saver_hook(config: RunConfig, train_spec: TrainSpec, model_dir: str) -> tuple[RunConfig, TrainSpec]:
     """Return both arguments with the settings of a CheckpointSaverHook moved from the hooks to the RunConfig.
 
-    Raises
-    ------
-    UsageError
-        If there are several such hooks, one saves elsewhere, or there are listeners but nothing is saved.
+    Raises UsageError if there are several such hooks, one saves elsewhere, or there are listeners but nothing is saved.
     """
     savers = [hook for hook in train_spec.hooks if isinstance(hook, CheckpointSaverHook)]
     if len(savers) > 1:
@@ -234,10 +231,7 @@ def apply_saver_hook(config: RunConfig, train_spec: TrainSpec, model_dir: str) -
 def check_waiters(config: RunConfig, train_spec: TrainSpec) -> None:
     """Refuse a GlobalStepWaiterHook where each update needs every replica.
 
-    Raises
-    ------
-    UsageError
-        If the other replicas would wait for the worker that waits for them.
+    Raises UsageError if the other replicas would wait for the worker that waits for them.
     """
     waits = any(isinstance(hook, GlobalStepWaiterHook) for hook in train_spec.hooks)
     if waits and config.consistency.gradients_per_update(2) > 1:
@@ -252,10 +246,7 @@ def check_waiters(config: RunConfig, train_spec: TrainSpec) -> None:
 def check_early_stopping(train_spec: TrainSpec, metrics: Mapping[str, frozenset[str]], model_dir: str) -> None:
     """Warn if early stopping reads an evaluation that this training does not make; another process may make it.
 
-    Raises
-    ------
-    UsageError
-        If an evaluation lacks the metric that early stopping reads.
+    Raises UsageError if an evaluation lacks the metric that early stopping reads.
     """
     for hook in train_spec.hooks:
         if not isinstance(hook, EarlyStoppingHook) or not isinstance(hook.should_stop_fn, MetricPredicate):

@@ -152,10 +152,7 @@ def _meeting_secs(config: RunConfig) -> float:
 def serve_manual_role(task: ClusterTask, model_dir: str, timeout_secs: float, check: Callable[[], None]) -> None:
     """Run one process of a job without a program of its own, which a ps does not need. Blocks until the job has ended.
 
-    Raises
-    ------
-    UsageError, WaitTimeoutError, StoppedError
-        As in `run_manual_role`.
+    Raises UsageError or WaitTimeoutError or StoppedError as in `run_manual_role`.
     """
     role = _checked_role(task, model_dir)
     with sigterm_leaves(), dispatching(_log_own) as hear:

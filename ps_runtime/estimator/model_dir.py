@@ -34,10 +34,7 @@ MAX_DIFFERENCES, NUM_SHOWN = 8, 4
 def check_local(model_dir: str) -> None:
     """Refuse a model_dir that exports cannot be written to.
 
-    Raises
-    ------
-    UsageError
-        If it is not a local directory and cannot become one. A URL is rejected without asking its store.
+    Raises UsageError if it is not a local directory and cannot become one. A URL is rejected without asking its store.
     """
     if not is_local(model_dir):
         raise UsageError(
@@ -186,10 +183,7 @@ FORKED_FROM = "forked_from"
 class Fork:
     """The directories that a fork copies from and to.
 
-    Raises
-    ------
-    ModelDirError
-        If the parent has no checkpoint, or the other directory holds anything else.
+    Raises ModelDirError if the parent has no checkpoint, or the other directory holds anything else.
     """
 
     parent_dir: str

@@ -94,10 +94,7 @@ def plan_job(
     That includes PREDICT if there are exporters. The first batch of each input is read once. Tabular files are scanned
     unless their scan is cached.
 
-    Raises
-    ------
-    UsageError
-        If model_fn, the inputs or the comparisons of exporters are wrong, before anything has started.
+    Raises UsageError if model_fn, the inputs or the comparisons of exporters are wrong, before anything has started.
     """
     training = _training_input(caller, train_spec, eval_specs, InputContext(num_replicas, 0), kept)
     first = training.first_batch()
@@ -143,10 +140,7 @@ def plan_evaluations(
 
     Where an EvalSpec has exporters, also call it to predict.
 
-    Raises
-    ------
-    UsageError
-        If model_fn or the inputs are wrong, or if the checkpoints hold another model.
+    Raises UsageError if model_fn or the inputs are wrong, or if the checkpoints hold another model.
     """
     assert model.schema is not None, "a trained model has one"
     caller = caller.reading(model.schema)
@@ -164,10 +158,7 @@ def metric_names(
 
     `schema` is that of the training input.
 
-    Raises
-    ------
-    UsageError
-        If model_fn or the input is wrong.
+    Raises UsageError if model_fn or the input is wrong.
     """
     caller = caller.reading(schema)
     [data] = _eval_inputs(caller, [eval_spec], schema, kept).values()

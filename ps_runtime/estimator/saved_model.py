@@ -43,10 +43,7 @@ def save_model(
 ) -> str:
     """Write the checkpoint of `reader` as the next version in `export_dir_base`; return its path.
 
-    Raises
-    ------
-    UsageError
-        If the folder is not local, or the model cannot be exported.
+    Raises UsageError if the folder is not local, or the model cannot be exported.
     """
     files = FileStore(absolute(os.fspath(export_dir_base)))
     if not files.is_local:

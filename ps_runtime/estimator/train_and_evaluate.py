@@ -73,7 +73,7 @@ def train_and_evaluate(
         With `client`: the job starts only with this many workers, and continues with fewer for at most five minutes; at
         most `num_workers`. Default: all to start, none to continue.
     probe_timeout_secs : float
-        With `client`: seconds without a sign of life after which the Dask worker of a ps, the chief or the evaluator is
+        With `client`: seconds of silence after which the Dask worker of a ps, the chief or the evaluator is
         ended and the role restarts; more than 0. A process that computes is waited for.
     writer : ModelWriter, optional
         Writes the exports, as ``model_dir/export/<exporter>/<version>/``. Default: an MLflow model, which includes the
@@ -274,7 +274,7 @@ class TrainingExecutor:
             The job starts only with this many workers, and continues with fewer for at most five minutes; at most
             `num_workers`. Default: all to start, none to continue.
         probe_timeout_secs : float
-            How many seconds a ps, the chief or the evaluator may give no sign of life; more than 0.
+            How many seconds a ps, the chief or the evaluator may be silent; more than 0.
         """
         _check_cluster(
             "run_on", client, num_ps, num_workers, max_restarts, min_workers, probe_timeout_secs, may_be_none=False
@@ -335,10 +335,7 @@ def _checked_eval_specs(
 ) -> tuple[EvalSpec, ...]:
     """Return the EvalSpecs after checking the arguments of `who`.
 
-    Raises
-    ------
-    UsageError
-        If one of them is wrong; an ArgumentTypeError if it has another type.
+    Raises UsageError if one of them is wrong; an ArgumentTypeError if it has another type.
     """
     faults = ArgumentFaults(f"{who}: ")
     for name, given, kind in (("estimator", estimator, Estimator), ("train_spec", train_spec, TrainSpec)):
@@ -371,10 +368,7 @@ def _check_cluster(
 ) -> None:
     """Refuse a client that is not a Dask client, and invalid numbers of roles, restarts or seconds.
 
-    Raises
-    ------
-    UsageError
-        If one of them is wrong.
+    Raises UsageError if one of them is wrong.
     """
     faults = ArgumentFaults(f"{who}: ")
     if not isinstance(client, Client) and not (client is None and may_be_none):

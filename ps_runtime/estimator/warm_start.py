@@ -137,10 +137,7 @@ def plan_warm_start(settings: WarmStartSettings, model: ModelSpec, trainable: Co
 def warm_checkpoint(path: str) -> tuple[CheckpointStore, int]:
     """Return store and step of a checkpoint: that of the directory `path`, or the latest one of a model_dir.
 
-    Raises
-    ------
-    CheckpointError
-        If there is no checkpoint.
+    Raises CheckpointError if there is no checkpoint.
     """
     is_checkpoint = re.search(r"/checkpoints/step_\d+/*$", path) is not None
     return checkpoint_at(absolute(path), path if is_checkpoint else None)

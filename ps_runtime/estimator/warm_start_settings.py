@@ -160,10 +160,7 @@ class WarmStartSettings:
 def warm_start_settings(given: Any) -> WarmStartSettings | None:
     """Return the settings for `warm_start_from` of an Estimator; None if it is None.
 
-    Raises
-    ------
-    UsageError
-        If it is neither a path nor WarmStartSettings.
+    Raises UsageError if it is neither a path nor WarmStartSettings.
     """
     if given is None or isinstance(given, WarmStartSettings):
         return given

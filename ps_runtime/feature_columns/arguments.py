@@ -62,10 +62,7 @@ def checked_list(what: str, values: Any, at_least: int) -> list[Any]:
 def checked_dtype(dtype: Any, key: str, kinds: str) -> str:
     """Return the name of a dtype, ``string`` for texts of any length.
 
-    Raises
-    ------
-    UsageError
-        If it is not a dtype, or one of another kind.
+    Raises UsageError if it is not a dtype, or one of another kind.
     """
     names = {"f": "a float", "i": "an integer", "U": "a string"}
     expected = " or ".join(name for kind, name in names.items() if kind in kinds)

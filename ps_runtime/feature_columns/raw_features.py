@@ -30,10 +30,7 @@ class Values(NamedTuple):
 class RawFeatures:
     """Reads features by name.
 
-    Raises
-    ------
-    InputError
-        If it is not a mapping.
+    Raises InputError if it is not a mapping.
     """
 
     def __init__(self, features: Any) -> None:
@@ -45,10 +42,7 @@ class RawFeatures:
     def numbers(self, key: str) -> NDArray[Any]:
         """Return a numeric feature, ``(batch, ...)`` of at least two axes.
 
-        Raises
-        ------
-        InputError
-            If it is missing, or does not have numbers.
+        Raises InputError if it is missing, or does not have numbers.
         """
         array = self._array(key)
         if array.dtype.kind not in "fiub":
@@ -58,10 +52,7 @@ class RawFeatures:
     def integers(self, key: str) -> NDArray[np.int64]:
         """Return a feature of integers, ``(batch, n)``.
 
-        Raises
-        ------
-        InputError
-            If it is missing, or does not have integers, or has one beyond int64.
+        Raises InputError if it is missing, or does not have integers, or has one beyond int64.
         """
         array = self._array(key)
         if array.dtype.kind not in "iu":
@@ -73,10 +64,7 @@ class RawFeatures:
     def values(self, key: str, dtype: str) -> Values:
         """Return a feature of strings (`dtype` ``string``) or of integers; ``""``, None and -1 are missing values.
 
-        Raises
-        ------
-        InputError
-            If it is missing, or of the other kind.
+        Raises InputError if it is missing, or of the other kind.
         """
         import pyarrow as pa
 
@@ -91,10 +79,7 @@ class RawFeatures:
     def fingerprints(self, key: str) -> NDArray[np.int64]:
         """Return a number for each value of a feature, ``(batch, n)``: the hash of a string, or the integer itself.
 
-        Raises
-        ------
-        InputError
-            If it is missing, or has neither strings nor integers.
+        Raises InputError if it is missing, or has neither strings nor integers.
         """
         import pyarrow as pa
 
@@ -108,10 +93,7 @@ class RawFeatures:
     def steps(self, key: str, of_step: tuple[int, ...] | None) -> tuple[NDArray[Any], tuple[int, int]]:
         """Return a sequence feature with a row for each step, ``(batch * length, ...)``, and batch and length.
 
-        Raises
-        ------
-        InputError
-            If it is missing, has no axis of steps, or steps of another shape.
+        Raises InputError if it is missing, has no axis of steps, or steps of another shape.
         """
         array = self._array(key)
         size = math.prod(of_step or ())

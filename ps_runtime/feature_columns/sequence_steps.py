@@ -43,10 +43,7 @@ class SequenceTransformation:
     def steps(self, column: SequenceDenseColumn) -> SequenceSteps:
         """Return the steps of the feature that a column reads.
 
-        Raises
-        ------
-        InputError
-            If the feature is missing, or does not suit the column.
+        Raises InputError if the feature is missing, or does not suit the column.
         """
         if isinstance(column, SequenceNumericColumn):
             transformation, shape = self._flat(column.key, column.shape)
@@ -61,10 +58,7 @@ class SequenceTransformation:
     def numbers(self, column: SequenceNumericColumn) -> NDArray[np.float32]:
         """Return the numbers of the steps, ``(batch * length, width)``, with the default for missing values.
 
-        Raises
-        ------
-        InputError, ModelFnError
-            As `Transformation.numbers` does.
+        Raises InputError or ModelFnError as `Transformation.numbers` does.
         """
         transformation, _ = self._flat(column.key, column.shape)
         plain = NumericColumn(column.key, column.shape, None, column.dtype, column.normalizer_fn)

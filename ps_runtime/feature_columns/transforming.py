@@ -76,10 +76,7 @@ class Transformation:
     def ids(self, column: CategoricalColumn) -> IdValues:
         """Return the ids of a categorical column.
 
-        Raises
-        ------
-        InputError
-            As `numbers` does; also if an integer is out of range.
+        Raises InputError as `numbers` does; also if an integer is out of range.
         """
         if ("ids", column) not in self._known:
             self._known["ids", column] = self._computed(column)

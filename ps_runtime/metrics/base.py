@@ -122,10 +122,7 @@ def broadcast_weights(function: str, weights: ArrayLike | None, shape: tuple[int
     Weights are one number, or have the rank of the values with each axis of equal length or 1; a last axis of length 1
     may be missing or extra. There is no other broadcasting: ``(3,)`` with ``(3, 3)`` means the rows.
 
-    Raises
-    ------
-    ModelFnError
-        If they have another shape, or one of them is negative, NaN or infinite.
+    Raises ModelFnError if they have another shape, or one of them is negative, NaN or infinite.
     """
     given = np.asarray(1.0 if weights is None else plain(weights))
     if given.dtype.kind not in "fiub":

@@ -65,10 +65,7 @@ class ThresholdCounts(Metric):
 def even_thresholds(function: str, num_thresholds: int) -> tuple[float, ...]:
     """Return thresholds that divide [0, 1] evenly, the first below 0 and the last above 1.
 
-    Raises
-    ------
-    ModelFnError
-        If there are fewer than two.
+    Raises ModelFnError if there are fewer than two.
     """
     if num_thresholds < 2:
         raise argument_error(function, f"num_thresholds is {num_thresholds}, expected 2 or more")
@@ -100,10 +97,8 @@ def bucketed(
 ) -> tuple[Doubles, Doubles]:
     """Return the buckets of positive and negative examples for `ThresholdCounts`.
 
-    Raises
-    ------
-    ModelFnError
-        If shapes differ, a label is NaN, or a prediction is outside [0, 1]; a NaN prediction makes results NaN.
+    Raises ModelFnError if shapes differ, a label is NaN, or a prediction is outside [0, 1]; a NaN prediction makes
+    results NaN.
     """
     truth, guesses = same_shape(function, labels, predictions)
     outside = (guesses < 0.0) | (guesses > 1.0)

@@ -109,10 +109,7 @@ def check_compare_fn(compare_fn: CompareFn) -> None:
 def not_finite(compare_fn: CompareFn, metrics: Mapping[str, float]) -> dict[str, float]:
     """Return the compared metrics that are NaN or infinite: a result with one is never the best.
 
-    Raises
-    ------
-    UsageError
-        If the metric of a `Better` is missing; else the errors of `compare_fn`.
+    Raises UsageError if the metric of a `Better` is missing; else the errors of `compare_fn`.
 
     Examples
     --------

@@ -50,10 +50,7 @@ def batches_of(opened: SplittableInput | Iterator[Batch]) -> Iterator[Batch]:
 def read_values(reader: CheckpointReader) -> ModelValues:
     """Return the values of the whole model in a checkpoint. Blocks.
 
-    Raises
-    ------
-    CheckpointError
-        If bytes of the checkpoint are missing or have changed.
+    Raises CheckpointError if bytes of the checkpoint are missing or have changed.
     """
     model = reader.manifest.model
     return ModelValues(
@@ -110,10 +107,7 @@ def evaluate(
 def as_numbers(results: Mapping[str, Any]) -> dict[str, float]:
     """Return metrics as single numbers: the elements of an array ``m`` are named ``m_0``, ``m_1``, ...
 
-    Raises
-    ------
-    ModelFnError
-        If two metrics then have the same name.
+    Raises ModelFnError if two metrics then have the same name.
 
     Examples
     --------
@@ -140,10 +134,7 @@ def predict_batch(caller: ModelCaller, features: Any, values: ModelValues, globa
 def check_servable(spec: EstimatorSpec, name: str) -> None:
     """Refuse a model that an export cannot serve because it needs a session to prepare it.
 
-    Raises
-    ------
-    ModelFnError
-        If `spec`, of PREDICT, has a scaffold with `local_init_fn`.
+    Raises ModelFnError if `spec`, of PREDICT, has a scaffold with `local_init_fn`.
     """
     if spec.scaffold is not None and spec.scaffold.local_init_fn is not None:
         raise ModelFnError(

@@ -32,10 +32,7 @@ class Lookup:
     def of(cls, spec: TableSpec, ids: NDArray[Any]) -> Self:
         """Find the repetitions among integer `ids`.
 
-        Raises
-        ------
-        InputError
-            If an id is neither in the table nor -1.
+        Raises InputError if an id is neither in the table nor -1.
         """
         flat = ids.astype(np.int64).reshape(-1)  # a copy, which detects writes to `ids`
         present = None
@@ -68,10 +65,7 @@ class Lookups:
     def of(self, spec: TableSpec, ids: Any) -> Lookup:
         """Return the `Lookup` of an array of ids of a table.
 
-        Raises
-        ------
-        InputError
-            If they are not integers, or an id is neither in ``[0, num_rows)`` nor -1.
+        Raises InputError if they are not integers, or an id is neither in ``[0, num_rows)`` nor -1.
         """
         array = integer_ids(spec.name, ids)
         known = self._known.get(id(array))  # `known` holds its array, so that no other can have this id

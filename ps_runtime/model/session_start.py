@@ -38,10 +38,8 @@ class InitialSession:
     def load(self, name: str, value: ArrayLike) -> None:
         """Set the initial value of a variable.
 
-        Raises
-        ------
-        ModelFnError
-            If there is no such variable, or `value` has another shape, an unsuitable dtype, or a non-finite number.
+        Raises ModelFnError if there is no such variable, or `value` has another shape, an unsuitable dtype, or a
+        non-finite number.
         """
         known = self._values.get(name)
         if known is None:
@@ -67,10 +65,7 @@ def first_values(
 ) -> Mapping[str, NDArray[Any]]:
     """Return the initial values of the variables of a new job: `values`, or those that `init_fn` loads instead.
 
-    Raises
-    ------
-    ModelFnError
-        If `init_fn` raises, or loads unsuitable values.
+    Raises ModelFnError if `init_fn` raises, or loads unsuitable values.
     """
     if scaffold is None or scaffold.init_fn is None:
         return values
@@ -83,10 +78,7 @@ def first_values(
 def check_ready(scaffold: Scaffold | None, session: Any) -> bool:
     """Prepare an evaluation or a prediction; return whether there was anything to prepare.
 
-    Raises
-    ------
-    UsageError
-        If `ready_fn` reports that the model is not ready; a ModelFnError if one of the functions raises.
+    Raises UsageError if `ready_fn` reports that the model is not ready; a ModelFnError if one of the functions raises.
     """
     if scaffold is None:
         return False

@@ -135,10 +135,7 @@ EvalSpecs = EvalSpec | Sequence[EvalSpec] | None
 def all_eval_specs(given: EvalSpecs) -> tuple[EvalSpec, ...]:
     """Return one or several EvalSpecs as a tuple; the exporters of the first one choose.
 
-    Raises
-    ------
-    UsageError
-        If two have the same name, or another than the first has exporters.
+    Raises UsageError if two have the same name, or another than the first has exporters.
     """
     specs = (given,) if isinstance(given, EvalSpec) else tuple(given or ())
     names = [spec.name or "" for spec in specs]

@@ -82,10 +82,7 @@ def warm_rows(
 
     Rows that are not yielded start with the initial values of the table.
 
-    Raises
-    ------
-    CheckpointError
-        If bytes of the checkpoint are missing or have changed.
+    Raises CheckpointError if bytes of the checkpoint are missing or have changed.
     """
     for rows in _rows(reader, source.previous):
         ids, found = _targets(source, rows.places, num_rows)

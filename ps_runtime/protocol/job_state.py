@@ -96,10 +96,7 @@ class EntryLog:
 def decode_entries(data: bytes | bytearray | memoryview, known: int = 0) -> tuple[int, list[Entry]]:
     """Decode a result of `EntryLog.encode`, without the entries before place `known`; empty bytes have no entries.
 
-    Raises
-    ------
-    ProtocolError
-        If these are not entries.
+    Raises ProtocolError if these are not entries.
     """
     if not data:
         return 0, []

@@ -110,10 +110,7 @@ class Message:
     def json(self) -> dict[str, Any]:
         """Parse the body as a JSON object.
 
-        Raises
-        ------
-        ProtocolError
-            If it is none.
+        Raises ProtocolError if it is none.
         """
         try:
             value = json.loads(bytes(self.body) or b"{}")
@@ -146,10 +143,7 @@ class Message:
 def body_view(message: Message) -> memoryview:
     """Return the body as a flat view of bytes, without a copy.
 
-    Raises
-    ------
-    TypeError
-        If the body is not C-contiguous.
+    Raises TypeError if the body is not C-contiguous.
     """
     view = memoryview(message.body)
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
@@ -174,10 +168,8 @@ def encode_header(message: Message, num_body_bytes: int, transport_flags: int = 
 def decode_header(data: bytes | bytearray | memoryview) -> tuple[Message, int]:
     """Return the message that `data` announces, with an empty body, and the length of the body in bytes.
 
-    Raises
-    ------
-    ProtocolError
-        On a wrong magic or an unknown kind. The length is not checked here: only the handler knows its bounds.
+    Raises ProtocolError on a wrong magic or an unknown kind. The length is not checked here: only the handler knows its
+    bounds.
     """
     magic, kind, flags, replica, incarnation, sequence, version, step, digest, length = HEADER.unpack(data)
     if magic != MAGIC:
@@ -196,10 +188,7 @@ def refusal(code: str, reason: str) -> Message:
 def refused_error(peer: str, message: Message) -> RefusedError:
     """Return the error that a REFUSED reply of `peer` stands for.
 
-    Raises
-    ------
-    ProtocolError
-        If its body is not the JSON object that `refusal` makes.
+    Raises ProtocolError if its body is not the JSON object that `refusal` makes.
     """
     facts = message.json()
     code, reason = str(facts.get("code", "refused")), str(facts.get("reason", "no reason given"))

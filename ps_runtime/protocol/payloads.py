@@ -64,10 +64,7 @@ class RowLayout:
 
         The ids are copies: they decide where rows are read and written, and `body` may be memory of the peer.
 
-        Raises
-        ------
-        ProtocolError
-            If their number is not the one in the body.
+        Raises ProtocolError if their number is not the one in the body.
         """
         num_tables = len(self.tables)
         if len(body) < _WORD * num_tables:
@@ -84,10 +81,7 @@ class RowLayout:
     def values(self, body: NDArray[np.uint8], counts: Sequence[int]) -> list[NDArray[Any]]:
         """Return views ``(n, dim)`` of the values of each table, which fill `body`.
 
-        Raises
-        ------
-        ProtocolError
-            If they do not fill the body.
+        Raises ProtocolError if they do not fill the body.
         """
         if len(body) != self.values_nbytes(counts):
             raise ProtocolError("peer", f"expected {self.values_nbytes(counts)} bytes of rows, got {len(body)}")
@@ -169,10 +163,7 @@ def _aligned(offset: int) -> int:
 class PushBuffer:
     """One push, as views of one buffer: the worker fills it, the shard reads it.
 
-    Raises
-    ------
-    ProtocolError
-        If `buffer` has another length than `layout` says.
+    Raises ProtocolError if `buffer` has another length than `layout` says.
     """
 
     def __init__(self, layout: PushLayout, buffer: bytes | bytearray | memoryview) -> None:
@@ -221,10 +212,7 @@ class PushBuffer:
     def rows(self) -> list[tuple[NDArray[np.int64], NDArray[Any]]]:
         """Return ids of each table and views of their gradients; ids are read once, as the peer may change them.
 
-        Raises
-        ------
-        ProtocolError
-            If the buffer is smaller than its counts require.
+        Raises ProtocolError if the buffer is smaller than its counts require.
         """
         if self._rows is None:
             body = self.bytes[self._layout.rows_start :]

@@ -43,10 +43,7 @@ def encode_event(event: Event) -> tuple[str, dict[str, Any]]:
 def decode_event(data: object) -> Event:
     """Decode the result of `encode_event`; types and bounds of all fields are checked.
 
-    Raises
-    ------
-    ProtocolError
-        If `data` is not an event; with all its faults.
+    Raises ProtocolError if `data` is not an event; with all its faults.
     """
     if not isinstance(data, list | tuple) or len(data) != 2 or not isinstance(data[1], Mapping):
         raise _refused(None, f"expected an event, its type and its fields, got {_shown(data)}")

@@ -34,10 +34,7 @@ class SavingSession:
     def run(self, fetches: Fetches) -> Any:
         """Return ``global_step``, or variables of the checkpoint, in the structure of `fetches`. Blocks.
 
-        Raises
-        ------
-        UsageError
-            If a name is unknown, or a variable is asked for before the checkpoint is written.
+        Raises UsageError if a name is unknown, or a variable is asked for before the checkpoint is written.
         """
         if not self._is_saved:
             return pick(fetches, {"global_step": self.global_step})

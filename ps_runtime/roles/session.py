@@ -132,10 +132,7 @@ CLOSED = "its session was closed"
 def build_model(caller: ModelCaller, batch: tuple[Any, Any], seed: int, expected: ModelSpec) -> BuiltModel:
     """Make the first training call, and check its model against the one that the job expects.
 
-    Raises
-    ------
-    ModelFnError
-        If model_fn builds a different model here than where the job was planned.
+    Raises ModelFnError if model_fn builds a different model here than where the job was planned.
     """
     built = caller.build(*batch, ModeKeys.TRAIN, seed)
     differences = expected.differences(replace(built.model, schema=expected.schema))  # its batch has that already
@@ -230,10 +227,8 @@ class MonitoredSession:
     def run(self, fetches: Fetches = "loss") -> Any:
         """Make one step; return its values in the structure of `fetches`. Blocks.
 
-        Raises
-        ------
-        NanLossError, NanGradientError
-            If the step computed something that is not finite, unless a NanTensorHook asks to stop instead.
+        Raises NanLossError or NanGradientError if the step computed something that is not finite, unless a
+        NanTensorHook asks to stop instead.
         """
         if not isinstance(self._work, Work) or self.should_stop():
             why = "that was not entered; call it inside `with session:`"

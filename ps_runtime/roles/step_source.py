@@ -58,10 +58,7 @@ class KnownIds:
     def of(self, work: Work) -> dict[str, NDArray[np.int64]]:
         """Return the unique ids that `work` will look up, by table; empty if they are not known.
 
-        Raises
-        ------
-        InputError
-            If an id is not in its table.
+        Raises InputError if an id is not in its table.
         """
         features, lookups = work.batch[0], work.lookups
         return {table.name: lookups.of(table, _at(features, path)).unique for table, path in self._paths}

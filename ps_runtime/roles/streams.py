@@ -88,10 +88,7 @@ class PrivateStream:
     def read(self, records: RecordRange) -> Batch | None:
         """Return the batch of `records`; None, reported to ps-0, if the stream ended before it.
 
-        Raises
-        ------
-        InputError
-            If the input_fn failed.
+        Raises InputError if the input_fn failed.
         """
         # Each ticket is used or returned before the next one: no earlier batch is requested.
         assert records.start >= self._num_read - 1, f"batch {records.start} after {self._num_read} were read"

@@ -109,10 +109,7 @@ def open_session(
 ) -> MonitoredSession:
     """Open the replica's input and return the session that will train on it.
 
-    Raises
-    ------
-    InputError
-        If the input cannot be read, or is another one than where the job was planned.
+    Raises InputError if the input cannot be read, or is another one than where the job was planned.
     """
     opened = open_input(
         job.train_spec.input_fn,

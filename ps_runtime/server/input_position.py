@@ -42,10 +42,7 @@ class Intervals:
     def add(self, start: int, stop: int) -> int:
         """Add the integers of ``[start, stop)``; return how many of them the set held already.
 
-        Raises
-        ------
-        ValueError
-            If `stop` is less than `start`.
+        Raises ValueError if `stop` is less than `start`.
         """
         if stop < start:
             raise ValueError(f"expected start <= stop, got [{start}, {stop})")
@@ -205,10 +202,7 @@ class InputPosition:
     def restored(cls, spec: InputSpec, facts: Mapping[str, Any]) -> InputPosition:
         """Return the position that `to_facts` described; a new one if the input had another size.
 
-        Raises
-        ------
-        ValueError
-            If `facts` are not those of an input position.
+        Raises ValueError if `facts` are not those of an input position.
         """
         position = cls(spec)
         try:
@@ -335,10 +329,7 @@ class InputPositions:
         Where
         each reads all, a new replica begins at the start.
 
-        Raises
-        ------
-        ValueError
-            If `facts` are not those of an input position.
+        Raises ValueError if `facts` are not those of an input position.
         """
         restored = cls(spec, num_replicas)
         try:

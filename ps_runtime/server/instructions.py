@@ -122,10 +122,7 @@ class Peer:
     def of(cls, message: Message) -> Peer:
         """Read the peer from a HELLO.
 
-        Raises
-        ------
-        ProtocolError
-            If fields are missing or wrong.
+        Raises ProtocolError if fields are missing or wrong.
         """
         facts = message.json()
         try:

@@ -107,10 +107,8 @@ class JobRequests:
     def tick(self, secs: float) -> list[Reply]:
         """Record that time has passed, as far as this ps was able to receive messages.
 
-        Raises
-        ------
-        WaitTimeoutError
-            If three incarnations of replicas have ended at the same records, because they took too long.
+        Raises WaitTimeoutError if three incarnations of replicas have ended at the same records, because they took too
+        long.
         """
         fetching = {replica for replica, peer in self._connections.items() if peer in self._fetching}
         replies: list[Reply] = []

@@ -197,10 +197,7 @@ class Shard:
     def pull_rows(self, ids: Sequence[NDArray[np.int64]], room: Room) -> memoryview:
         """Return the rows of `ids` of each table: in memory from `room`, or in memory that is used again.
 
-        Raises
-        ------
-        InputError
-            If an id is not of this shard.
+        Raises InputError if an id is not of this shard.
         """
         rows, counts = self.push_layout.rows, [len(some) for some in ids]
         nbytes = rows.values_nbytes(counts)

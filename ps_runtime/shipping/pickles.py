@@ -40,10 +40,7 @@ _writing, _reading = threading.RLock(), threading.RLock()
 def pickled(value: object, what: str) -> bytes:
     """Return `value` as bytes that `unpickled` reads in any process. Thread-safe.
 
-    Raises
-    ------
-    UsageError
-        If it cannot be pickled; names the faulty part.
+    Raises UsageError if it cannot be pickled; names the faulty part.
     """
     with suppress(Exception):  # pickling an object may raise anything
         return _written(value)
@@ -64,10 +61,7 @@ def pickled(value: object, what: str) -> bytes:
 def unpickled(data: bytes) -> Any:
     """Return the value written by `pickled`, without importing the program. Thread-safe.
 
-    Raises
-    ------
-    UsageError
-        If a library is missing here.
+    Raises UsageError if a library is missing here.
     """
     with _reading:  # concurrent calls share only complete modules
         try:

@@ -134,10 +134,7 @@ def parse_role_flags(ps_hosts: str, worker_hosts: str, job_name: str, task_index
 
     The first worker host is the chief; the indices of the others shift down by one.
 
-    Raises
-    ------
-    ConfigError
-        With every fault, by the name of its flag.
+    Raises ConfigError with every fault, by the name of its flag.
 
     Examples
     --------

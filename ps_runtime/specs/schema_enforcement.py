@@ -21,11 +21,8 @@ NUMBERS = "biuf"
 def enforce_features(given: Any, schema: InputSchema, where: str) -> Any:
     """Return the features of `schema` from `given`, with its dtypes, without other features. Values are not scaled.
 
-    Raises
-    ------
-    InputError
-        With all faults: a missing feature, rows of another shape, values that its dtype cannot hold, or ids outside
-        those of the training input.
+    Raises InputError with all faults: a missing feature, rows of another shape, values that its dtype cannot hold, or
+    ids outside those of the training input.
     """
     names = schema.names
     if not names:
@@ -45,10 +42,7 @@ def enforce_features(given: Any, schema: InputSchema, where: str) -> Any:
 def enforce_arrays(given: Any, specs: Sequence[ArraySpec], where: str) -> list[NDArray[Any]]:
     """Return the arrays of `specs` from `given`, in order, with their dtypes, without other arrays.
 
-    Raises
-    ------
-    InputError
-        With all faults, as in `enforce_features`.
+    Raises InputError with all faults, as in `enforce_features`.
     """
     names = [spec.name for spec in specs]
     if not hasattr(given, "keys"):
@@ -81,10 +75,7 @@ def stacked(column: Any) -> NDArray[Any]:
 def scale_features(features: Any, schema: InputSchema, where: str) -> Any:
     """Return features scaled as in training, given stored values.
 
-    Raises
-    ------
-    InputError
-        If they are not stored values: they may be scaled already.
+    Raises InputError if they are not stored values: they may be scaled already.
     """
     if schema.scaling is None:
         return features

@@ -46,10 +46,7 @@ def parse_tf_config(text: str) -> TfConfig:
     An evaluator may stand in ``cluster``, or have no address. Without a chief, worker 0 is the chief, and the indices
     of the other workers shift down by one. A ``master`` is a chief that evaluates, too.
 
-    Raises
-    ------
-    ConfigError
-        With every fault, by the name of its field.
+    Raises ConfigError with every fault, by the name of its field.
 
     Examples
     --------
@@ -64,10 +61,8 @@ def parse_tf_config(text: str) -> TfConfig:
 def tf_config_of(content: Mapping[str, Any], source: TfConfigSource = TfConfigSource()) -> TfConfig:
     """Return the parsed content of TF_CONFIG.
 
-    Raises
-    ------
-    ConfigError
-        With every fault, by the name of its field; faults that depend on others are reported after those are corrected.
+    Raises ConfigError with every fault, by the name of its field; faults that depend on others are reported after those
+    are corrected.
     """
     faults: list[str] = []
     _check_keys("", content, KEYS, faults)

@@ -15,10 +15,7 @@ from psflow.ps_runtime.specs.variables import TableSpec
 def check_ids(table: str, ids: NDArray[np.int64], num_rows: int) -> None:
     """Accept ids in ``[0, num_rows)``.
 
-    Raises
-    ------
-    InputError
-        If an id lies outside; names the first such id and its position.
+    Raises InputError if an id lies outside; names the first such id and its position.
 
     Examples
     --------
@@ -37,10 +34,8 @@ def check_ids(table: str, ids: NDArray[np.int64], num_rows: int) -> None:
 def places_of(table: str, ids: NDArray[np.int64], num_rows: int, shard: int, num_shards: int) -> NDArray[np.int64]:
     """Return the positions of rows on their shard: ``id // num_shards``.
 
-    Raises
-    ------
-    InputError
-        If an id is not in ``[0, num_rows)``, or lies on another shard; names the first such id and its position.
+    Raises InputError if an id is not in ``[0, num_rows)``, or lies on another shard; names the first such id and its
+    position.
 
     Examples
     --------

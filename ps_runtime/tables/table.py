@@ -62,10 +62,7 @@ class Table:
     def pull(self, ids: NDArray[np.int64], out: FloatArray) -> None:
         """Copy weights into `out`. A row that does not exist yields its initial values, and stays uncreated.
 
-        Raises
-        ------
-        InputError
-            If an id is outside the table, or lies on another shard; `out` is unchanged.
+        Raises InputError if an id is outside the table, or lies on another shard; `out` is unchanged.
         """
         places = self._places(ids)
         if self.spec.initializer["name"] == "zeros":  # the memory of uncreated rows is zero
@@ -84,10 +81,7 @@ class Table:
     def push(self, ids: NDArray[np.int64], gradients: FloatArray, *, learning_rate: float, num_updates: int) -> None:
         """Apply one gradient to its rows, creating those that reach `admit_after`.
 
-        Raises
-        ------
-        InputError
-            If an id is outside the table, or lies on another shard; nothing is changed then.
+        Raises InputError if an id is outside the table, or lies on another shard; nothing is changed then.
         """
         places = self._places(ids)
         is_admitted = self._admit(ids, places, num_updates)
@@ -161,10 +155,7 @@ class Table:
 
         Call `clear` first if the table may have rows; call this once for each saved shard.
 
-        Raises
-        ------
-        InputError
-            If an id is outside the table.
+        Raises InputError if an id is outside the table.
         """
         places, mine = self._own(tensors["ids"])
         for part, name in enumerate(self._rows.part_names):

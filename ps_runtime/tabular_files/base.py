@@ -71,10 +71,7 @@ class RecordError(Exception):
 class RecordFormat(ABC):
     """Options for reading the files of one input. Its fields are plain values, stored in a record index.
 
-    Raises
-    ------
-    InputError
-        If an option is out of range; all faults are reported together.
+    Raises InputError if an option is out of range; all faults are reported together.
     """
 
     name: ClassVar[str]
@@ -121,10 +118,7 @@ class RecordFormat(ABC):
     def open(self, file: DataFile) -> OpenRecords:
         """Return the open file, for reading its records.
 
-        Raises
-        ------
-        InputError, RecordError
-            If it cannot be read, or is not a file of this format.
+        Raises InputError or RecordError if it cannot be read, or is not a file of this format.
         """
 
 
@@ -145,20 +139,14 @@ class OpenRecords(ABC):
     def types(self, names: Sequence[str]) -> dict[str, str]:
         """Return the types of some columns; an unreadable one has a text that describes it.
 
-        Raises
-        ------
-        RecordError
-            If types have to be inferred, and a record cannot be read.
+        Raises RecordError if types have to be inferred, and a record cannot be read.
         """
 
     @abstractmethod
     def places(self, chunk_bytes: int) -> Iterator[ChunkRange]:
         """Yield the range of each chunk, in order; a chunk of text has about `chunk_bytes`, and at least one record.
 
-        Raises
-        ------
-        RecordError
-            If a record has no end; its number counts from the end of the range before.
+        Raises RecordError if a record has no end; its number counts from the end of the range before.
         """
 
     def starts_run(self, place: ChunkRange) -> bool:
@@ -169,11 +157,8 @@ class OpenRecords(ABC):
     def read(self, place: ChunkRange, types: Mapping[str, str], on_invalid: OnInvalid | None = None) -> pa.Table:
         """Return the records of a chunk with these columns, types and order.
 
-        Raises
-        ------
-        RecordError
-            If a record cannot be read, a column would have to widen, or there is no `on_invalid` for a value that
-            does not have the type of its column.
+        Raises RecordError if a record cannot be read, a column would have to widen, or there is no `on_invalid` for a
+        value that does not have the type of its column.
         """
 
     def size_fault(self, names: Sequence[str]) -> str | None:
@@ -184,10 +169,7 @@ class OpenRecords(ABC):
     def count(self, place: ChunkRange) -> int:
         """Return the number of records of a chunk, including unreadable ones; values are not read.
 
-        Raises
-        ------
-        RecordError
-            If the number is unknown, for example because a byte is not valid text.
+        Raises RecordError if the number is unknown, for example because a byte is not valid text.
         """
 
     @abstractmethod
@@ -202,10 +184,7 @@ class OpenRecords(ABC):
     def check_types(self, types: Mapping[str, str]) -> None:
         """Check that the file stores these columns as types that may be read as given; text stores no types.
 
-        Raises
-        ------
-        RecordError
-            For the first column that it does not.
+        Raises RecordError for the first column that it does not.
         """
 
     @abstractmethod

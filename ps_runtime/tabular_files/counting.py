@@ -26,11 +26,8 @@ def count_records(
 ) -> RecordIndex:
     """Return the record index of some files, whose columns have known types.
 
-    Raises
-    ------
-    InputError
-        If a file cannot be opened, lacks a column or stores it as another type, changes, or is damaged so that its
-        records cannot be separated; if there are no records.
+    Raises InputError if a file cannot be opened, lacks a column or stores it as another type, changes, or is damaged so
+    that its records cannot be separated; if there are no records.
 
     Notes
     -----

@@ -84,10 +84,7 @@ class OpenDelimited(OpenText):
     def first_cells(self) -> list[str]:
         """Return the cells of the first row that is not empty, a header or not; none if there is no such row.
 
-        Raises
-        ------
-        RecordError
-            If it cannot be read.
+        Raises RecordError if it cannot be read.
         """
         return _cells_in(self._first_row()[1], self._delimiter, self._encoding)
 

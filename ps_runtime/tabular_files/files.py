@@ -49,10 +49,7 @@ def check_unchanged(file: DataFile) -> None:
 def unchanged(file: DataFile) -> Iterator[None]:
     """Check a file after the block has read it, so that no content of a changed file is used.
 
-    Raises
-    ------
-    InputError
-        As `check_unchanged`; it replaces an error of the block.
+    Raises InputError as `check_unchanged`; it replaces an error of the block.
     """
     try:
         yield
@@ -63,10 +60,7 @@ def unchanged(file: DataFile) -> Iterator[None]:
 def open_file(file: DataFile) -> BinaryIO:
     """Return a file, open for reading at any position.
 
-    Raises
-    ------
-    InputError
-        If it cannot be opened.
+    Raises InputError if it cannot be opened.
     """
     with readable(file.url):
         fs, path = url_to_fs(file.url)
@@ -77,10 +71,7 @@ def open_file(file: DataFile) -> BinaryIO:
 def read_bytes(file: DataFile, opened: BinaryIO, start: int, stop: int) -> bytes:
     """Return the bytes ``[start, stop)`` of an open file.
 
-    Raises
-    ------
-    InputError
-        If it cannot be read, or ends before `stop`.
+    Raises InputError if it cannot be read, or ends before `stop`.
     """
     with readable(file.url):
         opened.seek(start)
@@ -111,10 +102,7 @@ def readable(url: str) -> Iterator[None]:
 def look_at(fs: Any, path: str, url: str) -> DataFile:
     """Return a file with its current state.
 
-    Raises
-    ------
-    InputError
-        If it cannot be a data file.
+    Raises InputError if it cannot be a data file.
     """
     shown = shown_path(url)
     if isinstance(fs, LocalFileSystem):

@@ -109,10 +109,7 @@ class RecordIndex:
     def from_bytes(cls, content: bytes) -> Self:
         """Return the index from the result of `to_bytes`.
 
-        Raises
-        ------
-        InputError
-            If `content` is damaged, or of another version of psflow.
+        Raises InputError if `content` is damaged, or of another version of psflow.
         """
         return unseal(content, "the record index", cls._made)
 

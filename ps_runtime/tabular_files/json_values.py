@@ -20,10 +20,7 @@ NUMBERS = ("int64", "float64")
 def object_of(line: bytes, record: int) -> dict[str, Any]:
     """Return the object of a line.
 
-    Raises
-    ------
-    RecordError
-        If the line is not an object; `record` is its number.
+    Raises RecordError if the line is not an object; `record` is its number.
     """
     try:
         value = json.loads(line)
@@ -45,10 +42,7 @@ def first_types(lines: Sequence[bytes]) -> dict[str, str]:
     fractions together are float64. Strings that are all dates, or all times, have such a type. Keys that are always
     null are float64, and lists without a value are `LIST`.
 
-    Raises
-    ------
-    RecordError
-        If a line is not an object.
+    Raises RecordError if a line is not an object.
     """
     values: dict[str, list[Any]] = {}
     for record, line in enumerate(lines):
@@ -151,10 +145,7 @@ def line_fault(line: bytes, types: Mapping[str, str], reason: str, record: int) 
 def without_invalid(lines: bytes, types: Mapping[str, str], on_invalid: OnInvalid) -> bytes:
     """Return lines with null for the values that are not of the type of their column, which `on_invalid` receives.
 
-    Raises
-    ------
-    RecordError
-        If a line is not an object, or has a number for which a column has to widen.
+    Raises RecordError if a line is not an object, or has a number for which a column has to widen.
     """
     found: dict[str, list[tuple[int, str]]] = {}
     kept = []

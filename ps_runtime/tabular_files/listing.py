@@ -25,11 +25,8 @@ def list_files(
 ) -> tuple[DataFile, ...]:
     """Return the files that some paths match.
 
-    Raises
-    ------
-    InputError
-        If a path matches no file, a file cannot be read, is empty or compressed, or occurs twice, or a URL holds
-        a credential. All faulty paths are reported together.
+    Raises InputError if a path matches no file, a file cannot be read, is empty or compressed, or occurs twice, or a
+    URL holds a credential. All faulty paths are reported together.
     """
     suffixes = (suffixes,) if isinstance(suffixes, str) else tuple(suffixes)
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)

@@ -63,10 +63,7 @@ def _name(folder: str) -> str | None:
 def open_records(record_format: RecordFormat, file: DataFile, all_files: Sequence[DataFile] = ()) -> OpenRecords:
     """Return the open file, with the columns of its folders; their types are those of `all_files`.
 
-    Raises
-    ------
-    InputError, RecordError
-        As `RecordFormat.open` does.
+    Raises InputError or RecordError as `RecordFormat.open` does.
     """
     records = record_format.open(file)
     cells = {name: cell for name, cell in partition_cells(file).items() if name not in records.names}

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 class RecordReader:
     """Reads any range of records: a context manager, which closes its file.
 
-    Raises
-    ------
-    InputError
-        If the index has no such column; while reading, if a file has changed since the scan.
+    Raises InputError if the index has no such column; while reading, if a file has changed since the scan.
 
     Notes
     -----
@@ -83,10 +80,7 @@ class RecordReader:
     ) -> Iterator[tuple[int, pa.Table, tuple[InvalidValues, ...]]]:
         """Yield the records of a chunk that can be read.
 
-        Raises
-        ------
-        InputError
-            If the file has changed; if it is not text, and a record of it cannot be read.
+        Raises InputError if the file has changed; if it is not text, and a record of it cannot be read.
         """
         with unchanged(self.index.file_of(number)):
             opened = self._opened(number)

@@ -209,10 +209,7 @@ def column_names(
 ) -> tuple[str, ...]:
     """Return the names of all columns that a scan would read or call unreadable, without reading their types.
 
-    Raises
-    ------
-    InputError
-        If the first file cannot be read, or has more than `max_columns`.
+    Raises InputError if the first file cannot be read, or has more than `max_columns`.
     """
     with _first_records(files, record_format) as (file, records):
         _check_number(file, records.names, max_columns)

@@ -31,10 +31,7 @@ def seal(described: Mapping[str, Any], arrays: Arrays) -> bytes:
 def unseal(content: bytes, what: str, make: Callable[[Mapping[str, Any], Arrays], T]) -> T:
     """Return `make` applied to the sealed description and arrays.
 
-    Raises
-    ------
-    InputError
-        If `content` is damaged, or of another version of psflow.
+    Raises InputError if `content` is damaged, or of another version of psflow.
     """
     checksum, rest = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
     if hashlib.sha256(rest).digest() != checksum:

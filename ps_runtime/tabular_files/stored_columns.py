@@ -54,10 +54,7 @@ def as_raw_columns(
 ) -> pa.Table:
     """Return stored columns as raw ones.
 
-    Raises
-    ------
-    RecordError
-        If a column, or a value, is not of its type.
+    Raises RecordError if a column, or a value, is not of its type.
     """
     import pyarrow as pa
 

@@ -146,11 +146,8 @@ def _loses_digits(cells: pa.ChunkedArray) -> bool:
 def parse_cells(cells: pa.ChunkedArray, raw: str, column: str, on_invalid: OnInvalid | None = None) -> pa.ChunkedArray:
     """Return stripped cells as values of a scalar type; nulls, and cells that `on_invalid` receives, are null.
 
-    Raises
-    ------
-    RecordError
-        For the first cell that is not such a value, without an `on_invalid`, or if it is a number for which the
-        column has to widen.
+    Raises RecordError for the first cell that is not such a value, without an `on_invalid`, or if it is a number for
+    which the column has to widen.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

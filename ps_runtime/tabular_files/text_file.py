@@ -32,10 +32,7 @@ OTHER_CONTENT = {
 class OpenText(OpenRecords):
     """An open file of text.
 
-    Raises
-    ------
-    InputError, RecordError
-        If it cannot be read, or is not text.
+    Raises InputError or RecordError if it cannot be read, or is not text.
     """
 
     def __init__(self, file: DataFile) -> None:

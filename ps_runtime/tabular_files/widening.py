@@ -49,10 +49,7 @@ class WideningTypes:
 
         Integers that are `invalid` because they exceed int64 count, too: a widened column would hold them.
 
-        Raises
-        ------
-        RecordError
-            If a number may have lost digits, because it is beyond 2**53 in a column that has widened.
+        Raises RecordError if a number may have lost digits, because it is beyond 2**53 in a column that has widened.
         """
         for name, raw in self.now.items():
             if name in self._widened:

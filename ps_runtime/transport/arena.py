@@ -57,10 +57,7 @@ class Arena:
     def shared(cls, nbytes: int) -> Arena:
         """Return an arena whose descriptor can be sent to other processes; only this mapping can write.
 
-        Raises
-        ------
-        OSError
-            If the system has no shared memory to give.
+        Raises OSError if the system has no shared memory to give.
         """
         memory = SharedMemory.create(HEADER_BYTES + nbytes, writable_by_others=False)
         return cls(memory.bytes, memory)

@@ -35,10 +35,7 @@ TRANSPORTS: Mapping[str, Transport] = MappingProxyType(
 def transport_named(name: str) -> Transport:
     """Return the transport that a configuration names.
 
-    Raises
-    ------
-    UsageError
-        If there is no transport of that name.
+    Raises UsageError if there is no transport of that name.
     """
     if not isinstance(name, str) or name not in TRANSPORTS:
         fault = f"transport should be one of {', '.join(TRANSPORTS)}, got {name!r}"

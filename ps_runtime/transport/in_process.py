@@ -35,10 +35,7 @@ class InProcessServer:
     def connect(self, peer_name: str = "ps-0") -> InProcessConnection:
         """Return a new connection; `peer_name` is for error messages.
 
-        Raises
-        ------
-        BrokenPeerError
-            If the server is closed.
+        Raises BrokenPeerError if the server is closed.
         """
         with self._lock:
             if self._is_closed:
@@ -51,10 +48,7 @@ class InProcessServer:
     def post(self, event: Callable[[], Iterable[Reply]]) -> None:
         """Run an event of the ps itself, now or after the event under way, and deliver the replies that it returns.
 
-        Raises
-        ------
-        ClosedError
-            If the server is closed.
+        Raises ClosedError if the server is closed.
         """
         with self._lock:
             if self._is_closed:

@@ -62,10 +62,7 @@ class Tray:
 
         The peer can still change it.
 
-        Raises
-        ------
-        ProtocolError
-            If the peer claims a body larger than the tray.
+        Raises ProtocolError if the peer claims a body larger than the tray.
         """
         if nbytes > self.nbytes:
             raise ProtocolError("peer", f"announced {nbytes} bytes in a mailbox of {self.nbytes}")
@@ -95,10 +92,7 @@ class Mailbox:
     def create(cls, request_bytes: int, reply_bytes: int) -> Mailbox:
         """Return a new mailbox.
 
-        Raises
-        ------
-        OSError
-            If the system has no shared memory to give.
+        Raises OSError if the system has no shared memory to give.
         """
         return cls(SharedMemory.create(_size(request_bytes, reply_bytes)), request_bytes, reply_bytes)
 
@@ -106,10 +100,7 @@ class Mailbox:
     def attach(cls, fd: int, request_bytes: int, reply_bytes: int) -> Mailbox:
         """Return the mailbox that the ps has made; `fd` is owned from here on.
 
-        Raises
-        ------
-        ValueError, OSError
-            If it is not what the sizes say, or cannot be mapped.
+        Raises ValueError or OSError if it is not what the sizes say, or cannot be mapped.
         """
         memory = SharedMemory.attach(fd, _size(request_bytes, reply_bytes), writable=True)
         return cls(memory, request_bytes, reply_bytes)

@@ -39,10 +39,7 @@ class Address:
     def from_dict(cls, facts: Mapping[str, Any]) -> Address:
         """Make an address of what `to_dict` returned.
 
-        Raises
-        ------
-        UsageError
-            With each key that is missing, unknown or of the wrong type.
+        Raises UsageError with each key that is missing, unknown or of the wrong type.
         """
         faults = _faults(facts)
         if faults:
@@ -146,10 +143,7 @@ _UCRED = struct.Struct("iII")
 def listen_on_tcp(host: str) -> socket.socket:
     """Return a non-blocking listener on a free port of `host`.
 
-    Raises
-    ------
-    UsageError
-        If `host` is not a name or an address of this machine.
+    Raises UsageError if `host` is not a name or an address of this machine.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]

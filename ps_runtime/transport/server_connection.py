@@ -121,10 +121,7 @@ class ServerConnection:
     def send(self, message: Message) -> int:
         """Send as much of the reply as the kernel takes at once, keep a copy of the rest; return its length in bytes.
 
-        Raises
-        ------
-        BrokenPeerError
-            If the peer is gone.
+        Raises BrokenPeerError if the peer is gone.
         """
         self.is_answered = True
         body = body_view(message)
@@ -151,10 +148,7 @@ class ServerConnection:
     def flush(self) -> bool:
         """Send more of the last reply; return whether some is still left.
 
-        Raises
-        ------
-        BrokenPeerError
-            If the peer is gone.
+        Raises BrokenPeerError if the peer is gone.
         """
         try:
             sent = self.socket.send(self._outbox) if self._outbox else 0
@@ -188,10 +182,7 @@ class ServerConnection:
     def share(self, mailbox: Mailbox, reply: Message, descriptors: list[int]) -> int:
         """Send the reply that gives the peer its mailbox, and use that from now on; return the reply's length.
 
-        Raises
-        ------
-        BrokenPeerError
-            If the peer is gone.
+        Raises BrokenPeerError if the peer is gone.
         """
         self.is_answered = True
         self.mailbox = mailbox

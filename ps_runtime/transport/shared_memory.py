@@ -53,10 +53,7 @@ class SharedMemory:
     def create(cls, nbytes: int, *, writable_by_others: bool = True) -> SharedMemory:
         """Return new memory full of zeros.
 
-        Raises
-        ------
-        OSError
-            If the system cannot provide it.
+        Raises OSError if the system cannot provide it.
         """
         fd = os.memfd_create("psflow", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:

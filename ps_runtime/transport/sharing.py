@@ -54,10 +54,7 @@ class Shared:
 def new_mailbox(request_bytes: int, arena: Arena | None) -> Mailbox:
     """Return a mailbox for requests of up to `request_bytes`, and for replies as large, or as the arena.
 
-    Raises
-    ------
-    OSError
-        If this machine has no shared memory to give, saying why.
+    Raises OSError if this machine has no shared memory to give, saying why.
     """
     reason = why_no_shared_memory()
     if reason:

@@ -131,10 +131,7 @@ class SocketServer:
     def post(self, event: Callable[[], Iterable[Reply]]) -> None:
         """Have `run_once` run an event of the ps itself, and send the replies that it returns. Thread-safe.
 
-        Raises
-        ------
-        ClosedError
-            If the server is closed.
+        Raises ClosedError if the server is closed.
         """
         if self._is_closed:
             raise ClosedError("the server of a ps")

@@ -57,10 +57,7 @@ class ReplayRecord:
     def check_input(self, name: str, digest: str, key: str) -> None:
         """Refuse an input that differs from that of the recorded evaluations `name`.
 
-        Raises
-        ------
-        UsageError
-            If evaluations of that name on another input are recorded.
+        Raises UsageError if evaluations of that name on another input are recorded.
         """
         others = sorted(
             e.global_step
@@ -147,11 +144,8 @@ class Replay:
     def outcomes(self, timeout_secs: float, check: Callable[[], None]) -> Iterator[Outcome]:
         """Yield the outcome of each evaluation at its end. Blocks between them.
 
-        Raises
-        ------
-        WaitTimeoutError
-            If no evaluation starts in time, the cluster has had no worker for half a minute, or its scheduler is silent
-            for minutes.
+        Raises WaitTimeoutError if no evaluation starts in time, the cluster has had no worker for half a minute, or its
+        scheduler is silent for minutes.
         """
         deadline = Deadline(timeout_secs)
         for batch in completed_batches(self._client, self._futures):

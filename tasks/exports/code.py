@@ -107,10 +107,7 @@ def _owner(method: MethodType, what: str) -> type:
 def module_of_optimizer(rule: Optimizer) -> str:
     """Return the importable name of the module of an optimizer.
 
-    Raises
-    ------
-    ModelFnError
-        If it has no file, or is not at its top level.
+    Raises ModelFnError if it has no file, or is not at its top level.
     """
     kind = type(rule)
     file = getattr(module_of(kind), "__file__", None)  # of the class: update may be inherited
@@ -148,10 +145,7 @@ class RequiredCode:
     The search follows imports of psflow's engine, and of the user's own code: files beside or below that of model_fn,
     or on Python's path outside the installed libraries. Blocks for type checkers or ``__main__`` are skipped.
 
-    Raises
-    ------
-    ModelFnError
-        If a file of the user imports all names of psflow.
+    Raises ModelFnError if a file of the user imports all names of psflow.
     """
 
     source: ModelFnSource

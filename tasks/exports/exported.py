@@ -76,10 +76,7 @@ class Registration:
     def register(self, exported: Exported, metrics: Mapping[str, float]) -> BestModel:
         """Return the version of `exported` in the registered model; register it if missing or deleted. Blocks.
 
-        Raises
-        ------
-        ConfigError
-            If MLflow refuses it.
+        Raises ConfigError if MLflow refuses it.
         """
         with self._told():
             experiment_id = self._client.get_run(self._run_id).info.experiment_id

@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 def tried_receiver(function: ServingInputReceiverFn, schema: InputSchema | None) -> ServingInput:
     """Call a serving_input_receiver_fn on its examples; return it with its received arrays.
 
-    Raises
-    ------
-    UsageError
-        If the function fails, or its features are not those that the model reads.
+    Raises UsageError if the function fails, or its features are not those that the model reads.
     """
     with user_code(function, UsageError, "on its examples"):
         receiver = ServingInput.of(function)

@@ -67,10 +67,7 @@ class MlflowModelWriter:
     def write(self, directory: str, bundle: ExportBundle) -> None:
         """Write the model of `bundle` into the empty local folder `directory`.
 
-        Raises
-        ------
-        ModelFnError
-            As `check` does.
+        Raises ModelFnError as `check` does.
 
         Notes
         -----
@@ -154,10 +151,7 @@ def _required_code(
 ) -> RequiredCode:
     """Return the code of model_fn, of a serving_input_receiver_fn, and of other modules.
 
-    Raises
-    ------
-    ModelFnError
-        If model_fn cannot import the file of that function; or as `RequiredCode` does.
+    Raises ModelFnError if model_fn cannot import the file of that function; or as `RequiredCode` does.
     """
     if serving is None or isinstance(serving, RawServingInput):
         return RequiredCode(source, tuple(sorted(modules)), has_engine)

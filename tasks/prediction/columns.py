@@ -57,10 +57,7 @@ class Prediction:
 def chosen_predictions(known: Sequence[Prediction], names: Sequence[str] | None) -> tuple[Prediction, ...]:
     """Return the predictions to write; by default all except those that are equal in all rows.
 
-    Raises
-    ------
-    UsageError
-        If a name is unknown or repeated.
+    Raises UsageError if a name is unknown or repeated.
     """
     if names is None:
         return tuple(prediction for prediction in known if prediction.name not in SAME_FOR_ALL)
@@ -105,10 +102,7 @@ class OutputColumns:
     def schema(self) -> pa.Schema:
         """Return names and types of the columns.
 
-        Raises
-        ------
-        ModelFnError
-            If no column supports the type of a prediction.
+        Raises ModelFnError if no column supports the type of a prediction.
         """
         import pyarrow as pa
 
@@ -137,10 +131,7 @@ class OutputColumns:
     ) -> pa.Table:
         """Return key columns and predictions of some rows as a table with this `schema`.
 
-        Raises
-        ------
-        ModelFnError
-            If a prediction contradicts the signature of the model.
+        Raises ModelFnError if a prediction contradicts the signature of the model.
         """
         import pyarrow as pa
 

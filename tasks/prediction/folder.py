@@ -165,10 +165,7 @@ class PredictionFolder:
     def complete(self, parts: Sequence[Partition], about: Mapping[str, Any]) -> list[PartFacts]:
         """Verify that each record is present once, then write manifest and success mark; return all facts.
 
-        Raises
-        ------
-        OutputError
-            If a part is missing or unexpected, or has another size or number of rows.
+        Raises OutputError if a part is missing or unexpected, or has another size or number of rows.
         """
         found = self.finished(parts)
         missing = [part.name for part in parts if part.index not in found]

@@ -54,11 +54,8 @@ def prediction_input(
 ) -> PredictionInput:
     """Return the input `text`; check that it exists, without reading it completely.
 
-    Raises
-    ------
-    InputError
-        If there is no such file, or its suffix names no format, as for a folder; if ``invalid`` is set for a format
-        without invalid cells.
+    Raises InputError if there is no such file, or its suffix names no format, as for a folder; if ``invalid`` is set
+    for a format without invalid cells.
     """
     location, named = text, _registered(text)
     if named is not None and kind in (None, named):
@@ -89,11 +86,8 @@ def open_rows(
 ) -> PredictionRows:
     """Return the rows of an input, checked against the model; tabular files are counted, arrays are read.
 
-    Raises
-    ------
-    InputError
-        If it is unreadable, lacks a column or array, or has arrays of another shape, dtype or scaling; or for a cell of
-        an array that ``non_finite`` or ``invalid`` refuses.
+    Raises InputError if it is unreadable, lacks a column or array, or has arrays of another shape, dtype or scaling; or
+    for a cell of an array that ``non_finite`` or ``invalid`` refuses.
     """
     data = source.kind.for_prediction(source.location, schema.table_columns, schema.names).read()
     if isinstance(data, RecordInput):

@@ -45,10 +45,7 @@ class ModelInfo:
 def found_model(uri: str) -> Iterator[ModelInfo]:
     """Give the model `uri`; downloaded files are removed afterwards.
 
-    Raises
-    ------
-    UsageError
-        If there is no such model, or psflow did not export it; or as `prepare_store` does.
+    Raises UsageError if there is no such model, or psflow did not export it; or as `prepare_store` does.
     """
     if "://" not in uri and not uri.startswith(("models:", "runs:")):
         if not Path(uri).is_dir():
@@ -87,10 +84,7 @@ def _fixed(client: MlflowClient, uri: str) -> tuple[str, str | None]:
 def read_model_info(path: str, uri: str, fixed_uri: str, version: str | None) -> ModelInfo:
     """Read the facts of an exported model from its folder.
 
-    Raises
-    ------
-    UsageError
-        If psflow did not export it.
+    Raises UsageError if psflow did not export it.
     """
     from mlflow.models import Model
 
@@ -130,10 +124,7 @@ def _dtype_of(spec: TensorSpec) -> str:
 def load_model(path: str, uri: str) -> Any:
     """Load a model in the predicting process; the result has ``predict(context, features)``.
 
-    Raises
-    ------
-    InputError
-        If this process cannot read the folder.
+    Raises InputError if this process cannot read the folder.
     """
     import mlflow.pyfunc
 

@@ -18,10 +18,7 @@ PredictInvalid = Literal["error", "missing"]
 class PredictionOptions:
     """Format and policies of predictions.
 
-    Raises
-    ------
-    UsageError
-        If `escape_formulas` is set for a format other than csv.
+    Raises UsageError if `escape_formulas` is set for a format other than csv.
     """
 
     output_format: OutputFormat = "parquet"

@@ -74,10 +74,7 @@ def writing(files: FileStore, name: str) -> Iterator[HashedStream]:
     In a local directory they go to a temporary file beside it. Elsewhere they go to a local temporary file, which is
     then sent with one request: as atomic as the store's own way to put a file.
 
-    Raises
-    ------
-    StorageError
-        For example if the local disk is full.
+    Raises StorageError for example if the local disk is full.
     """
     if files.is_local:
         with files.replacing(name) as stream:

@@ -150,10 +150,8 @@ def plan_prediction(
 ) -> PredictionPlan:
     """Check the input and the output; changes nothing.
 
-    Raises
-    ------
-    UsageError
-        If the model has no such prediction, the input is unreadable or lacks a column, or the output has other content.
+    Raises UsageError if the model has no such prediction, the input is unreadable or lacks a column, or the output has
+    other content.
     """
     check_apart(source, output)
     chosen_predictions(model.predictions, options.predict_keys)  # checked before the input is counted
@@ -176,10 +174,7 @@ def check_apart(source: PredictionInput, output: str) -> None:
 def _known_rows(folder: PredictionFolder, model: ModelInfo, source: PredictionInput) -> PredictionRows | None:
     """Return the rows that an earlier run counted with this model and these files.
 
-    Raises
-    ------
-    InputError
-        If one of these files has changed since.
+    Raises InputError if one of these files has changed since.
     """
     record, schema = folder.record(), model.schema
     if record is None or (record["job"].get("model"), record["job"].get("format")) != (

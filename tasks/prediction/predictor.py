@@ -32,10 +32,7 @@ def predicted_batches(
 ) -> Iterator[tuple[Block, Predictions]]:
     """Yield the records of a block, in order, with their predictions.
 
-    Raises
-    ------
-    ModelFnError
-        If the model fails on a record, or predicts NaN for it; the error names the record.
+    Raises ModelFnError if the model fails on a record, or predicts NaN for it; the error names the record.
     """
     for start in range(0, len(block), size):
         yield from _predicted(model, rows, block[start : start + size], on_fault)

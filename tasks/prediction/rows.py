@@ -86,10 +86,7 @@ class PredictionRows(ABC):
     def blocks(self, part: Partition, on_fault: OnFault | None) -> Iterator[Block]:
         """Yield the records of a partition; one is in memory at a time.
 
-        Raises
-        ------
-        InputError
-            If the input has changed, or cannot be read.
+        Raises InputError if the input has changed, or cannot be read.
         """
 
     @abstractmethod

@@ -21,10 +21,7 @@ def predict_partitions(
 ) -> tuple[int, int] | State[Any]:
     """Predict partitions on the cluster; return rows and rejects, or a Cancelled state if interrupted.
 
-    Raises
-    ------
-    Exception
-        As `predicted_parts` does.
+    Raises Exception as `predicted_parts` does.
     """
     progress = PredictionProgress(partitions.left)
     for facts in predicted_parts(client, partitions):

@@ -73,10 +73,7 @@ def named_api_url() -> str | None:
 def check_named_api(timeout_secs: float = NAMED_SECS) -> None:
     """Refuse a configured Prefect API, or one that ``psflow up`` started, if it does not answer in time.
 
-    Raises
-    ------
-    ConfigError
-        If it does not.
+    Raises ConfigError if it does not.
     """
     from psflow.ps_runtime.redaction import without_secrets
 

@@ -52,10 +52,8 @@ class LocalPrefectServer:
     profile names an API, it exits at once: the process checks that itself, so that no caller has to import Prefect
     first. It serves requests that carry its `auth_string`, user and password.
 
-    Raises
-    ------
-    ConfigError
-        If Prefect's home, with its database, is not writable, or another version of Prefect made the database.
+    Raises ConfigError if Prefect's home, with its database, is not writable, or another version of Prefect made the
+    database.
 
     Notes
     -----

@@ -43,10 +43,7 @@ class ServerProgram:
     def start(self) -> ServerProcess:
         """Start a process. Thread-safe.
 
-        Raises
-        ------
-        OSError
-            If it cannot be started.
+        Raises OSError if it cannot be started.
         """
         with signals_blocked():
             process = subprocess.Popen(

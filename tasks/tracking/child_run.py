@@ -77,10 +77,7 @@ def open_child_run(
     A training has one such run, which later calls continue, so that it has one curve for each metric. If the run of the
     training is unknown, the model_dir identifies the child run.
 
-    Raises
-    ------
-    ConfigError
-        If the store does not answer.
+    Raises ConfigError if the store does not answer.
     """
     from mlflow.exceptions import MlflowException
 
@@ -124,10 +121,7 @@ def child_run_lacks(
 
     Their evaluation was killed, or lost MLflow, before they were written.
 
-    Raises
-    ------
-    ConfigError
-        If the store does not answer.
+    Raises ConfigError if the store does not answer.
     """
     from mlflow.exceptions import MlflowException
 
@@ -199,10 +193,7 @@ class RunningRun:
 def running_runs(uri: str) -> list[RunningRun]:
     """Return the psflow runs in the store `uri` that are marked as running, newest first.
 
-    Raises
-    ------
-    ConfigError
-        If the store does not answer.
+    Raises ConfigError if the store does not answer.
     """
     try:
         runs = unended_runs(mlflow_client(uri), MODEL_DIR)

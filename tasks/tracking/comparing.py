@@ -36,10 +36,7 @@ class RunFacts:
 def find_run(client: MlflowClient, text: str) -> Run:
     """Return the run with the id, a prefix of the id, or the name `text`; deleted runs are ignored.
 
-    Raises
-    ------
-    UsageError
-        If there is none, or more than one.
+    Raises UsageError if there is none, or more than one.
     """
     found = _search(client, f"attributes.run_name = '{text}'") if "'" not in text else []
     if RUN_ID.fullmatch(text):

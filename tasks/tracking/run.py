@@ -45,10 +45,7 @@ def open_run(
 ) -> Run:
     """Create a run, or resume `run_id` or else the run of the same job, and describe it.
 
-    Raises
-    ------
-    ConfigError
-        If `run_id` is not in this store, or the experiment was deleted.
+    Raises ConfigError if `run_id` is not in this store, or the experiment was deleted.
 
     Notes
     -----

@@ -97,10 +97,7 @@ def is_sqlite(uri: str) -> bool:
 def prepare_store(uri: str | None = None) -> str:
     """Create the store if it is missing, and return its address.
 
-    Raises
-    ------
-    ConfigError
-        If the store cannot be used, does not answer, or was made by another version of MLflow.
+    Raises ConfigError if the store cannot be used, does not answer, or was made by another version of MLflow.
 
     Notes
     -----

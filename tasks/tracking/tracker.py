@@ -103,10 +103,7 @@ class Tracker:
     ) -> Tracker:
         """Create or resume the run of a job, and start to write.
 
-        Raises
-        ------
-        ConfigError
-            If the store does not answer, or does not have the run.
+        Raises ConfigError if the store does not answer, or does not have the run.
         """
         from mlflow.exceptions import MlflowException
 

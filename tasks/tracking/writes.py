@@ -56,10 +56,7 @@ def keep_pending(model_dir: str, run_id: str, waiting: PendingWrites) -> None:
 def read_pending(model_dir: str, run_id: str) -> PendingWrites:
     """Return the pending writes of a run, in order; those of other runs are ignored with a warning.
 
-    Raises
-    ------
-    CheckpointError
-        If one of the files is damaged.
+    Raises CheckpointError if one of the files is damaged.
     """
     kept, notes = read_waiting_metrics(model_dir), read_waiting_notes(model_dir)
     others = {m.run_id for m in kept} | (set() if notes is None else {notes.run_id})

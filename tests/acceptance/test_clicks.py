@@ -34,7 +34,7 @@ model:
   name: DNNLinearCombinedClassifier
   params:
     linear_feature_columns: [user_x_ad, user, ad, site]
-    dnn_feature_columns: [user_x_ad, site, price, age, age_is_blank]
+    dnn_feature_columns: [user_x_ad, site, price, age, age_is_missing]
     dnn_hidden_units: [16]
     linear_optimizer: {{name: Ftrl, learning_rate: 0.5}}
     dnn_optimizer: {{name: Adagrad, learning_rate: 0.1}}

@@ -29,10 +29,7 @@ def distributed_predictions(
 
     Workers read tabular files themselves; any other input is read here, and its batches are sent to them.
 
-    Raises
-    ------
-    Exception
-        As in `ordered_results` and `predict_partition`, after the predictions before it were yielded.
+    Raises Exception as in `ordered_results` and `predict_partition`, after the predictions before it were yielded.
 
     Notes
     -----

@@ -35,10 +35,7 @@ Predictions = NDArray[Any] | dict[str, NDArray[Any]]
 def choose(predictions: Any, keys: Sequence[str]) -> Predictions:
     """Return the predictions of a batch with the names `keys`, or all of them without keys.
 
-    Raises
-    ------
-    UsageError
-        As in `check_keys`.
+    Raises UsageError as in `check_keys`.
     """
     check_keys(predictions, keys)
     if not isinstance(predictions, Mapping):
@@ -62,10 +59,7 @@ def check_keys(predictions: Any, keys: Sequence[str]) -> None:
 def examples_of(predictions: Predictions, num_rows: int, model: str) -> Iterator[Any]:
     """Yield the predictions for each example of a batch.
 
-    Raises
-    ------
-    ModelFnError
-        If there are no predictions, or one of them does not have one row for each example.
+    Raises ModelFnError if there are no predictions, or one of them does not have one row for each example.
     """
     named = predictions if isinstance(predictions, dict) else {"predictions": predictions}
     if not named or any(value.shape[:1] != (num_rows,) for value in named.values()):
@@ -99,10 +93,7 @@ def schema_to_predict(caller: ModelCaller, schema: InputSchema) -> InputSchema |
 def check_keys_early(caller: ModelCaller, schema: InputSchema, keys: Sequence[str]) -> None:
     """Refuse unknown prediction keys before a cluster predicts, if model_fn accepts a row of zeros.
 
-    Raises
-    ------
-    UsageError
-        If a key is unknown, or the predictions have no names.
+    Raises UsageError if a key is unknown, or the predictions have no names.
     """
     if not keys:
         return

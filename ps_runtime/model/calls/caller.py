@@ -46,10 +46,7 @@ class BuiltModel:
 class ModelCaller:
     """A model_fn with its `params`, its `config` and its input schema.
 
-    Raises
-    ------
-    ModelFnError
-        If model_fn takes unknown arguments.
+    Raises ModelFnError if model_fn takes unknown arguments.
     """
 
     def __init__(

@@ -100,10 +100,7 @@ class GradientFn:
     ) -> StepResult:
         """Return loss and gradients of one batch.
 
-        Raises
-        ------
-        ModelFnError
-            If the call differs from the first one, or breaks the trace (``float(loss)``, plain numpy).
+        Raises ModelFnError if the call differs from the first one, or breaks the trace (``float(loss)``, plain numpy).
         """
         scope = CallScope(
             global_step,

@@ -40,10 +40,7 @@ class ModeReads:
     def __call__(self, features: Columns, labels: Columns | None, schema: InputSchema, where: str) -> InputSchema:
         """Return the schema of the features that the model reads of an input.
 
-        Raises
-        ------
-        InputError
-            With each missing feature, and the line that reads it.
+        Raises InputError with each missing feature, and the line that reads it.
         """
         if not isinstance(features, dict) or not features:
             return schema

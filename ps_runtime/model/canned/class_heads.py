@@ -276,10 +276,7 @@ class ClassifierSpec:
     def reading(self, schema: InputSchema) -> BinaryClassHead | MultiClassHead:
         """Return the head for a training input: with one logit for two classes.
 
-        Raises
-        ------
-        InputError
-            If the label of tabular files has other classes than the user has set.
+        Raises InputError if the label of tabular files has other classes than the user has set.
         """
         names = vocabulary_of(self.n_classes, self.label_vocabulary, schema)
         n_classes = (2 if names is None else len(names)) if self.n_classes is None else self.n_classes

@@ -23,10 +23,7 @@ def class_ids_of(
 ) -> NDArray[np.integer[Any]]:
     """Return labels as ``(rows,)`` integers; the range of integer labels is not checked here.
 
-    Raises
-    ------
-    InputError
-        If a label is invalid; names the first such row.
+    Raises InputError if a label is invalid; names the first such row.
     """
     if labels is None:
         raise InputError((f"a classifier needs labels, {where} has none; return (features, labels) from input_fn",))
@@ -72,10 +69,8 @@ def vocabulary_of(
 ) -> Sequence[str] | None:
     """Return the class names; None where the labels of a training input are numbers.
 
-    Raises
-    ------
-    InputError
-        If tabular files have other classes than `label_vocabulary`, another number than `n_classes`, or only one.
+    Raises InputError if tabular files have other classes than `label_vocabulary`, another number than `n_classes`, or
+    only one.
     """
     names = schema.classes
     if names is None:

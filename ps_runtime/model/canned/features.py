@@ -36,11 +36,8 @@ class Ids(NamedTuple):
 def read_features(features: Any, schema: InputSchema, combiner: Combiner | None = None) -> dict[str, FloatArray | Ids]:
     """Return the features of a batch by name, sorted by name, without the weights of the records.
 
-    Raises
-    ------
-    InputError
-        If an array is not numeric, has another shape, or the arrays of a mapping differ in length; or if there is no
-        feature.
+    Raises InputError if an array is not numeric, has another shape, or the arrays of a mapping differ in length; or if
+    there is no feature.
 
     Examples
     --------
@@ -72,10 +69,7 @@ def read_features(features: Any, schema: InputSchema, combiner: Combiner | None 
 def read_weights(features: Any, weight_column: str | None) -> NDArray[np.float32] | None:
     """Return the weights of the examples of a batch, ``(batch,)``; None without a weight column.
 
-    Raises
-    ------
-    InputError
-        If the weights are missing, or not one finite number of 0 or more for each example.
+    Raises InputError if the weights are missing, or not one finite number of 0 or more for each example.
     """
     if weight_column is None:
         return None
@@ -100,10 +94,7 @@ def read_weights(features: Any, weight_column: str | None) -> NDArray[np.float32
 def check_lifetimes(schema: InputSchema, *parts: Mapping[str, FloatArray | Ids]) -> None:
     """Refuse a row lifetime of a feature without a table, where it would have no effect.
 
-    Raises
-    ------
-    InputError
-        With each feature that has a lifetime but no table.
+    Raises InputError with each feature that has a lifetime but no table.
     """
     tables = {name for part in parts for name, ids in part.items() if isinstance(ids, Ids) and ids.is_table}
     faults = [
@@ -119,10 +110,7 @@ def check_lifetimes(schema: InputSchema, *parts: Mapping[str, FloatArray | Ids])
 def check_no_lifetimes(schema: InputSchema) -> None:
     """Refuse a row lifetime used with feature columns, where it would have no effect.
 
-    Raises
-    ------
-    InputError
-        With each feature that has a lifetime.
+    Raises InputError with each feature that has a lifetime.
     """
     faults = [
         f"feature {spec.name!r} has {spec.lifetime}, but feature columns have no lifetimes; leave it out, or read "
@@ -137,10 +125,7 @@ def check_no_lifetimes(schema: InputSchema) -> None:
 def one_hot(ids: Ids, name: str) -> NDArray[np.float32]:
     """Return a column for each id, 1 in the rows that have it, else 0; for several ids the sum of their factors.
 
-    Raises
-    ------
-    InputError
-        If there are more than `MAX_DENSE_IDS` ids.
+    Raises InputError if there are more than `MAX_DENSE_IDS` ids.
 
     Examples
     --------

@@ -183,10 +183,7 @@ def add_version(
 def installed_writer() -> InstalledWriter:
     """Return the writer that the installation of psflow names.
 
-    Raises
-    ------
-    UsageError
-        If it names none, or several.
+    Raises UsageError if it names none, or several.
     """
     found = entry_points(group=WRITERS)
     if len(found) != 1:

@@ -158,10 +158,7 @@ def checked_outputs(given: Any, faults: ArgumentFaults) -> dict[str, ExportOutpu
 def outputs_of(export_outputs: Mapping[str, ExportOutput] | None, predictions: Any, features: Any) -> dict[str, Arrays]:
     """Return the arrays of each signature of an EstimatorSpec for ``infer``; without outputs, those of its predictions.
 
-    Raises
-    ------
-    ModelFnError
-        If an array of export_outputs does not have one row for each row of the features.
+    Raises ModelFnError if an array of export_outputs does not have one row for each row of the features.
     """
     if export_outputs is not None:
         rows = len(next(iter(features.values())) if isinstance(features, Mapping) else features)
@@ -181,10 +178,7 @@ def outputs_of(export_outputs: Mapping[str, ExportOutput] | None, predictions: A
 def served_outputs(outputs: Mapping[str, Arrays], signature: str) -> Arrays:
     """Return the arrays of the requested signature.
 
-    Raises
-    ------
-    InputError
-        If the signature does not exist.
+    Raises InputError if the signature does not exist.
     """
     if signature not in outputs:
         names = ", ".join(map(repr, outputs))

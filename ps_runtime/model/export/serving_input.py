@@ -24,10 +24,7 @@ from psflow.ps_runtime.specs.schema_enforcement import (
 def served_features(given: Any, schema: InputSchema, where: str) -> Any:
     """Return the features of a model, given stored values.
 
-    Raises
-    ------
-    InputError
-        With all faults that distinguish the values from the training input.
+    Raises InputError with all faults that distinguish the values from the training input.
     """
     if schema.preprocessing is not None:
         return _preprocessed(given, schema.preprocessing, schema, where)
@@ -65,11 +62,8 @@ class ServingInput:
     def of(cls, function: ServingInputReceiverFn) -> ServingInput:
         """Call a serving_input_receiver_fn on its examples.
 
-        Raises
-        ------
-        UsageError
-            If clients cannot send a requested array, or one of their arrays is not a placeholder; an ArgumentTypeError
-            if the result is not a receiver. Its own errors pass through.
+        Raises UsageError if clients cannot send a requested array, or one of their arrays is not a placeholder; an
+        ArgumentTypeError if the result is not a receiver. Its own errors pass through.
 
         Examples
         --------
@@ -102,11 +96,8 @@ class ServingInput:
     def features(self, given: Any, where: str) -> Any:
         """Return the features that the function computes from a request.
 
-        Raises
-        ------
-        InputError
-            If the request has other arrays than the function receives, or the features do not have one row for each
-            row.
+        Raises InputError if the request has other arrays than the function receives, or the features do not have one
+        row for each row.
         """
         arrays = enforce_arrays(given, self.received, where)
         lengths = {spec.name: len(array) for spec, array in zip(self.received, arrays, strict=True)}

@@ -34,10 +34,8 @@ class CheckpointSaverListener:
 def check_period(**periods: float | None) -> None:
     """Refuse periods unless exactly one is given and it is greater than 0.
 
-    Raises
-    ------
-    UsageError
-        With the names and the values; an ArgumentTypeError unless steps are whole numbers and seconds numbers.
+    Raises UsageError with the names and the values; an ArgumentTypeError unless steps are whole numbers and seconds
+    numbers.
     """
     given = {name: value for name, value in periods.items() if value is not None}
     if len(given) != 1:
@@ -206,10 +204,7 @@ class SessionRunHook:
 def as_hooks(what: str, given: Iterable[SessionRunHook] | None) -> tuple[SessionRunHook, ...]:
     """Return `given` as a tuple, empty for None.
 
-    Raises
-    ------
-    UsageError
-        If an element is not a SessionRunHook, with all faults in one message.
+    Raises UsageError if an element is not a SessionRunHook, with all faults in one message.
     """
     faults = ArgumentFaults()
     hooks = faults.items(what, given, SessionRunHook, "SessionRunHook")
@@ -246,10 +241,7 @@ class HookCalls:
     def after_run(self, values: Mapping[str, Any]) -> None:
         """Pass each hook the values that it fetched.
 
-        Raises
-        ------
-        UsageError
-            If a hook fetches a name that `values` lacks, or its ``before_run`` returned a wrong type.
+        Raises UsageError if a hook fetches a name that `values` lacks, or its ``before_run`` returned a wrong type.
         """
         for hook, args in zip(self._hooks, self._wanted, strict=True):
             if args is None:
@@ -274,10 +266,7 @@ class HookCalls:
 def pick(fetches: Fetches, values: Mapping[str, Any], tables: Collection[str] = (), who: str = "session.run") -> Any:
     """Return the fetched `values` in the structure of `fetches`.
 
-    Raises
-    ------
-    UsageError
-        If a name is unknown, names a table, or is not a str.
+    Raises UsageError if a name is unknown, names a table, or is not a str.
     """
     if isinstance(fetches, str):
         try:

@@ -94,10 +94,7 @@ class BatchHooks:
     def called(self, scaffold: Scaffold | None, of_model: Sequence[SessionRunHook], fetches: Fetches) -> bool:
         """Begin after the first call of model_fn. Return whether to call it again, as the model was prepared only now.
 
-        Raises
-        ------
-        UsageError
-            If the scaffold reports that the model is not ready.
+        Raises UsageError if the scaffold reports that the model is not ready.
         """
         if self._calls is not None:
             return False

@@ -37,7 +37,7 @@ def test_a_classifier_of_the_example_plans_at_once_in_fifteen_lines(suffix: str)
     assert options == {
         **dict.fromkeys(("age", "hours", "asked"), standard),
         **dict.fromkeys(("schooling", "savings"), filled),
-        "work": {"impute": "(blank)"},
+        "work": {"impute": "(missing)"},
         **({"postcode": {"type": "string"}} if suffix == "csv" else {}),
     }
     parameters, plan = planned("census.yaml")
@@ -96,9 +96,9 @@ def test_labels_are_classes_or_a_number(values: str, key: Any, model: str) -> No
         ({"zip": "'0050%d' % (row % 4)"}, "feature", {"type": "string"}),
         ({"when": "'2026-01-%02d' % (row % 28 + 1)"}, "feature", {"normalize": "standard"}),
         ({"flag": "row % 5 == 0"}, "feature", {}),
-        ({"flag": "row % 5 == 0 if row % 4 else ''"}, "feature", {"impute": "(blank)"}),
-        ({"word": "'abc'[row % 3] if row % 4 else ''"}, "feature", {"impute": "(blank)"}),
-        ({"word": "'abc'[row % 3] if row % 4 else '?'"}, "feature", {"impute": "(blank)"}),
+        ({"flag": "row % 5 == 0 if row % 4 else ''"}, "feature", {"impute": "(missing)"}),
+        ({"word": "'abc'[row % 3] if row % 4 else ''"}, "feature", {"impute": "(missing)"}),
+        ({"word": "'abc'[row % 3] if row % 4 else '?'"}, "feature", {"impute": "(missing)"}),
         (
             {"mark": "row % 3 + 0.5 if row % 4 else '-'"},
             "feature",
@@ -308,7 +308,7 @@ def test_a_column_with_infinite_numbers_is_left_out_and_such_a_label_is_refused(
 
 
 def test_an_indicator_is_no_column_of_the_files() -> None:
-    facts = draft(csv(people(a="row % 3 or ''", a_is_blank="row % 5")), "y")
+    facts = draft(csv(people(a="row % 3 or ''", a_is_missing="row % 5")), "y")
     assert facts["columns"]["a"]["options"] == {"impute": "median", "normalize": "standard"}
     planned("t.yaml")
 

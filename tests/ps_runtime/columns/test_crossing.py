@@ -84,8 +84,8 @@ def test_it_is_kept_as_plain_data_and_compared() -> None:
     ]
     assert made.differences(learned({})) == ["cross 'c' is missing"]
     facts = made.to_facts()
-    facts["crosses"][0]["members"] = ["town", "age_is_blank"]
-    with pytest.raises(ValueError, match="crosses need categorical features, these are not: age_is_blank"):
+    facts["crosses"][0]["members"] = ["town", "age_is_missing"]
+    with pytest.raises(ValueError, match="crosses need categorical features, these are not: age_is_missing"):
         Preprocessing.from_facts(facts)
 
 

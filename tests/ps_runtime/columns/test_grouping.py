@@ -38,5 +38,5 @@ def test_a_group_may_have_the_name_of_one_of_its_members() -> None:
 
 
 def test_an_indicator_does_not_hide_a_column() -> None:
-    with pytest.raises(UsageError, match="two features are called 'age_is_blank'"):
-        members_of({}, ["age", "age_is_blank"], ["age_is_blank"])
+    with pytest.raises(UsageError, match="two features are called 'age_is_missing'"):
+        members_of({}, ["age", "age_is_missing"], ["age_is_missing"])

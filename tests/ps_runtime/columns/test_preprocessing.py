@@ -175,7 +175,7 @@ def test_plain_data_that_is_wrong_is_refused(learned: Preprocessing, place: str,
 
 def test_lines_say_what_was_learned(learned: Preprocessing, learn: Learn) -> None:
     assert learned.lines() == [
-        "dense: a matrix of 3 columns, age, age_is_blank, rooms",
+        "dense: a matrix of 3 columns, age, age_is_missing, rooms",
         "age: minimum 20, maximum 60, 1 missing value becomes 40",
         "rooms: 1 missing value",
         "work: 2 categories, 1 missing value; the most frequent is 'private'",
@@ -205,9 +205,9 @@ def test_differences_are_sentences(learned: Preprocessing, learn: Learn) -> None
     other = learn(older, OPTIONS | {"code": ColumnOptions(hash_buckets=50)}, {"dense": ["rooms", "age"]})
     assert learned.differences(other) == [
         "feature 'id' is new",
-        "feature 'age_is_blank' is new",
+        "feature 'age_is_missing' is new",
         "feature 'income' is new",
-        "in group 'dense' column 'age_is_blank' is missing",
+        "in group 'dense' column 'age_is_missing' is missing",
         f"column 'age' has fill {140 / 3!r}, expected 40.0",
         "column 'age' has maximum 80.0, expected 60.0",
         "column 'work' has other vocabulary: new 'navy'; missing 'private'",

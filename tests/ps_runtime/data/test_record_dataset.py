@@ -67,14 +67,14 @@ def test_each_column_is_a_feature_as_it_was_learned(tmp_path: Path) -> None:
         "age": [0, 0.333, 0.667, 1],
         "work": [0, 1, 0, 2],
         "hours": [40, 30, 20, 30],
-        "hours_is_blank": [0, 1, 0, 0],
+        "hours_is_missing": [0, 1, 0, 0],
     }
     assert labels == [0, 1, 1, 0]
     assert {spec.name: (spec.dtype, spec.num_ids) for spec in data.schema().features} == {
         "age": ("float32", 0),
         "work": ("int64", 4),
         "hours": ("float32", 0),
-        "hours_is_blank": ("float32", 0),
+        "hours_is_missing": ("float32", 0),
     }
     assert data.distinct_labels().tolist() == [0, 1]  # type: ignore[union-attr]
 
@@ -87,7 +87,7 @@ def test_a_further_input_is_read_as_the_training_input_was(tmp_path: Path) -> No
     data = open_input(partial(open_dataset, Csv(path=path)), enforcement=enforcement)
     assert isinstance(data, RecordDataset)
     assert rows(data) == (
-        {"age": [1.333, 0], "work": [1, 3], "hours": [30, 10], "hours_is_blank": [1, 0]},
+        {"age": [1.333, 0], "work": [1, 3], "hours": [30, 10], "hours_is_missing": [1, 0]},
         [1, 0],
     )
     assert unused == ["more"]
