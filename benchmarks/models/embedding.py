@@ -17,7 +17,7 @@ from psflow import Adagrad, Dataset, EstimatorSpec, ModeKeys, get_variable, init
 from psflow.ps_runtime.losses import sigmoid_cross_entropy
 from psflow.ps_runtime.model.embedding import embedding_lookup
 from psflow.ps_runtime.model.lookups import SparseGradient
-from psflow.ps_runtime.tables.dedupe import find_occurrences
+from psflow.ps_runtime.tables.duplicate_ids import find_occurrences
 
 __all__ = ["NUM_ROWS", "arrays", "bare_step", "input_fn", "model_fn"]
 

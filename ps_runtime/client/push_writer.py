@@ -82,8 +82,7 @@ class PushWriter:
         """Return the NaN or infinite value in `push`, as `write` has just made it; None if all is finite.
 
         It is checked here and not where a gradient was computed, because the dtype of a variable may be too small for
-        it.
-        It costs a pass over bytes that are still in the cache.
+        it. It costs a pass over bytes that are still in the cache.
         """
         for table, (ids, values) in zip(self._tables, push.rows(), strict=True):
             if (found := first_non_finite(values)) is not None:

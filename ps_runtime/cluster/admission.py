@@ -68,8 +68,7 @@ def admission(
 
     A slot is a thread of a Dask worker that is not `silent`. Workers that declare the resource ``psflow`` come first;
     among equals the roles spread over as many workers as possible. Waiting jobs are admitted in turn, so that small
-    jobs
-    do not starve a large one. Meanwhile free slots go to roles that other jobs have lost (`free_now`).
+    jobs do not starve a large one. Meanwhile free slots go to roles that other jobs have lost (`free_now`).
 
     Raises
     ------

@@ -8,7 +8,7 @@ from typing import Any
 
 from distributed import Worker
 
-from psflow.ps_runtime.cluster.silence import Heartbeat, RunningIncarnation
+from psflow.ps_runtime.cluster.hangs import Heartbeat, RunningIncarnation
 from psflow.ps_runtime.roles.context import Pulse
 from psflow.ps_runtime.specs.roles import RoleId
 

@@ -20,8 +20,8 @@ import psutil
 from distributed import Client, Nanny
 from distributed.scheduler import heartbeat_interval
 
+from psflow.ps_runtime.cluster.hangs import Action, Hang, RunningIncarnation, Silence
 from psflow.ps_runtime.cluster.heartbeats import heartbeat_of
-from psflow.ps_runtime.cluster.silence import Action, Hang, RunningIncarnation, Silence
 from psflow.ps_runtime.specs.roles import Role
 
 LOOKS = 6

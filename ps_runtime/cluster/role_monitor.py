@@ -9,10 +9,10 @@ from typing import Any
 
 from distributed import Client
 
+from psflow.ps_runtime.cluster.hangs import RunningIncarnation
 from psflow.ps_runtime.cluster.memory_kills import MemoryKills
 from psflow.ps_runtime.cluster.presence import LOOK_SECS, Presence
 from psflow.ps_runtime.cluster.probe import LOOKS, Probe
-from psflow.ps_runtime.cluster.silence import RunningIncarnation
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.specs.roles import Role, RoleId

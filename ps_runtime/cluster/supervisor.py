@@ -31,6 +31,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, assert_never
 
+from psflow.ps_runtime.cluster.hangs import RunningIncarnation
 from psflow.ps_runtime.cluster.incarnations import (
     NOT_NEEDED,
     Loss,
@@ -40,7 +41,6 @@ from psflow.ps_runtime.cluster.incarnations import (
     too_many_losses,
 )
 from psflow.ps_runtime.cluster.overdue import SAVING, OverdueRoles
-from psflow.ps_runtime.cluster.silence import RunningIncarnation
 from psflow.ps_runtime.errors import (
     IncarnationOverError,
     InterruptedLoopError,
@@ -158,10 +158,8 @@ class Supervisor:
         """Record that an incarnation ended with an error, and the `fault` if the error is of user code.
 
         It counts as lost if the others go on without it, if it shuts down gracefully, or hangs; or if it cannot reach
-        the
-        ps and has made a step, is a later one, or is not needed any more. Where a signal has ended the training loop of
-        a
-        worker, its Dask worker closes next, and `lose_slots` records that.
+        the ps and has made a step, is a later one, or is not needed any more. Where a signal has ended the training
+        loop of a worker, its Dask worker closes next, and `lose_slots` records that.
         """
         state, current = self._states[role], self._current(role, incarnation)
         if current is None or self.has_ended(role):

@@ -236,8 +236,8 @@ def fbeta_score(
 
     Raises
     ------
-    If shapes differ, or an argument is outside its range.
-        If shapes differ, or an argument is not one of those above.
+    ModelFnError
+        If shapes differ, or an argument is outside its range.
     """
     return _f_score("fbeta_score", labels, predictions, weights, average, beta, threshold)
 

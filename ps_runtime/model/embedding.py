@@ -14,7 +14,7 @@ from psflow.ps_runtime.model.calls.scope import current_scope
 from psflow.ps_runtime.model.lookups import ABSENT, Lookup, integer_ids
 from psflow.ps_runtime.numeric import plain
 from psflow.ps_runtime.specs.variables import TableSpec
-from psflow.ps_runtime.tables.dedupe import Occurrences
+from psflow.ps_runtime.tables.duplicate_ids import Occurrences
 from psflow.ps_runtime.tables.initial_rows import initializer_faults
 
 

@@ -13,7 +13,7 @@ from psflow.ps_runtime.errors import InputError, ModelFnError
 from psflow.ps_runtime.numeric import plain
 from psflow.ps_runtime.specs.variables import TableSpec
 from psflow.ps_runtime.tables.bounds import check_ids
-from psflow.ps_runtime.tables.dedupe import Occurrences, find_occurrences
+from psflow.ps_runtime.tables.duplicate_ids import Occurrences, find_occurrences
 
 ABSENT = -1
 """Marks an absent id."""

@@ -153,8 +153,7 @@ class MonitoredSession:
     ::
 
     Entering it makes the first call of model_fn, calls the hooks, and pulls. Each `run` pulls, calls model_fn and
-    pushes.
-    Leaving it calls the hooks of the end, unless an error was raised; the chief ends training by leaving.
+    pushes. Leaving it calls the hooks of the end, unless an error was raised; the chief ends training by leaving.
 
     To enter it makes the first call of model_fn, tells the hooks, and pulls. Each `run` pulls, calls model_fn and
     pushes. To leave it tells the hooks of the end, unless something was raised; the chief ends training by leaving.

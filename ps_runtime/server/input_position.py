@@ -326,8 +326,7 @@ class InputPositions:
         """Return the positions that `to_facts` described.
 
         They are new ones if the input had another size, or was shared where now each replica reads all, or vice versa.
-        Where
-        each reads all, a new replica begins at the start.
+        Where each reads all, a new replica begins at the start.
 
         Raises ValueError if `facts` are not those of an input position.
         """

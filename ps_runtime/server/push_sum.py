@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.optimizers.base import FloatArray
 from psflow.ps_runtime.protocol.payloads import PushBuffer, PushLayout
 from psflow.ps_runtime.specs.layout import ShardLayout
-from psflow.ps_runtime.tables.dedupe import find_occurrences
+from psflow.ps_runtime.tables.duplicate_ids import find_occurrences
 
 RowGradients = list[tuple[NDArray[np.int64], NDArray[Any]]]
 """Of each table of the model: ids, each once, and their gradients ``(n, dim)``."""

@@ -105,8 +105,7 @@ class Connection(ABC):
 
         The view belongs to this role until a request is sent; then to the ps until the reply was received, also if the
         request had another body. So ask for a view for each body; there are two views of a size, returned in turn while
-        a
-        request is under way, the same ones each time.
+        a request is under way, the same ones each time.
         """
 
     @abstractmethod

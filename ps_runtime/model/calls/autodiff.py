@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.model.embedding import take, weighted_sum
-from psflow.ps_runtime.tables.dedupe import Occurrences
+from psflow.ps_runtime.tables.duplicate_ids import Occurrences
 
 
 class Trace:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from psflow.ps_runtime.cluster.hangs import Heartbeat, RunningIncarnation
 from psflow.ps_runtime.cluster.heartbeats import heartbeat_of, pulse_shown
-from psflow.ps_runtime.cluster.silence import Heartbeat, RunningIncarnation
 from psflow.ps_runtime.roles.context import Pulse
 from psflow.ps_runtime.specs.roles import RoleId
 

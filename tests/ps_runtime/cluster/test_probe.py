@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.cluster import probe as module
+from psflow.ps_runtime.cluster.hangs import RunningIncarnation
 from psflow.ps_runtime.cluster.probe import END_SECS, LOOKS, Probe, is_busy, is_runnable
-from psflow.ps_runtime.cluster.silence import RunningIncarnation
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.limits import HANG_SECS
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.cluster import role_monitor as module
+from psflow.ps_runtime.cluster.hangs import RunningIncarnation
 from psflow.ps_runtime.cluster.role_monitor import (
     END_TIMEOUT_SECS,
     LEAVE_TIMEOUT_SECS,
     LISTEN_TIMEOUT_SECS,
     RoleMonitor,
 )
-from psflow.ps_runtime.cluster.silence import RunningIncarnation
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import job_roles

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from psflow.ps_runtime.tables.dedupe import find_occurrences
+from psflow.ps_runtime.tables.duplicate_ids import find_occurrences
 
 some_ids = arrays(np.int64, st.integers(0, 60), elements=st.one_of(st.integers(0, 9), st.integers(0, 2**63 - 1)))
 RNG = np.random.default_rng(2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from psflow.ps_runtime.cluster.silence import Hang, Heartbeat, RunningIncarnation, Silence
+from psflow.ps_runtime.cluster.hangs import Hang, Heartbeat, RunningIncarnation, Silence
 from psflow.ps_runtime.specs.roles import RoleId
 
 PS = RunningIncarnation(RoleId.parse("ps-0"), 65536, "tcp://h:1")
