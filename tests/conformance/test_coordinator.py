@@ -375,7 +375,7 @@ def test_what_cannot_be_pickled_is_refused_before_a_cluster_starts(name, monkeyp
     monkeypatch.setattr(standalone, "open_cluster", lambda *given: started.append(given))
     served = (number for number in range(3))
     options = {"worker_fn": print, "cluster_spec": FULL}
-    words = rf"^run_distribute_coordinator: {name} cannot travel .*: variable 'served' of .* is a generator .*; make"
+    words = rf"^run_distribute_coordinator: {name} cannot travel .*: variable 'served' of .* is a generator .*; create"
     with pytest.raises(UsageError, match=words) as caught:
         run_distribute_coordinator(**{**options, name: lambda own: served}, strategy=STRATEGY)
     assert len(caught.value.faults) == 1

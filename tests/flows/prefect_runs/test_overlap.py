@@ -226,7 +226,9 @@ def test_only_its_owner_reads_a_lease_and_one_that_cannot_be_written_is_reported
     lease.close()
     file.unlink()
     file.mkdir()
-    with pytest.raises(ConfigError, match=r"psflow-leases/d1 cannot be locked: .*; set PREFECT_HOME to a directory"):
+    with pytest.raises(
+        ConfigError, match=r"psflow-leases/d1 cannot be locked: .*; set PREFECT_HOME to a writable directory"
+    ):
         Lease("d1", "r1", "one")
 
 

@@ -56,7 +56,9 @@ def test_the_numbers_on_the_wire_are_those_of_the_protocol_page():
 def test_the_bounds_of_what_is_sent_are_those_of_the_protocol_page():
     bounds = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", PAGE.read_text(), re.MULTILINE))
     assert bounds["SNAPSHOT, PULL, and the log of a PULL_ROWS"] == "16 MB"
-    assert bounds["rows of one table in a PUSH or PULL_ROWS"].startswith("4,194,304, and not more than the shard has")
+    assert bounds["rows of one table in a PUSH or PULL_ROWS"].startswith(
+        "4,194,304, and at most as many as the shard has"
+    )
     assert (MAX_JSON_BYTES, MAX_ROWS) == (16 << 20, 4_194_304)
 
 
