@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.manifest import FORMAT_VERSION
 from psflow.ps_runtime.checkpoint.tensor_file import write_tensors
 from psflow.ps_runtime.config.environment import prepare_environment
 from psflow.ps_runtime.errors import ModelFnError
@@ -186,6 +187,7 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource) -> N
     for index, table in enumerate(tables):
         write_tensors(files, f"table_{index}.safetensors", _created(table))
     config = {
+        "format": FORMAT_VERSION,
         "name": bundle.name,
         "global_step": bundle.global_step,
         "checkpoint_saved_at": bundle.saved_at,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from psflow.ps_runtime.checkpoint.manifest import FORMAT_VERSION
 from psflow.ps_runtime.cluster.fork_server import shared_scratch
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.redaction import shown_path, without_secrets
@@ -84,13 +85,14 @@ def _fixed(client: MlflowClient, uri: str) -> tuple[str, str | None]:
 def read_model_info(path: str, uri: str, fixed_uri: str, version: str | None) -> ModelInfo:
     """Read the facts of an exported model from its folder.
 
-    Raises UsageError if psflow did not export it.
+    Raises UsageError if psflow did not export it, or psflow of another format did.
     """
     from mlflow.models import Model
 
     try:
         config: Mapping[str, Any] = json.loads((Path(path) / CONFIG).read_text())
         receives = config["serving_input_receiver_fn"] is not None
+        _check_format(config, uri)
         schema = InputSchema.from_facts(config["schema"])
         model = Model.load(path)
         outputs = tuple(
@@ -99,6 +101,8 @@ def read_model_info(path: str, uri: str, fixed_uri: str, version: str | None) ->
         info = ModelInfo(
             uri, fixed_uri, version, path, str(model.model_uuid), int(config["global_step"]), schema, outputs
         )
+    except UsageError:
+        raise
     except Exception as error:  # the folder may contain anything
         raise UsageError(
             (
@@ -114,6 +118,12 @@ def read_model_info(path: str, uri: str, fixed_uri: str, version: str | None) ->
             )
         )
     return info
+
+
+def _check_format(config: Mapping[str, Any], uri: str) -> None:
+    if (found := config.get("format")) != FORMAT_VERSION:
+        how = "predict with the psflow that exported it, or export its checkpoint again"
+        raise UsageError((f"{without_secrets(uri)} has export format {found}, expected {FORMAT_VERSION}; {how}",))
 
 
 def _dtype_of(spec: TensorSpec) -> str:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -249,6 +251,18 @@ def test_input_is_missed_before_the_model_is_looked_for(tmp_path: Path, monkeypa
 def test_folder_that_is_no_model(table: str, tmp_path: Path) -> None:
     parameters = PredictParameters(model=str(tmp_path), input=table, output=str(tmp_path / "out"))
     with pytest.raises(UsageError, match="is not a model that psflow exported"), prepared(parameters):
+        pass
+
+
+def test_a_model_of_another_format_is_refused(model: Any, table: str, tmp_path: Path) -> None:
+    older = shutil.copytree(model.path, tmp_path / "older")
+    config = older / "artifacts" / "model" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "format": 10}))
+    parameters = PredictParameters(model=str(older), input=table, output=str(tmp_path / "out"))
+    with (
+        pytest.raises(UsageError, match=r"older has export format 10, expected 11; predict with"),
+        prepared(parameters),
+    ):
         pass
 
 
