@@ -167,7 +167,9 @@ def test_a_killed_worker_that_is_started_again_joins_and_the_job_goes_on(start: 
     found = ends({**roles, **again})
     assert {role: end[0] for role, end in found.items()} == {"ps": 1, "worker": 1, "evaluator": 1, "chief": -2}
     assert "ended the job: it was interrupted (SIGINT)" in found["worker"][2]
-    lost = re.findall(r"by_hand:(\S+) is lost: its Dask worker .* was lost; start its process", found["chief"][2])
+    lost = re.findall(
+        r"manual_cluster:(\S+) is lost: its Dask worker .* was lost; start its process", found["chief"][2]
+    )
     assert sorted(lost) == ["evaluator-0", "worker-0"]
 
 
@@ -189,7 +191,7 @@ def test_a_killed_ps_that_is_started_again_lets_training_go_on_and_a_chief_that_
     assert codes == {"ps": 1, "worker": 1, "evaluator": 1, "chief": 128 + signal.SIGTERM}
     assert "ended the job: it was terminated (SIGTERM)" in found["worker"][2]
     assert not (tmp_path / "model" / "tls").exists()
-    assert re.findall(r"by_hand:(\S+) is lost: its Dask worker", found["chief"][2]) == ["ps-0"]
+    assert re.findall(r"manual_cluster:(\S+) is lost: its Dask worker", found["chief"][2]) == ["ps-0"]
 
 
 def test_after_a_killed_chief_the_same_commands_resume(start: Start, tmp_path: Path) -> None:
