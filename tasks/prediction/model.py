@@ -122,8 +122,9 @@ def read_model_info(path: str, uri: str, fixed_uri: str, version: str | None) ->
 
 def _check_format(config: Mapping[str, Any], uri: str) -> None:
     if (found := config.get("format")) != FORMAT_VERSION:
+        what = "no export format" if found is None else f"export format {found}"
         how = "predict with the psflow that exported it, or export its checkpoint again"
-        raise UsageError((f"{without_secrets(uri)} has export format {found}, expected {FORMAT_VERSION}; {how}",))
+        raise UsageError((f"{without_secrets(uri)} has {what}, expected {FORMAT_VERSION}; {how}",))
 
 
 def _dtype_of(spec: TensorSpec) -> str:
