@@ -18,7 +18,7 @@
     ├── CheckpointError          a checkpoint that is torn, missing or not ours
     │   └── NoCheckpointError    there is no checkpoint to read (ValueError)
     ├── StorageError             something could not be written: a full disk, a missing permission
-    │   └── LostDirectoryError   its directory is gone, or on another host
+    │   └── LostDirectoryError   its directory is gone, or another host's
     ├── TransportError
     │   ├── ProtocolError        the peer broke the protocol
     │   ├── RefusedError         the peer understood the request and refused it
@@ -208,7 +208,7 @@ class StorageError(PsflowError):
 
 
 class LostDirectoryError(StorageError):
-    """The directory of a model_dir or an output is gone, or differs on this host; psflow does not recreate it."""
+    """The directory of a model_dir or an output is gone, or this process sees another one; it is not recreated."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"

@@ -146,7 +146,9 @@ class CheckpointStore:
 
         Notes
         -----
-        The newest checkpoint and pinned ones stay.
+        The newest checkpoint, `keep_max` newest ones (None or 0: all), `protected` and pinned ones stay. So does, for
+        good, the first checkpoint of every period of `keep_every_n_hours` (> 0). Periods count from the first
+        checkpoint of the model_dir; the first period keeps none.
         """
         steps = self.steps()
         if not keep_max:

@@ -129,7 +129,10 @@ class WatchingClient:
             self.transport = shard.connection.transport
 
     def wait(self, seen_step: int, timeout_secs: float) -> bool:
-        """Wait until there is a checkpoint later than `seen_step`, the job is finished, or the time is over."""
+        """Wait until there is a checkpoint later than `seen_step`, the job is finished, or the time is over.
+
+        Return False, at once, if ps-0 is gone.
+        """
         if self._is_gone:
             return False
         try:

@@ -85,7 +85,7 @@ class PulledVariables:
         self.variables: Mapping[str, NDArray[Any]] = self._find(model)
 
     def start(self, log: bytes, *, has_log: bool = False) -> None:
-        """Send the pull requests; no other request to the ps before `finish`."""
+        """Send the pull requests; send no other request to the ps before `finish`."""
         for index, layout in enumerate(self._layouts):
             shard = self._shards[index]
             if (has_log or index == 0) and shard.connection.arena is not None:
@@ -171,7 +171,7 @@ class RowClient:
         return known[1]
 
     def start(self, wanted: Mapping[str, Ids], log: bytes) -> None:
-        """Request rows in advance; no other request to the ps before `finish`."""
+        """Request rows in advance; send no other request to the ps before `finish`."""
         self._send({table.name: wanted.get(table.name, _NONE) for table in self._layout.tables}, log)
 
     def finish(self) -> None:

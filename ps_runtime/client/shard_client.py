@@ -209,7 +209,7 @@ class ShardClients:
         self, connect_functions: Sequence[Connect], identity: Identity, check: Callable[[], None], timeout_secs: float
     ) -> None:
         self.name = identity.name
-        """Who speaks."""
+        """The identity of the sender."""
         self._shards = [ShardClient(connect, identity, check) for connect in connect_functions]
         self._timeout_secs = timeout_secs
 

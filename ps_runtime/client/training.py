@@ -90,7 +90,7 @@ class TrainingClient:
         return self.finish_pull()
 
     def start_pull(self, rows: Mapping[str, NDArray[np.int64]] | None = None) -> None:
-        """Request the parameters, and the rows of unique ids of some tables; no other request before `finish_pull`."""
+        """Request the parameters, and rows of unique ids of some tables; send nothing else before `finish_pull`."""
         began_at = time.perf_counter()
         self._rows_asked = bool(rows)
         self._is_told = True

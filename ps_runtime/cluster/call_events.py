@@ -14,7 +14,7 @@ OPEN = "open"
 
 
 def running(role: RoleId) -> str:
-    """Return the name of the event that is set while a task looks at other events."""
+    """Return the name of the event that is set from before a task first looks at other events until after its last."""
     return f"{role}-running"
 
 

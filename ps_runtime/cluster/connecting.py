@@ -42,7 +42,9 @@ START_TIMEOUT_SECS = 60.0
 CLOSE_TIMEOUT_SECS = 30.0
 """For the workers of a cluster of our own to end."""
 FILES_PER_WORKER, OTHER_FILES = 12, 64
-"""Open files per worker of a cluster of our own: 10 and 22 were counted, and a Prefect server adds some."""
+"""Open files of a process with a cluster of its own, for each worker and beside these: 10 and 22 were counted, and a
+Prefect server adds some.
+"""
 
 _log = logging.getLogger(__name__)
 

@@ -33,9 +33,11 @@ ENVIRONMENT = {
 """Environment of the fork server and its copies; read at process start, so a role cannot set it for itself."""
 
 MAX_TEMPDIR_BYTES = 107 - len(f"/{PREFIX}12345678/listener-12345678")
-"""Prefix of the directory in which multiprocessing makes a socket: Linux allows 107 bytes for its path."""
+"""Maximum length of the path of the directory for temporary files: multiprocessing makes a socket in a directory with
+`PREFIX` there, and Linux allows 107 bytes for the path of the socket.
+"""
 AFTER_ALL = -1000
-"""Guards the registration of exit handlers of this process."""
+"""Priority of an exit handler of this process that runs after all others."""
 
 
 @functools.cache

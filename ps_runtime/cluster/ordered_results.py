@@ -43,7 +43,7 @@ def ordered_results(
     RoleFailedError
         If the scheduler is gone.
     StoppedError
-        If another process has cancelled a partition.
+        If a partition was cancelled from elsewhere.
     Exception
         The error of a task or of `partitions`, after the results before it.
 

@@ -31,8 +31,8 @@ MISSED = 4
 WATCH_SECS = 2.0
 """For how long a nanny watches the process that it has started."""
 LEAST_SECS: dict[Action, float] = {"answer": 0.02, "serve": 0.2}
-"""Share of a processor that a computing process uses, by what its role does not do. A process that does not answer uses
-nothing if it hangs; the event loop of one that does not serve takes a few hundredths.
+"""Processor time within `WATCH_SECS` from which a process counts as computing, by what its role does not do. A process
+that does not answer uses nothing if it hangs; the event loop of one that does not serve takes a few hundredths.
 """
 NANNY_SECS = 5.0
 """For a nanny to report the state of its process."""

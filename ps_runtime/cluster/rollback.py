@@ -64,6 +64,6 @@ class RollbackReservation:
             self._lock = None
 
     def _take(self, check: Callable[[], None]) -> None:
-        with suppress(RoleFailedError), ExitStack() as held:  # the owner detects a broken connection itself
+        with suppress(RoleFailedError), ExitStack() as held:  # the owner detects a broken connection by other means
             if held.enter_context(ClusterLock(self._client, CHOOSING)).take(check):
                 self._lock = held.pop_all()

@@ -18,7 +18,7 @@ the new ones begin only after the old ones have ended.
 
 A lost chief restarts alone, as a worker does, and takes over: the ps hold all that it must know. Training rolls back
 with it only where that is impossible: no step was made yet, so the variables may have no values; a ps has ended; or no
-other role trains, so the chief would not repeat the same steps.
+other role trains, and the next incarnation of the chief would not make the same steps.
 
 The first fault of a kind in user code (a network disk that is away, say) counts as a loss of a worker, the evaluator,
 or the chief of a job that has made a step; the second one ends the job.
@@ -98,11 +98,11 @@ class Supervisor:
         return incarnation
 
     def mark_unplaced(self, role: RoleId) -> None:
-        """Record that the others have begun without a worker, for want of a Dask worker."""
+        """Record that the others have begun without a worker, because it had no Dask worker."""
         self._states[role].was_unplaced = True
 
     def start(self, role: RoleId, incarnation: int) -> None:
-        """Record that an incarnation has started; at a second start Dask has restarted a lost one."""
+        """Record that an incarnation has started; a second start means that Dask has restarted it: it is lost."""
         current = self._current(role, incarnation)
         if current is not None and current.has_started and not self.has_ended(role):
             self._lose(role, "it was lost, and Dask started it again")
@@ -355,7 +355,7 @@ class Supervisor:
         return self._forgives and may_restart and (may_roll_back or not self._must_roll_back(role))
 
     def _must_roll_back(self, lost: RoleId) -> bool:
-        """Return whether no other role can continue the work of a lost role."""
+        """Return whether no new incarnation of a lost role can take over, in a job that still trains."""
         match lost.role:
             case Role.PS:
                 return True

@@ -206,9 +206,10 @@ class _JoinAttempt:
             await asyncio.sleep(POLL_SECS)
 
     async def _is_there(self) -> bool:
-        """Return whether a chief listens at its address that has kept its certificate there before.
+        """Return whether a chief listens at its address, which has written its certificate before.
 
-        It shows a certificate of psflow, and its key. This process has none, so it cannot tell of which cluster.
+        It shows a certificate of psflow, and has the key of it. This process has no certificate, so it cannot tell of
+        which cluster.
         """
         with contextlib.suppress(OSError, ValueError):  # ValueError: not a certificate
             # not by asyncio: the refusal of a peer without a certificate may end the handshake too early

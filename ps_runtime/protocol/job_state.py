@@ -111,7 +111,11 @@ def decode_entries(data: bytes | bytearray | memoryview, known: int = 0) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The job's part of a snapshot: the step, the last push of each replica, and the input position. No stop flags."""
+    """The job's part of a snapshot: the step, the last push of each incarnation, and the input position. No stop flags.
+
+    `sequences` includes incarnations that are over, so that a shard which has not received the decisions on their last
+    pushes can tell these from torn ones.
+    """
 
     step: int
     sequences: Mapping[Incarnation, int]

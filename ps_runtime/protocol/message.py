@@ -37,7 +37,7 @@ Incarnation = tuple[int, int]
 """A replica and its incarnation."""
 
 Room = Callable[[int], memoryview | None]
-"""Returns memory for a body of the given bytes, or None."""
+"""Returns memory for a body of the given number of bytes, or None."""
 
 
 def no_room(nbytes: int) -> memoryview | None:
@@ -223,7 +223,7 @@ class Handler(Protocol):
     def disconnected(self, peer: int) -> Iterable[Reply]:
         """Record that connection `peer` is gone; return the replies that are due to others.
 
-        Called once for each connection that has called `handle`, unless the server itself was closed.
+        Called once for each connection that `handle` was called for, unless the server itself was closed.
         """
 
     def max_body_bytes(self, peer: int, kind: Kind) -> int:

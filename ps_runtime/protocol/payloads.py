@@ -64,7 +64,7 @@ class RowLayout:
 
         The ids are copies: they decide where rows are read and written, and `body` may be memory of the peer.
 
-        Raises ProtocolError if their number is not the one in the body.
+        Raises ProtocolError if the body is too short for the counts at its start, or a count is out of bounds.
         """
         num_tables = len(self.tables)
         if len(body) < _WORD * num_tables:
@@ -212,7 +212,7 @@ class PushBuffer:
     def rows(self) -> list[tuple[NDArray[np.int64], NDArray[Any]]]:
         """Return ids of each table and views of their gradients; ids are read once, as the peer may change them.
 
-        Raises ProtocolError if the buffer is smaller than its counts require.
+        Raises ProtocolError if the size of the buffer is not the one that its counts require.
         """
         if self._rows is None:
             body = self.bytes[self._layout.rows_start :]

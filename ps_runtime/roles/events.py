@@ -162,7 +162,7 @@ class Evaluation(RoleEvent):
     metrics : mapping of str to float
         By name, ``loss`` among them, as means over the input; NaN and infinity may be among them.
     checkpoint_saved_at : float
-        Unix time in seconds; it tells the checkpoint from another one of the same step.
+        Unix time in seconds; it distinguishes the checkpoint from another one of the same step.
     name : str or None
         Of the EvalSpec; None if it has no name.
     secs : float or None
@@ -244,8 +244,8 @@ class RoleLost(RoleEvent):
     reason : str
         Why it was lost, as far as is known.
     rolls_back : bool
-        Whether all roles roll back to the last checkpoint, as with each ps, and with a chief that cannot be
-        replaced; otherwise no step is lost.
+        Whether all training rolls back to the last checkpoint, as with each ps, and with a chief whose next
+        incarnation cannot take over; otherwise no step is lost.
     """
 
     reason: str
@@ -261,7 +261,7 @@ class WorkersMissing(RoleEvent):
     num_missing : int
         From 0.
     num_workers : int
-        Number of workers that the job has besides the chief.
+        Workers that the job is meant to have besides the chief.
     """
 
     num_missing: int

@@ -118,7 +118,7 @@ class ShardStorage:
 SLICE_SECS = 0.2
 MAX_TICK_SECS = 2 * SLICE_SECS
 AWAKE_SECS = 0.001
-"""A step of a small model: a longer wait can include the time that a ps needs to wake up."""
+"""A step of a small model: for longer steps the time to wake up a ps does not matter."""
 LOST_AFTER_SECS = 15.0
 """A replica whose connection broke may reconnect within this time; longer than replicas try to."""
 LINGER_SECS = 10.0
@@ -221,7 +221,7 @@ def _sample_of(server: SocketServer, shard: Shard) -> RoleSample:
 
 
 def _max_connections(num_replicas: int) -> int:
-    """Return the connections that a ps allows: a replica may reconnect before its last connection breaks."""
+    """Return the number of connections that a ps allows: a replica may reconnect before its last connection breaks."""
     return max(256, 2 * num_replicas + 64)
 
 

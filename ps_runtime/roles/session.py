@@ -152,11 +152,12 @@ class MonitoredSession:
 
     ::
 
+        with session:
+            while not session.should_stop():
+                loss, global_step = session.run(["loss", "global_step"])
+
     Entering it makes the first call of model_fn, calls the hooks, and pulls. Each `run` pulls, calls model_fn and
     pushes. Leaving it calls the hooks of the end, unless an error was raised; the chief ends training by leaving.
-
-    To enter it makes the first call of model_fn, tells the hooks, and pulls. Each `run` pulls, calls model_fn and
-    pushes. To leave it tells the hooks of the end, unless something was raised; the chief ends training by leaving.
 
     Notes
     -----

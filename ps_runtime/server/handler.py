@@ -152,7 +152,7 @@ class PsHandler:
 
     @property
     def gone(self) -> Collection[int]:
-        """The training replicas that are silent for good unless they restart or reconnect."""
+        """The training replicas that send nothing more unless they restart or reconnect."""
         if self.job_requests is not None:
             return self.job_requests.gone
         return {replica for replica, peer in self._training.items() if peer not in self._peers}

@@ -161,7 +161,7 @@ class InputPosition:
         return used is not None and batch in used
 
     def was_handed_out(self, batch: int) -> bool:
-        """Return whether replicas may request a batch of a stream; the first one is always allowed."""
+        """Return whether replicas may already request a batch of a stream; the first batch is always allowed."""
         return self._num_records is not None or batch < max(1, self._next_record)
 
     @property

@@ -132,7 +132,7 @@ class Job:
         return records
 
     def lost(self, replica: int, incarnation: int, why: str | None = None) -> None:
-        """Record that an incarnation of `replica` is over, and `why`; its tickets return. Repeats do nothing."""
+        """Record that an incarnation of `replica` is over, and `why`: tickets and split return. Repeats do nothing."""
         if self._replicas.is_over_unseen(replica, incarnation):
             self._pass_on_living()
         state = self._replicas.living.get(replica)
@@ -305,7 +305,7 @@ class Job:
         while True:
             answers, is_starved = self._queue.answers(self.input, is_stopped=self.stop_reason is not None)
             instructions += answers
-            is_ended = self.stop_reason is not None or self.input.is_exhausted  # all replicas may be lost by then
+            is_ended = self.stop_reason is not None or self.input.is_exhausted  # all replicas may be away by then
             no_more = is_starved or is_ended or self._snapshots.phase is Phase.SNAPSHOT_REQUESTED
             if not no_more or self._updates.tickets:
                 return instructions

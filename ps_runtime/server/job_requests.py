@@ -26,7 +26,7 @@ from psflow.ps_runtime.server.shard import Shard
 
 MAX_REASON_CHARS = 500
 MAX_INCARNATIONS = 3
-"""Maximum number for one batch."""
+"""Incarnations that may end at one batch; the last of them ends the job."""
 
 logger = logging.getLogger(__name__)
 

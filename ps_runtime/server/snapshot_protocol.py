@@ -15,7 +15,7 @@ from psflow.ps_runtime.server.instructions import Phase, Refusal
 
 
 class SnapshotEvent(StrEnum):
-    """Changes the phase of a job. The value is the reason for refusing the event where the table does not have it."""
+    """An event that may change the phase of a job. Its value says why it is refused where the table does not have it."""
 
     RESTORE = "a restore is possible only at the start; the job is {phase}"
     OPEN = "the job cannot be opened; it is {phase}"
@@ -182,7 +182,7 @@ class SnapshotProtocol:
     # Findings of the job
 
     def tickets_used(self, global_step: int, *, is_done: bool) -> None:
-        """Record that no ticket is out, and whether any more would be given: a snapshot may be due."""
+        """Record that no ticket is out, and whether none would be given any more: a snapshot may be due."""
         if is_done or global_step == self._snapshot_at or self.phase is Phase.SNAPSHOT_REQUESTED:
             self._move(SnapshotEvent.TICKETS_USED)
 

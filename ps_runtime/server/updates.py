@@ -193,7 +193,7 @@ def consistency_state(consistency: Consistency, num_replicas: int) -> Consistenc
 
 @dataclass(slots=True, eq=False)
 class BatchTicket(Ticket):
-    """A ticket and its batch; the gradient of a void one is late."""
+    """A ticket and its batch; a gradient computed with a void ticket is too late."""
 
     records: RecordRange
     is_void: bool = False

@@ -75,7 +75,7 @@ class Arena:
 
         Notes
         -----
-        Waits, for a bounded time, for those who began to read before this change and are not past `stop` yet.
+        Waits, for a bounded time, for readers that began before this change and are not past `stop` yet.
         """
         if self.readers is not None:
             self._words[REACHED] = start

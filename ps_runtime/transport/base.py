@@ -37,7 +37,11 @@ class ReadableArena(Protocol):
         """Number of the last whole version; negative before there is one, and after the connection has ended."""
 
     def read(self, into: NDArray[np.uint8]) -> int | None:
-        """Copy one version of the bytes into `into`, of the same size, and return its number."""
+        """Copy one version of the bytes into `into`, of the same size, and return its number.
+
+        Return None if there is no version yet, or no copy was whole within the allowed time and attempts: `into` is
+        undefined then, and a request to the ps gives the bytes.
+        """
 
 
 class Connection(ABC):
@@ -101,7 +105,7 @@ class Connection(ABC):
 
     @abstractmethod
     def outbox(self, nbytes: int) -> memoryview | None:
-        """Return a place for the body of the next request, so that sending it copies nothing.
+        """Return a place for the body of the next request, so that sending it copies nothing; None without enough room.
 
         The view belongs to this role until a request is sent; then to the ps until the reply was received, also if the
         request had another body. So ask for a view for each body; there are two views of a size, returned in turn while

@@ -181,7 +181,7 @@ class ArenaReader:
             mark[DONE] = 0
             mark[MARK] = (mark[MARK] + 1) | 1
             try:
-                # a change that began meanwhile may or may not have seen the mark, so both could wait for each other
+                # a change that began meanwhile may or may not have seen the mark, so neither may wait for the other
                 if words[COUNTER] == before and self._copy(into, before, deadline):
                     return version
             finally:
@@ -189,7 +189,7 @@ class ArenaReader:
         return None
 
     def _copy(self, into: NDArray[np.uint8], before: int, deadline: Deadline) -> bool:
-        """Copy one version, chunk after chunk; return False once it is torn."""
+        """Copy one version, chunk after chunk; return False once it cannot be one version."""
         source, mark = self.bytes, self._mark
         for start in range(0, source.size, _CHUNK_BYTES):
             stop = min(start + _CHUNK_BYTES, source.size)
