@@ -119,7 +119,7 @@ def free_now(
 def await_taken(client: Client, free: Sequence[str], chosen: Sequence[str], check: Callable[[], None]) -> None:
     """Wait until the scheduler lists the tasks submitted to the slots `chosen` among `free`, for a second at most.
 
-    Otherwise the next job that holds the lock would take these slots for free.
+    Otherwise the next job that holds the lock would count these slots as free.
     """
     left = Counter(free) - Counter(chosen)
     deadline = Deadline(TAKEN_SECS)

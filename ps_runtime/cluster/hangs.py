@@ -38,7 +38,7 @@ class Hang(NamedTuple):
 
     running: RunningIncarnation
     what: Action
-    """It did not do."""
+    """The action that it did not do."""
 
 
 @dataclass(slots=True)

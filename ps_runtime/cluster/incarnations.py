@@ -121,7 +121,7 @@ class RoleState:
         return self.report is not None or self.error is not None or self.abandoned is not None
 
     def is_cut_off_by(self, error: BaseException) -> bool:
-        """Return whether an error says that only the present incarnation cannot reach the ps."""
+        """Return whether an error says that the present incarnation cannot reach the ps, though another one may."""
         if self.is_later:
             return isinstance(error, TransportError)
         return self.current is not None and self.current.has_stepped and isinstance(error, BrokenPeerError)

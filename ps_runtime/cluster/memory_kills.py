@@ -17,7 +17,7 @@ TOPIC = "worker-restart-memory"
 """Topic of Dask's events: a nanny reports to the scheduler, then ends its process."""
 END_SECS = 30.0
 """For the process to end. A process that ignores SIGTERM, as those of our own clusters do, continues if it uses less
-memory at the next look of its nanny, a tenth of a second later; another cause ends it after that.
+memory at the next look of its nanny, a tenth of a second later; if it ends after that, the cause is another one.
 """
 
 

@@ -14,7 +14,7 @@ from psflow.ps_runtime.errors import RoleFailedError
 from psflow.ps_runtime.specs.roles import Role
 
 KEEP_SECS = 60.0
-"""For the roles to end and to restart; a job that finds no slot blocks others no longer."""
+"""For the roles to end and to restart; a job that finds no slot does not block others for longer."""
 
 
 class RollbackReservation:

@@ -46,7 +46,7 @@ NUM_THREADS = min(4, os.cpu_count() or 1)
 
 
 def copy_arrays(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> None:
-    """Copy the second array of each pair into the first. Blocks; all processors copy large arrays."""
+    """Copy the second array of each pair into the first. Blocks; up to four threads copy large arrays."""
     num_parts = NUM_THREADS if sum(source.nbytes for _, source in pairs) >= LARGE_BYTES else 1
 
     def copy(part: int) -> None:

@@ -85,7 +85,7 @@ def unix_path(name: str) -> str:
 Ready = list[tuple[selectors.SelectorKey, int]]
 
 _DISTURBED_SECS = 0.0003
-"""Between two looks, which take microseconds: another process uses this core, or wants to."""
+"""Looks take microseconds: if two are this far apart, another process uses this core, or wants to."""
 _LEAST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 0.01, 1.0
 """How long all waits are spent asleep after that: longer each time, and shorter again while it does not happen."""
 
