@@ -142,7 +142,7 @@ class Checkpoint(RoleEvent):
         How long training waited for it, in seconds; None if an earlier attempt, or an earlier incarnation of the
         chief, made the snapshot.
     secs : float or None
-        From the snapshot until it was complete,  in seconds; None as above.
+        From the snapshot until it was complete, in seconds; None as above.
     """
 
     step: int
