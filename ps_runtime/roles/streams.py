@@ -65,9 +65,6 @@ def name_in_stream(records: RecordRange) -> str:
     return f"batch {records.start} of the {ModeKeys.TRAIN} input"
 
 
-"""Features and labels."""
-
-
 class PrivateStream:
     """Reads the granted batches of a replica's private stream, from its start.
 

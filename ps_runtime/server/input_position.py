@@ -85,8 +85,8 @@ class Intervals:
 class InputPosition:
     """The queue of input splits.
 
-    Each replica owns one open split at a time and is granted batches from it. The unused rest of a replica returns to
-    the queue and is granted first.
+    Each replica owns one open split at a time and is granted batches from it. The records that a replica leaves unused
+    return to the queue and are granted first.
     """
 
     def __init__(self, spec: InputSpec) -> None:
