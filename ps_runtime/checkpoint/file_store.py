@@ -49,7 +49,7 @@ class FileStore:
         self.is_local = isinstance(self.fs, LocalFileSystem)
 
     def create(self) -> None:
-        """Make the directory and its parents, if it is local and missing; only for its owner. Idempotent."""
+        """Make the directory and its parents, if it is local and missing; only its owner may call this. Idempotent."""
         if self.is_local:
             with storing(self.root):
                 make_directory(self.root)

@@ -12,7 +12,7 @@ from psflow.ps_runtime.scratch import boot_id
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """One incarnation of one process."""
+    """The identity of one process, which differs from that of a later process with the same pid."""
 
     host: str
     boot: str

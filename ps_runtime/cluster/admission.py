@@ -104,7 +104,7 @@ def free_now(
 ) -> Iterator[list[str] | None]:
     """Yield the free slots, best first, while no other job chooses any; None while another job does.
 
-    The other job is starting or rolls back; this does not wait for it. There are no slots if the connection to the
+    The other job is starting or rolling back; this call does not wait. There are no slots if the connection to the
     scheduler breaks, which the owner of a job detects by other means.
 
     Raises WaitTimeoutError if the scheduler is silent for minutes.

@@ -122,7 +122,7 @@ class RoleCalls:
             self._memory_kills.close()
 
     def join(self) -> None:
-        """Wait until all tasks have ended but those that only serve. Blocks.
+        """Wait until all tasks have ended, except those that only serve. Blocks.
 
         Raises
         ------
