@@ -206,7 +206,7 @@ class Supervisor:
             self._states[role].abandoned = f"it did not end within {timeout_secs:g} s after the end of training"
         return late
 
-    # What follows
+    # Queries
 
     def to_end(self) -> list[RoleId]:
         """Return the roles whose incarnation is over, or is to end: the job no longer waits for its result."""

@@ -1,6 +1,6 @@
 """Holds a shard: one flat arena of parameters, the slots of its optimizers, and the pushes that wait for a decision.
 
-ps-0 decides on each push (see `decisions`), so any other shard learns of it only afterwards. A shard therefore *holds*
+ps-0 decides on each push (see `job_state`), so any other shard learns of it only afterwards. A shard therefore *holds*
 a push when it arrives, and applies it as the next entries say. A push that is held in a snapshot and in no entry was
 torn: its replica was lost between two shards. So a snapshot of all shards holds exactly the decided pushes.
 """

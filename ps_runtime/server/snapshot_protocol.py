@@ -15,7 +15,7 @@ from psflow.ps_runtime.server.instructions import Phase, Refusal
 
 
 class SnapshotEvent(StrEnum):
-    """An event that may change the phase of a job. Its value says why it is refused where the table does not have it."""
+    """An event that may change the phase of a job. Its value says why it is refused if the table lacks it."""
 
     RESTORE = "a restore is possible only at the start; the job is {phase}"
     OPEN = "the job cannot be opened; it is {phase}"

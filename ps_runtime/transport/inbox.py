@@ -84,7 +84,7 @@ class Mailbox:
         self.memory = memory
         """Number of bytes that the peer maps."""
         self.mark = header_words(memory.bytes)
-        """Page where the peer marks that it reads the arena, and the ps that it stays behind; see `marks`."""
+        """Page where the peer marks that it reads the arena, and the ps that it stays behind; see `reading`."""
         self.requests = _tray(memory.bytes, _PAGE_BYTES, request_bytes)
         self.replies = _tray(memory.bytes, _PAGE_BYTES + 2 * _paged(request_bytes), reply_bytes)
 
