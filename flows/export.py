@@ -117,7 +117,7 @@ def export_checkpoint(plan: ExportPlan) -> dict[str, Any]:
 def _move(
     directory: ExportDirectory, registration: Registration, exported: Exported, registered: BestModel, plan: ExportPlan
 ) -> bool:
-    """Move ``best.json`` and the alias, both or neither; return whether the alias was moved."""
+    """Move ``best.json`` and the alias, both or neither; return whether the export has the alias."""
     assert registered.version is not None
     record = BestRecord(plan.step, dict(plan.metrics), exported.version, exported.path)
     with moved_best(directory, record):

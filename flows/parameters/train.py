@@ -132,7 +132,7 @@ class WarmStartParameters(FlowParameters):
     variables: str | Strings = Field(
         ".*",
         description="Regular expression of the trainable variables and tables to initialize; a list of expressions "
-        "matches all variables.",
+        "chooses among all variables.",
     )
     rename: dict[str, str] = Field(
         default_factory=dict, description="Names of variables in the checkpoint, if they differ, by name."

@@ -45,7 +45,9 @@ class CrossOptions:
     columns: Annotated[Sequence[str], Key("Categorical features to cross, two or more.")]
     hash_buckets: Annotated[int, Key("Combinations are hashed to ids below this number.", ge=1)]
     embedding: Annotated[int | None, Key("Size of the embedding vector of each id.", ge=1)] = None
-    admit_after: Annotated[int, Key("Number of pushes to a row of a sparse table before it is created.", ge=1)] = 1
+    admit_after: Annotated[
+        int, Key("A row of a sparse table is created once this many pushes have touched it.", ge=1)
+    ] = 1
     expire_after_steps: Annotated[
         int | None, Key("Steps without a push after which a row is removed; null: never.", ge=1)
     ] = None

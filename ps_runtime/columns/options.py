@@ -121,7 +121,9 @@ class ColumnOptions:
     combiner: Annotated[
         Combiner | None, Key("How to combine the vectors of the values of a cell: sum, mean, sqrtn; null: mean.")
     ] = None
-    admit_after: Annotated[int, Key("Number of pushes to a row of a sparse table before it is created.", ge=1)] = 1
+    admit_after: Annotated[
+        int, Key("A row of a sparse table is created once this many pushes have touched it.", ge=1)
+    ] = 1
     expire_after_steps: Annotated[
         int | None, Key("Steps without a push after which a row is removed; null: never.", ge=1)
     ] = None

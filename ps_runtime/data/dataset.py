@@ -43,30 +43,31 @@ class Dataset(Transformations, KnownInput):
         Rows on axis 0; no object dtype. NaN is allowed; `non_finite` of training and evaluation handles it.
     labels : array, dict of str to array, or None
         As many rows as `features`.
-    Records of a batch, >= 1. The last batch of an epoch may be smaller. An input_fn must call `batch` before it
-    returns a data set with a batch size of 1.
-        called no `batch` is refused.
+    batch_size : int
+        Records of a batch, >= 1. The last batch of an epoch may be smaller. An input_fn that returns a data set with
+        a batch size of 1 must have called `batch`.
     num_epochs : int or None
         Number of passes over the records, >= 1; None: forever.
     shuffle_seed : int or None
         >= 0: each epoch has its own order, the same in every process; None: the order of the arrays.
-    Names of the columns of ``features["features"]`` if the data come from a table; else empty.
-        Names of the columns of ``features["features"]``, where the data come from a table; else empty.
-    The column or array of the labels, if it has a name.
-        The column or array that the labels are, where it has a name.
-    The scaling of ``features["features"]``; None: as stored. It needs `columns`.
-        How ``features["features"]`` was made of stored values; None: they are as stored. It needs `columns`.
+    columns : tuple of str
+        Names of the columns of ``features["features"]``, if the data come from a table; else empty.
+    label : str or None
+        Name of the column or array of the labels, if it has one.
+    scaling : Scaling or None
+        How ``features["features"]`` was computed from stored values; None: it is as stored. It needs `columns`.
     unused : tuple of str
         Columns or arrays of the source that are neither features nor labels.
-    The number of ids, >= 1, of each categorical feature: its values are integers in [0, num_ids).
-        The features that are ids, by name, and how many there are, >= 1: they are integers in [0, num_ids).
-    The embedding size, >= 1, of each categorical feature that a deep network embeds.
-        The ids for which a deep network is to learn vectors, by the name of the feature, and their size, >= 1.
-    Per categorical feature: number of pushes, >= 1, after which a row of its sparse table is created.
-        By the name of a feature of ids: a row of its sparse table is created when so many pushes, >= 1, touched it.
-    Per categorical feature: number of steps, >= 1, without a push after which a row of its sparse table is
-    removed, when a checkpoint is made.
-        forgotten when a checkpoint is made.
+    num_ids : mapping of str to int
+        By the name of a categorical feature: its number of ids, >= 1; its values are integers in [0, num_ids).
+    embedding : mapping of str to int
+        By the name of a categorical feature that a deep network embeds: the size of its vectors, >= 1.
+    admit_after : mapping of str to int
+        By the name of a categorical feature: a row of its sparse table is created once this many pushes, >= 1, have
+        touched it.
+    expire_after_steps : mapping of str to int
+        By the name of a categorical feature: a row of its sparse table that no push has touched for this many steps,
+        >= 1, is removed when a checkpoint is made.
     source : RecordSource
         The origin of the records, for error messages.
     non_finite : NonFiniteCells

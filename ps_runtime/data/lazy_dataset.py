@@ -145,7 +145,7 @@ class LazyDataset(Transformations):
         return self.elements if self.num_epochs == 1 else Repeated(self.elements, self.num_epochs)
 
     def _at_least(self, count: int) -> Elements:
-        """Return as many passes as one that it has `count` elements, if there are so many."""
+        """Return enough passes, joined into one, for `count` elements, if there are so many."""
         if self.num_epochs is not None:
             return self._all("take")
         if not self.elements.num_elements:

@@ -41,7 +41,7 @@ class Reordered(Elements):
 
 @dataclass(frozen=True, eq=False)
 class Shuffled(Reordered):
-    """Windows of `buffer_size` elements, each shuffled by itself, in each pass anew or always in the same order."""
+    """Windows of `buffer_size` elements, each shuffled by itself; passes differ, or all have the same order."""
 
     buffer_size: int
     seed: int

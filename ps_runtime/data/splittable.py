@@ -92,7 +92,7 @@ class KnownInput(SplittableInput):
 
     @abstractmethod
     def distinct_labels(self) -> Columns | None:
-        """Return all distinct labels, possibly repeated, or the smallest and the largest of very many numbers."""
+        """Return labels that include each one that occurs; of very many numbers only the smallest and the largest."""
 
     @abstractmethod
     def place_of_label(self, index: int, where: str) -> str:

@@ -184,7 +184,7 @@ def _metric(
 
 
 def _check_threshold(threshold: Any) -> None:
-    """Refuse a threshold that no metric can exceed: a value that is not a number, and NaN."""
+    """Refuse a threshold that no metric can be above or below: a value that is not a number, and NaN."""
     if not is_number(threshold) or math.isnan(threshold):
         faults = ArgumentFaults()
         faults.add_type("threshold", "a number", threshold)
@@ -199,7 +199,7 @@ def _check_steps(**given: Any) -> None:
 
 
 class InMemoryEvaluatorHook(SessionRunHook):
-    """Evaluates the current variables at the start, every few steps, and at the end. Training waits meanwhile.
+    """Evaluates the current variables at the start, every `every_n_iter` steps, and at the end; training waits.
 
     Reports the metrics like an evaluator, as ``eval/loss`` or ``eval_<name>/loss``. Only for training in one process.
 
@@ -221,7 +221,8 @@ class InMemoryEvaluatorHook(SessionRunHook):
     Raises
     ------
     UsageError
-        If an argument is wrong; when training begins, if it runs on a cluster, with `pipeline_depth` 1, or has tables.
+        If an argument is wrong; when training begins, if it runs on a cluster, with `pipeline_depth` 1, or
+        trains a model with tables.
     """
 
     def __init__(

@@ -96,8 +96,9 @@ def run_manual_role(
     Raises
     ------
     UsageError
-        If this process has no role, or the cluster or the model_dir does not fit a job; or as the chief or worker
-        process raises.
+        If this process has no role, or the cluster or the model_dir does not fit a job; else as `open_manual_cluster`
+        and `join_manual_cluster` raise.
+    ModelDirError
         If another running job owns the model_dir.
     RoleFailedError, StoppedError
         If the job failed: on the chief, and in other processes.

@@ -96,8 +96,8 @@ def receiver_fn_of(input_receiver_fn_map: Any) -> ServingInputReceiverFn:
 
     Raises
     ------
-    If it is missing, or functions of other modes are given; an ArgumentTypeError if it has another type.
-        If there is none, or there are those of other modes; an ArgumentTypeError if it is of another type.
+    UsageError
+        If it is missing, or functions of other modes are given; an ArgumentTypeError if it has another type.
     """
     faults = ArgumentFaults()
     if not isinstance(input_receiver_fn_map, Mapping):

@@ -141,7 +141,7 @@ def categorical_column_with_identity(key: str, num_buckets: int, default_value: 
     num_buckets : int
         Ids are in ``[0, num_buckets)``.
     default_value : int, optional
-        Id of integers out of range. Default: negative ones are left out, larger ones are an error.
+        Id of integers out of range. Default: negative ones are left out, those of `num_buckets` or more are an error.
 
     Raises
     ------

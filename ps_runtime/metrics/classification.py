@@ -116,7 +116,7 @@ def sparse_categorical_accuracy(
 def precision(
     labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
 ) -> Ratio:
-    """Measure the share of true labels among true predictions, where values other than 0 are true; 0 without any."""
+    """Measure the share of true labels among true predictions; values other than 0 are true. 0 if none is predicted."""
     truth, guesses = _truths("precision", labels, predictions)
     return _ratio("precision", truth, among=guesses, weights=weights)
 
@@ -124,7 +124,7 @@ def precision(
 def recall(
     labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
 ) -> Ratio:
-    """Measure the share of true predictions among true labels, where values other than 0 are true; 0 without any."""
+    """Measure the share of true predictions among true labels; values other than 0 are true. 0 without true labels."""
     truth, guesses = _truths("recall", labels, predictions)
     return _ratio("recall", guesses, among=truth, weights=weights)
 

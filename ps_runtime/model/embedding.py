@@ -83,7 +83,7 @@ def embedding_lookup(
     ids : array of integers, any shape
         In ``[0, num_rows)``; with a combiner also -1, which marks an absent id.
     num_rows : int
-        At least 1; independent of memory use.
+        At least 1; memory use does not depend on it.
     dim : int
         Length of a row, at least 1.
     combiner : {"sum", "mean", "sqrtn"}, optional

@@ -224,7 +224,7 @@ class OpenedEvaluation:
         return as_numbers(evaluate(self._caller, batches, values, global_step, steps, self.spec.hooks))
 
     def first_non_finite_cell(self) -> str:
-        """Return column and row of a missing, NaN or infinite cell; "" if there is none, or no batch was read yet."""
+        """Return column and row of the first missing, NaN or infinite cell; "" if none was found so far."""
         opened = self._open(None)
         return opened.non_finite.first if isinstance(opened, KnownInput) else self._first_cell
 

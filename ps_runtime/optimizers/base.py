@@ -107,7 +107,7 @@ class Optimizer(ABC):
         return {"name": _name(type(self))} | {name: getattr(self, name) for name, _ in _hyper_parameters(type(self))}
 
     def apply_gradients(self, gradients: Mapping[str, Any], global_step: int | None = None) -> TrainOp:
-        """Train with gradients that model_fn computes manually: the fastest way.
+        """Train with gradients that model_fn computes manually: the fast way.
 
         Parameters
         ----------

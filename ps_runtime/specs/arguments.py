@@ -77,7 +77,7 @@ class ArgumentFaults:
             self.add_type(name, "a str or None", given)
 
     def name(self, name: str, given: Any) -> None:
-        """Record a fault unless `given` is None or a non-empty str that may name a directory, spaces included."""
+        """Record a fault unless `given` is None, empty, or a str that may name a directory; spaces are allowed."""
         self.text(name, given)
         if isinstance(given, str) and given and (given[0] == " " or not re.fullmatch(NAME, given.replace(" ", "_"))):
             self.add(f"{self._where}{name} names a directory, expected {NAME_IN_WORDS}, got {given!r}")

@@ -59,7 +59,8 @@ class RunConfig:
     save_checkpoints_steps, save_checkpoints_secs : number or None
         Give at most one; default: every 600 s. None or 0 for both: no checkpoints.
     keep_checkpoint_max : int or None
-        Number of newest checkpoints to keep, beside the best export of each BestExporter; None or 0: all.
+        Number of newest checkpoints to keep, beside that of the best export of each BestExporter; None
+        or 0: all.
     keep_checkpoint_every_n_hours : float
         One checkpoint per period of this length is kept forever.
     log_step_count_steps : int or None

@@ -21,8 +21,8 @@ _BLOCK_ROWS = 1 << 16
 class Table:
     """The rows with ``id % num_shards == shard``, their slots, and which of them exist.
 
-    A row is *created* by its `admit_after`-th push. Until then it has its initial values and takes no memory; so does a
-    row that has expired. All ids are those of the whole table.
+    A row is *created* by its `admit_after`-th push. Until then it has its initial values and takes no memory. A row
+    that expires has its initial values again. All ids are those of the whole table.
 
     Notes
     -----

@@ -94,7 +94,7 @@ class Registration:
             self._client.set_registered_model_alias(self._name, BEST, version)
 
     def offer_alias(self, version: str, step: int, metrics: Mapping[str, float], better: Better) -> bool:
-        """Like `move_alias`, unless the alias stays with another run; see `BestAlias`. Return whether it was moved."""
+        """Like `move_alias`, unless the alias stays with another run (`BestAlias`); return whether `version` has it."""
         with self._told():
             alias = BestAlias(self._client, self._name, self._run_id, better)
             return alias.give(version, step, metrics, is_new=False)

@@ -53,8 +53,8 @@ class MlflowModelWriter:
         Raises
         ------
         ModelFnError
-            If a function has no file or is not at its top level, if a file of the user imports all names, or if
-            a parameter cannot be written as JSON.
+            If a function has no file or is not at its top level, if a file of the user imports all names of psflow,
+            or if a parameter cannot be written as JSON.
         UsageError
             If a serving_input_receiver_fn fails on its examples, or model_fn cannot import it.
         """

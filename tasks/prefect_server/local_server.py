@@ -48,9 +48,9 @@ class LocalPrefectServer:
     """A Prefect server on a free loopback port, in a process and session of its own.
 
     The process starts with the object, so that other work can go on meanwhile; `wait` returns when it answers. From
-    then on `ServerMonitor` restarts it. It ends with `close`, or when this process ends in any way. If a Prefect
-    profile names an API, it exits at once: the process checks that itself, so that no caller has to import Prefect
-    first. It serves requests that carry its `auth_string`, user and password.
+    then on `ServerMonitor` restarts it if it dies. It ends with `close`, or when this process ends in any way. If a
+    Prefect profile names an API, it exits at once: the process checks that itself, so that no caller has to import
+    Prefect first. It serves requests that carry its `auth_string`, user and password.
 
     Raises ConfigError if Prefect's home, with its database, is not writable, or another version of Prefect made the
     database.

@@ -48,7 +48,7 @@ class BestAlias:
         self._left_with: str | None = None
 
     def give(self, version: str, step: int, metrics: Mapping[str, float], *, is_new: bool) -> bool:
-        """Set the alias to `version` of this run, unless it stays with another run; return whether it was set.
+        """Set the alias to `version` of this run, unless it stays with another run; return whether `version` has it.
 
         Notes
         -----

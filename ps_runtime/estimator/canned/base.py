@@ -116,11 +116,14 @@ NumClasses = Annotated[
 ]
 WeightColumn = Annotated[
     str | None,
-    Key("Feature that holds the weights of the examples; only for arrays, tabular files set the weight of the input."),
+    Key(
+        "Feature that holds the weights of the examples; only for arrays: for tabular files use the weight of the "
+        "input."
+    ),
 ]
 LabelVocabulary = Annotated[
     Sequence[str] | None,
-    Key("Class names, where labels of arrays are strings; tabular files set the classes of the label."),
+    Key("Class names, where labels of arrays are strings; for tabular files use the classes of the label."),
 ]
 HiddenActivation = Annotated[ActivationFn, Key("Activation function of the hidden layers; null: none, as linear.")]
 Dropout = Annotated[

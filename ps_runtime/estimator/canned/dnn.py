@@ -59,9 +59,10 @@ class DNNClassifier(CannedEstimator):
     warm_start_from : str or WarmStartSettings, optional
         Source of the initial values; see `Estimator`.
     weight_column : str, optional
-        The feature that holds the weights of the examples; only for arrays. Tabular files set the input's ``weight``.
+        The feature that holds the weights of the examples; only for arrays. For tabular files use the
+        ``weight`` of the input.
     label_vocabulary : sequence of str, optional
-        The class names, where the labels of arrays are strings; tabular files set the classes of the label.
+        The class names, where the labels of arrays are strings. For tabular files use the classes of the label.
     loss_reduction : Reduction
         Reduction of the losses of a batch to one number.
     activation_fn : str, callable or None
@@ -215,7 +216,8 @@ class DNNRegressor(CannedEstimator):
     warm_start_from : str or WarmStartSettings, optional
         Source of the initial values; see `Estimator`.
     weight_column : str, optional
-        The feature that holds the weights of the examples; only for arrays. Tabular files set the input's ``weight``.
+        The feature that holds the weights of the examples; only for arrays. For tabular files use the
+        ``weight`` of the input.
     loss_reduction : Reduction
         Reduction of the losses of a batch to one number.
     activation_fn : str, callable or None

@@ -29,7 +29,7 @@ class ExportDirectory:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, path: str, root: str | None = None) -> Iterator[ExportDirectory]:
-        """Yield the directory, created if missing, once it is locked on this host; `root` is its model_dir."""
+        """Yield the directory, created if missing, once this process has locked it; `root` is its model_dir."""
         with contextlib.ExitStack() as stack:
             with storing(path):
                 make_directory(path, within=root or "")  # a model_dir that was moved away is not created again
