@@ -38,10 +38,10 @@ configuration come at once, each with the file and line, what was expected, what
 
 TRAIN = "## `psflow train`"
 SECTIONS = """\
-## Sections of others
+## Sections of other commands
 
-The same file may say more, which training does not look at: what `psflow pipeline` does, and when `psflow serve` starts
-it. Every command checks it."""
+The same file may have sections that training ignores: the stages of `psflow pipeline`, and the schedule of
+`psflow serve`. Every command checks them."""
 EVALUATE = """\
 ## `psflow evaluate`
 

@@ -106,7 +106,7 @@ def note_cancelling(processes: Mapping[UUID, ProcessId], message: str) -> None:
 
 
 def close_mlflow_runs() -> int:
-    """Mark MLflow runs without a process as killed, or as finished if training finished; return their number."""
+    """Mark psflow's MLflow runs without a process as killed, or as finished if training did; return their number."""
     client = mlflow_client(prepare_store())
     orphaned = [run for run in unended_runs(client, OWNER) if is_orphaned(run.data.tags)]
     for run in orphaned:

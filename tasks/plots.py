@@ -49,7 +49,7 @@ Curve = Sequence[tuple[int, float]]
 """Pairs of global_step and value."""
 
 MAX_METRICS = 6
-"""Limit of panels in addition to that of the loss."""
+"""Maximum number of panels beside that of the loss."""
 COLUMNS = 3
 
 
@@ -80,9 +80,9 @@ def learning_curves(training_loss: Curve, evaluations: Mapping[str, Mapping[str,
 MAX_CELLS_WITH_NUMBERS = 20
 """Number of classes above which the numbers of a confusion matrix are unreadable."""
 MAX_CURVES = 20
-"""Limit of classes with a curve."""
+"""Maximum number of classes with a curve."""
 MAX_CHARACTERS = 20
-"""Limit of the name of a class."""
+"""Maximum number of characters of a class name."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _shown_classes(scores: ClassScores) -> list[int]:
 
 
 MAX_ROWS = 20_000
-"""Limit of rows: more do not change the shape of a curve, and scoring competes with training."""
+"""Maximum number of rows: more do not change the shape of a curve, and scoring competes with training."""
 
 PROBABILITIES = "probabilities"
 """Prediction that marks a model as a classifier; name as in canned models."""

@@ -34,7 +34,7 @@ from psflow.tasks.tracking.run import NOTE
 from psflow.tasks.tracking.store import link
 
 MAX_FLOW_RUNS = 50
-"""Limit of named runs: MLflow allows 8,000 characters in a tag, and a link has about 120."""
+"""Maximum number of named runs: MLflow allows 8,000 characters in a tag, and a link has about 120."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _dashboard(client: Client) -> str | None:
 UPDATE_SECS = 2.0
 """Seconds between updates of the progress: each costs about 16 ms, mostly in the server."""
 MAX_ROWS = 500
-"""Limit of a table."""
+"""Maximum number of rows of a table."""
 
 _log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from psflow.tasks.tracking.store import reason_of
 
 FOLDER = "plots"
 MAX_POINTS = 4000
-"""Limit of the training loss; beyond it every other point is dropped."""
+"""Maximum number of points of the training loss; beyond it every other point is dropped."""
 FIRST_SECS = 30.0
 """Seconds before the first plot, unless the job ends sooner: a short job is drawn once."""
 REST = 20

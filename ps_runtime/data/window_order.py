@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NUM_EPOCHS_KEPT = 2
-"""Cached windows: around the end of an epoch the workers read two."""
+"""Epochs whose order is cached: around the end of an epoch the workers read two."""
 
 
 class Window(NamedTuple):

@@ -241,7 +241,8 @@ class _Plan:
         found = [name for name in pool if compiled.match(name) or compiled.match(f"{name}:0")]
         if not found:
             self.faults.append(
-                f"vars_to_warm_start: {pattern!r} matches no variable of {', '.join(sorted(pool)) or 'none'}"
+                f"vars_to_warm_start: {pattern!r} matches no variable of "
+                f"{', '.join(sorted(pool)) or 'the model, which has none'}"
             )
         return found
 

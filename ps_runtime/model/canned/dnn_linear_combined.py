@@ -20,7 +20,7 @@ from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.schema import InputSchema
 
 LARGEST_RATE = 0.005
-"""Upper limit for the linear part, by default: smaller than that of a linear model alone, as in TensorFlow 2.15."""
+"""Upper limit of the linear part's default learning rate; that of a linear model is larger, as in TensorFlow 2.15."""
 
 
 def dnn_linear_combined_model(

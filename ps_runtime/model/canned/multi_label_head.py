@@ -104,7 +104,7 @@ class MultiLabelHead(Head):
         """Return the head with the weights of a training input; see `Head.reading`."""
         if schema.classes is not None:
             raise InputError(
-                (f"the label {schema.label!r} is one class per record, MultiLabelHead needs labels of all classes",)
+                (f"the label {schema.label!r} is one class per record, but MultiLabelHead needs any number of them",)
             )
         return replace(self, weight_column=weight_of_input(self.weight_column, schema))
 

@@ -228,7 +228,7 @@ class SummarySaverHook(SessionRunHook):
 
 
 MAX_EVENTS = 200_000
-"""Limit of a trace, about 20 MB; later events are dropped."""
+"""Maximum number of events of a trace, about 20 MB; later events are dropped."""
 
 
 class ProfilerHook(SessionRunHook):
