@@ -21,6 +21,9 @@ def completed_batches(
 ) -> Iterator[list[Future[Any]]]:
     """Yield the futures completed since the last batch, until all are complete. Blocks between batches.
 
+    A batch comes several times a second, and is empty if none has completed. After each batch, `more` may return
+    further futures.
+
     Raises
     ------
     WaitTimeoutError

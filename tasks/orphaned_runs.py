@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 def close_orphaned_runs() -> int:
-    """Mark runs in the current Prefect API and MLflow store as ended if their process has ended.
+    """Mark runs in the current Prefect API and MLflow store as ended if their process has ended; return their number.
 
     Notes
     -----

@@ -169,10 +169,11 @@ ALL_CLASSES = "all_classes"
 
 
 def class_scores(job: JobSpec, export: str, dataset: SplittableInput) -> ClassScores | None:
-    """Predict the first `MAX_ROWS` rows of the first EvalSpec. Blocks; uses one processor.
+    """Predict the first `MAX_ROWS` rows of the first EvalSpec; None if the model is not a classifier.
 
     A classifier is a model whose predictions have ``probabilities``, of shape ``(batch, n_classes)``, or ``(batch,)``
     or ``(batch, 1)`` for class 1 of two, and whose labels are class ids, or strings that its predictions name.
+    Blocks; uses one processor.
 
     Raises OSError if the export is missing.
     """

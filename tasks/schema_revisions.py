@@ -88,6 +88,8 @@ def revision_fault(kind: Kind, where: str, revision: str) -> str | None:
 def upgrade_schema(kind: Kind, path: Path) -> Path | None:
     """Copy a database of an older package, and upgrade it to the schema of the installed one.
 
+    Returns the path of the copy, which only its owner can read; None if there is nothing to upgrade.
+
     Raises ConfigError if the file of the copy exists, the database cannot be copied, or the upgrade fails.
     """
     revision = _stored_revision(kind, path) if path.exists() else None

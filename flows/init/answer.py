@@ -97,7 +97,7 @@ def _check_learnable(made: Draft) -> None:
 
 
 def _write(target: Path, text: str, *, overwrites: bool) -> None:
-    """Write a file atomically; replace an existing one only if it `overwrites`."""
+    """Write a file atomically; replace an existing one only if `overwrites`."""
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -69,7 +69,7 @@ class LostSteps:
         self._reached_before = max(int(noted) if noted.isdecimal() else 0, 0 if is_named else newest_step)
 
     def roll_back(self, step: int, reached: int) -> str:
-        """Record that training continues from `step`, after this attempt reached `reached`."""
+        """Record that training continues from `step`, after this attempt reached `reached`; return the lost steps."""
         reached = max(reached, self._reached_before)
         self._reached_before = 0
         if reached <= step:

@@ -38,7 +38,7 @@ BLOCK_ROWS = 16_384
 
 
 def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
-    """Return a feature of all rows.
+    """Return a feature of all rows, as a C-contiguous array of its own.
 
     Raises
     ------
@@ -70,7 +70,10 @@ def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
 
 
 def vocabulary_ids(array: pa.Array, column: str, vocabulary: pa.Array, fill: int | None = None) -> NDArray[np.int64]:
-    """Return the position of each value in `vocabulary`."""
+    """Return the position of each value in `vocabulary`.
+
+    It is the length of `vocabulary` for unknown values, and for missing ones without `fill`.
+    """
     import pyarrow as pa
     from pyarrow import compute as pc
 
@@ -94,7 +97,10 @@ def hashed_ids(array: pa.Array, column: str, num_buckets: int, missing_id: int) 
 
 
 def bucket_ids(numbers: NDArray[Any], edges: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the bucket of each number: 0 below the first edge; an edge lies in the bucket above it."""
+    """Return the bucket of each number: 0 below the first edge; an edge lies in the bucket above it.
+
+    NaN lies in the last bucket.
+    """
     return np.searchsorted(edges, numbers, side="right").astype(np.int64, copy=False)
 
 

@@ -118,7 +118,7 @@ def crosses_of(
 
 
 def crossing_ids(cross: Cross, features: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
-    """Return the id of each row's combination.
+    """Return the id of each row's combination, below `num_buckets`, the same on every machine.
 
     Notes
     -----

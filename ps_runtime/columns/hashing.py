@@ -16,6 +16,8 @@ def hash_ids(strings: Iterable[str], num_buckets: int) -> NDArray[np.int64]:
 
     Notes
     -----
+    Ids are the same on every machine and in every version.
+
     TensorFlow's ``categorical_column_with_hash_bucket`` uses FarmHash's Fingerprint64 modulo the number of buckets, so
     its ids differ.
 

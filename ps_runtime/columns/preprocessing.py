@@ -112,7 +112,7 @@ class Preprocessing:
         return replace(self, columns=columns, features=features, crosses=crosses)
 
     def apply(self, table: pa.Table) -> dict[str, NDArray[Any]]:
-        """Return the features of all rows, in the order of `specs`.
+        """Return the features of all rows, in the order of `specs`; a missing number that is not imputed is NaN.
 
         Raises
         ------
@@ -139,7 +139,9 @@ class Preprocessing:
         return weights_of(table, self.weight)
 
     def missing_by_column(self, table: pa.Table) -> dict[str, NDArray[np.int64]]:
-        """Return the rows with missing values, by column, for columns that are not imputed.
+        """Return the rows with missing values, by column, for columns that have some and are not imputed.
+
+        The label is included if `table` has it.
 
         Raises InputError or CellError as `apply` does.
         """

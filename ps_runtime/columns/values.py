@@ -16,7 +16,11 @@ MICROSECONDS_A_DAY = 86_400_000_000
 
 
 def numbers_of(array: pa.Array) -> NDArray[Any]:
-    """Return the numbers of a column of one value per record."""
+    """Return the numbers of a column of one value per record, NaN where a value is null.
+
+    Booleans are 0 and 1, dates and timestamps are days since 1970-01-01. Without nulls the result may be a view of
+    `array`: do not write into it.
+    """
     import pyarrow as pa
 
     if pa.types.is_boolean(array.type):
@@ -31,7 +35,7 @@ def numbers_of(array: pa.Array) -> NDArray[Any]:
 
 
 def array_of(array: pa.Array) -> NDArray[np.float32]:
-    """Return the arrays of a column."""
+    """Return a copy of the arrays of a column, as float32; NaN where a value, or a whole array, is null."""
     length = array.type.list_size
     values = array.values.slice(array.offset * length, len(array) * length)
     # the values of a null array are meaningless, and a table without rows may have no values at all
@@ -52,7 +56,10 @@ def missing_rows(array: pa.Array) -> NDArray[np.bool_]:
 
 
 def unique_strings(array: pa.Array, column: str) -> tuple[pa.Array, pa.Array]:
-    """Return the distinct strings of a column, and the index of each row's string.
+    """Return the distinct strings of a column, and the index of each row's string, null for a missing value.
+
+    Whole numbers are decimal, booleans ``true`` and ``false``, dates in ISO 8601; those of timestamps have six digits
+    of a fraction of a second.
 
     Raises CellError if a number is not whole.
     """

@@ -176,6 +176,8 @@ def is_better(compare_fn: CompareFn, best: Mapping[str, float] | None, current: 
 def best_of(results: Sequence[Mapping[str, float]], compare_fn: CompareFn) -> int | None:
     """Return the index of the best result for a BestExporter that sees `results` in this order.
 
+    None if no result has finite metrics. Results that lack a compared metric of the last one do not count.
+
     Examples
     --------
     >>> best_of([{"auc": float("nan")}, {"auc": 0.7}, {"auc": 0.9}, {"auc": 0.9}], better("auc", "max"))

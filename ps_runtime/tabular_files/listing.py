@@ -23,7 +23,10 @@ NOT_DATA = ("_", ".")
 def list_files(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], suffixes: str | Sequence[str]
 ) -> tuple[DataFile, ...]:
-    """Return the files that some paths match.
+    """Return the files that some paths match, in the order of the paths; those of a folder or glob are sorted.
+
+    A folder means all files below it with one of `suffixes`, in any case. In folders and globs, names that start with
+    ``_`` or ``.`` are skipped. An existing path with the characters of a glob is not a glob.
 
     Raises InputError if a path matches no file, a file cannot be read, is empty or compressed, or occurs twice, or a
     URL holds a credential. All faulty paths are reported together.

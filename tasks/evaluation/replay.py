@@ -220,7 +220,7 @@ def in_task_runs(steps: Sequence[int]) -> list[list[int]]:
 
 @task(name="evaluate", task_run_name="evaluate {label}", cache_policy=NO_CACHE, persist_result=False)
 def evaluate_steps(label: str, steps: Sequence[int], replay: Replay, stop: threading.Event) -> int | State[int]:
-    """Wait in slices until the checkpoints of `steps` are evaluated; return their number."""
+    """Wait in slices until `steps` are evaluated; return their number, or a Failed or Cancelled state."""
     while (failures := replay.wait(steps, 0.0 if stop.is_set() else SLICE_SECS)) is None:
         if stop.is_set():
             return Cancelled(message="interrupted; run the same command again to do the rest")

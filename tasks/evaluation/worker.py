@@ -107,6 +107,8 @@ _lock = threading.Lock()
 def evaluate_checkpoint(pickled: bytes, replay: str, step: int, indexes: Sequence[int]) -> list[Outcome]:
     """Evaluate the checkpoint of `step` against some EvalSpecs of a job. Body of a Dask task.
 
+    Returns one result for each of `indexes`. Writes nothing but a pin.
+
     Notes
     -----
     Repeatable. BLAS uses one thread, as in every role, so that metrics are bitwise equal everywhere.

@@ -72,7 +72,7 @@ def writing(files: FileStore, name: str) -> Iterator[HashedStream]:
     """Give a stream whose bytes become the file `name` at the end of the block, unless it fails.
 
     In a local directory they go to a temporary file beside it. Elsewhere they go to a local temporary file, which is
-    then sent with one request: as atomic as the store's own way to put a file.
+    then sent in one piece: as atomic as the store's own way to put a file.
 
     Raises StorageError for example if the local disk is full.
     """

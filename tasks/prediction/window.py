@@ -26,7 +26,7 @@ class Partitions:
 
 
 def predicted_parts(client: Client, partitions: Partitions) -> Iterator[list[PartFacts]]:
-    """Predict partitions on the cluster; yield the facts of finished parts.
+    """Predict partitions on the cluster; yield the facts of finished parts several times a second, often none.
 
     Raises
     ------

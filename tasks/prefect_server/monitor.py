@@ -41,7 +41,7 @@ class ServerProgram:
     log: IO[bytes]
 
     def start(self) -> ServerProcess:
-        """Start a process. Thread-safe.
+        """Start a process. May be called from any thread.
 
         Raises OSError if it cannot be started.
         """

@@ -95,7 +95,7 @@ def is_sqlite(uri: str) -> bool:
 
 
 def prepare_store(uri: str | None = None) -> str:
-    """Create the store if it is missing, and return its address.
+    """Create the store if it is missing, and return its address, or that of a server of it that ``psflow up`` started.
 
     Raises ConfigError if the store cannot be used, does not answer, or was made by another version of MLflow.
 

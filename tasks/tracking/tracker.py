@@ -197,7 +197,7 @@ class Tracker:
         }
 
     def close(self, status: Status = "FINISHED", timeout_secs: float = CLOSE_SECS) -> bool:
-        """Write pending events and end the run."""
+        """Write pending events and end the run, within `timeout_secs`; return `is_whole`."""
         if self._ended_as is None:
             self._deadline = Deadline(stop_clock.limited(timeout_secs))
             self._ended_as = status

@@ -81,7 +81,7 @@ class Exporter(ABC):
 
     Notes
     -----
-    An exporter is stateless: its state is stored with its exports, so that it survives a restart.
+    An exporter object holds no state: its record is stored with its exports, and survives a restart.
     """
 
     is_final_only: ClassVar[bool] = False
