@@ -33,6 +33,11 @@ KIND = "evaluate"
 def evaluate(parameters: EvaluateParameters) -> dict[str, Any]:
     """Run the evaluation flow in this process, with a local Prefect server if none is named.
 
+    Returns
+    -------
+    dict
+        The facts of `ReplayResults.facts`, and ``wall_secs``.
+
     Raises
     ------
     UsageError

@@ -38,7 +38,15 @@ from psflow.tasks.tracking.models import BEST, BestModel
 def export(parameters: ExportParameters) -> dict[str, Any]:
     """Run the export flow in this process, with a local Prefect server if none is named.
 
-    Raises UsageError if the request is invalid; nothing was exported then.
+    Returns
+    -------
+    dict
+        ``model_uri, version, registered_model, alias, step, metrics, path, is_new, run_id, passed_over, wall_secs``.
+
+    Raises
+    ------
+    UsageError
+        If the request is invalid; nothing was exported then.
     """
     return invoke(export_flow, parameters, prepared)
 

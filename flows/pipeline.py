@@ -43,6 +43,11 @@ Facts = dict[str, Any]
 def pipeline(parameters: PipelineParameters, settings: Settings | None = None) -> Facts:
     """Run the pipeline flow in this process, with a local Prefect server if none is named.
 
+    Returns
+    -------
+    dict
+        The answer of each stage, and ``wall_secs``.
+
     Raises
     ------
     UsageError

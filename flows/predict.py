@@ -39,6 +39,14 @@ from psflow.tasks.prediction.window import Partitions
 def predict(parameters: PredictParameters) -> dict[str, Any]:
     """Run the prediction flow in this process, with a local Prefect server if none is named.
 
+    Returns
+    -------
+    dict
+        ``rows, rejects, non_finite, invalid, parts, output, folders, model_uri, model_version, global_step`` and
+        ``wall_secs``. ``non_finite`` has the number of predicted ``rows`` with a missing, NaN or infinite cell, and the
+        ``columns`` that have one; ``invalid`` has the same for cells that were read as missing. ``folders`` are those
+        that this run has completed; with ``new_files_only`` none if there are no new files.
+
     Raises
     ------
     UsageError
@@ -91,7 +99,15 @@ def prepared(parameters: PredictParameters) -> Iterator[Prepared]:
 def dry_run(parameters: PredictParameters) -> dict[str, Any]:
     """Return the plan of a prediction; computes and writes nothing.
 
-    Raises UsageError as `predict` does.
+    Returns
+    -------
+    dict
+        ``predictions``, a list with ``output, files, rows, bytes, parts, finished_parts, columns, unused`` for each.
+
+    Raises
+    ------
+    UsageError
+        As in `predict`.
     """
     with prepared(parameters) as found:
         return {"predictions": [plan.facts() for plan in found.plans]}
