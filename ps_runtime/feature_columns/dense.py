@@ -184,8 +184,10 @@ def shared_embeddings(
         All of the same kind, weighted or not, and with the same number of ids.
     shared_embedding_collection_name : str, optional
         Name of the vectors; default: made of the names of the columns.
-
-    The other parameters are those of `embedding_column`.
+    dimension, combiner, initializer, ckpt_to_load_from, tensor_name_in_ckpt, max_norm
+        See `embedding_column`.
+    trainable, use_safe_embedding_lookup
+        See `embedding_column`.
 
     Returns
     -------
