@@ -107,7 +107,7 @@ def check_compare_fn(compare_fn: CompareFn) -> None:
 
 
 def not_finite(compare_fn: CompareFn, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return the compared metrics that are NaN or infinite: a result with one is never the best.
+    """Return which of the compared metrics and the loss are NaN or infinite: a result with one is never the best.
 
     Raises UsageError if the metric of a `Better` is missing; else the errors of `compare_fn`.
 
