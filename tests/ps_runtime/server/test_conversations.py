@@ -128,6 +128,37 @@ def test_rows_of_no_table_break_the_protocol(servers_of: Any) -> None:
     assert talk.servers.handlers[0].shard.version == 0
 
 
+@pytest.mark.parametrize("kind", [Kind.PULL, Kind.PULL_ROWS])
+@pytest.mark.parametrize(
+    ("ps", "purpose", "is_read"), [(0, Purpose.TRAIN, False), (1, Purpose.TRAIN, True), (1, Purpose.WATCH, False)]
+)
+def test_only_a_ps_without_the_job_reads_the_log_that_a_replica_forwards(
+    servers_of: Any, kind: Kind, ps: int, purpose: Purpose, is_read: bool
+) -> None:
+    table = TableSpec("items", 6, 2, "float32", 0, {"name": "zeros"}, seed=1)
+    servers = servers_of(ModelSpec(MODEL.variables, MODEL.optimizers, (table,)), num_ps=2)
+    saver, peer = servers.connect(), servers.connect()
+    servers.send(ps, saver, servers.hello(Purpose.SAVE, 0, 1))
+    servers.send(ps, saver, servers.signed(Message(Kind.INITIALIZE, body=servers.arena_of(ps, ONES).data), 0, 1))
+    servers.send(ps, peer, servers.hello(purpose, 0, 1))
+    wanted = np.zeros(8 if kind is Kind.PULL_ROWS else 0, np.uint8)
+    if kind is Kind.PULL_ROWS:
+        servers.handlers[ps].shard.push_layout.rows.write_ids(wanted, [np.array([], np.int64)])
+    message = servers.signed(Message(kind, body=memoryview(wanted.tobytes() + b"no log")), 0, 1)
+    if is_read:
+        with pytest.raises(ProtocolError):
+            servers.send(ps, peer, message)
+    else:
+        assert servers.send(ps, peer, message).kind in (Kind.PARAMETERS, Kind.ROWS)
+
+
+def test_the_end_of_a_replaced_connection_leaves_the_newer_one(talk: Talk) -> None:
+    older, newer = talk.come(), talk.come()
+    talk.servers.disconnect(0, older)
+    assert talk.servers.job_requests.absent == {}
+    assert granted(talk.say(newer, Message(Kind.NEXT))) == 0
+
+
 def test_a_ps_is_finished_when_the_chief_says_so_and_not_before(talk: Talk) -> None:
     assert talk.servers.handlers[0].is_finished is False
 

@@ -91,3 +91,18 @@ def test_synchronous_training_waits_for_no_replica_whose_last_life_was_lost_unse
     assert job.replicas == {0: 5, 1: 6}
     job.lost(1, 5)
     assert job.replicas == {0: 5, 1: 6}
+
+
+@pytest.mark.parametrize(("num_epochs", "said"), [(1, "1 epoch"), (2, "2 epochs")])
+def test_the_end_of_the_input_says_what_was_read(num_epochs: int, said: str) -> None:
+    job = Job(InputSpec(4, num_epochs=num_epochs, batch_size=2), 100, None)
+    job.open()
+    job.join(0, 5)
+    for sequence in range(1, 2 * num_epochs + 1):
+        job.ask(0, 5)
+        job.due()
+        job.push(0, 5, sequence, 2)
+    job.ask(0, 5)
+    job.due()
+    ended = f"the input ended after {2 * num_epochs} of 100 steps ({4 * num_epochs} examples in {said})"
+    assert job.statistics()["input_end"] == f"{ended}; repeat() reads it again"

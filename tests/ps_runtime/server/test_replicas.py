@@ -109,3 +109,11 @@ def test_only_the_last_life_of_each_replica_is_remembered_after_a_cut() -> None:
     assert replicas.sequences() == {(0, 7): 7, (1, 2): 4}
     replicas.bury(1)
     assert replicas.sequences() == {(0, 7): 7, (1, 2): 4}
+
+
+@pytest.mark.parametrize(("incarnation", "is_news"), [(3, False), (4, False), (5, True), (6, True)])
+def test_an_unseen_incarnation_is_over_unless_a_later_one_is_expected(incarnation: int, is_news: bool) -> None:
+    replicas = Replicas()
+    replicas.restore({(0, 5): 9})
+    assert replicas.is_over_unseen(0, incarnation) is is_news
+    assert replicas.gone == ({0} if is_news else set())
