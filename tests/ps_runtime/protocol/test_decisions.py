@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.protocol.job_state import Decision, Entry, EntryLog, decode_entries
+from psflow.ps_runtime.protocol.job_state import Decision, Entry, EntryLog, JobState, Snapshot, decode_entries
 
 ENTRIES = [Entry(Decision.APPLY, 0, 5, 1), Entry(Decision.SUM, 2**32 - 1, 7, 2**64 - 1), Entry.close(1)]
 
@@ -61,3 +62,9 @@ def test_a_body_of_nothing_tells_of_no_decision() -> None:
 def test_what_is_no_log_breaks_the_protocol(log: EntryLog, change: Callable[[bytes], bytes]) -> None:
     with pytest.raises(ProtocolError, match="not entries of a log"):
         decode_entries(change(log.encode()))
+
+
+@pytest.mark.parametrize("snapshot", [None, Snapshot(20, {(0, 1): 4}, {}, 80, log=[])])
+def test_the_state_of_a_job_survives_its_message(snapshot: Snapshot | None) -> None:
+    state = JobState(is_open=True, is_finished=False, uncommitted=snapshot)
+    assert JobState.from_facts(json.loads(json.dumps(state.to_facts()))) == state
