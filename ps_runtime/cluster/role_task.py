@@ -104,7 +104,7 @@ def _run(
     training_loop = worker.training_loop if isinstance(worker, RoleWorker) else train
     match context.role.role:
         case Role.PS:
-            # only ps-0 is told of losses; another ps may run in the same process
+            # only ps-0 hears of losses; another ps may run in the same process
             with (
                 receiving(topic, context.lost_replicas) if context.role.index == 0 else nullcontext(),
                 pulse_shown(worker, topic, context.role, context.incarnation, context.pulse),

@@ -265,7 +265,7 @@ def test_a_worker_that_leaves_to_begin_again_gives_back_what_it_has_and_is_waite
 
 
 def until_a_cut(talk: Talk) -> Message:
-    """Train to step 2, where a snapshot is due; return what the saver is told."""
+    """Train to step 2, where a snapshot is due; return what the saver receives."""
     chief = talk.come()
     talk.say(chief, Message(Kind.NEXT))
     talk.push(chief)

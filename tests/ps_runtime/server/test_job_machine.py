@@ -258,7 +258,7 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule()
     def finish(self):
-        """Only a saver that was told of the final snapshot, and has made it, ends the job."""
+        """Only a saver that knows of the final snapshot, and has made it, ends the job."""
         if self.job.phase is Phase.DRAINED:
             if self.told is not None and self.told.is_final:
                 self.job.finish()
