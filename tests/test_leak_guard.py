@@ -81,9 +81,12 @@ def test_what_ends_in_time_is_no_leak():
 
 
 ORPHAN = """
-import os, sys
-if os.fork():  # so that it is no child of the tests
+import os, sys, time
+parent = os.getpid()
+if os.fork():
     os._exit(0)
+while os.getppid() == parent:  # until then it is a child of the tests
+    time.sleep(0.001)
 with open(sys.argv[1], "x"):
     pass
 with open(sys.argv[2], "x"):
