@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from psflow.ps_runtime.client.push_writer import Gradients, PushWriter
 from psflow.ps_runtime.client.shard_client import ShardClients
 from psflow.ps_runtime.errors import InputError, NanGradientError, RefusedError
 from psflow.ps_runtime.latencies import Latencies
-from psflow.ps_runtime.protocol.message import BEGINS_AGAIN, NO_BODY, Kind, Message
+from psflow.ps_runtime.protocol.message import AFTER_OTHERS, BEGINS_AGAIN, IS_CLOSING, NO_BODY, Kind, Message
 from psflow.ps_runtime.protocol.payloads import GRANT
 from psflow.ps_runtime.specs.input import RecordRange
 from psflow.ps_runtime.specs.layout import place
@@ -76,6 +77,8 @@ class TrainingClient:
         """Decisions about pushes that other ps may not have received yet."""
         self._is_told = True
         self._rows_asked = False
+        self.is_closing = False
+        """Whether another replica has left its loop, and the job ends once all others have."""
         self._asking_secs = 0.0
         """Of the last pull or push that was started."""
         self.pulls, self.pushes = Latencies(), Latencies()
@@ -183,10 +186,16 @@ class TrainingClient:
         self._shards[0].send(Message(Kind.NEXT, flags=self._num_tickets))
         return self._answer(what)
 
-    def stop(self, reason: str) -> JobEnd | Grant:
-        """Return the tickets and ask the job to end. Blocks until it has."""
+    def stop(self, reason: str, *, after_others: bool = False) -> JobEnd | Grant:
+        """Return the tickets and ask the job to end, at once or when all other replicas have left. Blocks until then.
+
+        Others may be in a loop of the user, which takes arbitrarily long.
+        """
         self._num_tickets = 0
-        self._shards[0].send(Message.of(Kind.STOP, {"reason": str(reason)[:MAX_REASON_CHARS]}))
+        message = Message.of(Kind.STOP, {"reason": str(reason)[:MAX_REASON_CHARS]})
+        if after_others:
+            message.flags, self._grant_timeout_secs = AFTER_OTHERS, math.inf
+        self._shards[0].send(message)
         answer = self._answer("end the job")
         assert answer is not None
         return answer
@@ -236,6 +245,7 @@ class TrainingClient:
         reply = self._shards[0].receive(what, self._grant_timeout_secs)
         self._grant_timeout_secs = self._hold_timeout_secs
         self._global_step = reply.step
+        self.is_closing = reply.flags == IS_CLOSING
         if reply.kind is Kind.FINISHED:
             return JobEnd(reply.step)
         self._log = bytes(reply.body[0 if reply.kind is Kind.DONE else GRANT.size :])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -30,9 +31,11 @@ from psflow.ps_runtime.specs.worker_context import (
     within,
 )
 
+logger = logging.getLogger(__name__)
+
 
 class _Ended(StopIteration):
-    """Leaves the loop and the ``with`` block of a session that rolled back when no further step is left."""
+    """Leaves the loop and the ``with`` block of a session in which no further step is left."""
 
 
 class MonitoredTrainingSession:
@@ -43,8 +46,10 @@ class MonitoredTrainingSession:
     After an exception the next session continues from the latest checkpoint.
 
     Where the RunConfig has a cluster, the chief and each worker have a session of their own, of one job, and each ps
-    calls `Server.join`. Entering waits for all of them. The session of the chief does what is said above; when a worker
-    leaves its own, the others continue to train. Leaving waits until the job has ended, in each of them.
+    calls `Server.join`. Entering waits for all of them. When a replica leaves its session, the others continue to
+    train: a loop with a fixed number of runs makes them all. Once the chief has left, `should_stop` is true in the
+    workers, and training ends when all of them have left. It ends at once where the chief leaves because a hook or
+    `request_stop` has asked for it. Leaving waits until the job has ended, in each of them.
 
     Parameters
     ----------
@@ -150,7 +155,10 @@ class MonitoredTrainingSession:
         return self._session.step_session.global_step
 
     def should_stop(self) -> bool:
-        """Whether no further step follows: `max_steps` or the input has ended, a stop was requested, or it was left."""
+        """Whether the loop should end.
+
+        `max_steps` or the input has ended, a stop was requested, the session was left, or the chief has left its own.
+        """
         return (self._was_left and self._entered is None) or self._session.should_stop()
 
     def request_stop(self, reason: str = "its session was asked to stop") -> None:
@@ -160,8 +168,9 @@ class MonitoredTrainingSession:
     def run(self, fetches: Fetches = "loss") -> Any:
         """Make one step; return its `fetches`, in their structure. Blocks.
 
-        On a cluster training may roll back to the last checkpoint when a ps was lost: the step is made from there. If
-        the other replicas have ended training by then, StopIteration leaves the ``with`` block without an error.
+        After the end of training a call leaves the ``with`` block without an error, by a StopIteration: a loop of a
+        fixed number of runs needs no `should_stop`. On a cluster training may roll back to the last checkpoint when a
+        ps was lost: the step is made from there.
 
         Parameters
         ----------
@@ -171,17 +180,18 @@ class MonitoredTrainingSession:
         Raises
         ------
         UsageError
-            If a name is unknown, the session is not entered, or it should stop.
+            If a name is unknown, or the session is not entered.
         NanLossError, NanGradientError
             If the step computed a non-finite value, unless a NanTensorHook requests a stop instead.
         """
         while True:
+            if self._session.has_ended and not self._was_left:
+                logger.warning("run() was called after the end of training, which leaves the loop; see should_stop()")
+                raise _Ended("training has ended")
             try:
                 return self._session.run(fetches)
             except BREAKS as error:
                 self._begin(error)
-                if self._session.should_stop():
-                    raise _Ended("the other replicas have made all steps since the last checkpoint") from error
 
     def _begin(self, error: Exception | None) -> None:
         """Enter the first session, or the next one after `error` broke the last one, until one has begun."""

@@ -30,6 +30,10 @@ NO_BODY = 1
 """Flag of a PULL whose sender reads the parameters itself."""
 BEGINS_AGAIN = 1
 """Flag of a LEAVE of a replica that will have another incarnation."""
+AFTER_OTHERS = 1
+"""Flag of a STOP that takes effect once no other replica trains."""
+IS_CLOSING = 1
+"""Flag of a GRANT, or of a DONE in its place: a replica waits for the others to leave."""
 NO_REPLICA = 0xFFFF_FFFF
 """`replica` of a peer that does not train: an evaluator, a watcher."""
 

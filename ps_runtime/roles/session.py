@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,8 @@ from psflow.ps_runtime.model.summary_files import FileSummary
 from psflow.ps_runtime.roles.step_source import InTurn, KnownIds, OneAhead, Reader, StepSource, Work, next_work
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.variables import ModelSpec
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -157,7 +160,8 @@ class MonitoredSession:
                 loss, global_step = session.run(["loss", "global_step"])
 
     Entering it makes the first call of model_fn, calls the hooks, and pulls. Each `run` pulls, calls model_fn and
-    pushes. Leaving it calls the hooks of the end, unless an error was raised; the chief ends training by leaving.
+    pushes. Leaving it calls the hooks of the end, unless an error was raised. When the chief leaves, training ends once
+    all workers have left: `should_stop` of each says so from then on.
 
     Notes
     -----
@@ -176,6 +180,7 @@ class MonitoredSession:
     before_step: Callable[[], None] = lambda: None
     await_ready: Callable[[Scaffold | None, StepSession], None] = lambda scaffold, session: None
     pipeline_depth: int = 0
+    num_workers: int = 0
 
     def __post_init__(self) -> None:
         self.built: BuiltModel | None = None
@@ -210,13 +215,19 @@ class MonitoredSession:
         if kind is not None:
             return
         if not isinstance(self._work, JobEnd):
+            is_asked = self.hooks.coordinator.should_stop()
             self.hooks.coordinator.request_stop(CLOSED)
             if self.step_session.is_chief or self.hooks.coordinator.ends_training:
-                self._end_training()
+                self._end_training(after_others=not is_asked)
         if self._has_begun:
             self.hooks.end()
 
     def should_stop(self) -> bool:
+        """Whether the loop should end: it makes no further step, or the chief has left its own loop."""
+        return self.has_ended or self.client.is_closing
+
+    @property
+    def has_ended(self) -> bool:
         """Whether there is no further step: the job has ended, or a hook asked to stop."""
         return isinstance(self._work, JobEnd) or self.hooks.coordinator.should_stop()
 
@@ -230,7 +241,7 @@ class MonitoredSession:
         Raises NanLossError or NanGradientError if the step computed something that is not finite, unless a
         NanTensorHook asks to stop instead.
         """
-        if not isinstance(self._work, Work) or self.should_stop():
+        if not isinstance(self._work, Work) or self.has_ended:
             why = "that was not entered; call it inside `with session:`"
             if self._work is not None:
                 why = "that makes no further step: its training has ended; call it while not session.should_stop()"
@@ -291,11 +302,13 @@ class MonitoredSession:
                 self.client.gradient_buffers,
             )
 
-    def _end_training(self) -> None:
-        """Return the tickets, and wait for the end of the job."""
+    def _end_training(self, *, after_others: bool) -> None:
+        """Return the tickets, and wait for the end of the job, where others may make their own steps before it."""
         reason = self.hooks.coordinator.stop_reason
         assert reason is not None
+        if after_others and self.num_workers:
+            logger.info("the loop of the chief has ended; training continues until the loops of all workers have")
         while not isinstance(self._work, JobEnd):
-            answer = self.client.stop(reason)
+            answer = self.client.stop(reason, after_others=after_others)
             if isinstance(answer, JobEnd):
                 self._work = answer

@@ -149,6 +149,7 @@ def open_session(
             context.check,
         ),
         pipeline_depth=int(is_pipelined),
+        num_workers=job.num_workers,
     )
 
 

@@ -45,6 +45,8 @@ class Job:
     num_shards: int = 1
     step_deadline: StepDeadline = field(default_factory=StepDeadline)
     stop_reason: str | None = field(default=None, init=False)
+    resting: dict[int, str] = field(default_factory=dict, init=False)
+    """Replicas that wait for the others to leave; each with its reason to stop the job then."""
     num_examples: int = field(default=0, init=False)
     input: InputPositions = field(init=False)
 
@@ -141,13 +143,14 @@ class Job:
         state.return_all(replica, self._updates, self.input.of(replica))
         self._replicas.bury(replica, why)
         self._queue.forget(replica)
+        self.resting.pop(replica, None)
         self._pass_on_living()
 
     def tick(self, secs: float, fetching: Collection[int] = ()) -> list[Expired]:
         """Record that time has passed; a worker that others have waited for too long is lost."""
         if self.phase not in (Phase.TRAINING, Phase.SNAPSHOT_REQUESTED):
             return []
-        waiting = self._queue.waiting
+        waiting = self._queue.waiting.keys() - self.resting.keys()
         gains = self.phase is Phase.SNAPSHOT_REQUESTED or not all(map(self.input.has_used_up_own, waiting))
         expired = self._deadlines.tick(secs, self._replicas.living, waiting, fetching, gains=gains)
         for end in expired:
@@ -180,6 +183,12 @@ class Job:
     def stop(self, reason: str) -> None:
         """Give no more tickets; the job ends once those given are used."""
         self.stop_reason = self.stop_reason or reason
+
+    def stop_after_others(self, replica: int, reason: str) -> None:
+        """Give `replica` no more tickets; stop the job once no other replica trains. Repeats do nothing."""
+        self.resting[replica] = reason
+        self.input.left(replica)
+        self._pass_on_living()
 
     def request_snapshot(self) -> None:
         """Make a snapshot as soon as the tickets given are used."""
@@ -292,7 +301,10 @@ class Job:
 
     def _pass_on_living(self) -> None:
         here_or_to_come = self.num_replicas - len(self._replicas.gone)
-        self._updates.living(max(here_or_to_come, len(self._replicas.living)))
+        num_living = max(here_or_to_come, len(self._replicas.living))
+        if 0 < len(self.resting) == num_living:
+            self.stop(next(iter(self.resting.values())))
+        self._updates.living(num_living - len(self.resting))
 
     def _settle(self, decided: list[Decided], void: list[BatchTicket]) -> list[Instruction]:
         for ticket in void:
@@ -303,7 +315,8 @@ class Job:
         """Give tickets; where that is impossible, decide on the pushes at hand, and try again."""
         instructions: list[Instruction] = []
         while True:
-            answers, is_starved = self._queue.answers(self.input, is_stopped=self.stop_reason is not None)
+            stopped = self.resting if self.stop_reason is None else self._replicas.living
+            answers, is_starved = self._queue.answers(self.input, stopped)
             instructions += answers
             is_ended = self.stop_reason is not None or self.input.is_exhausted  # all replicas may be away by then
             no_more = is_starved or is_ended or self._snapshots.phase is Phase.SNAPSHOT_REQUESTED

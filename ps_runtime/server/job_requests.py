@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from psflow.ps_runtime.errors import ProtocolError, WaitTimeoutError
-from psflow.ps_runtime.protocol.message import Incarnation, Kind, Message, Purpose, Reply, refusal
+from psflow.ps_runtime.protocol.message import (
+    AFTER_OTHERS,
+    IS_CLOSING,
+    Incarnation,
+    Kind,
+    Message,
+    Purpose,
+    Reply,
+    refusal,
+)
 from psflow.ps_runtime.protocol.payloads import GRANT
 from psflow.ps_runtime.server.instructions import (
     CHIEF,
@@ -145,9 +154,9 @@ class JobRequests:
                     self._shard.settle(start, entries)
                 case Granted(replica, step, records, staleness, log):
                     body = GRANT.pack(step, records.epoch, records.start, records.stop, staleness) + log
-                    self._answer(replica, Message(Kind.GRANT, step=step, body=body), replies)
+                    self._answer(replica, Message(Kind.GRANT, step=step, flags=self._closing, body=body), replies)
                 case NoTicket(replica, step, log):
-                    self._answer(replica, Message(Kind.DONE, step=step, body=log), replies)
+                    self._answer(replica, Message(Kind.DONE, step=step, flags=self._closing, body=log), replies)
                 case JobFinished(replica, step):
                     self._answer(replica, Message(Kind.FINISHED, step=step), replies)
                 case SnapshotReady(snapshot, is_final):
@@ -188,7 +197,10 @@ class JobRequests:
         sender.must_train(message)
         reason = str(message.json().get("reason", ""))[:MAX_REASON_CHARS] or f"{sender.name} asked to stop"
         self.job.return_tickets(sender.replica, sender.incarnation)
-        self.job.stop(reason)
+        if message.flags == AFTER_OTHERS:
+            self.job.stop_after_others(sender.replica, reason)
+        else:
+            self.job.stop(reason)
         self._waiting[sender.replica] = peer
         return self.due()
 
@@ -261,6 +273,10 @@ class JobRequests:
             return self.due()
         reason = f"incarnation {incarnation} of {replica_name(replica)} is over"
         return [(former, refusal("incarnation", reason)), *self.due()]
+
+    @property
+    def _closing(self) -> int:
+        return IS_CLOSING if self.job.resting else 0
 
     def _answer(self, replica: int, message: Message, replies: list[Reply]) -> None:
         peer = self._waiting.pop(replica, None)

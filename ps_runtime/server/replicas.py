@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from psflow.ps_runtime.protocol.message import Incarnation
@@ -153,8 +153,8 @@ class TicketQueue:
         """Record that `replica` waits no more, or cannot be answered."""
         self.waiting.pop(replica, None)
 
-    def answers(self, position: InputPositions, *, is_stopped: bool) -> tuple[list[Instruction], bool]:
-        """Answer the waiting replicas, as far as possible."""
+    def answers(self, position: InputPositions, stopped: Container[int]) -> tuple[list[Instruction], bool]:
+        """Answer the waiting replicas, as far as possible; `stopped` ones get no new ticket."""
         answers: list[Instruction] = []
         is_starved = False
         for replica in list(self.waiting):
@@ -164,7 +164,7 @@ class TicketQueue:
                 tickets.pop()
             if self._updates.holds_push_of(replica):
                 continue
-            if len(tickets) == num_known and not is_stopped:
+            if len(tickets) == num_known and replica not in stopped:
                 is_starved |= not self._give_ticket(replica, state, position)
             if len(tickets) > num_known:
                 answers.append(self._granted(replica, state))

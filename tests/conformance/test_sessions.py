@@ -187,8 +187,22 @@ def test_a_request_to_stop_ends_the_loop(estimator):
         assert not session.should_stop()
         session.request_stop()
         assert session.should_stop()
-        with pytest.raises(UsageError, match="makes no further step: its training has ended; call it while not"):
+        session.run()
+        raise AssertionError("it has left the block")
+    assert steps_of(estimator) == [0, 1]
+
+
+@pytest.mark.parametrize("how", [{"max_steps": 5}, {"hooks": [psflow.StopAtStepHook(last_step=5)]}])
+def test_a_loop_of_too_many_runs_is_left_at_the_end_of_training(estimator, how, caplog):
+    num_runs = 0
+    with MonitoredTrainingSession(estimator, endless, **how) as session:
+        for _ in range(100):
             session.run()
+            num_runs += 1
+        raise AssertionError("it has left the block")
+    assert num_runs == 5
+    assert steps_of(estimator)[-1] == 5
+    assert "run() was called after the end of training, which leaves the loop" in caplog.text
 
 
 def test_a_hook_ends_the_loop(estimator):

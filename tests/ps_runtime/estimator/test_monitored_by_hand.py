@@ -156,6 +156,63 @@ def test_a_worker_that_leaves_lets_the_others_train_on_and_the_chief_ends_traini
     assert (finished.final_step, finished.reason) == (global_step, "its session was closed")
 
 
+def runs(num: int) -> Loop:
+    """Return a loop that counts its own steps, and never asks whether it should stop."""
+
+    def loop(session: MonitoredTrainingSession) -> None:
+        for _ in range(num):
+            session.run()
+
+    return loop
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("consistency", "nums", "reads_all", "last"),
+    [(psflow.Async(), (3, 40, 8), True, 51), (psflow.Async(), (2, 30), False, 32), (psflow.Sync(), (3, 7), True, 7)],
+)
+def test_loops_that_count_their_own_steps_make_all_of_them(
+    consistency: Consistency,
+    nums: tuple[int, ...],
+    reads_all: bool,
+    last: int,
+    tmp_path: Path,
+    beside: Callable[..., Future[Any]],
+) -> None:
+    processes = Processes(tmp_path, len(nums))
+    options: dict[str, Any] = {"consistency": consistency, "each_worker_reads_all": reads_all}
+    ends = [beside(processes.ps)]
+    for index, num in enumerate(nums[1:], 1):
+        ends.append(beside(processes.replica, index, runs(num), batches(10**6), **options))
+    processes.replica(0, runs(nums[0]), batches(10**6), **options)
+    assert [end.result(HANG_SECS) for end in ends] == [None] * len(nums)
+    finished = read_finished(processes.model_dir)
+    assert finished is not None
+    assert (finished.final_step, CheckpointStore(processes.model_dir).latest()) == (last, last)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("stops_at_once", [False, True])
+def test_workers_end_soon_after_the_chief_has_left(
+    stops_at_once: bool, tmp_path: Path, beside: Callable[..., Future[Any]]
+) -> None:
+    def leave(session: MonitoredTrainingSession) -> None:
+        session.run()
+        if stops_at_once:
+            session.request_stop("enough")
+
+    processes = Processes(tmp_path, 2)
+    # where the chief has asked for the end, it comes within a loop that never asks for it, too
+    others = runs(10**9) if stops_at_once else losses_of
+    ends = [beside(processes.ps), beside(processes.replica, 1, others, batches(10**9))]
+    processes.replica(0, leave, batches(10**9))
+    for end in ends:
+        end.result(HANG_SECS)
+    finished = read_finished(processes.model_dir)
+    assert finished is not None
+    assert finished.reason == ("enough" if stops_at_once else "its session was closed")
+
+
 @pytest.mark.cluster
 def test_with_a_lost_ps_each_loop_goes_back_to_the_last_checkpoint_and_on(
     tmp_path: Path, beside: Callable[..., Future[Any]], caplog: pytest.LogCaptureFixture
@@ -204,7 +261,8 @@ class OneLife:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.ends.append(kind)
 
-    def should_stop(self) -> bool:
+    @property
+    def has_ended(self) -> bool:
         return self.error is None
 
     def run(self, fetches: Any) -> None:

@@ -106,3 +106,21 @@ def test_the_end_of_the_input_says_what_was_read(num_epochs: int, said: str) -> 
     job.due()
     ended = f"the input ended after {2 * num_epochs} of 100 steps ({4 * num_epochs} examples in {said})"
     assert job.statistics()["input_end"] == f"{ended}; repeat() reads it again"
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_replica_that_waits_for_the_others_ends_the_job_once_they_are_gone(leaves):
+    job = Job(InputSpec(None), None, None, num_replicas=3)
+    job.open()
+    for replica in (0, 1):
+        job.join(replica, 1)
+    job.ask(1, 1)
+    job.return_tickets(0, 1)
+    job.stop_after_others(0, "its loop has ended")
+    assert [instruction.replica for instruction in job.due()] == [1]
+    assert job.stop_reason is None
+    (job.left if leaves else job.lost)(1, 1)
+    assert job.stop_reason is None, "replica 2 has not joined yet"
+    job.join(2, 1)
+    job.left(2, 1)
+    assert job.stop_reason == "its loop has ended"

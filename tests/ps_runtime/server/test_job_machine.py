@@ -65,6 +65,7 @@ class JobMachine(RuleBasedStateMachine):
         self.told: SnapshotReady | None = None
         self.saver_waits = self.is_stopped = False
         self.ended: set[int] = set()
+        self.resting: set[int] = set()
         self.set_boundary()
         if is_open:
             self.open()
@@ -173,9 +174,10 @@ class JobMachine(RuleBasedStateMachine):
     def tick(self, secs, fetching):
         """Let time pass: whom others wait for, and gain by it, is lost, but not the chief, or who waits for a batch."""
         world, phase = self.world, self.job.phase
-        can_gain = not all(map(self.job.input.has_used_up_own, world.asking))
+        waiting = world.asking - self.resting
+        can_gain = not all(map(self.job.input.has_used_up_own, waiting))
         matters = phase is Phase.SNAPSHOT_REQUESTED or (phase is Phase.TRAINING and can_gain)
-        late = {m for m in world.tickets if m and m not in fetching and world.asking - {m}} if matters else set()
+        late = {m for m in world.tickets if m and m not in fetching and waiting - {m}} if matters else set()
         expired = self.job.tick(secs, fetching)
         assert {end.replica for end in expired} <= late
         assert secs < 1e9 or len(expired) == len(late)
@@ -203,6 +205,7 @@ class JobMachine(RuleBasedStateMachine):
         self.world.incarnations.pop(replica, None)
         self.world.tickets.pop(replica, None)
         self.world.asking.discard(replica)
+        self.resting.discard(replica)
 
     @precondition(lambda self: self.job.phase in (Phase.TRAINING, Phase.SNAPSHOT_REQUESTED))
     @rule(replica=REPLICAS)
@@ -213,6 +216,20 @@ class JobMachine(RuleBasedStateMachine):
         self.job.stop("enough")
         self.is_stopped = True
         del self.world.tickets[replica]
+        self.world.asking.add(replica)
+        self.settle()
+
+    @precondition(lambda self: self.job.phase in (Phase.TRAINING, Phase.SNAPSHOT_REQUESTED))
+    @rule(replica=REPLICAS)
+    def rest(self, replica):
+        """Wait for the others to leave: they get their tickets, and this one gets none."""
+        if replica not in self.world.incarnations:
+            return
+        self.job.return_tickets(replica, self.world.incarnations[replica])
+        self.job.stop_after_others(replica, "its loop has ended")
+        self.is_stopped = True  # perhaps, with the last of them
+        self.world.tickets.pop(replica, None)
+        self.resting.add(replica)
         self.world.asking.add(replica)
         self.settle()
 
@@ -306,7 +323,7 @@ class JobMachine(RuleBasedStateMachine):
             self.world.incarnations[0] = self.newest[0] = 0
             self.world.sequences.setdefault((0, 0), 0)
         self.told, self.saver_waits, self.is_stopped = None, False, False
-        self.ended = set()
+        self.ended, self.resting = set(), set()
         self.set_boundary()
         if is_open:
             self.open()
@@ -319,6 +336,7 @@ class JobMachine(RuleBasedStateMachine):
                 case Granted(replica, step, records):
                     assert step <= self.world.step
                     assert replica in self.world.asking
+                    assert replica not in self.resting
                     self.world.asking.remove(replica)
                     known = self.world.tickets.setdefault(replica, records)
                     assert known == records, "the ticket that is out is told again"
