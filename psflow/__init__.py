@@ -15,10 +15,12 @@ from typing import Any
 
 
 def lazy_names(module: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for the names imported by the stub of `file`."""
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for the stub of `file`: ``import X as X``, and ``Y = X``."""
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text())
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-    homes = {alias.asname or alias.name: (node.module or "", alias.name) for node in imports for alias in node.names}
+    homes = {alias.asname: (node.module or "", alias.name) for node in imports for alias in node.names if alias.asname}
+    aliases = [node for node in stub.body if isinstance(node, ast.Assign)]
+    homes |= {ast.unparse(node.targets[0]): ("psflow", ast.unparse(node.value)) for node in aliases}
 
     def import_name(name: str) -> Any:
         if name not in homes:

@@ -1,7 +1,9 @@
 """The public names of psflow, each with the module that defines it."""
 
+from psflow import app as app
 from psflow import estimator as estimator
 from psflow import feature_column as feature_column
+from psflow import train as train
 from psflow.ps_runtime import initializers as initializers
 from psflow.ps_runtime import layers as layers
 from psflow.ps_runtime import losses as losses

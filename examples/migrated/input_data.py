@@ -35,10 +35,12 @@ class DataSets:
         self.train, self.test = train, test
 
 
-def read_data_sets(directory=FASHION_MNIST):
-    """Return Fashion-MNIST or, if that is not installed, the enlarged digits of scikit-learn."""
-    if os.path.isdir(directory):
-        return DataSets(*(DataSet(*_fashion(directory, name)) for name in ("train", "t10k")))
+def read_data_sets(train_dir, one_hot=True):
+    """Return the data of a folder in the form of MNIST; without it Fashion-MNIST, or enlarged digits of scikit-learn."""
+    assert one_hot, "the labels are one-hot"
+    for directory in (train_dir, FASHION_MNIST):
+        if os.path.isdir(directory):
+            return DataSets(*(DataSet(*_fashion(directory, name)) for name in ("train", "t10k")))
     return DataSets(*(DataSet(*_digits(name)) for name in ("train", "test")))
 
 

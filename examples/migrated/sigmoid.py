@@ -1,109 +1,127 @@
-import argparse
-import time
+from __future__ import print_function
 
 import autograd.numpy as np
 import psflow as tf
+import time
 
-from input_data import read_data_sets
+# hosts and settings of this example
+tf.app.flags.DEFINE_string("ps_hosts", "localhost:2222", "Addresses of the parameter servers")
+tf.app.flags.DEFINE_string("worker_hosts", "localhost:2223", "Addresses of the workers")
+tf.app.flags.DEFINE_bool("sync", False, "Average the gradients of all workers")
+tf.app.flags.DEFINE_float("learning_rate", 0.001, "Learning rate")
+tf.app.flags.DEFINE_integer("training_epochs", 20, "Epochs of each worker")
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--ps_hosts", default="localhost:2222")
-parser.add_argument("--worker_hosts", default="localhost:2223")
-parser.add_argument("--job_name", default="", help="Either 'ps' or 'worker'")
-parser.add_argument("--task_index", type=int, default=0, help="Index of task within the job")
-parser.add_argument("--sync", action="store_true", help="Average the gradients of all workers")
-parser.add_argument("--learning_rate", type=float, default=0.001)
-parser.add_argument("--training_epochs", type=int, default=20)
-FLAGS = parser.parse_args()
+# input flags
+tf.app.flags.DEFINE_string("job_name", "", "Either 'ps' or 'worker'")
+tf.app.flags.DEFINE_integer("task_index", 0, "Index of task within the job")
+FLAGS = tf.app.flags.FLAGS
 
 # cluster specification
 parameter_servers = FLAGS.ps_hosts.split(",")
 workers = FLAGS.worker_hosts.split(",")
-cluster = tf.ClusterSpec({"ps": parameter_servers, "worker": workers})
+cluster = tf.train.ClusterSpec({"ps":parameter_servers, "worker":workers})
 
-# this process of it
-server = tf.Server(cluster, job_name=FLAGS.job_name, task_index=FLAGS.task_index)
+# start a server for a specific task
+server = tf.train.Server(cluster, job_name=FLAGS.job_name, task_index=FLAGS.task_index)
 
+# config
 batch_size = 100
 learning_rate = FLAGS.learning_rate
 training_epochs = FLAGS.training_epochs
 logs_path = "runs/mnist"
 
-mnist = read_data_sets()
-batch_count = int(mnist.train.num_examples/batch_size)
-
-
-def input_fn():
-  for _ in range(training_epochs * batch_count):
-    yield mnist.train.next_batch(batch_size)
-
-
-def test_input_fn():
-  yield mnist.test.images, mnist.test.labels
-
-
-def model_fn(features, labels, mode):
-  x, y_ = features, labels
-
-  # count the number of updates
-  global_step = tf.get_or_create_global_step()
-
-  # model parameters
-  W1 = tf.get_variable("W1", [784, 100], initializer=tf.initializers.normal(stddev=1.0))
-  W2 = tf.get_variable("W2", [100, 10], initializer=tf.initializers.normal(stddev=1.0))
-  b1 = tf.get_variable("b1", [100], initializer=tf.initializers.zeros)
-  b2 = tf.get_variable("b2", [10], initializer=tf.initializers.zeros)
-
-  # y is our prediction
-  z2 = np.add(np.matmul(x, W1), b1)
-  a2 = (1 + np.tanh(z2 / 2)) / 2
-  z3 = np.add(np.matmul(a2, W2), b2)
-  y = np.exp(z3) / np.sum(np.exp(z3), axis=1, keepdims=True)
-
-  # this is our cost
-  cross_entropy = np.mean(-np.sum(y_ * np.log(y), axis=1))
-
-  grad_op = tf.GradientDescent(learning_rate)
-  train_op = grad_op.minimize(cross_entropy, global_step=global_step)
-
-  metrics = {"accuracy": tf.metrics.accuracy(np.argmax(y_, 1), np.argmax(y, 1))}
-  tf.summary.scalar("cost", cross_entropy)
-  tf.summary.scalar("accuracy", np.mean(np.argmax(y, 1) == np.argmax(y_, 1)))
-  return tf.estimator.EstimatorSpec(mode, loss=cross_entropy, train_op=train_op, eval_metric_ops=metrics)
-
+# load mnist data set
+import input_data
+mnist = input_data.read_data_sets('MNIST_data', one_hot=True)
 
 if FLAGS.job_name == "ps":
-  server.join(logs_path)
+  server.join()
 elif FLAGS.job_name == "worker":
+
+  def model_fn(features, labels, mode):
+    # count the number of updates
+    global_step = tf.train.get_or_create_global_step()
+
+    # input images
+    x = features
+    # target 10 output classes
+    y_ = labels
+
+    # model parameters will change during training
+    W1 = tf.get_variable("W1", [784, 100], initializer=tf.initializers.normal(stddev=1.0))
+    W2 = tf.get_variable("W2", [100, 10], initializer=tf.initializers.normal(stddev=1.0))
+
+    # bias
+    b1 = tf.get_variable("b1", [100], initializer=tf.initializers.zeros)
+    b2 = tf.get_variable("b2", [10], initializer=tf.initializers.zeros)
+
+    # implement model
+    # y is our prediction
+    z2 = np.add(np.matmul(x,W1),b1)
+    a2 = (1 + np.tanh(z2 / 2)) / 2
+    z3 = np.add(np.matmul(a2,W2),b2)
+    y  = np.exp(z3) / np.sum(np.exp(z3), axis=1, keepdims=True)
+
+    # specify cost function
+    # this is our cost
+    cross_entropy = np.mean(-np.sum(y_ * np.log(y), axis=1))
+
+    # specify optimizer
+    # optimizer is an "operation" which we can execute in a session
+    grad_op = tf.train.GradientDescentOptimizer(learning_rate)
+    train_op = grad_op.minimize(cross_entropy, global_step=global_step)
+
+    # accuracy
+    correct_prediction = np.equal(np.argmax(y,1), np.argmax(y_,1))
+    accuracy = np.mean(correct_prediction)
+
+    # create a summary for our cost and accuracy
+    tf.summary.scalar("cost", cross_entropy)
+    tf.summary.scalar("accuracy", accuracy)
+    return tf.estimator.EstimatorSpec(mode, loss=cross_entropy, train_op=train_op)
+
+  # None -> batch size can be any size, 784 -> flattened mnist image
+  x = tf.placeholder(np.float32, shape=[None, 784], name="x-input")
+  y_ = tf.placeholder(np.float32, shape=[None, 10], name="y-input")
+  train_op, cross_entropy, summary_op, global_step = "train_op", "loss", "summaries", "global_step"
+  accuracy = "accuracy"
+
   rep_op = tf.Sync(replicas_to_aggregate=len(workers)) if FLAGS.sync else tf.Async()
-  config = tf.RunConfig(logs_path, tf_random_seed=1, consistency=rep_op, cluster=server.target)
-  estimator = tf.estimator.Estimator(model_fn, config=config)
+  config = tf.estimator.RunConfig(logs_path, tf_random_seed=1, consistency=rep_op, cluster=server.target)
+  sv = tf.estimator.Estimator(model_fn, config=config)
 
   begin_time = time.time()
   frequency = 100
-  cost = float("nan")  # stays NaN in a worker that restarts after the last step
-  with tf.MonitoredTrainingSession(estimator, input_fn, each_worker_reads_all=True) as sess:
+  with tf.train.MonitoredTrainingSession(sv, (x, y_)) as sess:
+    # create log writer object (this will log on every machine)
+    writer = tf.summary.FileWriter(sess)
     # perform training cycles
     start_time = time.time()
     for epoch in range(training_epochs):
+
+      # number of batches in one epoch
+      batch_count = int(mnist.train.num_examples/batch_size)
+
       count = 0
       for i in range(batch_count):
-        # a restarted worker has less input left
-        if sess.should_stop():
-          break
-        cost, step = sess.run(["loss", "global_step"])
+        batch_x, batch_y = mnist.train.next_batch(batch_size)
+        # perform the operations we defined earlier on batch
+        _, cost, summary, step = sess.run(
+                        [train_op, cross_entropy, summary_op, global_step], 
+                        feed_dict={x: batch_x, y_: batch_y})
+        writer.add_summary(summary, step)
 
         count += 1
         if count % frequency == 0 or i+1 == batch_count:
           elapsed_time = time.time() - start_time
           start_time = time.time()
-          print("Step: %d," % step,
-                " Epoch: %2d," % (epoch+1),
-                " Batch: %3d of %3d," % (i+1, batch_count),
-                " Cost: %.4f," % cost,
+          print("Step: %d," % (step+1), 
+                " Epoch: %2d," % (epoch+1), 
+                " Batch: %3d of %3d," % (i+1, batch_count), 
+                " Cost: %.4f," % cost, 
                 " AvgTime: %3.2fms" % float(elapsed_time*1000/frequency))
           count = 0
 
-  print("Test-Accuracy: %2.2f" % estimator.evaluate(test_input_fn)["accuracy"])
-  print("Total Time: %3.2fs" % float(time.time() - begin_time))
-  print("Final Cost: %.4f" % cost)
+    print("Test-Accuracy: %2.2f" % sess.run(accuracy, feed_dict={x: mnist.test.images, y_: mnist.test.labels}))
+    print("Total Time: %3.2fs" % float(time.time() - begin_time))
+    print("Final Cost: %.4f" % cost)

@@ -1,10 +1,13 @@
-"""Keeps the certificate of a manually started cluster in the model_dir, in a file that only its owner can read."""
+"""Keeps the certificate of a manual cluster in the model_dir, in a file that only its owner can read."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import fcntl
+import hashlib
+import json
+import logging
 import os
 import stat
 from collections.abc import Iterator
@@ -13,7 +16,8 @@ from pathlib import Path
 
 from psflow.ps_runtime.checkpoint.files import atomic_write_bytes, make_directory, storing
 from psflow.ps_runtime.cluster.own_security import is_pem
-from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.errors import PsflowError, UsageError
+from psflow.ps_runtime.specs.task_facts import ClusterSpec
 
 FOLDER, NAME, LOCK = "tls", "cluster.pem", ".lock"
 OF_OTHERS = 0o077
@@ -50,6 +54,47 @@ def kept_certificate(model_dir: str, pem: str) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):  # the certificate of another chief stays
             folder.rmdir()
+
+
+ANNOUNCED = Path("~/.psflow/clusters")
+"""One file for each running cluster of this user, with its model_dir."""
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def announced(cluster: ClusterSpec, model_dir: str) -> Iterator[None]:
+    """Let processes of this user find the model_dir of a cluster by its addresses, while the block runs."""
+    file = _announcement(cluster)
+    try:
+        _make_own_home(file.parent)
+        atomic_write_bytes(str(file), model_dir.encode(), is_private=True)
+    except (OSError, PsflowError) as error:  # only a join without a model_dir needs it
+        logger.info("cannot announce the cluster in %s: %s", file.parent, error)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if file.read_bytes() == model_dir.encode():
+                file.unlink()
+
+
+def announced_model_dir(cluster: ClusterSpec) -> str | None:
+    """Return the model_dir that the chief of a cluster has announced to its user on this host; None before it has."""
+    try:
+        return _announcement(cluster).read_text()
+    except FileNotFoundError:
+        return None
+
+
+def _announcement(cluster: ClusterSpec) -> Path:
+    addresses = json.dumps(cluster.as_dict(), sort_keys=True)
+    return ANNOUNCED.expanduser() / hashlib.sha256(addresses.encode()).hexdigest()[:32]
+
+
+def _make_own_home(folder: Path) -> None:
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    _make_own(folder)
 
 
 def _make_own(folder: Path) -> None:

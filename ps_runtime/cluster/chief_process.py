@@ -12,7 +12,7 @@ import dask
 from distributed import Client, SpecCluster
 
 from psflow.ps_runtime.cluster.admission import free_slots, look
-from psflow.ps_runtime.cluster.certificate_file import kept_certificate
+from psflow.ps_runtime.cluster.certificate_file import announced, kept_certificate
 from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs, shown_warnings
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_host
 from psflow.ps_runtime.cluster.own_security import new_pem, security_of
@@ -79,6 +79,7 @@ def open_manual_cluster(
         scratch_directory() as scratch,
         dask.config.set(QUIET),
         kept_certificate(model_dir, pem),  # first: else others see no certificate of a listening chief
+        announced(cluster.spec, model_dir),
         _nodes(pem, host, port, describe(cluster, model_dir, program), own, scratch) as nodes,
         Client(nodes, timeout=START_TIMEOUT_SECS) as client,
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -12,10 +13,12 @@ from typing import Any
 from psflow.ps_runtime.checkpoint.files import reading
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.client.shard_client import never_stop
+from psflow.ps_runtime.cluster.certificate_file import ANNOUNCED, announced_model_dir
 from psflow.ps_runtime.cluster.chief_process import open_manual_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
-from psflow.ps_runtime.cluster.worker_process import JOIN_TIMEOUT_SECS, OwnProgram, join_manual_cluster
-from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, ModelDirError, UsageError
+from psflow.ps_runtime.cluster.worker_process import JOIN_TIMEOUT_SECS, POLL_SECS, OwnProgram, join_manual_cluster
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, ModelDirError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.estimator.attempt import Attempt, Trainable
 from psflow.ps_runtime.estimator.model_dir import check_local
 from psflow.ps_runtime.model.export.bundle import ModelWriter
@@ -248,15 +251,16 @@ class Server:
             raise ConfigError(("Server: cluster should have addresses, got none",))
         self.target: ClusterTask = config.task
 
-    def join(self, model_dir: str | os.PathLike[str]) -> None:
+    def join(self, model_dir: str | os.PathLike[str] | None = None) -> None:
         """Run this role of the chief's job until the job has ended. Blocks.
 
         model_fn and the input are those of the chief's process.
 
         Parameters
         ----------
-        model_dir : str or path
-            That of the job.
+        model_dir : str or path, optional
+            That of the job. Default: what a chief with the same cluster has announced in ``~/.psflow/clusters``, which
+            works where both run as one user, with one home directory.
 
         Raises
         ------
@@ -273,10 +277,23 @@ class Server:
         if self.target.facts.is_chief:
             what = "the chief coordinates the job and does not join; call train_and_evaluate, or open a session"
             raise UsageError((f"Server.join: {what}",))
+        deadline = Deadline(JOIN_TIMEOUT_SECS)
+        if model_dir is None:
+            model_dir = self._announced(deadline)
         directory = os.fspath(model_dir) if isinstance(model_dir, os.PathLike) else model_dir
         if not isinstance(directory, str):
             what = f"a str or path, got {type(model_dir).__name__} {model_dir!r}"
             raise ArgumentTypeError((f"Server.join: model_dir should be {what}",))
         if not directory:
             raise UsageError(("Server.join: model_dir should be that of the chief, got ''",))
-        serve_manual_role(self.target, absolute(directory), JOIN_TIMEOUT_SECS, never_stop)
+        serve_manual_role(self.target, absolute(directory), deadline.remaining_secs, never_stop)
+
+    def _announced(self, deadline: Deadline) -> str:
+        """Wait for the model_dir that the chief announces."""
+        while (found := announced_model_dir(self.target.cluster.spec)) is None:
+            if deadline.has_passed:
+                chief = f"the chief at {self.target.cluster.chief}"
+                detail = f"{ANNOUNCED} has no file of this cluster; start the chief, or pass its model_dir to join()"
+                raise WaitTimeoutError(chief, "announce its model_dir", deadline.timeout_secs, detail)
+            time.sleep(POLL_SECS)
+        return found

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, assert_never
 
+from psflow.ps_runtime.data.batch_check import Batch
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.local import open_local
 from psflow.ps_runtime.estimator.manual_cluster import run_manual_role
+from psflow.ps_runtime.model.fed_input import FedInput
 from psflow.ps_runtime.model.hooks.base import CheckpointSaverListener, Fetches, SessionRunHook, as_hooks
 from psflow.ps_runtime.model.training import TrainSpec
-from psflow.ps_runtime.roles.session import MonitoredSession
+from psflow.ps_runtime.numeric import is_number
+from psflow.ps_runtime.roles.session import TRAIN_OP, MonitoredSession
 from psflow.ps_runtime.roles.session_handoff import BREAKS, NextSession, SessionHandoff
 from psflow.ps_runtime.signals import sigterm_leaves
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
@@ -55,8 +58,9 @@ class MonitoredTrainingSession:
     ----------
     estimator : Estimator
         With its model, its configuration and its model_dir.
-    input_fn : callable
-        Returns a Dataset, or yields batches ``(features, labels)``.
+    input_fn : callable, or pair of placeholders
+        Returns a Dataset, or yields batches ``(features, labels)``. The pair ``(features, labels)`` of a `placeholder`,
+        or of a mapping of str to placeholder, each: the loop of every replica feeds its own batches to `run`.
     hooks : sequence of SessionRunHook, optional
         Run around each step, in this order, before those of model_fn.
     max_steps : int, optional
@@ -98,7 +102,7 @@ class MonitoredTrainingSession:
     def __init__(
         self,
         estimator: Estimator,
-        input_fn: Callable[..., Any],
+        input_fn: Callable[..., Any] | tuple[Any, Any],
         hooks: Sequence[SessionRunHook] | None = None,
         max_steps: int | None = None,
         saving_listeners: Sequence[CheckpointSaverListener] | None = None,
@@ -112,6 +116,10 @@ class MonitoredTrainingSession:
         elif session_creator is not None:
             _check_creator(session_creator, estimator, faults)
         faults.raise_any()
+        if isinstance(input_fn, tuple) and len(input_fn) == 2:
+            input_fn, each_worker_reads_all = FedInput(*input_fn), True
+        self._fed = input_fn if isinstance(input_fn, FedInput) else None
+        self._non_finite = non_finite
         spec = TrainSpec(
             input_fn,
             max_steps,
@@ -165,7 +173,7 @@ class MonitoredTrainingSession:
         """Make no further step."""
         self._session.request_stop(reason)
 
-    def run(self, fetches: Fetches = "loss") -> Any:
+    def run(self, fetches: Fetches = "loss", feed_dict: Mapping[Any, Any] | None = None) -> Any:
         """Make one step; return its `fetches`, in their structure. Blocks.
 
         After the end of training a call leaves the ``with`` block without an error, by a StopIteration: a loop of a
@@ -175,23 +183,55 @@ class MonitoredTrainingSession:
         Parameters
         ----------
         fetches : str, or sequence or mapping of them, or None
-            ``loss``, ``global_step``, keys of predictions, metrics or summaries, names of variables.
+            ``loss``, ``global_step``, keys of predictions, metrics or summaries, names of variables; ``summaries`` for
+            all of them.
+        feed_dict : mapping of placeholder to array of shape (rows, ...), optional
+            The batch, where `input_fn` has placeholders. The step is made only if `fetches` has ``train_op``, as in
+            TensorFlow; otherwise the values of the batch are computed with the present variables, and hooks do not run.
 
         Raises
         ------
         UsageError
-            If a name is unknown, or the session is not entered.
+            If a name is unknown, the session is not entered, or the wrong placeholders are fed.
+        InputError
+            If a fed array does not fit its placeholder, or a cell is refused.
         NanLossError, NanGradientError
             If the step computed a non-finite value, unless a NanTensorHook requests a stop instead.
         """
+        batch = self._fed_batch(feed_dict)
         while True:
             if self._session.has_ended and not self._was_left:
                 logger.warning("run() was called after the end of training, which leaves the loop; see should_stop()")
                 raise _Ended("training has ended")
             try:
-                return self._session.run(fetches)
+                if batch is None or _has_train_op(fetches):
+                    return self._session.run(fetches, batch)
+                return self._session.look(fetches, batch)
             except BREAKS as error:
                 self._begin(error)
+
+    def record(self, global_step: int, values: Mapping[str, float]) -> None:
+        """Record metrics of this replica; a worker's are named ``role/worker-0/<name>``.
+
+        Raises ArgumentTypeError unless `values` is a mapping of str to number.
+        """
+        faults = ArgumentFaults("MonitoredTrainingSession.record: ")
+        if not isinstance(values, Mapping):
+            faults.add_type("values", "a mapping of str to number", values)
+        else:
+            for name, value in values.items():
+                if not is_number(value):
+                    faults.add_type(f"values[{name!r}]", "a number", value)
+        faults.raise_any()
+        self._session.step_session.report(global_step, values)
+
+    def _fed_batch(self, feed_dict: Mapping[Any, Any] | None) -> Batch | None:
+        if self._fed is None:
+            if feed_dict is not None:
+                why = "its batches come from input_fn; pass input_fn=(features, labels) of placeholders to feed them"
+                raise UsageError((f"run: this session takes no feed_dict: {why}",))
+            return None
+        return self._fed.batch({} if feed_dict is None else feed_dict, self._non_finite)
 
     def _begin(self, error: Exception | None) -> None:
         """Enter the first session, or the next one after `error` broke the last one, until one has begun."""
@@ -213,6 +253,20 @@ class MonitoredTrainingSession:
 
     def _close(self) -> None:
         self._entered = self._next_session = None
+
+
+def _has_train_op(fetches: Fetches) -> bool:
+    match fetches:
+        case str():
+            return fetches == TRAIN_OP
+        case Mapping():
+            return any(map(_has_train_op, fetches.values()))
+        case list() | tuple():
+            return any(map(_has_train_op, fetches))
+        case None:
+            return False
+        case _:
+            assert_never(fetches)
 
 
 def _opening(estimator: Estimator, spec: TrainSpec) -> Callable[[], AbstractContextManager[NextSession]]:

@@ -6,8 +6,8 @@ image or a text becomes a file among its artifacts, ``summaries/<name>``, which 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,9 +17,46 @@ from psflow.ps_runtime.model.calls.scope import scalar_summary as scalar
 from psflow.ps_runtime.model.summary_files import MAX_BYTES, NAME, FileSummary, Histogram, Image, Text, as_pixels
 from psflow.ps_runtime.numeric import plain
 
-__all__ = ["histogram", "image", "scalar", "text"]
+__all__ = ["FileWriter", "histogram", "image", "scalar", "text"]
 
 MAX_BUCKETS = 1000
+
+
+class Recording(Protocol):
+    """A training session that records."""
+
+    def record(self, global_step: int, values: Mapping[str, float]) -> None:
+        """Record metrics of this replica."""
+
+
+class FileWriter:
+    """Records the scalar summaries that a training loop fetches, as metrics of its replica.
+
+    They go where all metrics of the training go. `SummarySaverHook` records those of the chief without it.
+
+    Parameters
+    ----------
+    session : MonitoredTrainingSession
+        The session of the loop.
+
+    Examples
+    --------
+    ::
+
+        writer = psflow.summary.FileWriter(session)
+        summary, step = session.run(["summaries", "global_step"])
+        writer.add_summary(summary, step)
+    """
+
+    def __init__(self, session: Recording) -> None:
+        self._session = session
+
+    def add_summary(self, summary: Mapping[str, Any], global_step: int) -> None:
+        """Record the scalars of ``summaries``, by name, as of `global_step`.
+
+        Raises ArgumentTypeError if `summary` is not a mapping of str to number.
+        """
+        self._session.record(global_step, summary)
 
 
 def histogram(name: str, values: Any, buckets: int = 30) -> None:

@@ -19,6 +19,7 @@ from psflow.ps_runtime.model.calls.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.calls.gradients import GradientFn, StepResult
 from psflow.ps_runtime.model.calls.values import read_only
 from psflow.ps_runtime.model.hooks.base import Fetches, HookCalls, SessionRunArgs, SessionRunHook, pick
+from psflow.ps_runtime.model.lookups import Lookups
 from psflow.ps_runtime.model.scaffold import Scaffold
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.summary_files import FileSummary
@@ -76,6 +77,10 @@ class StepSession:
         return pick(fetches, _ValuesNow(self, self.result))
 
 
+TRAIN_OP = "train_op"
+"""Fetching it asks for a step, where a session is fed; its value is None."""
+
+
 class StepValues(Mapping[str, Any]):
     """The fetchable values of a step, looked up on demand."""
 
@@ -86,9 +91,13 @@ class StepValues(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name == "global_step":
             return self._session.global_step
+        if name == TRAIN_OP:
+            return None
         if (result := self._result) is not None:
             if name == "loss":
                 return result.loss
+            if name == "summaries":
+                return dict(result.summaries)
             if name in result.summaries:
                 return result.summaries[name]
             predictions = result.spec.predictions
@@ -102,10 +111,10 @@ class StepValues(Mapping[str, Any]):
         return self._session.variables[name].copy()
 
     def __iter__(self) -> Iterator[str]:
-        yield "global_step"
+        yield from ("global_step", TRAIN_OP)
         if (result := self._result) is not None:
             predictions = result.spec.predictions
-            yield from ("loss", *result.summaries)
+            yield from ("loss", "summaries", *result.summaries)
             yield from predictions if isinstance(predictions, Mapping) else ()
             yield from result.spec.metrics
         yield from self._session.variables
@@ -130,6 +139,10 @@ HooksOf = Callable[[BuiltModel], Sequence[SessionRunHook]]
 """Chooses the hooks of a session once the first call of model_fn is made."""
 
 CLOSED = "its session was closed"
+
+
+def _fed(work: Work, batch: tuple[Any, Any]) -> Work:
+    return replace(work, batch=batch, lookups=Lookups(), versions=())
 
 
 def build_model(caller: ModelCaller, batch: tuple[Any, Any], seed: int, expected: ModelSpec) -> BuiltModel:
@@ -235,8 +248,8 @@ class MonitoredSession:
         """Make no further step, as `Coordinator.request_stop` does."""
         self.hooks.coordinator.request_stop(reason)
 
-    def run(self, fetches: Fetches = "loss") -> Any:
-        """Make one step; return its values in the structure of `fetches`. Blocks.
+    def run(self, fetches: Fetches = "loss", batch: tuple[Any, Any] | None = None) -> Any:
+        """Make one step, on `batch` or else on the next one; return its values in the structure of `fetches`. Blocks.
 
         Raises NanLossError or NanGradientError if the step computed something that is not finite, unless a
         NanTensorHook asks to stop instead.
@@ -249,11 +262,18 @@ class MonitoredSession:
         self.before_step()
         if fetches is not self._args.fetches:
             self._args = SessionRunArgs(fetches)
-        values = self._step(self._work)
+        values = self._step(self._work if batch is None else _fed(self._work, batch))
         fetched = pick(fetches, values, self._table_names)
         self.on_step(self)
         self._work = self._source.following()
         return fetched
+
+    def look(self, fetches: Fetches, batch: tuple[Any, Any]) -> Any:
+        """Return the values of `batch` in the structure of `fetches`, without a step and without hooks. Blocks."""
+        assert isinstance(self._work, Work), "the training has not ended"
+        work = _fed(self._work, batch)
+        self._source.pull(work)
+        return pick(fetches, StepValues(self.step_session, self._source.compute(work)), self._table_names)
 
     def _step(self, work: Work) -> StepValues:
         session = self.step_session

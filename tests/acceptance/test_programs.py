@@ -101,7 +101,7 @@ of_the_digits = pytest.mark.skipif(
 
 
 def check_network(printed: str) -> None:
-    """Hold what one worker prints against what the program says it prints: step, cost and accuracy."""
+    """Hold what one worker prints against what the program says it prints: one above the step, cost and accuracy."""
     *epochs, accuracy, total, cost = printed.splitlines()
     found = [PRINTED.fullmatch(line) for line in epochs]
     assert [int(match[2]) for match in found if match is not None] == list(range(1, 21)), printed

@@ -8,16 +8,13 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import dask
 import numpy as np
 import pytest
 from distributed import LocalCluster
 
-import psflow
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
@@ -78,12 +75,11 @@ def migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
     def run(name: str, *flags: str) -> Path:
         monkeypatch.setattr(sys, "argv", [name, *flags])
         program = runpy.run_path(str(EXAMPLES / "migrated" / name), run_name="__main__")
-        return tmp_path / program["logs_path" if name == "sigmoid.py" else "model_dir"]
+        return tmp_path / program["model_dir"]
 
     yield run
     logging.getLogger().setLevel(level)
-    for name in ("model", "input_data"):
-        sys.modules.pop(name, None)
+    sys.modules.pop("model", None)
 
 
 def check_predictions(said: list[str], model_dir: Path) -> None:
@@ -108,18 +104,6 @@ def test_a_migrated_program_trains_exports_and_predicts(
 def test_migrated_programs_run_one_after_the_other_in_one_directory(migrated: Callable[..., Path]) -> None:
     stores = [CheckpointStore(str(migrated(name))) for name in ("local.py", "linear.py", "coordinated.py")]
     assert [store.latest() for store in stores] == [10, 800, 300]
-
-
-def test_the_network_ends_in_a_worker_that_began_again_without_input_left(
-    migrated: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ended = SimpleNamespace(should_stop=lambda: True)
-    monkeypatch.setattr(psflow, "MonitoredTrainingSession", lambda *_, **__: nullcontext(ended))
-    trained = SimpleNamespace(evaluate=lambda _: {"accuracy": 0.9})
-    monkeypatch.setattr(psflow.estimator, "Estimator", lambda *_, **__: trained)
-    migrated("sigmoid.py", "--job_name", "worker", "--training_epochs", "1")
-    accuracy, _, cost = capsys.readouterr().out.splitlines()
-    assert (accuracy, cost) == ("Test-Accuracy: 0.90", "Final Cost: nan")
 
 
 def test_a_migrated_linear_regressor_finds_its_coefficients(migrated: Callable[..., Path]) -> None:

@@ -254,6 +254,11 @@ def current_scope(caller: str) -> ModelScope:
         raise ModelFnError((f"{caller} works only inside a model_fn that psflow calls",)) from None
 
 
+def is_in_model_fn() -> bool:
+    """Return whether psflow calls a model_fn in this thread."""
+    return _current.get(None) is not None
+
+
 def read_columns(layer: str, specs: Callable[[], tuple[ColumnSpec, ...]]) -> None:
     """Record the feature columns of a layer in the current call, if any; ModelFnError for a name given twice."""
     columns = {} if (scope := _current.get(None)) is None else scope.columns

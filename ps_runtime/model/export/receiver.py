@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.model.calls.scope import is_in_model_fn
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.schema import ArraySpec
 from psflow.ps_runtime.specs.schema_enforcement import enforce_arrays
@@ -74,10 +75,31 @@ Receiver = ServingInputReceiver | TensorServingInputReceiver
 ServingInputReceiverFn = Callable[[], Receiver]
 
 
-def placeholder(
-    dtype: DTypeLike, shape: Sequence[int | None], name: str | None = None, *, example: Any = None
-) -> NDArray[Any]:
-    """Return an array of the request, inside a serving_input_receiver_fn.
+@dataclass(frozen=True, eq=False, slots=True)
+class Placeholder:
+    """An array that each run of a session is fed: a key of its ``feed_dict``."""
+
+    spec: ArraySpec
+    example: NDArray[Any]
+    """One row, for calls of model_fn before there is a batch."""
+
+    def taken(self, value: Any) -> NDArray[Any]:
+        """Return a fed value as the model reads it, ``(rows, ...)``; an InputError if it does not fit."""
+        try:
+            array = np.asarray(value, np.str_ if self.spec.is_text else self.spec.dtype)
+        except (TypeError, ValueError) as error:
+            raise InputError((f"{self.spec.name} is fed {type(value).__name__}: {error}",)) from None
+        if array.ndim == 0 or array.shape[1:] != self.spec.shape:
+            expected = ", ".join(["rows", *map(str, self.spec.shape)])
+            raise InputError((f"{self.spec.name} is fed shape {list(array.shape)}, expected [{expected}]",))
+        return array
+
+
+def placeholder(dtype: DTypeLike, shape: Sequence[int | None], name: str | None = None, *, example: Any = None) -> Any:
+    """Return an array of the request, or declare an array that a training loop feeds.
+
+    A serving_input_receiver_fn gets the array. Outside of it and of model_fn the result is a key of the ``feed_dict``
+    of `MonitoredTrainingSession.run`.
 
     Parameters
     ----------
@@ -92,12 +114,12 @@ def placeholder(
 
     Returns
     -------
-    array of shape (rows, ...)
+    array of shape (rows, ...), or a key
 
     Raises
     ------
     UsageError
-        If it is called elsewhere, or an argument is invalid.
+        If it is called in a model_fn, or an argument is invalid.
 
     Examples
     --------
@@ -107,10 +129,11 @@ def placeholder(
     ...     return ServingInputReceiver({"x": x}, {"line": line})
     """
     call = _current.get()
-    if call is None:
-        raise UsageError(("placeholder: call it in a serving_input_receiver_fn, which psflow calls for each request",))
-    place = f"placeholder {len(call.asked)}" if name is None else f"placeholder {name!r}"
-    return call.take(_asked(place, dtype, shape), example)
+    if call is None and is_in_model_fn():
+        raise UsageError(("placeholder: a model_fn takes its arrays as features and labels; call it outside",))
+    number = "" if call is None else f" {len(call.asked)}"
+    spec = _asked(f"placeholder{number}" if name is None else f"placeholder {name!r}", dtype, shape)
+    return Placeholder(spec, _example(spec, example)) if call is None else call.take(spec, example)
 
 
 @dataclass(frozen=True, slots=True)

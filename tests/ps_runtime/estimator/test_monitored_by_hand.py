@@ -21,8 +21,8 @@ from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster import worker_process
-from psflow.ps_runtime.errors import BrokenPeerError, RoleFailedError, StoppedError, UsageError
-from psflow.ps_runtime.estimator import monitored
+from psflow.ps_runtime.errors import BrokenPeerError, RoleFailedError, StoppedError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.estimator import manual_cluster, monitored
 from psflow.ps_runtime.estimator.manual_cluster import serve_manual_role
 from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.specs.consistency import Consistency
@@ -214,6 +214,28 @@ def test_workers_end_soon_after_the_chief_has_left(
 
 
 @pytest.mark.cluster
+def test_a_ps_finds_the_model_dir_that_the_chief_announces(
+    tmp_path: Path, beside: Callable[..., Future[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    processes = Processes(tmp_path / "job", 1)
+    ps = beside(Server(processes.cluster, "ps", 0).join)
+    processes.replica(0, runs(3), batches(10**6))
+    assert ps.result(HANG_SECS) is None
+    folder = tmp_path / "home" / ".psflow" / "clusters"
+    assert (folder.stat().st_mode & 0o777, list(folder.iterdir())) == (0o700, [])
+
+
+def test_a_ps_waits_for_an_announcement_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(manual_cluster, "JOIN_TIMEOUT_SECS", 0.1)
+    words = r"the chief at a:2 did not announce its model_dir .*~/.psflow/clusters has no file of this cluster; start"
+    with pytest.raises(WaitTimeoutError, match=words):
+        Server({"ps": ["a:1"], "chief": ["a:2"]}, "ps", 0).join()
+
+
+@pytest.mark.cluster
 def test_with_a_lost_ps_each_loop_goes_back_to_the_last_checkpoint_and_on(
     tmp_path: Path, beside: Callable[..., Future[Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -265,7 +287,7 @@ class OneLife:
     def has_ended(self) -> bool:
         return self.error is None
 
-    def run(self, fetches: Any) -> None:
+    def run(self, fetches: Any, batch: None) -> None:
         assert self.error is not None
         raise self.error
 

@@ -11,6 +11,7 @@ import pytest
 
 from psflow.ps_runtime.errors import ArgumentTypeError, InputError, UsageError
 from psflow.ps_runtime.model.export.receiver import (
+    Placeholder,
     RawServingInput,
     ServingInputReceiver,
     TensorServingInputReceiver,
@@ -106,11 +107,11 @@ def test_a_later_call_asks_for_the_same() -> None:
         received.features([1.0], "the input")
 
 
-def test_a_placeholder_elsewhere() -> None:
-    with pytest.raises(UsageError, match="call it in a serving_input_receiver_fn"):
-        placeholder("float32", [None])
-    with pytest.raises(UsageError, match="call it in a serving_input_receiver_fn"):
-        _ = ServingInput.of(fields) and placeholder("float32", [None])
+def test_a_placeholder_elsewhere_is_a_key_for_what_a_loop_feeds() -> None:
+    key = placeholder("float32", [None, 2], "x")
+    assert isinstance(key, Placeholder)
+    assert key.taken([[1, 2]]).tolist() == [[1.0, 2.0]]
+    assert key != placeholder("float32", [None, 2], "x")
 
 
 @pytest.mark.parametrize(
