@@ -16,7 +16,12 @@ from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord
 from psflow.ps_runtime.checkpoint.records import FinishedMarker, clear_finished, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import LostDirectoryError, ModelDirError, PsflowError, UsageError
-from psflow.ps_runtime.estimator.eval_metrics import apply_saver_hook, check_early_stopping, check_waiters
+from psflow.ps_runtime.estimator.eval_metrics import (
+    apply_saver_hook,
+    check_early_stopping,
+    check_waiters,
+    stopped_exactly,
+)
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.estimator.model_dir import FORKED_FROM, Fork, check_local, check_model_dir, lost_job
 from psflow.ps_runtime.estimator.planning import JobPlan, plan_job
@@ -91,7 +96,9 @@ class Attempt:
             check_local(estimator.model_dir)
         self.model_dir = estimator.model_dir
         self._estimator = estimator
-        self._config, self._train_spec = apply_saver_hook(estimator.config, train_spec, estimator.model_dir)
+        self._config, train_spec = apply_saver_hook(estimator.config, train_spec, estimator.model_dir)
+        start = CheckpointStore(estimator.model_dir).latest() or 0
+        self._train_spec, self._end_reason = stopped_exactly(train_spec, start)
         self._num_ps = num_ps
         self.num_workers = num_workers
         """Number of workers beside the chief."""
@@ -242,6 +249,7 @@ class Attempt:
             warm_start=self.warm_start,
             num_steps_before=latest or 0,
             num_examples_before=0 if facts is None else facts["num_examples"],
+            end_reason=self._end_reason,
             last_incarnation_before=0 if facts is None else max((i for _, i, _ in facts["sequences"]), default=0),
         )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from psflow.ps_runtime.checkpoint.records import EvaluationLog, measured
+from psflow.ps_runtime.checkpoint.records import ALL_STEPS, EvaluationLog, measured
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.model.hooks.base import (
     Coordinator,
@@ -19,7 +19,7 @@ from psflow.ps_runtime.model.hooks.base import (
     SessionRunHook,
     SessionRunValues,
 )
-from psflow.ps_runtime.model.hooks.basic import CheckpointSaverHook, GlobalStepWaiterHook
+from psflow.ps_runtime.model.hooks.basic import CheckpointSaverHook, GlobalStepWaiterHook, StopAtStepHook
 from psflow.ps_runtime.model.hooks.batch import BatchSession
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
@@ -226,6 +226,15 @@ def apply_saver_hook(config: RunConfig, train_spec: TrainSpec, model_dir: str) -
             )
         )
     return config, train_spec
+
+
+def stopped_exactly(train_spec: TrainSpec, start: int) -> tuple[TrainSpec, str]:
+    """Return a TrainSpec whose max_steps is at most the step at which a StopAtStepHook stops, and the end's reason."""
+    hooks = [hook for hook in train_spec.hooks if type(hook) is StopAtStepHook]  # a subclass may stop elsewhere
+    last = min((last for hook in hooks if (last := hook.last_step_from(start)) > start), default=math.inf)
+    if last == math.inf or (train_spec.max_steps is not None and train_spec.max_steps < last):
+        return train_spec, ALL_STEPS
+    return replace(train_spec, max_steps=int(last)), f"global_step {last} has reached {last}"
 
 
 def check_waiters(config: RunConfig, train_spec: TrainSpec) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from psflow.ps_runtime.checkpoint.job_file import Owner
+from psflow.ps_runtime.checkpoint.records import ALL_STEPS
 from psflow.ps_runtime.model.export.bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.model.warm_start import WarmStart
@@ -46,6 +47,8 @@ class JobSpec:
     num_steps_before: int = 0
     num_examples_before: int = 0
     last_incarnation_before: int = 0
+    end_reason: str = ALL_STEPS
+    """Why the training ends where it reaches the max_steps of its TrainSpec."""
 
     @property
     def first_incarnation(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from psflow.ps_runtime.checkpoint.entries import ShardRecord
 from psflow.ps_runtime.checkpoint.manifest import Manifest
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
-from psflow.ps_runtime.checkpoint.records import ALL_STEPS, EvaluationLog, nothing_left, write_finished
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, nothing_left, write_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.checkpoints import SavingClient
 from psflow.ps_runtime.model.hooks.base import CheckpointSaverListener, Fetches, pick
@@ -201,7 +201,7 @@ class ChiefSaver:
         early = end["input_end"] or nothing_left(self._job.num_steps_before, max_steps)
         if early is not None and not end["stop_reason"] and max_steps is not None:
             logger.warning("%s", early)
-        reason = end["stop_reason"] or early or ALL_STEPS
+        reason = end["stop_reason"] or early or self._job.end_reason
         write_finished(self._job.model_dir, snapshot.step, reason, self._context.fence)
 
     def _count(self) -> dict[str, Any]:

@@ -101,7 +101,10 @@ of_the_digits = pytest.mark.skipif(
 
 
 def check_network(printed: str) -> tuple[int, float]:
-    """Return the first step and its cost. Hold what one worker prints against what the program says it prints: one above the step, cost and accuracy."""
+    """Hold what one worker prints against what the program says it prints; return its first step, and the cost there.
+
+    What it prints is one above the step.
+    """
     *epochs, accuracy, total, cost = printed.splitlines()
     found = [PRINTED.fullmatch(line) for line in epochs]
     assert [int(match[2]) for match in found if match is not None] == list(range(1, 21)), printed

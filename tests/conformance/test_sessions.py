@@ -12,6 +12,7 @@ from psflow import MonitoredTrainingSession, summary
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import InputError, ModelDirError, NanLossError, UsageError
+from psflow.ps_runtime.estimator.eval_metrics import stopped_exactly
 from tests.limits import HANG_SECS
 
 
@@ -203,6 +204,22 @@ def test_a_loop_of_too_many_runs_is_left_at_the_end_of_training(estimator, how, 
     assert num_runs == 5
     assert steps_of(estimator)[-1] == 5
     assert "run() was called after the end of training, which leaves the loop" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("hook", "max_steps", "expected"),
+    [
+        ({"num_steps": 4}, None, 6),
+        ({"last_step": 5}, 9, 5),
+        ({"last_step": 5}, 4, 4),
+        ({"last_step": 2}, 9, 9),  # it is reached: the hook ends training after a step
+    ],
+)
+def test_a_stop_hook_is_a_last_step_of_the_job(hook, max_steps, expected):
+    spec = psflow.TrainSpec(endless, max_steps, [psflow.StopAtStepHook(**hook)])
+    found, reason = stopped_exactly(spec, start=2)
+    assert found.max_steps == expected
+    assert (f"has reached {expected}" in reason) == (expected != max_steps)
 
 
 def test_a_hook_ends_the_loop(estimator):

@@ -40,7 +40,8 @@ class StopAtStepHook(SessionRunHook):
 
     Notes
     -----
-    With several replicas, others may push while one of them stops; `max_steps` is exact.
+    Among the hooks of a TrainSpec, of `Estimator.train` or of a session, the step is exact, as with `max_steps`. Among
+    those that model_fn returns, other replicas may push while one of them stops.
     """
 
     def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
@@ -60,11 +61,16 @@ class StopAtStepHook(SessionRunHook):
         self._num_steps = num_steps
         self._last_step = last_step
 
+    def last_step_from(self, start: int) -> int:
+        """Return the last global_step of a training that starts at `start`."""
+        if self._last_step is not None:
+            return self._last_step
+        assert self._num_steps is not None
+        return start + self._num_steps
+
     def after_create_session(self, session: Any, coord: Coordinator) -> None:
         """Compute the last step from `num_steps`."""
-        if self._last_step is None:
-            assert self._num_steps is not None
-            self._last_step = session.global_step + self._num_steps
+        self._last_step = self.last_step_from(session.global_step)
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
         """Fetch the global_step."""

@@ -77,7 +77,6 @@ def test_who_joins_nobody(cluster: Any, job_name: str, task_index: int, words: s
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (None, "a str or path, got NoneType None"),
         (3, "a str or path, got int 3"),
         (b"x", "a str or path, got bytes b'x'"),
         ("", "that of the chief, got ''"),
@@ -99,4 +98,5 @@ def test_it_looks_for_the_chief_in_the_directory_of_the_job(tmp_path: Path, monk
     server = Server(HOSTS, "ps", 0)
     server.join("runs")
     [(target, model_dir, timeout_secs, _)] = served
-    assert (target, model_dir, timeout_secs) == (server.target, str(tmp_path / "runs"), 40.0)
+    assert (target, model_dir) == (server.target, str(tmp_path / "runs"))
+    assert 30.0 < timeout_secs <= 40.0
