@@ -24,9 +24,9 @@ from psflow.ps_runtime.roles.trainer import TrainingLoop, train
 from psflow.ps_runtime.scratch import scratch_directory
 from psflow.ps_runtime.signals import how_it_ended
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
-from psflow.ps_runtime.specs.roles import RoleId
+from psflow.ps_runtime.specs.roles import Role, RoleId
 
-CHIEF = "chief-0"
+CHIEF, EVALUATOR = "chief-0", "evaluator-0"
 START_TIMEOUT_SECS = 60.0
 """For the scheduler, the worker and the client of this process."""
 CLOSE_TIMEOUT_SECS = 30.0
@@ -110,6 +110,8 @@ class ManualCluster:
     def await_processes(self, timeout_secs: float, check: Callable[[], None]) -> dict[RoleId, str]:
         """Wait until all processes have joined; return the address of the Dask worker of each role. Blocks.
 
+        It does not wait for an evaluator that may be missing.
+
         Raises
         ------
         UsageError
@@ -118,7 +120,8 @@ class ManualCluster:
             If one of them does not come.
         """
         deadline, say = Deadline(timeout_secs), Deadline(SAY_AFTER_SECS)
-        while missing := self._processes.keys() - (joined := self._joined()).keys():
+        awaited = self._processes.keys() - ({EVALUATOR} if self._cluster.evaluator_may_be_missing else set())
+        while missing := awaited - (joined := self._joined()).keys():
             check()
             self._raise_refusals(missing)
             if deadline.has_passed:
@@ -131,13 +134,17 @@ class ManualCluster:
                 )
                 say = Deadline(SAY_AGAIN_SECS)
             time.sleep(POLL_SECS)
-        return {role: joined[name] for name, roles in self._processes.items() for role in roles}
+        return {role: joined[name] for name, roles in self._processes.items() if name in joined for role in roles}
 
     def slot_of(self, role: RoleId) -> str | None:
         """Return the Dask worker of the process that carries `role`; None while it is absent or busy."""
         workers, tasks = look(self.client)
         address = _by_name(workers).get(self._process_of(role))
         return address if address in free_slots(workers, tasks) else None
+
+    def slot_of_chief(self) -> str | None:
+        """Return the Dask worker of the chief's process; None while a role runs there."""
+        return self.slot_of(RoleId(Role.CHIEF, 0))
 
     def has_joined(self, role: RoleId) -> bool:
         """Return whether the process that carries `role` is there, busy or not."""
@@ -160,8 +167,6 @@ class ManualCluster:
 
     def _remedy(self, missing: set[str]) -> str:
         remedy = f"start {'it' if len(missing) == 1 else 'each of them'}, with the cluster of this process"
-        if any(self._cluster.address_of(self._processes[name][0]) is None for name in missing):
-            remedy += ", or name its address there if a coordinator starts the tasks"
         return f"{remedy}; to allow more time, set session_creation_timeout_secs of RunConfig"
 
     def _joined(self) -> dict[str, str]:

@@ -159,6 +159,12 @@ class ClusterJob:
             for role in set(self.job.roles) - slots.keys():
                 self._supervisor.mark_unplaced(role)
 
+    def lacks_evaluator(self) -> bool:
+        """Return whether training is complete, and no evaluator has ever run."""
+        with self._changed:
+            evaluators = [role for role in self.job.roles if role.role is Role.EVALUATOR]
+            return self._supervisor.is_trained and not any(map(self._supervisor.has_started, evaluators))
+
     def wait(self, role: RoleId, timeout_secs: float, num_lost: int = 0) -> dict[str, Any] | None:
         """Wait for a role to end; return its report, or None if it is still running.
 

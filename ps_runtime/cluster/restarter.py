@@ -67,14 +67,15 @@ class Restarter:
         """
         with self._supervisor.lock:
             due, all_started = self._supervisor.due(), self._supervisor.all_started()
-        if not due:
+            lacks_any = bool(self._supervisor.lacking())
+        if not lacks_any:
             self._no_slot = self._say = None
         # a slot that this job got is not given twice: by then the scheduler lists it as taken
         if not due or not (self._next_look.has_passed or (self._has_placed_all and all_started)):
             return
         self._next_look = Deadline(LOOK_SECS)
         self._has_placed_all = self._place(due, check, has_lock=has_lock) == len(due)
-        if self._has_placed_all:
+        if self._has_placed_all or not lacks_any:
             self._no_slot = self._say = None
         else:
             self._give_up_late()
@@ -137,7 +138,7 @@ class Restarter:
     @property
     def _names(self) -> str:
         with self._supervisor.lock:
-            return ", ".join(map(str, self._supervisor.waiting()))
+            return ", ".join(map(str, self._supervisor.lacking()))
 
     @property
     def _where(self) -> str:

@@ -115,7 +115,9 @@ def _run(
         case Role.WORKER:
             return run_worker(job, context, connect_functions, training_loop)
         case Role.EVALUATOR:
-            return run_evaluator(job, context, connect_functions)
+            # only where no evaluator has joined, the process of the chief has this role, too
+            stands_in = job.evaluator_may_be_missing and worker.name != str(context.role)
+            return run_evaluator(job, context, connect_functions, only_final=stands_in)
         case unknown:
             assert_never(unknown)
 

@@ -98,7 +98,7 @@ class Supervisor:
         return incarnation
 
     def mark_unplaced(self, role: RoleId) -> None:
-        """Record that the others have begun without a worker, because it had no Dask worker."""
+        """Record that the others have begun without a worker or the evaluator, because it had no Dask worker."""
         self._states[role].was_unplaced = True
 
     def start(self, role: RoleId, incarnation: int) -> None:
@@ -215,6 +215,11 @@ class Supervisor:
     def waiting(self) -> list[RoleId]:
         """Return the roles that are to begin a new incarnation, on any free Dask worker."""
         return [role for role, state in self._states.items() if state.is_waiting]
+
+    def lacking(self) -> list[RoleId]:
+        """Return the roles of `waiting` without which the job cannot go on; an evaluator may never have come."""
+        waiting = self.waiting()
+        return [role for role in waiting if role.role is not Role.EVALUATOR or self._states[role].num_placed]
 
     def due(self) -> list[RoleId]:
         """Return the roles of `waiting` that may begin now, in this order."""

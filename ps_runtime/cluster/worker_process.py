@@ -69,6 +69,12 @@ class OwnProgram:
     facts: Mapping[str, str] | None = None
     input_fn: Callable[..., Any] | None = None
     training_loop: TrainingLoop = train
+    nothing_left: Callable[[], str | None] = lambda: None
+    """Returns why there is nothing to do for this process, where the job may have ended before it came."""
+
+
+class _NothingLeftError(Exception):
+    """The process has come after the end of its job."""
 
 
 def join_manual_cluster(
@@ -118,6 +124,8 @@ class _JoinAttempt:
     async def run(self, on_event: Callable[[Event], None], scratch: str) -> None:
         try:
             await self._join(on_event, scratch)
+        except _NothingLeftError as end:
+            logger.info("%s: %s", self.role, end)
         except UsageError as refusal:
             if differences := await self._report(refusal):
                 raise ConfigError(differences) from None
@@ -170,7 +178,7 @@ class _JoinAttempt:
         """
         logger.error("%s; reporting it to %s", refusal, self._chief)
         differences: tuple[str, ...] = ()
-        with contextlib.suppress(UsageError, WaitTimeoutError, OSError):  # it may not be there
+        with contextlib.suppress(UsageError, WaitTimeoutError, OSError, _NothingLeftError):  # it may not be there
             _, description = await self._meet()
             differences = self._differences(description)
             faults = list(differences or refusal.faults)
@@ -200,6 +208,8 @@ class _JoinAttempt:
                 apart = Deadline(APART_SECS)
             elif apart.has_passed:
                 raise self._not_shared("no certificate" if last is None else "another certificate")
+            if (why := self.own.nothing_left()) is not None:
+                raise _NothingLeftError(why)
             if self.deadline.has_passed:
                 raise self._no_answer(last)
             look_again(os.path.join(self.model_dir, FOLDER, "."))

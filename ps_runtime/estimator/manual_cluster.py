@@ -12,6 +12,8 @@ from typing import Any
 
 from psflow.ps_runtime.checkpoint.files import reading
 from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, FinishedMarker, read_finished
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.certificate_file import ANNOUNCED, announced_model_dir
 from psflow.ps_runtime.cluster.chief_process import open_manual_cluster
@@ -20,9 +22,11 @@ from psflow.ps_runtime.cluster.worker_process import JOIN_TIMEOUT_SECS, POLL_SEC
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, ModelDirError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.estimator.attempt import Attempt, Trainable
+from psflow.ps_runtime.estimator.eval_metrics import EarlyStoppingHook
 from psflow.ps_runtime.estimator.model_dir import check_local
 from psflow.ps_runtime.model.export.bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.roles.event_dispatch import OnEvent, dispatching
 from psflow.ps_runtime.roles.events import Event, LogMessage, RoleLost
 from psflow.ps_runtime.roles.session_handoff import SessionHandoff
@@ -117,7 +121,9 @@ def run_manual_role(
     timeout_secs = _meeting_secs(estimator.config)
     facts = program_facts(estimator.caller.params, estimator.config, train_spec, eval_specs)
     if role.role is not Role.CHIEF:
-        own = OwnProgram(facts, train_spec.input_fn if train_spec.each_worker_reads_all else None, training_loop)
+        input_fn = train_spec.input_fn if train_spec.each_worker_reads_all else None
+        nothing_left = partial(_evaluated_end, model_dir, train_spec, eval_specs, _finished(model_dir))
+        own = OwnProgram(facts, input_fn, training_loop, nothing_left if role.role is Role.EVALUATOR else lambda: None)
         logger.warning("%s: %s", role, SHARED if own.input_fn is None else OF_CHIEF)
         with sigterm_leaves(), dispatching(_log_own if on_event is None else on_event) as hear:
             join_manual_cluster(task.cluster, role, model_dir, own, hear, timeout_secs, check_both)
@@ -142,9 +148,53 @@ def run_manual_role(
 
         job = attempt.job(writer)
         slots = led.await_processes(timeout_secs, check)
+        lacks_evaluator = bool(eval_specs) and RoleId(Role.EVALUATOR, 0) not in slots
+        if lacks_evaluator:
+            _say_without_evaluator(train_spec)
+
+        def slot_of(role: RoleId) -> str | None:
+            slot = led.slot_of(role)
+            if slot is None and role.role is Role.EVALUATOR and run.lacks_evaluator():
+                slot = led.slot_of_chief()
+                if slot is not None:
+                    logger.info("no evaluator has joined: the chief evaluates the final checkpoint")
+            return slot
+
         with ClusterJob(led.client, job, hear) as run:
-            run.start_at(slots, led.slot_of, check)
+            run.start_at(slots, slot_of, check)
             return run.join(check)
+
+
+def _finished(model_dir: str) -> FinishedMarker | None:
+    with reading(model_dir):
+        return read_finished(model_dir)
+
+
+def _evaluated_end(
+    model_dir: str, train_spec: TrainSpec, eval_specs: Sequence[EvalSpec], before: FinishedMarker | None
+) -> str | None:
+    """Return a sentence if the training of this evaluator has ended, with an evaluated final checkpoint.
+
+    An end of `before` counts only if no further step can follow it: a chief may be about to train on.
+    """
+    end, last = _finished(model_dir), train_spec.max_steps
+    if end is None or (end == before and (last is None or end.final_step < last)):
+        return None
+    with reading(model_dir):
+        saved_at = CheckpointStore(model_dir).saved_at().get(end.final_step)
+        known = EvaluationLog(model_dir).by_name()
+    done = [known.get(spec.name or "", {}).get(end.final_step) for spec in eval_specs]
+    if saved_at is None or any(one != saved_at for one in done):
+        return None
+    return f"nothing is left to evaluate: the training in {shown_path(model_dir)} has ended at step {end.final_step}"
+
+
+def _say_without_evaluator(train_spec: TrainSpec) -> None:
+    """Log what happens while no evaluator is there."""
+    logger.info("no evaluator has joined yet; training starts, and one may join at any time")
+    if any(isinstance(hook, EarlyStoppingHook) for hook in train_spec.hooks):
+        why = "reads the evaluations of an evaluator, and none has joined yet: until then it stops nothing"
+        logger.warning("the early stopping of this training %s", why)
 
 
 def _meeting_secs(config: RunConfig) -> float:

@@ -47,7 +47,8 @@ def train_and_evaluate(
     Training and evaluation resume from the model_dir; the input continues where the latest checkpoint left it.
 
     Where TF_CONFIG has a cluster, this process runs one role of it. Every process makes the same call, which returns
-    once the job has ended.
+    once the job has ended. An evaluator without an address there need not exist: then the chief evaluates the final
+    checkpoint.
 
     Parameters
     ----------

@@ -41,8 +41,12 @@ LOOK_SECS = 5.0
 """Between two checks that its model_dir still exists."""
 
 
-def run_evaluator(job: JobSpec, context: RoleContext, connect_functions: Sequence[Connect]) -> dict[str, Any]:
+def run_evaluator(
+    job: JobSpec, context: RoleContext, connect_functions: Sequence[Connect], *, only_final: bool = False
+) -> dict[str, Any]:
     """Evaluate checkpoints until training is over and the final one is done; return the role's report.
+
+    With `only_final` no other one is evaluated.
 
     Raises
     ------
@@ -57,12 +61,12 @@ def run_evaluator(job: JobSpec, context: RoleContext, connect_functions: Sequenc
     with closing(WatchingClient(shard, job.config.session_creation_timeout_secs)) as watching:
         evaluator = _Evaluator(job, context)
         context.watch(lambda: RoleSample(evaluator.newest_seen))
-        _evaluate_all(evaluator, watching, context)
+        _evaluate_all(evaluator, watching, context, only_final=only_final)
         evaluator.check_best()
         return context.report(watching.transport, {"evaluated_steps": evaluator.evaluated_steps})
 
 
-def _evaluate_all(evaluator: _Evaluator, watching: WatchingClient, context: RoleContext) -> None:
+def _evaluate_all(evaluator: _Evaluator, watching: WatchingClient, context: RoleContext, *, only_final: bool) -> None:
     is_over, look = False, Deadline(LOOK_SECS)
     while not is_over:
         context.check()
@@ -72,6 +76,8 @@ def _evaluate_all(evaluator: _Evaluator, watching: WatchingClient, context: Role
         pending = evaluator.pending()
         finished = evaluator.finished()  # read after the checkpoints: the marker is there before the final one
         final_step = None if finished is None else finished.final_step
+        if only_final:
+            pending = {step: saved_at for step, saved_at in pending.items() if step == final_step}
         evaluator.evaluate_due(pending, final_step)
         is_over = final_step is not None and evaluator.has_done(final_step)
         if not is_over and not watching.wait(evaluator.newest_seen, SLICE_SECS):

@@ -60,6 +60,12 @@ class JobSpec:
         """All roles in the order in which they start."""
         return job_roles(self.num_ps, self.num_workers, evaluator=bool(self.eval_specs))
 
+    @property
+    def evaluator_may_be_missing(self) -> bool:
+        """Whether no evaluator may ever join; the final checkpoint is evaluated anyway."""
+        task = self.config.cluster
+        return task is not None and task.cluster.evaluator_may_be_missing
+
     def runs_program(self, role: RoleId) -> bool:
         """Return whether a role calls user functions: a ps does only if it has the reader of a stream."""
         return role.role is not Role.PS or (role.index == 0 and self.input.has_one_reader)

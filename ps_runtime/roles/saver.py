@@ -187,7 +187,8 @@ class ChiefSaver:
     def _collect_garbage(self) -> None:
         config = self._job.config
         needed = best_steps(self._job.eval_specs, self._job.model_dir)
-        if self._job.eval_specs:  # every checkpoint is evaluated, however slow the evaluator is
+        # every checkpoint is evaluated, however slow the evaluator is, once there is one
+        if self._job.eval_specs and (not self._job.evaluator_may_be_missing or self._client.statistics()["is_watched"]):
             saved, log = self._store.saved_at().items(), self._evaluations.by_name()
             for spec in self._job.eval_specs:
                 needed |= {step for step, _ in saved - log.get(spec.name or "", {}).items()}

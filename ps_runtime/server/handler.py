@@ -62,6 +62,8 @@ class PsHandler:
         self.shard = shard
         self.job_requests = job_requests
         self.is_finished = False
+        self._is_watched = False
+        """Whether an evaluator has ever joined."""
         self.left: set[int] = set()
         """Training replicas that have left."""
         self._storage = storage
@@ -160,7 +162,8 @@ class PsHandler:
     def statistics(self) -> dict[str, Any]:
         """Return counters of the shard and, on ps-0, of the job."""
         job = {} if self.job_requests is None else {"job": self.job_requests.job.statistics()}
-        return {"peers": len(self._peers), "shard": self.shard.statistics()} | job
+        counts = {"peers": len(self._peers), "is_watched": self._is_watched}
+        return {**counts, "shard": self.shard.statistics()} | job
 
     # Messages that any ps accepts
 
@@ -187,6 +190,7 @@ class PsHandler:
 
     def _admit(self, peer: int, sender: Peer) -> tuple[int, list[Reply]]:
         if sender.purpose is Purpose.WATCH:
+            self._is_watched = True
             return 0, []
         self._must_not_be_over(sender)
         sequence, replies = 0, list[Reply]()

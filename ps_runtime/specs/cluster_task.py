@@ -54,6 +54,11 @@ class ClusterAddresses:
         by_type = {self.chief_type: [self.chief], TaskType.WORKER: self.workers, TaskType.PS: self.ps}
         return ClusterSpec({str(kind): tuple(addresses) for kind, addresses in by_type.items() if addresses})
 
+    @property
+    def evaluator_may_be_missing(self) -> bool:
+        """Whether the chief cannot know if an evaluator will join: it has no address, as in most of TensorFlow's."""
+        return self.evaluator is None and not self.chief_evaluates
+
     def facts_of(self, role: RoleId) -> TaskFacts:
         """Return the task facts of `role`."""
         return TaskFacts.within(self.spec, self.chief_type if role.role is Role.CHIEF else role.role, role.index)

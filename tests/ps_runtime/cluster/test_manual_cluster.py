@@ -13,6 +13,7 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Semaphore
 from types import SimpleNamespace
@@ -38,6 +39,7 @@ from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.free_ports import free_address
 from tests.limits import HANG_SECS
+from tests.tasks.waiting import wait_until
 
 PS, CHIEF, EVALUATOR = map(RoleId.parse, ("ps-0", "chief-0", "evaluator-0"))
 PROGRAM = {"TrainSpec.max_steps": "40"}
@@ -87,6 +89,7 @@ def beside() -> Iterator[Any]:
 def test_addresses_of_ipv6(tmp_path: Path, beside: Any) -> None:
     addresses = [free_address().replace("localhost", "[::1]") for _ in range(2)]
     cluster = ClusterAddresses(addresses[0], ps=(addresses[1],))
+    cluster = replace(cluster, evaluator=free_address().replace("localhost", "[::1]"))
     with led(cluster, tmp_path, evaluator=True) as one:
         ends = [beside(joined, cluster, role, tmp_path) for role in (PS, EVALUATOR)]
         slots = one.await_processes(HANG_SECS, never_stop)
@@ -97,7 +100,9 @@ def test_addresses_of_ipv6(tmp_path: Path, beside: Any) -> None:
 @pytest.mark.cluster
 def test_all_join_and_end_as_the_chief_says(cluster: ClusterAddresses, tmp_path: Path, beside: Any) -> None:
     with led(cluster, tmp_path, evaluator=True) as one:
-        ends = [beside(joined, cluster, role, tmp_path) for role in (PS, EVALUATOR)]
+        ends = [beside(joined, cluster, EVALUATOR, tmp_path)]
+        wait_until(lambda: one.has_joined(EVALUATOR))  # it need not come, so nothing waits for it
+        ends.append(beside(joined, cluster, PS, tmp_path))
         slots = one.await_processes(HANG_SECS, never_stop)
         assert {str(role) for role in slots} == {"ps-0", "chief-0", "evaluator-0"}
         assert slots[PS] == dask_address(cluster.ps[0])
@@ -280,10 +285,11 @@ def test_a_process_that_does_not_come_is_named(
 
     monkeypatch.setattr(chief_process, "time", SimpleNamespace(sleep=sleep))
     monkeypatch.setattr(chief_process, "Deadline", lambda secs: Deadline(secs, lambda: now))
-    who = rf"ps-0 \({cluster.ps[0]}\), evaluator-0"
+    cluster = replace(cluster, evaluator=free_address())  # else nobody waits for an evaluator
+    who = rf"ps-0 \({cluster.ps[0]}\), evaluator-0 \({cluster.evaluator}\)"
     remedy = (
-        "start each of them, with the cluster of this process, or name its address there if a coordinator starts the "
-        "tasks; to allow more time, set session_creation_timeout_secs of RunConfig"
+        "start each of them, with the cluster of this process; to allow more time, set session_creation_timeout_secs "
+        "of RunConfig"
     )
     words = rf"^{who} did not join the chief within 7 s: {remedy}$"
     with led(cluster, tmp_path, evaluator=True) as one, pytest.raises(WaitTimeoutError, match=words):
