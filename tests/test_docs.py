@@ -90,12 +90,16 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_elsewhere")
-def test_the_model_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    [text] = blocks(README, "python")
-    names = run([text])
-    assert len([line for line in text.splitlines() if line]) <= 15
+def test_the_models_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = blocks(README, "python")
+    names = run(texts)
+    assert len(texts) == 2
+    assert all(len([line for line in text.splitlines() if line]) <= 15 for text in texts)
     assert "'global_step': 500" in capsys.readouterr().out
     assert names["estimator"].get_variable_value("w") == pytest.approx(2, abs=0.05)
+    assert names["first"]["class_ids"].tolist() == [0]
+    assert names["first"]["probabilities"].shape == (2,)
+    assert names["classifier"].get_variable_value("dnn/input_layer/town_embedding/embedding_weights").shape == (50, 4)
 
 
 @pytest.mark.usefixtures("_elsewhere")

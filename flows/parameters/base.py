@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
@@ -20,6 +20,8 @@ MODEL_NAME = r"^[^/:]*[^/:.\s][^/:]*$"
 
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
 """A list, in files and in JSON."""
+OneOrMoreStrings = Annotated[Strings, BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)]
+"""A list, or one string instead of a list of one."""
 
 
 class FlowParameters(BaseModel):

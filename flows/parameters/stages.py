@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from psflow.flows.parameters.base import FlowParameters, KeyFaultsError, Strings
+from psflow.flows.parameters.base import FlowParameters, KeyFaultsError, OneOrMoreStrings, Strings
 from psflow.flows.parameters.cluster import EvaluateClusterParameters, PredictClusterParameters
 from psflow.flows.parameters.input import PREDICT_INVALID, PREDICT_NON_FINITE, FormatName, PredictNonFinite
 from psflow.flows.parameters.parsing import parse_as
@@ -152,7 +152,7 @@ class PredictChoice(FlowParameters):
     new_files_only: bool = Field(False, description=NEW_FILES_ONLY)
     output_format: OutputFormat = Field("parquet", description=OUTPUT_FORMAT)
     escape_formulas: bool = Field(False, description=ESCAPE_FORMULAS)
-    predict_keys: Strings | None = Field(None, min_length=1, description=PREDICT_KEYS)
+    predict_keys: OneOrMoreStrings | None = Field(None, min_length=1, description=PREDICT_KEYS)
 
 
 class PredictParameters(PredictChoice):

@@ -156,13 +156,15 @@ class Enforcement:
         features = enforce_features(given, schema, self.where)
         if dataset.scaling != schema.scaling:
             features = _scaled(features, dataset, schema, self.where)
+        labels = dataset.labels
         if self.needs_labels:
             _check_label_name(dataset, schema, self.where)
-            _check_labels(dataset.labels, schema, self.where)
+            labels = _enforce_labels(labels, schema, self.where)
         self._report((*dataset.unused, *_unread(given, schema)), schema)
         return replace(
             dataset,
             features=features,
+            labels=labels,
             columns=schema.columns,
             scaling=schema.scaling,
             num_ids={spec.name: spec.num_ids for spec in schema.features if spec.num_ids},
@@ -211,9 +213,7 @@ class Enforcement:
         if schema is None:
             return features, labels
         enforced = scale_features(enforce_features(features, schema, where), schema, where)
-        if self.needs_labels:
-            _check_labels(labels, schema, where)
-        return enforced, labels
+        return enforced, _enforce_labels(labels, schema, where) if self.needs_labels else labels
 
     def _report(self, names: tuple[str, ...], schema: InputSchema) -> None:
         unused = tuple(name for name in names if name != schema.label)
@@ -316,10 +316,11 @@ def _check_label_name(dataset: Dataset, schema: InputSchema, where: str) -> None
         )
 
 
-def _check_labels(labels: Columns | None, schema: InputSchema, where: str) -> None:
+def _enforce_labels(labels: Columns | None, schema: InputSchema, where: str) -> Columns | None:
+    """Return labels in the shape of training: ``(batch,)`` and ``(batch, 1)`` become each other."""
     expected = {spec.name: spec for spec in schema.labels}
     if not expected:
-        return
+        return labels
     if labels is None:
         named = f", {schema.label!r}" if schema.label else ""
         raise InputError((f"{where} has no labels: expected some as in training{named}",))
@@ -331,3 +332,6 @@ def _check_labels(labels: Columns | None, schema: InputSchema, where: str) -> No
             faults.append(f"{where}: {what} is {found[name]}, expected {spec} as in training")
     if faults:
         raise InputError(tuple(faults))
+    if not isinstance(labels, dict):
+        return labels.reshape(-1, *expected[""].shape)
+    return labels | {name: labels[name].reshape(-1, *spec.shape) for name, spec in expected.items()}

@@ -64,10 +64,15 @@ class Trainable(Protocol):
     config: RunConfig
     caller: ModelCaller
     warm_start_from: WarmStartSettings | None
-    weight_column: str | None
 
     def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if the labels of a whole data set do not fit the model."""
+
+    def read_schema(self, schema: InputSchema, where: str) -> InputSchema:
+        """Return the schema of a training input as the model reads it."""
+
+    def doubts(self, features: Any, schema: InputSchema, where: str) -> tuple[str, ...]:
+        """Return warnings about the first batch of a training input."""
 
 
 class Attempt:
@@ -120,7 +125,8 @@ class Attempt:
             num_workers + 1,
             estimator.check_labels,
             self._kept,
-            estimator.weight_column,
+            estimator.read_schema,
+            estimator.doubts,
         )
         check_early_stopping(train_spec, self.plan.eval_metrics, estimator.model_dir)
         scaffold = self.plan.built.spec.scaffold

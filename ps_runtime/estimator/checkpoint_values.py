@@ -65,10 +65,10 @@ def checked_steps(steps: int | None) -> int | None:
     return number
 
 
-def checked_keys(predict_keys: Sequence[str] | None, yield_single_examples: bool) -> Sequence[str]:
-    """Return the names of predictions, where none means all; ArgumentTypeError if an argument has the wrong type."""
+def checked_keys(predict_keys: str | Sequence[str] | None, yield_single_examples: bool) -> Sequence[str]:
+    """Return the names of predictions, a str is one, none means all; ArgumentTypeError for a wrong type."""
     faults = ArgumentFaults()
-    keys = faults.items("predict_keys", predict_keys, str, "str")
+    keys = faults.items("predict_keys", [predict_keys] if isinstance(predict_keys, str) else predict_keys, str, "str")
     faults.flag("yield_single_examples", yield_single_examples)
     faults.raise_any()
     return keys

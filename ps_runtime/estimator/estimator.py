@@ -76,8 +76,6 @@ class Estimator:
         If two different model_dirs are given; an ArgumentTypeError if an argument has the wrong type.
     """
 
-    weight_column: str | None = None  # the feature that a head takes as weights; other model_fns read their own
-
     def __init__(
         self,
         model_fn: Callable[..., EstimatorSpec],
@@ -87,20 +85,26 @@ class Estimator:
         warm_start_from: str | WarmStartSettings | None = None,
     ) -> None:
         config = checked_config(model_dir, config, params)
-        directory = config.model_dir
-        if directory is None:
+        if (directory := config.model_dir) is None:
             directory = tempfile.mkdtemp(prefix="psflow-model-")
             logger.warning("no model_dir given: checkpoints go to the temporary directory %s", directory)
         self.model_dir = absolute(directory)  # the working directory of a role may differ
         self.config = config.replace(model_dir=self.model_dir)
-        self.params: dict[str, Any] = copy.deepcopy(dict(params or {}))
-        self.model_fn = model_fn
+        self.params, self.model_fn = copy.deepcopy(dict(params or {})), model_fn
         self.caller = ModelCaller(model_fn, self.params, self.config)
         check_params(self.caller)
         self.warm_start_from = warm_start_settings(warm_start_from)
 
     def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if the labels of a whole data set do not fit the model; here any labels do."""
+
+    def read_schema(self, schema: InputSchema, where: str) -> InputSchema:
+        """Return the schema of a training input as the model reads it: here unchanged; `where` names the input."""
+        return schema
+
+    def doubts(self, features: Any, schema: InputSchema, where: str) -> tuple[str, ...]:
+        """Return warnings about the first batch of a training input: here none; `where` names the input."""
+        return ()
 
     def train(
         self,
@@ -208,7 +212,7 @@ class Estimator:
     def predict(
         self,
         input_fn: InputFn,
-        predict_keys: Sequence[str] | None = None,
+        predict_keys: str | Sequence[str] | None = None,
         hooks: Sequence[SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
@@ -222,7 +226,7 @@ class Estimator:
         ----------
         input_fn : callable
             Returns a Dataset, or yields batches; labels are ignored.
-        predict_keys : sequence of str, optional
+        predict_keys : str or sequence of str, optional
             The predictions to yield; default, or if empty: all.
         hooks : sequence of SessionRunHook, optional
             Run around each batch, before the ``prediction_hooks`` of model_fn; neither works with a `client`.
@@ -237,8 +241,7 @@ class Estimator:
         Yields
         ------
         dict of str to array, or array
-            Each prediction by name, without the batch axis for a single example; or one array, if model_fn predicts one
-            array.
+            Each prediction by name, or the only array of model_fn; without the batch axis for a single example.
 
         Raises
         ------

@@ -41,6 +41,12 @@ SPLIT_WINDOWS = 4
 SPLITS_PER_REPLICA = 4
 """Minimum number of splits that each replica reads per epoch: more splits end an epoch more evenly."""
 
+OWN_PART_OF_CHIEF = (
+    " for the chief, whose first batch determines the variables of the model; workers may have no batch, the chief "
+    "needs at least one: divide the input so that the chief gets a part of it"
+)
+"""Advice for an input_fn that returns another part of the data in each process."""
+
 Batch = tuple[Any, Any]
 LabelCheck = Callable[[Any, str, InputSchema], None]
 """Takes the labels of a data set, its name in messages, and the schema of the training input; raises InputError."""
@@ -66,7 +72,7 @@ class JobPlan:
     ignored: tuple[str, ...] = ()
     """A sentence for each input with features that the model does not read."""
     doubts: tuple[str, ...] = ()
-    """A sentence for each column of the training input that is probably read as the wrong kind."""
+    """Sentences on columns of the training input that are probably read as the wrong kind, or should be scaled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,8 @@ def plan_job(
     num_replicas: int,
     check_labels: LabelCheck,
     kept: KeptInputs,
-    weight_column: str | None = None,
+    read_schema: Callable[[InputSchema, str], InputSchema] = lambda schema, _: schema,
+    doubts_of: Callable[[Any, InputSchema, str], tuple[str, ...]] = lambda *_: (),
 ) -> JobPlan:
     """Open the inputs and call model_fn on a batch of each, in every mode that the roles use.
 
@@ -98,7 +105,7 @@ def plan_job(
     """
     training = _training_input(caller, train_spec, eval_specs, InputContext(num_replicas, 0), kept)
     first = training.first_batch()
-    whole = training.schema(first).weighted_by(weight_column, training.where)
+    whole = read_schema(training.schema(first), training.where)
     _check_labels([training], check_labels, whole)
     built = _first_call(caller.reading(whole), first, ModeKeys.TRAIN, seed)
     whole = replace(whole, feature_columns=built.feature_columns)
@@ -129,7 +136,7 @@ def plan_job(
         built,
         {name: frozenset({"loss", *call.spec.metrics}) for name, call in measuring.items()},
         _ignored({"train": training, **evaluated}),
-        () if schema.preprocessing is None else tuple(f"{training.where}: {d}" for d in schema.preprocessing.doubts()),
+        (*_column_doubts(schema, training.where), *doubts_of(first[0], schema, training.where)),
     )
 
 
@@ -183,6 +190,7 @@ class _Input:
         self.who = "training" if mode == ModeKeys.TRAIN else "the model"
         self.unused: list[str] = []
         self._input_fn = spec.input_fn
+        self._reads_own_part = isinstance(spec, TrainSpec) and spec.each_worker_reads_all
         self._mode = mode
         with user_code(spec.input_fn, InputError, f"in {mode} mode"):
             self.called = call_input_fn(
@@ -216,7 +224,8 @@ class _Input:
         with user_code(self._input_fn, InputError, f"in {self._mode} mode"), watched_call(f"reading {self.where}"):
             batch = next(iter(batches_of(self.opened)), None)
         if batch is None:
-            raise InputError((f"the input_fn for {self._mode} returned no batch",))
+            advice = OWN_PART_OF_CHIEF if self._reads_own_part else ""
+            raise InputError((f"the input_fn for {self._mode} returned no batch{advice}",))
         return batch
 
 
@@ -255,6 +264,10 @@ def _eval_inputs(
     if faults:
         raise InputError(tuple(dict.fromkeys(faults))) from cause
     return opened
+
+
+def _column_doubts(schema: InputSchema, where: str) -> list[str]:
+    return [] if schema.preprocessing is None else [f"{where}: {doubt}" for doubt in schema.preprocessing.doubts()]
 
 
 def _check_labels(inputs: Iterable[_Input], check_labels: LabelCheck, schema: InputSchema) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from psflow.ps_runtime.errors import did_you_mean
 from psflow.ps_runtime.metrics.base import (
@@ -187,7 +187,7 @@ def r2_score(
     Parameters
     ----------
     labels, predictions : (batch, columns) arrays
-        Numbers.
+        Numbers; ``(batch,)`` is one column, on either side.
     weights : (batch,) array or number, optional
         Weights of the rows; default: 1.
     class_aggregation : {"uniform_average", "variance_weighted_average"} or None
@@ -202,7 +202,7 @@ def r2_score(
     if class_aggregation not in known:
         near = did_you_mean(str(class_aggregation), [str(one) for one in known])
         raise argument_error("r2_score", f"class_aggregation is {class_aggregation!r}, expected one of {known}{near}")
-    truth, guesses = doubles("r2_score", labels, predictions)
+    truth, guesses = doubles("r2_score", *(_with_columns(values) for values in (labels, predictions)))
     if truth.ndim != 2:
         raise argument_error("r2_score", f"expected arrays (batch, columns), got shape {truth.shape}")
     shares = broadcast_weights("r2_score", weights, truth.shape)
@@ -211,6 +211,12 @@ def r2_score(
         for values in (np.square(truth), truth, np.square(truth - guesses), np.ones(truth.shape))
     )
     return R2Score(squares, total, errors, count, class_aggregation=class_aggregation)
+
+
+def _with_columns(values: ArrayLike) -> NDArray[Any]:
+    """Return ``(batch,)`` as ``(batch, 1)``, other shapes unchanged."""
+    array = np.asarray(plain(values))
+    return array[:, np.newaxis] if array.ndim == 1 else array
 
 
 def _check_axis(function: str, name: str, axis: int, ndim: int) -> None:

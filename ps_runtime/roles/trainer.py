@@ -192,22 +192,22 @@ def sample_of(session: MonitoredSession, shards: ShardClients) -> RoleSample:
 
 
 def _hooks(job: JobSpec, context: RoleContext, built: BuiltModel) -> list[SessionRunHook]:
+    """Return the hooks of a replica in the order of TensorFlow 2.15: those of the chief alone come first."""
     hooks = [hook for hook in job.train_spec.hooks if not isinstance(hook, GlobalStepWaiterHook)]
     if not any(isinstance(hook, NanTensorHook) for hook in hooks):
         hooks.append(NanTensorHook())
     hooks += built.spec.training_hooks
-    if context.role.role is Role.CHIEF:
-        hooks += _reporting_hooks(job.config)
-        hooks += built.spec.training_chief_hooks
-    return hooks
+    if context.role.role is not Role.CHIEF:
+        return hooks
+    return [*built.spec.training_chief_hooks, *_reporting_hooks(job.config), *hooks]
 
 
 def _reporting_hooks(config: RunConfig) -> list[SessionRunHook]:
     hooks: list[SessionRunHook] = []
-    if config.save_summary_steps:
-        hooks.append(SummarySaverHook(save_steps=config.save_summary_steps))
     if config.log_step_count_steps:
         hooks.append(StepCounterHook(config.log_step_count_steps))
+    if config.save_summary_steps:
+        hooks.append(SummarySaverHook(save_steps=config.save_summary_steps))
     return hooks
 
 

@@ -49,8 +49,16 @@ class ArraySpec:
         return np.dtype(self.dtype).kind == "U"
 
     def is_like(self, other: ArraySpec) -> bool:
-        """Return whether labels of both are interchangeable: a file may contain only integers by chance."""
-        return self.shape == other.shape and self.is_number == other.is_number
+        """Return whether labels of both are interchangeable, perhaps after a reshape to one number or string a row.
+
+        A file may contain only integers by chance, so dtypes of numbers may differ.
+        """
+        return self.flat.shape == other.flat.shape and self.is_number == other.is_number
+
+    @property
+    def flat(self) -> ArraySpec:
+        """The same with rows of shape () instead of (1,)."""
+        return replace(self, shape=()) if self.shape == (1,) else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +220,10 @@ class InputSchema:
             raise InputError((f"weight_column {weight_column!r} of {where} is {spec}, expected one number a row",))
         return replace(self, weight_column=weight_column)
 
+    def with_flat_labels(self) -> InputSchema:
+        """Return the schema of the same input with labels ``(batch,)`` instead of ``(batch, 1)``."""
+        return replace(self, labels=tuple(spec.flat for spec in self.labels))
+
     def narrowed(self, names: Collection[str], others: Sequence[ArraySpec] = ()) -> Self:
         """Return the schema of a model that reads some features of the `whole` input.
 
@@ -256,7 +268,7 @@ class InputSchema:
             )
         if self.label != other.label:
             lines.append(f"the label is {_shown(other.label)}, expected {_shown(self.label)}")
-        return [*lines, *_array_lines("label", self.labels, other.labels, ArraySpec.is_like)]
+        return [*lines, *_array_lines("label", self.labels, other.labels, _are_same_labels)]
 
     def to_facts(self) -> dict[str, Any]:
         """Return the schema as plain data."""
@@ -313,6 +325,11 @@ def _specs_from(facts: Sequence[Mapping[str, Any]]) -> tuple[ArraySpec, ...]:
         )
         for f in facts
     )
+
+
+def _are_same_labels(mine: ArraySpec, theirs: ArraySpec) -> bool:
+    """Whether a model_fn that was written for one gets the other unchanged, so without a reshape."""
+    return mine.shape == theirs.shape and mine.is_like(theirs)
 
 
 def _array_lines(

@@ -16,6 +16,7 @@ MAX_NAMES = 10
 MAX_FAULTS = 2
 """A few unknown names may be misspelt: each is reported with the nearest; more belong to another input."""
 NUMBERS = "biuf"
+PAD = "if rows have different lengths, pad those of every batch to one: with -1 for ids, '' for strings"
 
 
 def enforce_features(given: Any, schema: InputSchema, where: str) -> Any:
@@ -130,7 +131,8 @@ def _cast(given: Any, spec: ArraySpec, where: str, faults: list[str], noun: str 
     array: NDArray[Any] = np.atleast_1d(_objects(given) if wanted.kind == "U" else np.asarray(given))
     what = f"{where}: {noun} {spec.name!r}" if spec.name else f"{where}: the {noun}"
     if array.shape[1:] != spec.shape:
-        faults.append(f"{what} has rows of shape {list(array.shape[1:])}, expected {list(spec.shape)}")
+        hint = f"; {PAD}" if array.ndim > 1 and array.ndim == 1 + len(spec.shape) else ""
+        faults.append(f"{what} has rows of shape {list(array.shape[1:])}, expected {list(spec.shape)}{hint}")
         return None
     cast = _as_text(array, what, faults) if wanted.kind == "U" else _cast_values(array, wanted, what, faults)
     if cast is not None and spec.num_ids and (fault := id_fault(cast, spec.num_ids)) is not None:

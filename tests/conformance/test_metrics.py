@@ -239,7 +239,7 @@ def test_weights_belong_to_rows_first(weights, expected):
         (lambda: metrics.poisson([1.0], [-1.0]), "poisson: expected numbers of 0 or more, got -1.0"),
         (lambda: metrics.kl_divergence([[0.5, -0.5]], [[0.5, 0.5]]), "kl_divergence: expected numbers of 0 or more"),
         (lambda: metrics.sparse_categorical_accuracy([4], [[0.1, 0.9]]), r"labels\[0\] is 4, expected an integer in"),
-        (lambda: metrics.r2_score([1.0], [1.0]), r"r2_score: expected arrays \(batch, columns\), got shape \(1,\)"),
+        (lambda: metrics.r2_score(1.0, 1.0), r"r2_score: expected arrays \(batch, columns\), got shape \(\)"),
         (
             lambda: metrics.r2_score([[1.0]], [[1.0]], class_aggregation="x"),
             "class_aggregation is 'x', expected one of",
@@ -311,3 +311,31 @@ def test_an_array_is_written_as_numbers():
     }
     with pytest.raises(ModelFnError, match="metric 'at' is an array, whose 'at_0' is a metric already; rename one"):
         as_numbers({"at_0": 1.0, "at": np.array([0.5])})
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1)])
+@pytest.mark.parametrize("of_labels", [(3,), (3, 1)])
+def test_r2_score_takes_one_column_in_either_shape(shape, of_labels):
+    labels, predictions = np.array([1.0, 2.0, 4.0]), np.array([1.5, 2.0, 3.0])
+    squares, variance = 0.25 + 1.0, ((labels - labels.mean()) ** 2).sum()
+    score = metrics.r2_score(labels.reshape(of_labels), predictions.reshape(shape), np.ones(3)).result()
+    assert score == pytest.approx(1 - squares / variance)
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        metrics.mean_squared_error,
+        metrics.root_mean_squared_error,
+        metrics.mean_absolute_error,
+        metrics.mean_absolute_percentage_error,
+        metrics.mean_squared_logarithmic_error,
+        metrics.log_cosh_error,
+        metrics.cosine_similarity,
+        lambda labels, guesses: metrics.mean_cosine_distance(labels, guesses, 0),
+        lambda labels, guesses: metrics.mean_relative_error(labels, guesses, labels),
+    ],
+)
+def test_no_metric_of_regression_broadcasts_a_column(measure):
+    with pytest.raises(ModelFnError, match=r"one shape, got \(3,\) and \(3, 1\); reshape one of them"):
+        measure(np.ones(3), np.ones((3, 1)))

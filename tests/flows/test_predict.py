@@ -152,6 +152,8 @@ def test_a_dry_run_shows_what_would_be_done_and_writes_nothing(model: Any, table
         "invalid": "error",
     }
     assert not (tmp_path / "out").exists()
+    of_one = PredictParameters.model_validate({**asked, "predict_keys": "class_ids"})
+    assert of_one == PredictParameters.model_validate(asked)
     words = "predict_keys names 'class_id': the model predicts .*; did you mean 'class_ids'"
     with pytest.raises(UsageError, match=words):
         dry_run(PredictParameters.model_validate({**asked, "predict_keys": ["class_id"]}))

@@ -16,6 +16,7 @@ from psflow.ps_runtime.layers import ActivationFn, activation_faults
 from psflow.ps_runtime.losses import Reduction
 from psflow.ps_runtime.model.canned.arguments import class_faults, count_faults, is_count, loss_faults
 from psflow.ps_runtime.model.canned.base import Head, HeadSpec
+from psflow.ps_runtime.model.canned.unscaled import unscaled_sentences
 from psflow.ps_runtime.model.spec import EstimatorSpec
 from psflow.ps_runtime.numeric import is_number
 from psflow.ps_runtime.optimizers import Optimizer
@@ -158,9 +159,20 @@ class CannedEstimator(Estimator):
         warm_start_from: str | WarmStartSettings | None,
     ) -> None:
         super().__init__(model_fn, model_dir, config, {"head": head, **params}, warm_start_from)
-        self.weight_column = head.weight_column
 
     def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if the labels of a whole data set do not fit the head."""
         head: HeadSpec = self.params["head"]
         head.reading(input_schema).check_labels(labels, where)
+
+    def read_schema(self, schema: InputSchema, where: str) -> InputSchema:
+        """Return a schema with the weights of the head; labels ``(batch, 1)`` and ``(batch,)`` are the same to it.
+
+        Raises InputError if the weights do not fit the input.
+        """
+        head: HeadSpec = self.params["head"]
+        return schema.weighted_by(head.weight_column, where).with_flat_labels()
+
+    def doubts(self, features: Any, schema: InputSchema, where: str) -> tuple[str, ...]:
+        """Return a warning if the model reads unscaled numbers."""
+        return unscaled_sentences(features, schema, self.params, where)

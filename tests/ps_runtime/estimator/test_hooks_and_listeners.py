@@ -97,7 +97,7 @@ def test_hooks_are_told_in_order_and_of_the_end_only_when_all_is_well(make):
     estimator = make(model_fn=with_hooks)
     estimator.train(shuffled, [Telling("user")], max_steps=2)
     calls = ["begin", "created at 0", "before", "after", "before", "after", "end at 2"]
-    assert heard == [f"{name} {call}" for call in calls for name in ("user", "spec", "chief")]
+    assert heard == [f"{name} {call}" for call in calls for name in ("chief", "user", "spec")]
     failing = FailAt(3)
     with pytest.raises(ZeroDivisionError):
         estimator.train(shuffled, [failing], max_steps=4)

@@ -14,6 +14,7 @@ from psflow.ps_runtime.columns.options import ColumnOptions
 from psflow.ps_runtime.data.reading_progress import watched_by
 from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
+from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.planning import plan_evaluations, plan_job
 from psflow.ps_runtime.model.best import better
 from psflow.ps_runtime.model.calls.caller import ModelCaller
@@ -22,6 +23,7 @@ from psflow.ps_runtime.model.export.exporters import BestExporter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.optimizers import GradientDescent
 from psflow.ps_runtime.specs.input import InputSpec
 from tests.ps_runtime.estimator.regression import X, batches, records, regression, shuffled
 
@@ -285,3 +287,26 @@ def test_what_an_input_fn_raises_is_told_with_mode_and_line(input_fn, mode, erro
     words = rf"test_planning:_failing_input raised {error} in {mode} mode at .*test_planning\.py:{line}: "
     with pytest.raises(InputError, match=words):
         plan(*inputs)
+
+
+def test_a_chief_without_a_part_of_the_input_learns_that_it_needs_one():
+    spec = TrainSpec(lambda: iter(()), each_worker_reads_all=True)
+    with pytest.raises(InputError, match=r"returned no batch for the chief, .* so that the chief gets a part of it"):
+        plan_job(ModelCaller(regression, {}, None), spec, (), 1, 2, any_labels, NOTHING_KEPT)
+
+
+def ragged():
+    for length in (3, 5):
+        yield {"ids": np.zeros((2, length), np.int64)}, np.zeros(2)
+
+
+def summed(features, labels, mode):
+    get_variable("w", ())
+    total = float(np.sum(features["ids"]))
+    return EstimatorSpec(mode, loss=total, train_op=GradientDescent(0.1).apply_gradients({"w": np.float32(0)}))
+
+
+def test_batches_that_are_each_padded_to_their_own_length_are_refused(tmp_path):
+    advice = "rows of shape [5], expected [3]; if rows have different lengths, pad those of every batch to one"
+    with pytest.raises(InputError, match=re.escape(f"batch 1 of the train input: feature 'ids' has {advice}")):
+        Estimator(summed, str(tmp_path)).train(ragged)

@@ -36,8 +36,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Estimator:
         ),
         (lambda e: list(e.predict(rows, yield_single_examples=None)), "yield_single_examples should be True or False"),
         (
-            lambda e: list(e.predict(rows, predict_keys="y")),
-            "predict_keys should be a sequence of str, or None, got st",
+            lambda e: list(e.predict(rows, predict_keys=b"y")),
+            "predict_keys should be a sequence of str, or None, got bytes",
         ),
         (lambda e: list(e.predict(rows, predict_keys=["y", 3])), r"predict_keys\[1\] should be a str, got int 3"),
         (lambda e: e.export_saved_model("x", writer=3), "export_saved_model: writer should be a ModelWriter, with a m"),
