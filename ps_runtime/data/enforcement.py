@@ -333,5 +333,5 @@ def _enforce_labels(labels: Columns | None, schema: InputSchema, where: str) -> 
     if faults:
         raise InputError(tuple(faults))
     if not isinstance(labels, dict):
-        return labels.reshape(-1, *expected[""].shape)
-    return labels | {name: labels[name].reshape(-1, *spec.shape) for name, spec in expected.items()}
+        return labels.reshape(len(labels), *expected[""].shape)
+    return labels | {name: labels[name].reshape(len(labels[name]), *spec.shape) for name, spec in expected.items()}

@@ -110,7 +110,7 @@ def test_a_single_array_needs_no_name(trained: Any, given: Any) -> None:
     ("data", "words"),
     [
         (table("abc", labels=None), "has no labels: expected some as in training, 'y'"),
-        (table("abc", labels=[[0], [1]]), r"the label is int64\[1\], expected int64\[\] as in training"),
+        (table("abc", labels=[[0, 2], [1, 3]]), r"the label is int64\[2\], expected int64\[\] as in training"),
         (table("abc", labels=["no", "yes"]), r"the label is str\[\], expected int64"),
         (table("abcy", label="t"), "the label is 't', expected 'y' as in training"),
     ],
@@ -119,6 +119,10 @@ def test_other_labels_are_refused_unless_they_are_not_needed(data: Dataset, word
     with pytest.raises(InputError, match=words):
         enforced(data)
     assert enforced(data, needs_labels=False).num_records == 2
+
+
+def test_labels_of_one_column_lose_it_as_in_training() -> None:
+    assert enforced(table("abc", labels=[[0], [1]])).labels.tolist() == [0, 1]
 
 
 def test_labels_may_be_integers_here_and_fractions_there() -> None:

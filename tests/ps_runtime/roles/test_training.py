@@ -199,6 +199,18 @@ def test_a_generator_may_give_each_replica_a_part_of_its_own(roles, make):
     assert sorted(seen.rows) == list(range(NUM_RECORDS))
 
 
+def part_of_the_chief(input_context):
+    if not input_context.input_pipeline_id:
+        yield from batches()
+
+
+def test_the_part_of_a_worker_may_be_empty(roles, make):
+    seen = SharedRows()
+    reports = train(roles, make(), part_of_the_chief, None, [seen], each_worker_reads_all=True, num_workers=1)
+    assert sorted(seen.rows) == list(range(NUM_RECORDS))
+    assert {report["exit"] for report in reports.values()} == {"finished"}
+
+
 @pytest.mark.parametrize("each_worker_reads_all", [True, False])
 def test_a_data_set_of_another_size_than_planned_is_refused(roles, make, each_worker_reads_all):
     sizes = iter([NUM_RECORDS, 12])
