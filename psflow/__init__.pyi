@@ -124,6 +124,7 @@ from psflow.ps_runtime.roles.events import RoleLeaving as RoleLeaving
 from psflow.ps_runtime.roles.events import RoleLost as RoleLost
 from psflow.ps_runtime.roles.events import RoleStarted as RoleStarted
 from psflow.ps_runtime.roles.events import SummaryFile as SummaryFile
+from psflow.ps_runtime.roles.events import TrainingLoss as TrainingLoss
 from psflow.ps_runtime.roles.events import WorkersMissing as WorkersMissing
 from psflow.ps_runtime.specs.consistency import Async as Async
 from psflow.ps_runtime.specs.consistency import BoundedStaleness as BoundedStaleness

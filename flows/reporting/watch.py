@@ -39,6 +39,7 @@ from psflow.ps_runtime.roles.events import (
     RoleLost,
     RoleStarted,
     SummaryFile,
+    TrainingLoss,
     WorkersMissing,
 )
 from psflow.ps_runtime.roles.job_spec import JobSpec
@@ -214,7 +215,7 @@ class Watch:
                 self._tracker.handle(event)
             case SummaryFile():
                 self._tracker.put_file(event.file, b64decode(event.content_base64))
-            case RoleStarted() | PsListening() | RoleLeaving() | RoleEnded():
+            case RoleStarted() | PsListening() | TrainingLoss() | RoleLeaving() | RoleEnded():
                 pass
             case _:
                 assert_never(event)

@@ -40,6 +40,7 @@ from psflow.ps_runtime.roles.events import (
     RoleLost,
     RoleStarted,
     SummaryFile,
+    TrainingLoss,
     WorkersMissing,
 )
 from psflow.ps_runtime.roles.job_spec import JobSpec
@@ -294,7 +295,7 @@ class ClusterJob:
                 self._futures.first_step_at = self._futures.first_step_at or event.time
             case Metrics() | SummaryFile():
                 return is_current and not self._supervisor.is_outlived(role)
-            case Restored() | Checkpoint() | Evaluation() | Export():
+            case Restored() | TrainingLoss() | Checkpoint() | Evaluation() | Export():
                 pass
             case LogMessage():
                 return True

@@ -22,6 +22,7 @@ from psflow.ps_runtime.estimator.eval_metrics import (
     check_waiters,
     stopped_exactly,
 )
+from psflow.ps_runtime.estimator.event_log import log_event, print_unless_configured
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.estimator.model_dir import FORKED_FROM, Fork, check_local, check_model_dir, lost_job
 from psflow.ps_runtime.estimator.planning import JobPlan, plan_job
@@ -33,7 +34,7 @@ from psflow.ps_runtime.model.export.bundle import ModelWriter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.training import EvalSpecs, TrainSpec, all_eval_specs, best_steps
 from psflow.ps_runtime.model.warm_start import WarmStart
-from psflow.ps_runtime.roles.events import Event, LogMessage
+from psflow.ps_runtime.roles.events import Event
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.shipping.parts import code_digest
 from psflow.ps_runtime.specs.run_config import RunConfig
@@ -94,6 +95,7 @@ class Attempt:
         fork: Fork | None = None,
         is_manual: bool = False,
     ) -> None:
+        print_unless_configured()
         if not is_manual:
             _check_no_cluster(estimator.config)
         self._eval_specs = all_eval_specs(eval_specs)
@@ -259,13 +261,7 @@ class Attempt:
             last_incarnation_before=0 if facts is None else max((i for _, i, _ in facts["sequences"]), default=0),
         )
 
-    @staticmethod
-    def log_event(event: Event) -> None:
-        """Log an event of a role: the output of a job without a flow."""
-        if isinstance(event, LogMessage):
-            logger.log(event.level, "%s: %s: %s", event.role, event.logger, event.message)
-        else:
-            logger.info("%s: %s", event.role, event)
+    log_event = staticmethod(log_event)
 
     def _take_over(self, record: JobRecord) -> None:
         for sentence in (*self.plan.ignored, *self.plan.doubts, *filter(None, [self._lost_job])):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from psflow.ps_runtime.estimator.checkpoint_values import (
     variable_names,
     variable_value,
 )
+from psflow.ps_runtime.estimator.event_log import log_evaluation, log_restoring, logger, print_unless_configured
 from psflow.ps_runtime.estimator.prediction.predictions import examples_of, opened_input, predicted_batches
 from psflow.ps_runtime.estimator.saved_model import check_arguments, receiver_fn_of, save_model
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings, warm_start_settings
@@ -44,8 +44,6 @@ from psflow.ps_runtime.specs.schema import InputSchema
 
 if TYPE_CHECKING:
     from psflow.ps_runtime.cluster.ordered_results import Client
-
-logger = logging.getLogger(__name__)
 
 InputFn = Callable[..., Any]
 
@@ -146,6 +144,7 @@ class Estimator:
             If both steps and max_steps are given, or one is not greater than 0; or if model_fn, the input or the
             model_dir is wrong. An ArgumentTypeError if an argument has the wrong type.
         """
+        print_unless_configured()
         if steps is not None and max_steps is not None:
             raise UsageError(("give steps or max_steps, not both",))
         steps, start = checked_steps(steps), CheckpointStore(self.model_dir).latest() or 0
@@ -201,12 +200,13 @@ class Estimator:
         steps = checked_steps(steps)
         check_texts(name=name, checkpoint_path=checkpoint_path)
         hooks = as_hooks("hooks", hooks)
-        with self._reader(checkpoint_path) as reader:
+        with self._reader(checkpoint_path, logs=True) as reader:
             step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
+        logger.info("Starting evaluation")
         caller = self.caller.reading(schema)
         opened = opened_input(caller, input_fn, schema, ModeKeys.EVAL, values, non_finite)
         metrics = evaluate(caller, opened, values, step, steps, hooks)
-        logger.info("%s of step %d: %s", name or "evaluation", step, metrics)
+        log_evaluation(step, metrics, name)
         return metrics
 
     def predict(
@@ -269,6 +269,7 @@ class Estimator:
         check_texts(checkpoint_path=checkpoint_path)
         hooks = as_hooks("hooks", hooks)
         store, step = checkpoint_at(self.model_dir, checkpoint_path)
+        log_restoring(store.path(step))
         with closing(predicted_batches(self.caller, input_fn, store, step, keys, hooks, client)) as batches:
             for chosen, num_rows in batches:
                 if yield_single_examples:
@@ -323,7 +324,7 @@ class Estimator:
         """
         check_arguments(export_dir_base, serving_input_receiver_fn, assets_extra, as_text, experimental_mode, writer)
         check_texts(checkpoint_path=checkpoint_path)
-        with self._reader(checkpoint_path) as reader:
+        with self._reader(checkpoint_path, logs=True) as reader:
             return save_model(self.caller, reader, export_dir_base, serving_input_receiver_fn, assets_extra, writer)
 
     def experimental_export_all_saved_models(
@@ -394,7 +395,9 @@ class Estimator:
         return None if (latest := store.latest()) is None else store.path(latest)
 
     @contextmanager
-    def _reader(self, checkpoint_path: str | None) -> Iterator[CheckpointReader]:
+    def _reader(self, checkpoint_path: str | None, *, logs: bool = False) -> Iterator[CheckpointReader]:
         store, step = checkpoint_at(self.model_dir, checkpoint_path)
+        if logs:
+            log_restoring(store.path(step))
         with CheckpointReader.pinned(store, step, "estimator") as reader:
             yield reader

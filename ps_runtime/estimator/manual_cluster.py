@@ -23,6 +23,7 @@ from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, ModelDirError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.estimator.attempt import Attempt, Trainable
 from psflow.ps_runtime.estimator.eval_metrics import EarlyStoppingHook
+from psflow.ps_runtime.estimator.event_log import log_own_event, print_unless_configured
 from psflow.ps_runtime.estimator.model_dir import check_local
 from psflow.ps_runtime.model.export.bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
@@ -125,7 +126,7 @@ def run_manual_role(
         nothing_left = partial(_evaluated_end, model_dir, train_spec, eval_specs, _finished(model_dir))
         own = OwnProgram(facts, input_fn, training_loop, nothing_left if role.role is Role.EVALUATOR else lambda: None)
         logger.warning("%s: %s", role, SHARED if own.input_fn is None else OF_CHIEF)
-        with sigterm_leaves(), dispatching(_log_own if on_event is None else on_event) as hear:
+        with sigterm_leaves(), dispatching(log_own_event if on_event is None else on_event) as hear:
             join_manual_cluster(task.cluster, role, model_dir, own, hear, timeout_secs, check_both)
         return {}
     with reading(model_dir):
@@ -134,7 +135,7 @@ def run_manual_role(
         raise ModelDirError((refusal,))
     with (
         sigterm_leaves(),
-        dispatching(_log_own if on_event is None else _ignore) as hear_own,
+        dispatching(log_own_event if on_event is None else _ignore) as hear_own,
         open_manual_cluster(
             task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=hear_own, training_loop=training_loop
         ) as led,
@@ -209,11 +210,12 @@ def serve_manual_role(task: ClusterTask, model_dir: str, timeout_secs: float, ch
     Raises UsageError or WaitTimeoutError or StoppedError as in `run_manual_role`.
     """
     role = _checked_role(task, model_dir)
-    with sigterm_leaves(), dispatching(_log_own) as hear:
+    with sigterm_leaves(), dispatching(log_own_event) as hear:
         join_manual_cluster(task.cluster, role, model_dir, OwnProgram(), hear, timeout_secs, check)
 
 
 def _checked_role(task: ClusterTask, model_dir: str) -> RoleId:
+    print_unless_configured()
     if task.role is None:
         raise UsageError(
             (f"this process is a {task.task_type}, which is not a role of a job; start each role of its cluster",)
@@ -226,12 +228,6 @@ def _checked_role(task: ClusterTask, model_dir: str) -> RoleId:
         )
     check_local(model_dir)
     return task.role
-
-
-def _log_own(event: Event) -> None:
-    """Log an event of a role in this process, except log messages, which are in the log of this process anyway."""
-    if not isinstance(event, LogMessage):
-        Attempt.log_event(event)
 
 
 def _log_for_all(has_joined: Callable[[RoleId], bool], event: Event) -> None:

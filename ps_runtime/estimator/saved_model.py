@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.data.arrays import zeros_of
 from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import ModelFnError, UsageError
+from psflow.ps_runtime.estimator.event_log import logger
 from psflow.ps_runtime.model.calls.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.model.export.bundle import (
@@ -29,8 +29,6 @@ from psflow.ps_runtime.model.export.receiver import ServingInputReceiverFn
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.run_config import absolute
-
-logger = logging.getLogger(__name__)
 
 
 def save_model(
@@ -66,7 +64,7 @@ def save_model(
     writer = installed_writer() if writer is None else writer
     with ExportDirectory.opened(files.root) as directory:
         path = directory.version_path(add_version(directory, bundle, writer, assets_extra))
-    logger.info("exported step %d to %s", bundle.global_step, path)
+    logger.info("SavedModel written to: %s", path)
     return path
 
 

@@ -23,12 +23,20 @@ from psflow.ps_runtime.model.session_start import first_values
 from psflow.ps_runtime.protocol.job_state import JobState
 from psflow.ps_runtime.protocol.message import Purpose
 from psflow.ps_runtime.roles.context import RoleContext
-from psflow.ps_runtime.roles.events import FirstStep, Restored
+from psflow.ps_runtime.roles.events import Restored
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.saver import ChiefSaver
 from psflow.ps_runtime.roles.session import MonitoredSession, build_model
 from psflow.ps_runtime.roles.streams import BatchReader, PrivateStream
-from psflow.ps_runtime.roles.trainer import TrainingLoop, open_client, open_session, open_shards, sample_of, train
+from psflow.ps_runtime.roles.trainer import (
+    ReplicaLosses,
+    TrainingLoop,
+    open_client,
+    open_session,
+    open_shards,
+    sample_of,
+    train,
+)
 from psflow.ps_runtime.roles.warm_checkpoint import write_warm_checkpoint
 from psflow.ps_runtime.specs.input import InputSize
 
@@ -112,12 +120,14 @@ class Chief:
     _client: TrainingClient
     _shards: ShardClients
     _saver: ChiefSaver
+    _losses: ReplicaLosses
     _started: float = field(default_factory=time.monotonic)
 
     def finish(self) -> dict[str, Any]:
         """Wait for the final checkpoint, leave the job, and return the role's report. Blocks."""
         train_secs = self._train_secs()
         self._saver.join()
+        self._losses.end(self.session)
         self._client.leave()
         statistics = {
             "train": _rates(self._job, self._saver.statistics, train_secs),
@@ -168,7 +178,8 @@ def open_chief(
 
         shards = stack.enter_context(open_shards(job, context, connect_functions, Purpose.TRAIN, check))
         client = open_client(job, shards)
-        session = open_session(job, context, client, _ChiefWork(context, saver, timed))
+        losses = ReplicaLosses(context, job.config)
+        session = open_session(job, context, client, _ChiefWork(losses, saver, timed))
         session.built = built
         state = saving.job_state()
         if state.is_open:
@@ -176,7 +187,7 @@ def open_chief(
         else:
             last_checkpoint = _give_values(job, context, saving, session, store)
         saving.open()
-        chief = Chief(session, job, context, client, shards, saver)
+        chief = Chief(session, job, context, client, shards, saver, losses)
         saver.start(last_checkpoint, state)
         timed.open()
         context.watch(lambda: sample_of(session, shards))
@@ -216,7 +227,7 @@ def _give_values(
     """Restore the latest checkpoint or initialize; return the step of the checkpoint, -1 if there is none."""
     latest = store.latest()
     if latest is not None:
-        step = _restore(context, saving, latest)
+        step = _restore(context, saving, store, latest)
         _warn_of_changed_reading(job, store, step)
         return step
     if session.built is None:
@@ -233,7 +244,7 @@ def _give_values(
 
     if job.warm_start is not None:
         first = write_warm_checkpoint(job, job.warm_start, built.initial_values, store, prepared)
-        return _restore(context, saving, first)
+        return _restore(context, saving, store, first)
     started = time.monotonic()
     saving.initialize(prepared(built.initial_values))
     if job.attempt > 1 or context.incarnation > job.first_incarnation:  # earlier training left no checkpoint
@@ -271,25 +282,24 @@ def _warn_of_changed_reading(job: JobSpec, store: CheckpointStore, step: int) ->
         )
 
 
-def _restore(context: RoleContext, saving: SavingClient, step: int) -> int:
+def _restore(context: RoleContext, saving: SavingClient, store: CheckpointStore, step: int) -> int:
     started = time.monotonic()
     saving.restore(step)
-    context.emit(Restored(step, round(time.monotonic() - started, 6)))
+    context.emit(Restored(step, round(time.monotonic() - started, 6), store.path(step)))
     return step
 
 
 class _ChiefWork:
     """The work of the chief after each of its steps."""
 
-    def __init__(self, context: RoleContext, saver: ChiefSaver, timed: TimedSnapshots) -> None:
-        self._context = context
+    def __init__(self, losses: ReplicaLosses, saver: ChiefSaver, timed: TimedSnapshots) -> None:
+        self._losses = losses
         self._saver = saver
         self._timed = timed
 
     def __call__(self, session: MonitoredSession) -> None:
         self._saver.check()
-        if session.step_session.num_steps == 1:
-            self._context.emit(FirstStep())
+        self._losses.after_step(session)
         if self._saver.stop_reason is not None:
             session.request_stop(self._saver.stop_reason)
         self._timed.look()

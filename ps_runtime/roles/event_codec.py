@@ -160,7 +160,7 @@ def _base64(value: Any) -> str:
     return str(value)
 
 
-_BY_NAME = {"role": _role, "number": _from_one, "file": _summary_file, "content_base64": _base64}
+_BY_NAME = {"role": _role, "number": _from_one, "loss": _number, "file": _summary_file, "content_base64": _base64}
 _BY_TYPE: dict[object, Callable[[Any], Any]] = {
     int: _whole,
     float: _secs,
@@ -257,6 +257,11 @@ class _ProcessLogs(logging.Handler):
                 if not self._roles:
                     self._leave()
 
+    def root_level(self) -> int:
+        """Return the level of the root logger, as it would be without a role."""
+        level = logging.getLogger().level
+        return self._level_before if self._roles and level == self._level_set else level
+
     def _leave(self) -> None:
         root = logging.getLogger()
         root.removeHandler(self)
@@ -281,6 +286,19 @@ def _is_forwarded(record: logging.LogRecord) -> bool:
 
 
 _process_logs = _ProcessLogs()
+
+
+def forwards_records(handler: logging.Handler) -> bool:
+    """Return whether a handler of the root logger is ours, which sends records to the owner of the job."""
+    return handler is _process_logs
+
+
+def level_without_forwarding(name: str) -> int:
+    """Return the effective level of a logger as the program has set it: a role lowers that of the root logger."""
+    logger = logging.getLogger(name)
+    while logger.level == logging.NOTSET and logger.parent is not None:
+        logger = logger.parent
+    return _process_logs.root_level() if logger.parent is None else logger.level
 
 
 @contextmanager

@@ -7,6 +7,7 @@
     ├── PsListening      a ps accepts connections
     ├── Restored         the chief has restored a checkpoint, or the first values
     ├── FirstStep        a replica has made its first step
+    ├── TrainingLoss     the loss of a replica in one step
     ├── Metrics          numbers at a global_step
     ├── SummaryFile      a histogram, an image or a text at a global_step
     ├── Checkpoint       a checkpoint is on disk
@@ -81,15 +82,40 @@ class Restored(RoleEvent):
         earlier attempt has left none.
     secs : float
         How long it took, in seconds.
+    path : str or None
+        Directory of the checkpoint; None for the first values.
     """
 
     step: int
     secs: float
+    path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FirstStep(RoleEvent):
     """A training replica has made the first step of its incarnation; `time` is when."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingLoss(RoleEvent):
+    """The loss of a replica in its first step and in its last one.
+
+    Also, for a worker, in later steps: at about each multiple of ``log_step_count_steps``, at most once a second. The
+    chief's later ones are in `Metrics`. Without ``log_step_count_steps`` only the last one is sent.
+
+    Parameters
+    ----------
+    step : int
+        global_step at which the replica computed it: 0 for the first step of a model.
+    loss : float
+        The loss.
+    is_last : bool
+        Whether it is that of the last step of this replica.
+    """
+
+    step: int
+    loss: float
+    is_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +301,7 @@ Event: TypeAlias = (
     | PsListening
     | Restored
     | FirstStep
+    | TrainingLoss
     | RecordedEvent
     | SummaryFile
     | LogMessage

@@ -46,6 +46,8 @@ class StepSession:
     def __post_init__(self) -> None:
         self.global_step = 0
         self.num_steps = 0
+        self.computed_at = 0
+        """global_step of the variables that the last step used."""
         self.num_examples = 0
         """Rows of the last batch."""
         self.fault: NanLossError | NanGradientError | None = None
@@ -282,7 +284,7 @@ class MonitoredSession:
         result = self._source.compute(work)
         num_examples = num_rows(work.batch[0])
         session.fault = self._push(work, result, num_examples)
-        session.num_examples, session.result = num_examples, result
+        session.num_examples, session.result, session.computed_at = num_examples, result, work.grant.global_step
         values = StepValues(session, result)
         self.hooks.after_run(values)
         if session.fault is not None and not self.hooks.coordinator.should_stop():

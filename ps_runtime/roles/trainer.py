@@ -25,7 +25,7 @@ from psflow.ps_runtime.model.session_start import await_ready
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.protocol.message import Purpose
 from psflow.ps_runtime.roles.context import RoleContext
-from psflow.ps_runtime.roles.events import FirstStep, SummaryFile
+from psflow.ps_runtime.roles.events import FirstStep, SummaryFile, TrainingLoss
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.role_metrics import RoleSample
 from psflow.ps_runtime.roles.session import MonitoredSession, StepSession
@@ -55,11 +55,13 @@ def run_worker(
     """Train as a worker until the job is over, or a hook asks this worker to stop; return the role's report."""
     with open_shards(job, context, connect_functions, Purpose.TRAIN, context.check) as shards:
         client = open_client(job, shards)
-        session = open_session(job, context, client, on_step=lambda session: _report_first_step(context, session))
+        losses = ReplicaLosses(context, job.config)
+        session = open_session(job, context, client, on_step=losses.after_step)
         session.before_step = lambda: _leave_if_due(context, client)
         context.watch(lambda: sample_of(session, shards))
         _await_first_step(job, context, client)
         training_loop(session)
+        losses.end(session)
         client.leave()
         return context.report(shards.transport, client.statistics() | {"steps": session.step_session.num_steps})
 
@@ -239,6 +241,36 @@ def _put_file(context: RoleContext, global_step: int, name: str, content: bytes)
     context.emit(SummaryFile(int(global_step), f"{folder}/{name}", b64encode(content).decode()))
 
 
-def _report_first_step(context: RoleContext, session: MonitoredSession) -> None:
-    if session.step_session.num_steps == 1:
-        context.emit(FirstStep())
+LOSS_SECS = 1.0
+"""Between two reports of a worker's loss, at least: all of them pass the scheduler."""
+
+
+class ReplicaLosses:
+    """Reports the first step of a replica and its losses; see `TrainingLoss`."""
+
+    def __init__(self, context: RoleContext, config: RunConfig) -> None:
+        self._context = context
+        self._every = config.log_step_count_steps
+        self._has_metrics = context.role.role is Role.CHIEF
+        self._last, self._due_at = 0, 0.0
+
+    def after_step(self, session: MonitoredSession) -> None:
+        """Report the step, if it is the first one, or it is time to."""
+        step, every = session.step_session.computed_at, self._every
+        if session.step_session.num_steps == 1:
+            self._context.emit(FirstStep())
+            if every:
+                self._report(session.step_session)
+        elif every and not self._has_metrics and step // every != self._last and time.monotonic() >= self._due_at:
+            self._report(session.step_session)
+
+    def end(self, session: MonitoredSession) -> None:
+        """Report the last step, if any was made."""
+        steps = session.step_session
+        if steps.num_steps:
+            self._context.emit(TrainingLoss(steps.computed_at, float(steps.loss), is_last=True))
+
+    def _report(self, steps: StepSession) -> None:
+        assert self._every is not None, "only then a loss is due"
+        self._last, self._due_at = steps.computed_at // self._every, time.monotonic() + LOSS_SECS
+        self._context.emit(TrainingLoss(steps.computed_at, float(steps.loss)))

@@ -41,6 +41,7 @@ def input_fn():
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
+    logging.getLogger("psflow").setLevel(logging.DEBUG)
     patient = tf.StepDeadline(min_secs=60)  # else a worker that a busy machine stops for a second is lost
     config = tf.RunConfig("model", save_checkpoints_steps=20, step_deadline=patient)
     train_spec = tf.TrainSpec(input_fn, max_steps=int(sys.argv[1]))
@@ -158,11 +159,11 @@ def started(start: Start, cluster: dict[str, list[str]], role: str, last: int) -
 def test_a_killed_worker_that_is_started_again_joins_and_the_job_goes_on(start: Start, tmp_path: Path) -> None:
     cluster = {kind: [free_address()] for kind in ("ps", "worker", "chief")}
     roles = {role: started(start, cluster, role, 10**9) for role in ROLES}
-    roles["worker"].await_words("worker-0: FirstStep")
+    roles["worker"].await_words("made its first step")
     assert [roles[role].kill() for role in ("worker", "evaluator")] == [-9, -9]
     again = {role: started(start, cluster, role, 10**9) for role in ("evaluator", "worker")}
-    again["worker"].await_words("worker-0: FirstStep")
-    again["evaluator"].await_words("evaluator-0: Evaluation")
+    again["worker"].await_words("made its first step")
+    again["evaluator"].await_words("Finished evaluation at step")
     roles["chief"].process.send_signal(signal.SIGINT)
     found = ends({**roles, **again})
     assert {role: end[0] for role, end in found.items()} == {"ps": 1, "worker": 1, "evaluator": 1, "chief": -2}
@@ -178,12 +179,12 @@ def test_a_killed_ps_that_is_started_again_lets_training_go_on_and_a_chief_that_
 ) -> None:
     cluster = {kind: [free_address()] for kind in ("ps", "worker", "chief")}
     roles = {role: started(start, cluster, role, 10**9) for role in ROLES}
-    roles["evaluator"].await_words("evaluator-0: Evaluation(step=20")
+    roles["evaluator"].await_words("Finished evaluation at step 20")
     roles["ps"].kill()
     again = started(start, cluster, "ps", 10**9)
-    again.await_words("ps-0: PsListening")
-    roles["chief"].await_words("chief-0: Restored")
-    roles["worker"].await_words("worker-0: FirstStep", times=2)
+    again.await_words("listens at")
+    roles["chief"].await_words("Restoring parameters from")
+    roles["worker"].await_words("made its first step", times=2)
     assert (tmp_path / "model" / "tls").is_dir()
     roles["chief"].process.send_signal(signal.SIGTERM)
     found = ends({**roles, "ps": again})
@@ -198,7 +199,7 @@ def test_after_a_killed_chief_the_same_commands_resume(start: Start, tmp_path: P
     cluster = {kind: [free_address()] for kind in ("ps", "worker", "chief")}
     roles = {role: started(start, cluster, role, 10**9) for role in ROLES}
     store = CheckpointStore(str(tmp_path / "model"))
-    roles["evaluator"].await_words("evaluator-0: Evaluation(step=20")
+    roles["evaluator"].await_words("Finished evaluation at step 20")
     roles["chief"].kill()
     found = ends(roles)
     assert {role: end[0] for role, end in found.items()} == {"ps": 1, "worker": 1, "evaluator": 1, "chief": -9}

@@ -40,12 +40,13 @@ def test_evaluating_agrees_with_the_evaluator(make):
 def test_evaluates_part_of_an_input_under_a_name(make, caplog):
     estimator = make()
     estimator.train(shuffled, max_steps=3)
-    caplog.set_level("INFO", "psflow.ps_runtime.estimator.estimator")
+    caplog.set_level("INFO", "psflow")
     found = estimator.evaluate(records, steps=2, name="part")
     assert found.keys() == {"mae", "loss", "global_step"}
     assert found["global_step"] == 3
     assert found["mae"] != estimator.evaluate(records)["mae"]
-    assert [line.split(":")[0] for line in caplog.messages] == ["part of step 3", "evaluation of step 3"]
+    dicts = [line.split(":")[0] for line in caplog.messages if line.startswith("Saving dict")]
+    assert dicts == ["Saving dict for global step 3 of part", "Saving dict for global step 3"]
 
 
 def test_reads_back_what_it_wrote_to_a_url():

@@ -22,7 +22,7 @@ from psflow.ps_runtime.model.export.exporters import BestExporter
 from psflow.ps_runtime.model.hooks.basic import StopAtStepHook
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.event_codec import decode_event, encode_event
-from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, FirstStep, Metrics
+from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, FirstStep, Metrics, TrainingLoss
 from tests.ps_runtime.estimator.regression import NUM_RECORDS, FailAt, batches, records, shuffled, steps_of
 
 EVAL = EvalSpec(records, None, start_delay_secs=0, throttle_secs=0)
@@ -166,7 +166,7 @@ def test_events_travel_as_plain_data(make):
             return all(type(k) is str and is_plain(v) for k, v in value.items())
         return value is None or type(value) in (str, int, float, bool)
 
-    assert {type(event) for event in events} == {FirstStep, Metrics, Checkpoint, Evaluation}
+    assert {type(event) for event in events} == {FirstStep, TrainingLoss, Metrics, Checkpoint, Evaluation}
     for event in events:
         data = encode_event(event)
         assert is_plain(data[1])

@@ -29,6 +29,7 @@ from psflow.ps_runtime.roles.events import (
     RoleLost,
     RoleStarted,
     SummaryFile,
+    TrainingLoss,
     WorkersMissing,
 )
 from psflow.ps_runtime.transport.listeners import Address
@@ -37,8 +38,11 @@ SENT: dict[str, Any] = {"role": "worker-12", "incarnation": 65536, "number": 3, 
 EVENTS: list[Event] = [
     RoleStarted(**SENT),
     PsListening(Address("10.0.0.1", 4711, None, "b"), **SENT),
-    Restored(300, 0.5, **SENT),
+    Restored(300, 0.5, "s3://bucket/step_00000300", **SENT),
+    Restored(0, 0.5, **SENT),
     FirstStep(**SENT),
+    TrainingLoss(0, -0.25, **SENT),
+    TrainingLoss(9, math.inf, is_last=True, **SENT),
     Metrics(2**63 - 1, {"loss": 0.25, "norm": math.inf, "rate": -1e300}, **SENT),
     SummaryFile(300, "summaries/layers/w.json", "e30=", **SENT),
     Checkpoint(300, "s3://bucket/step_00000300", 0.01, 0.5, **SENT),

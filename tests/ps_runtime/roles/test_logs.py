@@ -89,7 +89,7 @@ def test_a_job_without_a_flow_logs_its_events(caplog: pytest.LogCaptureFixture) 
     Attempt.log_event(Checkpoint(300, "c/300", 0.5, 1.0, role="chief-0"))
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "worker-0: mine: x"),
-        ("INFO", "chief-0: Checkpoint(step=300, path='c/300', stall_secs=0.5, secs=1.0)"),
+        ("INFO", "Saving checkpoints for 300 into c/300."),
     ]
 
 
