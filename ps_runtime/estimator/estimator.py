@@ -6,7 +6,7 @@ import copy
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from psflow.ps_runtime.estimator.checkpoint_values import (
     variable_value,
 )
 from psflow.ps_runtime.estimator.event_log import log_evaluation, log_restoring, logger, print_unless_configured
-from psflow.ps_runtime.estimator.prediction.predictions import examples_of, opened_input, predicted_batches
+from psflow.ps_runtime.estimator.prediction.predictions import opened_input, predicted_batches, results_of, share_of
 from psflow.ps_runtime.estimator.saved_model import check_arguments, receiver_fn_of, save_model
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings, warm_start_settings
 from psflow.ps_runtime.model.calls.caller import ModelCaller
@@ -220,7 +220,8 @@ class Estimator:
     ) -> Iterator[Any]:
         """Yield the predictions of one checkpoint for an input, in input order.
 
-        Without a `client` this process computes them, with one the workers of its Dask cluster.
+        Without a `client` this process computes them, with one the workers of its Dask cluster. Where TF_CONFIG has a
+        cluster, its chief and workers share the batches: process i of n yields batches i, i + n, ...
 
         Parameters
         ----------
@@ -252,7 +253,7 @@ class Estimator:
             which the message names.
         UsageError
             If a predict_key is unknown, the input lacks features that the model was trained on, or hooks are given with
-            a client.
+            a client, or a client in a process of a cluster of TF_CONFIG.
         CheckpointError
             If a worker cannot read the checkpoint.
 
@@ -268,14 +269,13 @@ class Estimator:
         keys = checked_keys(predict_keys, yield_single_examples)
         check_texts(checkpoint_path=checkpoint_path)
         hooks = as_hooks("hooks", hooks)
+        share = share_of(self.config.cluster, client)
+        if share is None:
+            return
         store, step = checkpoint_at(self.model_dir, checkpoint_path)
         log_restoring(store.path(step))
-        with closing(predicted_batches(self.caller, input_fn, store, step, keys, hooks, client)) as batches:
-            for chosen, num_rows in batches:
-                if yield_single_examples:
-                    yield from examples_of(chosen, num_rows, self.caller.name)
-                else:
-                    yield chosen
+        batches = predicted_batches(self.caller, input_fn, store, step, keys, hooks, client, share)
+        yield from results_of(batches, self.caller.name, single_examples=yield_single_examples)
 
     def export_saved_model(
         self,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +19,14 @@ from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError, did_you_mean
+from psflow.ps_runtime.estimator.event_log import print_unless_configured
 from psflow.ps_runtime.model.calls.caller import ModelCaller
 from psflow.ps_runtime.model.calls.mode_reads import ModeReads
 from psflow.ps_runtime.model.calls.values import ModelValues
-from psflow.ps_runtime.model.evaluation import Batch, predict_batches, read_values
+from psflow.ps_runtime.model.evaluation import Batch, batches_of, predict_batches, read_values
 from psflow.ps_runtime.model.hooks.base import SessionRunHook
 from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.specs.cluster_task import ClusterTask, TaskType
 from psflow.ps_runtime.specs.schema import InputSchema
 
 if TYPE_CHECKING:
@@ -76,7 +80,65 @@ def examples_of(predictions: Predictions, num_rows: int, model: str) -> Iterator
         yield from predictions
 
 
+def results_of(
+    batches: Generator[tuple[Predictions, int], None, None], model: str, *, single_examples: bool
+) -> Iterator[Any]:
+    """Yield the predictions of batches one by one, or split into examples as `examples_of` does."""
+    with closing(batches):
+        for chosen, num_rows in batches:
+            if single_examples:
+                yield from examples_of(chosen, num_rows, model)
+            else:
+                yield chosen
+
+
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchShare:
+    """The batches of an input that one process predicts: `index`, ``index + num_processes`` and so on, from 0."""
+
+    index: int = 0
+    num_processes: int = 1
+
+
+def share_of(task: ClusterTask | None, client: Client | None) -> BatchShare | None:
+    """Return what this process predicts, as one of a cluster whose chief and workers share the input; None: nothing.
+
+    Logs the share. Raises UsageError if a client is given in a process of a cluster, or the process is a client of it.
+    """
+    print_unless_configured()
+    if task is None:
+        return BatchShare()
+    remedy = "to predict everything in this process, give a RunConfig with cluster=None"
+    who = f"{task.task_type} {task.task_id}"
+    if client is not None:
+        what = f"this process is {who} of a cluster, whose chief and workers share the input, and a client is given"
+        raise UsageError((f"predict: {what}; leave out the client, or give a RunConfig with cluster=None",))
+    match task.task_type:
+        case TaskType.CHIEF | TaskType.MASTER:
+            index = 0
+        case TaskType.WORKER:
+            index = 1 + task.task_id
+        case TaskType.PS | TaskType.EVALUATOR:
+            logger.warning("%s predicts nothing: the chief and the workers share the input; %s", who, remedy)
+            return None
+        case TaskType.CLIENT:
+            raise UsageError((f"predict: this process is {who} of a cluster, and has no share of the input; {remedy}",))
+        case _:
+            assert_never(task.task_type)
+    share = BatchShare(index, 1 + len(task.cluster.workers))
+    if share.num_processes > 1:
+        logger.warning(
+            "%s predicts batches %d, %d, %d, ... of the input, counted from 0, as one of %d processes that share them; "
+            "psflow cannot check that input_fn yields the same batches in each process; %s",
+            who,
+            *(index + round_ * share.num_processes for round_ in range(3)),
+            share.num_processes,
+            remedy,
+        )
+    return share
 
 
 def schema_to_predict(caller: ModelCaller, schema: InputSchema) -> InputSchema | None:
@@ -115,8 +177,9 @@ def predicted_batches(
     keys: Sequence[str],
     hooks: Sequence[SessionRunHook],
     client: Client | None,
+    share: BatchShare,
 ) -> Generator[tuple[Predictions, int], None, None]:
-    """Yield the chosen predictions for each batch of an input and its rows, in order; see `Estimator.predict`."""
+    """Yield the chosen predictions for each batch of a share and its rows, in order; see `Estimator.predict`."""
     if client is not None:
         if hooks:
             raise UsageError(
@@ -138,7 +201,8 @@ def predicted_batches(
         values, schema = read_values(reader), reader.manifest.model.schema
     caller = caller.reading(schema)
     opened = opened_input(caller, input_fn, schema, ModeKeys.PREDICT, values)
-    for predictions, rows in predict_batches(caller, opened, values, step, hooks):
+    batches = batches_of(opened, share.index, share.num_processes)
+    for predictions, rows in predict_batches(caller, batches, values, step, hooks):
         yield choose(predictions, keys), rows
 
 
