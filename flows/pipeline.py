@@ -23,7 +23,6 @@ from psflow.flows.planning.training_plan import planned_training
 from psflow.flows.predict import found_input, predict_flow
 from psflow.flows.prefect_runs import public_flow
 from psflow.flows.replay.export_plan import check_after_training, check_without_training
-from psflow.flows.reporting.summary import best_record
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
 from psflow.flows.train import train_flow
 from psflow.ps_runtime.checkpoint.job_file import JobFile
@@ -32,6 +31,7 @@ from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import COMPLETED_STEP
 from psflow.ps_runtime.specs.run_config import absolute
 from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.tasks.exports.exported import best_record
 from psflow.tasks.prediction.inputs import open_rows
 
 ELSEWHERE = ("cluster.", "transport", "code_dir", "train.max_steps")

@@ -19,7 +19,7 @@ from psflow.flows.planning.restart import log_changes
 from psflow.flows.planning.training_plan import TrainingPlan, planned_training
 from psflow.flows.prefect_runs import TaskRuns, label_flow_run, public_flow
 from psflow.flows.reporting.artifacts import PageLinks, current_links, show_summary
-from psflow.flows.reporting.recording import closed_on_error, events_on_disk, open_tracker, put_config
+from psflow.flows.reporting.recording import closed_on_error, open_tracker, put_config
 from psflow.flows.reporting.summary import Outcome, summarize
 from psflow.flows.reporting.watch import Watch, Watched
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
@@ -31,6 +31,7 @@ from psflow.ps_runtime.config.files import Settings
 from psflow.ps_runtime.estimator.attempt import FLOW_RUNS
 from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.owners import JOB_ID, MODEL_DIR, TO_COMPLETE
+from psflow.tasks.recorder import events_on_disk
 from psflow.tasks.role_runs import RoleLogs, run_role
 from psflow.tasks.tracking.tracker import Tracker
 from psflow.tasks.tracking.writes import keep_pending, read_pending
@@ -109,7 +110,9 @@ def _run(planned: TrainingPlan, parameters: TrainParameters, interrupts: Interru
         links = current_links(client, attempt.model_dir, parameters, attempt.record.facts.get(FLOW_RUNS, {}))
         attempt.note_flow_runs(links.flow_runs)
         tracker = stack.enter_context(_recorded(planned, parameters, links))
-        watched = Watched(job, parameters, attempt.plan.datasets.get("eval"), links, partial(events_on_disk, attempt))
+        watched = Watched(
+            job, parameters, attempt.plan.datasets.get("eval"), links, partial(events_on_disk, attempt.model_dir)
+        )
         with Watch(watched, tracker, get_run_logger()) as watch:
             run = ClusterJob(
                 client,

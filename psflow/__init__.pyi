@@ -52,6 +52,7 @@ from psflow.ps_runtime.estimator.evaluation_hooks import stop_if_no_decrease_hoo
 from psflow.ps_runtime.estimator.evaluation_hooks import stop_if_no_increase_hook as stop_if_no_increase_hook
 from psflow.ps_runtime.estimator.manual_cluster import Server as Server
 from psflow.ps_runtime.estimator.monitored import MonitoredTrainingSession as MonitoredTrainingSession
+from psflow.ps_runtime.estimator.recording import autolog as autolog
 from psflow.ps_runtime.estimator.train_and_evaluate import TrainingExecutor as TrainingExecutor
 from psflow.ps_runtime.estimator.train_and_evaluate import train_and_evaluate as train_and_evaluate
 from psflow.ps_runtime.estimator.warm_start_settings import VocabInfo as VocabInfo

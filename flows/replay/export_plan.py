@@ -13,7 +13,6 @@ from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.planning.building import Training, build_training
 from psflow.flows.planning.training_plan import shown_reading
 from psflow.flows.replay.plan import FoundTraining, Tracked, found_training, plan_replay, tracked
-from psflow.flows.reporting.summary import best_record
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.checkpoint.selection import Selection
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
@@ -24,7 +23,7 @@ from psflow.ps_runtime.model.best import Better, best_of, better, not_finite
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.variables import ModelSpec
-from psflow.tasks.exports.exported import CHOSEN, Exported, exports_of
+from psflow.tasks.exports.exported import CHOSEN, Exported, best_record, exports_of
 from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.tracking.models import BEST
 

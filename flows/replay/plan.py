@@ -15,7 +15,6 @@ from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.planning.building import build_training
 from psflow.flows.planning.training_plan import shown_reading
 from psflow.flows.reporting.recording import dataset_info
-from psflow.flows.reporting.summary import best_record
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.records import EvaluationRecord
 from psflow.ps_runtime.checkpoint.selection import Available, Selection
@@ -31,6 +30,7 @@ from psflow.ps_runtime.redaction import without_secrets
 from psflow.ps_runtime.specs.run_config import absolute
 from psflow.tasks.evaluation.replay import ReplayRecord
 from psflow.tasks.evaluation.worker import EvaluationJob, Failure, Outcome
+from psflow.tasks.exports.exported import best_record
 from psflow.tasks.tracking.child_run import TrainingRun, find_training_run
 from psflow.tasks.tracking.points import evaluation_event
 from psflow.tasks.tracking.run import DatasetInfo

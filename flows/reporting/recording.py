@@ -1,10 +1,10 @@
-"""MLflow run of a training flow: its description, and the earlier results of a resumed job."""
+"""MLflow run of a training flow: its description, its end, and the steps that it has lost."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,21 +12,14 @@ from typing import Any
 from psflow.flows.parameters.configuration import CONFIG
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.reporting.artifacts import PageLinks
-from psflow.flows.reporting.summary import best_record
 from psflow.flows.stopping.interrupts import InterruptedRunError
-from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord, measured
-from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.files import dump, flat
 from psflow.ps_runtime.data.splittable import KnownInput
 from psflow.ps_runtime.estimator.attempt import CODE_DIGEST, Attempt
 from psflow.ps_runtime.estimator.model_dir import FORKED_FROM
 from psflow.ps_runtime.model.best import better
 from psflow.ps_runtime.redaction import public, shown_path, without_secrets
-from psflow.ps_runtime.roles.events import Checkpoint, Export, RecordedEvent
-from psflow.tasks.exports.exported import CHOSEN, Exported, exports_of
 from psflow.tasks.tracking.context import code_version
-from psflow.tasks.tracking.models import BEST
-from psflow.tasks.tracking.points import evaluation_event
 from psflow.tasks.tracking.run import DatasetInfo
 from psflow.tasks.tracking.tracker import Tracker
 
@@ -160,35 +153,6 @@ def _origin_of(fork: Mapping[str, Any] | None) -> dict[str, str]:
 
 def _digest_of(code: str | None) -> dict[str, str]:
     return {} if code is None else {"psflow.code_digest": code}
-
-
-def events_on_disk(attempt: Attempt) -> list[RecordedEvent]:
-    """Return events for the results of earlier attempts on disk: those of a killed flow are lost.
-
-    The tracker ignores events that it has already recorded.
-    """
-    model_dir = attempt.model_dir
-    store = CheckpointStore(model_dir)
-    events: list[RecordedEvent] = [Checkpoint(step, store.path(step)) for step in store.steps()]
-    evaluations = EvaluationLog(model_dir).read()
-    events += [evaluation_event(evaluation) for evaluation in evaluations]
-    best = best_record(model_dir)
-    made = [export for export in exports_of(model_dir) if export.exporter != CHOSEN]  # registered by psflow export
-    events += [
-        Export(export.exporter, export.step, export.version, export.path, False, _measured_for(export, evaluations))
-        for export in made
-        if best is None or (export.exporter, export.version) != (BEST, best.version)
-    ]
-    if best is not None:
-        events.append(Export(BEST, best.step, best.version, best.path, True, measured(best.metrics)))
-    return events
-
-
-def _measured_for(export: Exported, evaluations: Sequence[EvaluationRecord]) -> dict[str, float]:
-    """Return the metrics of the exported checkpoint, preferring the unnamed evaluation."""
-    made_of = export.step, export.saved_at
-    found = [one for one in evaluations if (one.global_step, one.checkpoint_saved_at) == made_of]
-    return measured(min(found, key=lambda one: one.name).metrics) if found else {}
 
 
 def _source(parameters: TrainParameters) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +12,8 @@ from psflow.ps_runtime.checkpoint.records import EvaluationLog, measured
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.invalid_cells import InvalidCells
 from psflow.ps_runtime.data.non_finite import NonFiniteCells
-from psflow.ps_runtime.model.best import BestRecord
 from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.tasks.exports.exported import best_record
 from psflow.tasks.owners import TO_COMPLETE
 from psflow.tasks.tracking.models import BestModel
 
@@ -107,11 +106,6 @@ def shown(summary: Mapping[str, Any]) -> list[str]:
         "MLflow lacks": None if summary["mlflow"]["complete"] else lacks,
     }
     return [f"{what:<12} {text}" for what, text in lines.items() if text is not None]
-
-
-def best_record(model_dir: str) -> BestRecord | None:
-    """Return the current choice of BestExporter."""
-    return BestRecord.read(os.path.join(model_dir, "export", "best"))
 
 
 def _of_role(report: Mapping[str, Any]) -> dict[str, Any]:

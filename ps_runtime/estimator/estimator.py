@@ -30,6 +30,7 @@ from psflow.ps_runtime.estimator.checkpoint_values import (
 )
 from psflow.ps_runtime.estimator.event_log import log_evaluation, log_restoring, logger, print_unless_configured
 from psflow.ps_runtime.estimator.prediction.predictions import opened_input, predicted_batches, results_of, share_of
+from psflow.ps_runtime.estimator.recording import recorded, requested_run
 from psflow.ps_runtime.estimator.saved_model import check_arguments, receiver_fn_of, save_model
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings, warm_start_settings
 from psflow.ps_runtime.model.calls.caller import ModelCaller
@@ -153,8 +154,9 @@ class Estimator:
         if (done := nothing_left(start, train_spec.max_steps)) is not None:
             logger.warning("%s", done)
             return self
-        with Attempt(self, train_spec, None, reads_again=True) as attempt:
-            attempt.run_here(attempt.log_event)
+        attempt = Attempt(self, train_spec, None, reads_again=True)
+        with attempt, recorded(requested_run(self.config), attempt, attempt.log_event) as hear:
+            attempt.run_here(hear)
         return self
 
     def evaluate(

@@ -25,6 +25,7 @@ from psflow.ps_runtime.estimator.attempt import Attempt, Trainable
 from psflow.ps_runtime.estimator.eval_metrics import EarlyStoppingHook
 from psflow.ps_runtime.estimator.event_log import log_own_event, print_unless_configured
 from psflow.ps_runtime.estimator.model_dir import check_local
+from psflow.ps_runtime.estimator.recording import RunPlace, recorded
 from psflow.ps_runtime.model.export.bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.redaction import shown_path
@@ -42,7 +43,7 @@ from psflow.ps_runtime.specs.worker_context import check_task
 
 OF_TRAINING = ("max_steps", "non_finite", "each_worker_reads_all")
 OF_EVALUATION = ("name", "steps", "start_delay_secs", "throttle_secs", "non_finite")
-OF_PROCESS = ("model_dir", "cluster")
+OF_PROCESS = ("model_dir", "cluster", "experiment")
 """Settings of a RunConfig that are compared with the cluster, or belong to one process."""
 
 
@@ -97,9 +98,12 @@ def run_manual_role(
     make_attempt: Callable[[], Attempt],
     writer: ModelWriter | None,
     on_event: OnEvent | None,
+    place: RunPlace | None,
     handoff: SessionHandoff | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Run one process of a job until the job has ended; return the report of each role on the chief.
+
+    The chief records the job at `place`.
 
     Raises
     ------
@@ -140,7 +144,8 @@ def run_manual_role(
             task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=hear_own, training_loop=training_loop
         ) as led,
         make_attempt() as attempt,
-        dispatching(partial(_log_for_all, led.has_joined) if on_event is None else on_event) as hear,
+        dispatching(partial(_log_for_all, led.has_joined) if on_event is None else on_event) as hear_all,
+        recorded(place, attempt, hear_all) as hear,
     ):
 
         def check() -> None:

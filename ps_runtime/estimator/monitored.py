@@ -16,6 +16,7 @@ from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.local import open_local
 from psflow.ps_runtime.estimator.manual_cluster import run_manual_role
+from psflow.ps_runtime.estimator.recording import recorded, requested_run
 from psflow.ps_runtime.model.fed_input import FedInput
 from psflow.ps_runtime.model.hooks.base import CheckpointSaverListener, Fetches, SessionRunHook, as_hooks
 from psflow.ps_runtime.model.training import TrainSpec
@@ -25,7 +26,7 @@ from psflow.ps_runtime.roles.session_handoff import BREAKS, NextSession, Session
 from psflow.ps_runtime.signals import sigterm_leaves
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
-from psflow.ps_runtime.specs.run_config import absolute
+from psflow.ps_runtime.specs.run_config import RunConfig, absolute
 from psflow.ps_runtime.specs.worker_context import (
     ChiefSessionCreator,
     SessionCreator,
@@ -273,7 +274,7 @@ def _opening(estimator: Estimator, spec: TrainSpec) -> Callable[[], AbstractCont
     """Return the function that opens the session of this process, after checking that it may have one."""
     task = estimator.config.cluster
     if task is None:
-        return partial(_opened_here, Attempt(estimator, spec, None, reads_again=True))
+        return partial(_opened_here, Attempt(estimator, spec, None, reads_again=True), estimator.config)
     if task.role is None or not task.role.trains:
         who = f"this process is {task.task_type} {task.task_id} of its cluster, which makes no steps"
         raise UsageError((f"MonitoredTrainingSession: {who}; call Server(...).join() in a ps, and start no other",))
@@ -281,8 +282,13 @@ def _opening(estimator: Estimator, spec: TrainSpec) -> Callable[[], AbstractCont
 
 
 @contextmanager
-def _opened_here(attempt: Attempt) -> Iterator[NextSession]:
-    with attempt, open_local(attempt.job(), attempt.log_event, attempt.check) as local:
+def _opened_here(attempt: Attempt, config: RunConfig) -> Iterator[NextSession]:
+    place = requested_run(config)
+    with (
+        attempt,
+        recorded(place, attempt, attempt.log_event) as hear,
+        open_local(attempt.job(), hear, attempt.check) as local,
+    ):
 
         def only(error: Exception | None) -> MonitoredSession:
             if error is not None:
@@ -299,11 +305,11 @@ def _opened_manually(estimator: Estimator, spec: TrainSpec, task: ClusterTask, r
     num_ps, num_workers = len(cluster.ps), len(cluster.workers)
     plan = partial(Attempt, estimator, spec, None, num_ps=num_ps, num_workers=num_workers, reads_again=True)
     make_attempt = partial(plan, is_manual=True)
-    context = get_current_worker_context()
+    context, place = get_current_worker_context(), requested_run(estimator.config)
 
     def run() -> None:
         with nullcontext() if context is None else within(context):  # in the thread of the role, too
-            run_manual_role(task, estimator, spec, (), make_attempt, None, None, handoff)
+            run_manual_role(task, estimator, spec, (), make_attempt, None, None, place, handoff)
 
     with sigterm_leaves(), handoff.sessions(run) as next_session:
         yield next_session

@@ -14,6 +14,7 @@ from psflow.ps_runtime.errors import ArgumentTypeError, NoClusterError, UsageErr
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.manual_cluster import run_manual_role
+from psflow.ps_runtime.estimator.recording import recorded, requested_run
 from psflow.ps_runtime.model.export.bundle import ModelWriter, check_writer, installed_writer
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, all_eval_specs
 from psflow.ps_runtime.roles.event_dispatch import dispatching
@@ -247,8 +248,9 @@ class TrainingExecutor:
     def run_local(self) -> Reports:
         """Train, evaluate and export in this process, which must not belong to a cluster."""
         self._check_evaluates("run_local")
-        with self._make_attempt() as attempt:
-            return attempt.run_here(self._on_event_here, self._writer)
+        place = requested_run(self.estimator.config)
+        with self._make_attempt() as attempt, recorded(place, attempt, self._on_event_here) as hear:
+            return attempt.run_here(hear, self._writer)
 
     def run_on(
         self,
@@ -280,11 +282,13 @@ class TrainingExecutor:
         _check_cluster(
             "run_on", client, num_ps, num_workers, max_restarts, min_workers, probe_timeout_secs, may_be_none=False
         )
+        place = requested_run(self.estimator.config)
         with self._make_attempt(num_ps=num_ps, num_workers=num_workers) as attempt:
             job = attempt.job(self._writer)
             warn_of_tls(client)
             with (
-                dispatching(self._on_event_here) as hear,
+                dispatching(self._on_event_here) as hear_own,
+                recorded(place, attempt, hear_own) as hear,
                 ClusterJob(client, job, hear, max_restarts, min_workers, probe_timeout_secs) as run,
             ):
                 run.start(AdmissionPolicy(ADMISSION_TIMEOUT_SECS))
@@ -309,6 +313,7 @@ class TrainingExecutor:
             make_attempt,
             self._writer,
             self._on_event,
+            requested_run(self.estimator.config),
         )
 
     @property

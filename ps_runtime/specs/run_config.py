@@ -78,6 +78,9 @@ class RunConfig:
     cluster : ClusterTask or None
         The cluster, and the process in it, such as the target of a Server. Default: that of the distribute coordinator
         within a `worker_fn`, else that of TF_CONFIG, which is read once, here. None: no cluster.
+    experiment : str or None
+        Records each training of a program as a run of this MLflow experiment, in the process of the chief. None: only
+        in a run that is active, or after `autolog`.
 
     Raises
     ------
@@ -100,6 +103,7 @@ class RunConfig:
     pipeline_depth: int = 0
     step_deadline: StepDeadline = field(default_factory=StepDeadline)
     cluster: ClusterTask | None = field(default=_UNSET, compare=False)
+    experiment: str | None = None
     _task: TaskFacts = field(default_factory=TaskFacts, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -126,6 +130,9 @@ class RunConfig:
             faults.add(f"model_dir should be a path or a URL, got {self.model_dir!r}, which has a NUL byte")
         if isinstance(self.model_dir, str) and not self.model_dir:
             faults.add("model_dir should be a path or a URL, got ''; leave it out for a temporary directory")
+        faults.text("experiment", self.experiment)
+        if self.experiment == "":
+            faults.add("experiment should be the name of an MLflow experiment, got ''; leave it out to record nothing")
         if self.tf_random_seed is not None:
             self._set_whole("tf_random_seed", faults, "a whole number or None")
 

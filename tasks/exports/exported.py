@@ -39,6 +39,11 @@ class Exported:
     saved_at: float
 
 
+def best_record(model_dir: str) -> BestRecord | None:
+    """Return the current choice of BestExporter."""
+    return BestRecord.read(os.path.join(model_dir, "export", "best"))
+
+
 def exports_of(model_dir: str, exporter: str | None = None) -> list[Exported]:
     """Return the exports of `model_dir` with a known checkpoint, of one exporter or of all, the best first."""
     files = FileStore(model_dir)

@@ -45,6 +45,11 @@ class MlflowModelWriter:
     If the training data came from a table, the model takes tables with its columns, else arrays.
     """
 
+    @property
+    def recorder(self) -> str:
+        """The program that records a job in MLflow."""
+        return "psflow.tasks.recorder"
+
     def check(
         self, model_fn: Callable[..., Any], params: Mapping[str, Any], serving: Iterable[ServingInputReceiverFn] = ()
     ) -> None:

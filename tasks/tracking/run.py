@@ -42,6 +42,7 @@ def open_run(
     params: Mapping[str, Any],
     tags: Mapping[str, str | None],
     datasets: Iterable[DatasetInfo],
+    is_callers: bool = False,
 ) -> Run:
     """Create a run, or resume `run_id` or else the run of the same job, and describe it.
 
@@ -53,13 +54,13 @@ def open_run(
 
     MLflow never changes a parameter. If a resume changes its value, the parameter keeps the first one, and the tag
     ``psflow.param.<name>`` has the last. A description by the user is not replaced. A tag with the value None is
-    removed: it is of an earlier attempt.
+    removed: it is of an earlier attempt. With `is_callers` a user's program owns the run `run_id`, and its status.
     """
     present = {name: value for name, value in tags.items() if value is not None}
     if run_id is None:
         run = _create_or_find(client, _experiment_id(client, experiment), run_name, present)
     else:
-        run = _resume(client, run_id)
+        run = _resume(client, run_id, is_callers=is_callers)
     values = {valid_key(name): str(value) for name, value in params.items()}
     known = run.data.params
     changed = {f"psflow.param.{k}": v for k, v in values.items() if k in known and known[k] != v}
@@ -110,17 +111,18 @@ def _create(client: MlflowClient, experiment_id: str, run_name: str, tags: dict[
         raise
 
 
-def _resume(client: MlflowClient, run_id: str) -> Run:
+def _resume(client: MlflowClient, run_id: str, *, is_callers: bool = False) -> Run:
     from mlflow.exceptions import MlflowException
 
     try:
-        client.set_tag(run_id, OWNER, owner_text())  # before it runs, else it would count as orphaned
-        client.update_run(run_id, status="RUNNING")
+        if not is_callers:
+            client.set_tag(run_id, OWNER, owner_text())  # before it runs, else it would count as orphaned
+            client.update_run(run_id, status="RUNNING")
+        return client.get_run(run_id)
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
         raise ConfigError((missing_run(client.tracking_uri, run_id),)) from None
-    return client.get_run(run_id)
 
 
 def missing_run(uri: str, run_id: str) -> str:

@@ -64,6 +64,8 @@ class Tracker:
         models: RecordedModels,
         tags: Mapping[str, str],
         page: str | None = None,
+        *,
+        is_callers: bool = False,
     ) -> None:
         self.run_id = run_id
         self.tags = tags
@@ -80,6 +82,7 @@ class Tracker:
         self._num_kept = self._num_dropped = 0
         self._wake = threading.Event()
         self._ended_as: Status | None = None
+        self._is_callers = is_callers
         self._deadline = Deadline(math.inf)
         self._has_ended = self._is_complete = False
         self._num_written = 0
@@ -100,8 +103,11 @@ class Tracker:
         datasets: Iterable[DatasetInfo] = (),
         registered_model: str | None = None,
         better: Better | None = None,
+        is_callers: bool = False,
     ) -> Tracker:
         """Create or resume the run of a job, and start to write.
+
+        With `is_callers` the run `run_id` is that of a user's program, which ends it.
 
         Raises ConfigError if the store does not answer, or does not have the run.
         """
@@ -118,6 +124,7 @@ class Tracker:
                 params=params or {},
                 tags=tags or {},
                 datasets=datasets,
+                is_callers=is_callers,
             )
             models = RecordedModels(client, run.info.experiment_id, run.info.run_id, registered_model, better)
             models.read()
@@ -129,7 +136,7 @@ class Tracker:
             where = without_secrets(uri)
             raise ConfigError((f"cannot open an MLflow run in {where}: {reason_of(error)}",)) from None
         page = run_page(uri, run.info.experiment_id, run.info.run_id)
-        return cls(client, run.info.run_id, points, models, run.data.tags, page)
+        return cls(client, run.info.run_id, points, models, run.data.tags, page, is_callers=is_callers)
 
     @property
     def best(self) -> BestModel | None:
@@ -292,7 +299,8 @@ class Tracker:
         self._batch_size = min(2 * self._batch_size, MAX_POINTS_PER_CALL)
 
     def _end_run(self) -> None:
-        self._client.set_terminated(self.run_id, self._ended_as)
+        if not self._is_callers:
+            self._client.set_terminated(self.run_id, self._ended_as)
 
     def _write_model(self) -> None:
         event = self._events[0]

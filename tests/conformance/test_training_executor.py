@@ -153,7 +153,7 @@ def test_a_dask_cluster_has_a_client_and_roles(tmp_path):
 def test_a_job_has_the_roles_of_the_cluster(tmp_path, monkeypatch):
     jobs = []
 
-    def plan(task, estimator, train_spec, eval_specs, make_attempt, writer, on_event):
+    def plan(task, estimator, train_spec, eval_specs, make_attempt, writer, on_event, place):
         with make_attempt() as attempt:
             job = attempt.job(writer)
         jobs.append((task, estimator, job.num_ps, job.num_workers, job.transport, on_event, bool(eval_specs)))

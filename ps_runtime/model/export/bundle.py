@@ -137,6 +137,10 @@ class ModelWriter(Protocol):
 class InstalledWriter(ModelWriter, Protocol):
     """The writer that is installed with psflow, which also checks in advance whether it can write a model."""
 
+    @property
+    def recorder(self) -> str:
+        """The module of the program that records a job where these models go, as ``python -m`` takes it."""
+
     def check(
         self,
         model_fn: Callable[..., Any],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +12,8 @@ import pytest
 from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.reporting import recording
 from psflow.flows.reporting.artifacts import PageLinks
-from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.config.files import parse
 from psflow.ps_runtime.data.dataset import Dataset
-from psflow.ps_runtime.model.best import BestRecord
-from psflow.ps_runtime.roles.events import Evaluation, Export
 
 pytestmark = pytest.mark.process
 
@@ -99,55 +94,3 @@ def test_a_fork_stands_below_the_run_that_it_began_from(told: Any) -> None:
     assert told.tags["mlflow.parentRunId"] == "r0"
     assert told.tags["psflow.forked_from"] == "/models/runs/parent"
     assert told.tags["psflow.forked_at_step"] == "300"
-
-
-def test_what_is_on_disk_is_reported_as_by_the_evaluator(tmp_path: Path) -> None:
-    metrics = {"loss": math.inf, "accuracy": 0.5, "global_step": 300.0}
-    EvaluationLog(str(tmp_path)).add(EvaluationRecord("", 300, 1.0, metrics, 2.0))
-    best = tmp_path / "export" / "best"
-    best.mkdir(parents=True)
-    BestRecord(300, metrics, 1, str(best / "1")).write(str(best))
-    attempt: Any = SimpleNamespace(model_dir=str(tmp_path))
-    told = recording.events_on_disk(attempt)
-    evaluation, export = told
-    measured = {"loss": math.inf, "accuracy": 0.5}
-    assert evaluation == Evaluation(300, measured, 1.0, time=2.0)
-    assert export == Export("best", 300, 1, str(best / "1"), True, measured, time=export.time)
-
-
-def export_of(directory: Path, step: int, saved_at: float) -> str:
-    """Write what says of which checkpoint an export was made; return its folder."""
-    config = directory / "artifacts" / "model" / "config.json"
-    config.parent.mkdir(parents=True)
-    config.write_text(json.dumps({"global_step": step, "checkpoint_saved_at": saved_at}))
-    return str(directory)
-
-
-def test_exports_that_a_better_one_followed_are_reported_as_well_and_before_it(tmp_path: Path) -> None:
-    log = EvaluationLog(str(tmp_path))
-    log.add(EvaluationRecord("rare", 100, 1.0, {"loss": 9.0}, 2.0))
-    log.add(EvaluationRecord("", 100, 1.0, {"loss": 3.0, "global_step": 100.0}, 2.0))
-    log.add(EvaluationRecord("", 200, 2.0, {"loss": 2.0, "global_step": 200.0}, 3.0))
-    exports = tmp_path / "export"
-    first, second, latest, chosen = (
-        export_of(exports / folder, step, saved_at)
-        for folder, step, saved_at in [
-            ("best/1", 100, 1.0),
-            ("best/2", 200, 2.0),
-            ("latest/1", 50, 0.5),
-            ("chosen/1", 100, 1.0),
-        ]
-    )
-    BestRecord(200, {"loss": 2.0, "global_step": 200.0}, 2, second).write(str(exports / "best"))
-    attempt: Any = SimpleNamespace(model_dir=str(tmp_path))
-
-    told = [event for event in recording.events_on_disk(attempt) if isinstance(event, Export)]
-
-    assert [
-        (export.exporter, export.step, export.version, export.path, export.is_best, export.metrics) for export in told
-    ] == [
-        ("best", 100, 1, first, False, {"loss": 3.0}),
-        ("latest", 50, 1, latest, False, {}),
-        ("best", 200, 2, second, True, {"loss": 2.0}),
-    ]
-    assert chosen not in {export.path for export in told}  # a person has had it made, and registered or not

@@ -1,0 +1,305 @@
+"""Records of a program's jobs in MLflow: the earlier results, and the process that writes them."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import psutil
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+import psflow
+from psflow import (
+    Estimator,
+    EstimatorSpec,
+    EvalSpec,
+    MonitoredTrainingSession,
+    RunConfig,
+    SessionRunHook,
+    TrainSpec,
+    train_and_evaluate,
+)
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.config.environment import child_environment
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.estimator import recording
+from psflow.ps_runtime.estimator.recording import RecordingRequest, RunPlace, requested_run
+from psflow.ps_runtime.model.best import BestRecord
+from psflow.ps_runtime.roles.event_codec import encode_event
+from psflow.ps_runtime.roles.events import Evaluation, Export, Metrics
+from psflow.tasks.owners import OWNER, is_orphaned
+from psflow.tasks.recorder import events_on_disk
+from psflow.tasks.tracking.store import mlflow_client
+from tests.free_ports import free_address
+from tests.limits import HANG_SECS
+from tests.ps_runtime.estimator.regression import FailAt, records, regression
+from tests.started_processes import num_started
+
+EVAL = EvalSpec(records, steps=None, start_delay_secs=0, throttle_secs=0)
+
+
+@pytest.fixture(autouse=True)
+def _no_autolog(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_autolog", None)
+
+
+@pytest.fixture
+def client(store: str, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+    """Name the store to this process and to those that it starts; return a client of it."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    return mlflow_client(store)
+
+
+def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> EstimatorSpec:
+    return regression(features, labels, mode)
+
+
+def estimator(model_dir: Path, **config: Any) -> Estimator:
+    settings: dict[str, Any] = {"save_checkpoints_steps": 5, "log_step_count_steps": 5, "save_summary_steps": 5}
+    return Estimator(model_fn, model_dir, RunConfig(**settings | config), {"units": [4, 2]})
+
+
+def run_session(estimator: Estimator) -> None:
+    with MonitoredTrainingSession(estimator, records, hooks=[FailAt(7)]) as session:
+        while not session.should_stop():
+            session.run()
+
+
+def runs_of(client: MlflowClient) -> list[Run]:
+    return list(client.search_runs([each.experiment_id for each in client.search_experiments()]))
+
+
+def steps_of(client: MlflowClient, run: Run, key: str) -> list[int]:
+    return [point.step for point in client.get_metric_history(run.info.run_id, key)]
+
+
+class KillTheWriter(SessionRunHook):
+    """Kills the process that writes to MLflow, before step 3."""
+
+    def before_run(self, run_context: Any) -> None:
+        if run_context.session.global_step == 2:
+            [writer] = writers()
+            writer.kill()
+
+
+def writers() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if "psflow.tasks.recorder" in child.cmdline()]
+
+
+@pytest.mark.process
+def test_training_in_an_active_run_is_recorded_there_and_leaves_the_run_to_the_user(
+    client: MlflowClient, tmp_path: Path
+) -> None:
+    with mlflow.start_run(run_name="mine") as active:
+        mlflow.log_metric("mine", 1.0)
+        estimator(tmp_path / "model").train(records, max_steps=10)
+        during = client.get_run(active.info.run_id)
+    [run] = runs_of(client)
+    assert during.info.status == "RUNNING"
+    assert OWNER not in run.data.tags  # nobody but the user ends it
+    assert (run.info.run_id, run.info.run_name, run.info.status) == (active.info.run_id, "mine", "FINISHED")
+    assert steps_of(client, run, "loss") == [5, 10]
+    assert steps_of(client, run, "bias") == [5, 10]
+    assert run.data.metrics["mine"] == 1.0
+    assert run.data.params["train.max_steps"] == "10"
+    assert run.data.params["model.params.units"] == "[4, 2]"
+    record = JobFile(str(tmp_path / "model")).read()
+    assert record is not None
+    assert (record.run_id, record.job_id) == (run.info.run_id, run.data.tags["psflow.job_id"])
+    models = client.search_logged_models([run.info.experiment_id])
+    assert sorted(model.name for model in models) == ["checkpoint-0", "checkpoint-10", "checkpoint-5"]
+
+
+@pytest.mark.process
+def test_a_resumed_job_continues_its_run(client: MlflowClient, tmp_path: Path) -> None:
+    psflow.autolog(experiment="digits")
+    with pytest.raises(ZeroDivisionError):
+        run_session(estimator(tmp_path / "model"))
+    [failed] = runs_of(client)
+    assert failed.info.status == "FAILED"
+    psflow.autolog(disable=True)
+    resumed = estimator(tmp_path / "model", experiment="digits")
+    train_and_evaluate(resumed, TrainSpec(lambda: records().repeat(), 15), EVAL)
+    [run] = runs_of(client)
+    assert (run.info.run_id, run.info.status) == (failed.info.run_id, "FINISHED")
+    assert client.get_experiment(run.info.experiment_id).name == "digits"
+    assert run.data.tags["psflow.attempts"] == "2"
+    assert run.data.tags["psflow.stop_reason"] == "all steps are done"
+    assert steps_of(client, run, "loss") == [5, 10, 15]
+    assert set(steps_of(client, run, "eval/mae")) == {0, 5, 10, 15}
+    assert not writers()
+
+
+PROGRAM = """
+import sys
+import psflow
+from psflow import Estimator, RunConfig, Server, TrainSpec
+from tests.ps_runtime.estimator.regression import records, regression
+
+model_dir, chief, ps, kind = sys.argv[1:]
+config = RunConfig(cluster=Server({"chief": [chief], "ps": [ps]}, kind, 0).target, experiment="digits")
+psflow.autolog("other")
+psflow.TrainingExecutor(Estimator(regression, model_dir, config), TrainSpec(records, 5), None).run()
+assert "mlflow" not in sys.modules
+"""
+
+
+@pytest.mark.process
+def test_only_the_chief_of_a_manual_cluster_records_and_imports_no_mlflow(client: MlflowClient, tmp_path: Path) -> None:
+    addresses = [free_address(), free_address()]
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "model"), *addresses]
+    root = Path(__file__).resolve().parents[2]
+    processes = [subprocess.Popen([*command, kind], cwd=root) for kind in ("ps", "chief")]
+    assert [process.wait(HANG_SECS) for process in processes] == [0, 0]
+    [run] = runs_of(client)
+    assert run.info.status == "FINISHED"
+    assert client.get_experiment(run.info.experiment_id).name == "digits"
+    assert {"role/chief-0/rss_mb", "role/ps-0/rss_mb"} <= run.data.metrics.keys()
+
+
+def test_a_store_in_the_environment_alone_records_nothing(client: MlflowClient, tmp_path: Path) -> None:
+    before = num_started()
+    estimator(tmp_path / "model").train(records, max_steps=1)
+    assert num_started() == before
+    assert runs_of(client) == []
+
+
+@pytest.mark.process
+def test_training_goes_on_without_its_writer(
+    client: MlflowClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    psflow.autolog()
+    estimator(tmp_path / "model").train(records, hooks=[KillTheWriter()], max_steps=10)
+    assert CheckpointStore(str(tmp_path / "model")).latest() == 10
+    [warning] = [each.message for each in caplog.records if each.name == recording.__name__]
+    assert warning == (
+        "MLflow lacks the rest of this training: its process ended with signal SIGKILL; training continues; "
+        "the next training in this model_dir completes the run with what is there"
+    )
+
+
+@pytest.mark.process
+def test_a_store_that_cannot_be_used_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        other.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        other.execute("INSERT INTO alembic_version VALUES ('f00')")
+        other.commit()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/other.db")
+    estimator(tmp_path / "model", experiment="digits").train(records, max_steps=1)
+    [warning] = [each.message for each in caplog.records if each.name == recording.__name__]
+    assert warning.startswith(
+        f"this training is not recorded in MLflow: the MLflow store sqlite:///{tmp_path}/other.db"
+    )
+
+
+@pytest.mark.process
+def test_the_run_of_a_killed_program_is_killed(client: MlflowClient, store: str, tmp_path: Path) -> None:
+    request = RecordingRequest(str(tmp_path / "model"), store, "digits", None, "first", False, False, ".")
+    lines = [asdict(request), encode_event(Metrics(3, {"loss": 0.5}, role="chief-0", number=1))]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "psflow.tasks.recorder"],
+        input="".join(json.dumps(line) + "\n" for line in lines),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=HANG_SECS,
+        env=child_environment({}),
+        check=True,
+    )
+    [run] = runs_of(client)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [["opened", run.info.run_id], ["ended", "whole"]]
+    assert run.info.status == "KILLED"
+    assert steps_of(client, run, "loss") == [3]
+    assert is_orphaned(run.data.tags)
+
+
+def test_which_run_is_asked_for(client: MlflowClient, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, named = RunConfig(), RunConfig(experiment="mine")
+    assert requested_run(plain) is None
+    assert requested_run(named) == RunPlace(store, "mine")
+    psflow.autolog()
+    assert requested_run(plain) == RunPlace(store, "psflow")
+    assert requested_run(named) == RunPlace(store, "mine")
+    with mlflow.start_run() as active:
+        assert requested_run(named) == RunPlace(store, run_id=active.info.run_id)
+        psflow.autolog(disable=True)
+        assert requested_run(plain) is None
+        assert requested_run(named) == RunPlace(store, "mine")
+    monkeypatch.delitem(sys.modules, "mlflow")
+    assert requested_run(named) == RunPlace(None, "mine")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"experiment": ""}, "autolog: experiment should be the name of an MLflow experiment, got ''"),
+        ({"experiment": 3}, "autolog: experiment should be a str, got int 3"),
+        ({"disable": "no"}, "autolog: disable should be a bool, got str 'no'"),
+    ],
+)
+def test_wrong_arguments_of_autolog(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        psflow.autolog(**arguments)
+
+
+def test_what_is_on_disk_is_reported_as_by_the_evaluator(tmp_path: Path) -> None:
+    metrics = {"loss": math.inf, "accuracy": 0.5, "global_step": 300.0}
+    EvaluationLog(str(tmp_path)).add(EvaluationRecord("", 300, 1.0, metrics, 2.0))
+    best = tmp_path / "export" / "best"
+    best.mkdir(parents=True)
+    BestRecord(300, metrics, 1, str(best / "1")).write(str(best))
+    told = events_on_disk(str(tmp_path))
+    evaluation, export = told
+    measured = {"loss": math.inf, "accuracy": 0.5}
+    assert evaluation == Evaluation(300, measured, 1.0, time=2.0)
+    assert export == Export("best", 300, 1, str(best / "1"), True, measured, time=export.time)
+
+
+def export_of(directory: Path, step: int, saved_at: float) -> str:
+    """Write what says of which checkpoint an export was made; return its folder."""
+    config = directory / "artifacts" / "model" / "config.json"
+    config.parent.mkdir(parents=True)
+    config.write_text(json.dumps({"global_step": step, "checkpoint_saved_at": saved_at}))
+    return str(directory)
+
+
+def test_exports_that_a_better_one_followed_are_reported_as_well_and_before_it(tmp_path: Path) -> None:
+    log = EvaluationLog(str(tmp_path))
+    log.add(EvaluationRecord("rare", 100, 1.0, {"loss": 9.0}, 2.0))
+    log.add(EvaluationRecord("", 100, 1.0, {"loss": 3.0, "global_step": 100.0}, 2.0))
+    log.add(EvaluationRecord("", 200, 2.0, {"loss": 2.0, "global_step": 200.0}, 3.0))
+    exports = tmp_path / "export"
+    first, second, latest, chosen = (
+        export_of(exports / folder, step, saved_at)
+        for folder, step, saved_at in [
+            ("best/1", 100, 1.0),
+            ("best/2", 200, 2.0),
+            ("latest/1", 50, 0.5),
+            ("chosen/1", 100, 1.0),
+        ]
+    )
+    BestRecord(200, {"loss": 2.0, "global_step": 200.0}, 2, second).write(str(exports / "best"))
+
+    told = [event for event in events_on_disk(str(tmp_path)) if isinstance(event, Export)]
+
+    assert [
+        (export.exporter, export.step, export.version, export.path, export.is_best, export.metrics) for export in told
+    ] == [
+        ("best", 100, 1, first, False, {"loss": 3.0}),
+        ("latest", 50, 1, latest, False, {}),
+        ("best", 200, 2, second, True, {"loss": 2.0}),
+    ]
+    assert chosen not in {export.path for export in told}  # a person has had it made, and registered or not
