@@ -10,32 +10,45 @@ import threading
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, BinaryIO
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord, measured
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.files import flat
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.estimator.recording import (
     CATCH_UP,
     END,
     END_SECS,
-    ENDED,
-    FAILED,
-    OPENED,
     START_SECS,
-    WARNING,
+    RecorderAnswer,
     RecordingRequest,
 )
 from psflow.ps_runtime.roles.event_codec import decode_event
-from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Event, Export, Metrics, RecordedEvent, SummaryFile
+from psflow.ps_runtime.roles.events import (
+    Checkpoint,
+    Evaluation,
+    Event,
+    Export,
+    Metrics,
+    RecordedEvent,
+    Restored,
+    SummaryFile,
+)
 from psflow.tasks.exports.exported import CHOSEN, Exported, best_record, exports_of
-from psflow.tasks.tracking.context import code_version
+from psflow.tasks.owners import JOB_ID
+from psflow.tasks.tracking.context import SystemMetrics, code_version
+from psflow.tasks.tracking.lost_steps import LostSteps
 from psflow.tasks.tracking.models import BEST
 from psflow.tasks.tracking.points import evaluation_event
-from psflow.tasks.tracking.store import prepare_store
+from psflow.tasks.tracking.store import mlflow_client, prepare_store, retried
 from psflow.tasks.tracking.tracker import Tracker
 from psflow.tasks.tracking.writes import keep_pending, read_pending
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 
 def events_on_disk(model_dir: str) -> list[RecordedEvent]:
@@ -66,7 +79,12 @@ def _measured_for(export: Exported, evaluations: Sequence[EvaluationRecord]) -> 
     return measured(min(found, key=lambda one: one.name).metrics) if found else {}
 
 
-Answer = Callable[[str, str], None]
+NOTE_SECS = 10.0
+"""Seconds between two samples of the machine, as in a flow."""
+
+_log = logging.getLogger(__name__)
+
+Send = Callable[[RecorderAnswer, str], None]
 Message = tuple[str, Mapping[str, Any]]
 
 KILLED: Message = (END, {"status": "KILLED", "tags": {}, "timeout_secs": END_SECS["KILLED"]})
@@ -76,47 +94,47 @@ KILLED: Message = (END, {"status": "KILLED", "tags": {}, "timeout_secs": END_SEC
 class _Warnings(logging.Handler):
     """Sends warnings of psflow to the user's program, which logs them."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, send: Send) -> None:
         super().__init__(logging.WARNING)
-        self._answer = answer
+        self._send = send
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._answer(WARNING, self.format(record))
+        self._send(RecorderAnswer.WARNING, self.format(record))
 
 
 def main() -> None:
     """Record one job; return when it has ended, or the program that sends its events has."""
-    answer = _answers()
+    send = _sender()
     package = logging.getLogger("psflow")
-    package.addHandler(_Warnings(answer))
+    package.addHandler(_Warnings(send))
     package.propagate = False
     messages: SimpleQueue[Message] = SimpleQueue()
     request = RecordingRequest(**json.loads(sys.stdin.buffer.readline()))
     reader = threading.Thread(target=_read, args=(sys.stdin.buffer, messages), name="psflow-reader", daemon=True)
     reader.start()
     try:
-        is_whole = _record(request, messages, answer)
+        is_whole = _record(request, messages, send)
     except Exception as error:  # each kind of store has its own errors
-        answer(FAILED, str(error) or type(error).__name__)
+        send(RecorderAnswer.FAILED, str(error) or type(error).__name__)
     else:
-        answer(ENDED, "whole" if is_whole else "incomplete")
+        send(RecorderAnswer.ENDED, "whole" if is_whole else "incomplete")
     reader.join()
 
 
-def _answers() -> Answer:
+def _sender() -> Send:
     """Return the function that answers; what libraries print goes to stderr."""
     lines = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     lock = threading.Lock()
 
-    def answer(kind: str, text: str) -> None:
+    def send(kind: RecorderAnswer, text: str) -> None:
         try:
             with lock:
                 lines.write(json.dumps([kind, text]) + "\n")
         except OSError:  # the program that asked is gone
             pass
 
-    return answer
+    return send
 
 
 def _read(lines: BinaryIO, messages: SimpleQueue[Message]) -> None:
@@ -134,19 +152,15 @@ def _read(lines: BinaryIO, messages: SimpleQueue[Message]) -> None:
     limit.start()
 
 
-def _record(request: RecordingRequest, messages: SimpleQueue[Message], answer: Answer) -> bool:
+def _record(request: RecordingRequest, messages: SimpleQueue[Message], send: Send) -> bool:
     tracker = _open(request)
-    answer(OPENED, tracker.run_id)
+    send(RecorderAnswer.OPENED, tracker.run_id)
     try:
         tracker.take_back(read_pending(request.model_dir, tracker.run_id))
+        job = _Job(tracker, request.model_dir)
         if request.catches_up:
-            _catch_up(tracker, request.model_dir)
-        while (message := messages.get())[0] != END:
-            if message[0] == CATCH_UP:
-                _catch_up(tracker, request.model_dir)
-            else:
-                _handle(decode_event(message), tracker)
-        _, end = message
+            job.catch_up()
+        end = job.follow(messages)
         tracker.put_tags(end["tags"])
         return tracker.close(end["status"], end["timeout_secs"])
     except BaseException:
@@ -158,6 +172,8 @@ def _record(request: RecordingRequest, messages: SimpleQueue[Message], answer: A
 
 def _open(request: RecordingRequest) -> Tracker:
     uri = prepare_store(request.uri)
+    if request.is_callers:
+        _warn_of_other_job(mlflow_client(uri), request)
     described = {} if request.is_callers else code_version(Path(request.source))
     return Tracker.open(
         uri,
@@ -170,19 +186,81 @@ def _open(request: RecordingRequest) -> Tracker:
     )
 
 
-def _handle(event: Event, tracker: Tracker) -> None:
-    match event:
-        case SummaryFile():
-            tracker.put_file(event.file, b64decode(event.content_base64))
-        case Metrics() | Checkpoint() | Evaluation() | Export():
-            tracker.handle(event)
-        case _:
-            raise AssertionError(f"nothing records {event}")
+def _warn_of_other_job(client: MlflowClient, request: RecordingRequest) -> None:
+    from mlflow.exceptions import MlflowException
+
+    run_id = str(request.run_id)
+    try:
+        other = retried(lambda: client.get_run(run_id)).data.tags.get(JOB_ID)
+    except (MlflowException, OSError):  # whoever opens the run says why
+        return
+    if other not in (None, request.tags[JOB_ID]):
+        _log.warning(
+            "the active MLflow run %s has the job %s already: of this job, it lacks the steps that are there; start a "
+            "run for each job, such as mlflow.start_run(nested=True)",
+            run_id,
+            other,
+        )
 
 
-def _catch_up(tracker: Tracker, model_dir: str) -> None:
-    for event in events_on_disk(model_dir):
-        tracker.handle(event)
+class _Job:
+    """Passes the events of one job on to its tracker, and adds what a flow adds."""
+
+    def __init__(self, tracker: Tracker, model_dir: str) -> None:
+        self._tracker = tracker
+        self._model_dir = model_dir
+        self._lost_steps = LostSteps(tracker.tags, tracker.newest_step)
+        self._system = SystemMetrics()
+        self._step = self._num_restarts = 0
+
+    def catch_up(self) -> None:
+        """Record what is on disk; nothing is recorded twice."""
+        for event in events_on_disk(self._model_dir):
+            self._tracker.handle(event)
+
+    def follow(self, messages: SimpleQueue[Message]) -> Mapping[str, Any]:
+        """Record all events; return the facts of the end."""
+        note = Deadline(NOTE_SECS)
+        while True:
+            try:
+                kind, facts = messages.get(timeout=note.remaining_secs)
+            except Empty:
+                self._note()
+                note = Deadline(NOTE_SECS)
+                continue
+            if kind == END:
+                self._note()
+                self._tracker.put_tags(self._lost_steps.reached_tag(self._step))
+                return facts
+            if kind == CATCH_UP:
+                self._num_restarts += 1
+                self.catch_up()
+                continue
+            try:
+                self._handle(decode_event((kind, facts)))
+            except ProtocolError as error:
+                _log.warning("not written to MLflow: %s", error)
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case SummaryFile():
+                self._tracker.put_file(event.file, b64decode(event.content_base64))
+            case Restored():
+                if self._lost_steps.roll_back(event.step, self._step):
+                    self._tracker.put_tags(self._lost_steps.tags(event.step))
+                self._step = event.step
+            case Metrics() | Checkpoint():
+                self._step = max(self._step, event.step)
+                self._tracker.handle(event)
+            case Evaluation() | Export():
+                self._tracker.handle(event)
+            case _:
+                raise AssertionError(f"nothing records {event}")
+
+    def _note(self) -> None:
+        figures = {"restarts": self._num_restarts, "lost_steps": self._lost_steps.num_steps}
+        counts = {name: float(value) for name, value in figures.items() if value}
+        self._tracker.handle(Metrics(self._step, self._system.sample() | counts))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.reporting.artifacts import Artifacts, PageLinks
 from psflow.flows.reporting.plotting import Plotter
 from psflow.flows.reporting.progress import Progress, TerminalLine, not_on_terminals, shown_metrics
-from psflow.flows.reporting.recording import LostSteps
 from psflow.ps_runtime.checkpoint.typed_json import metrics_to_json
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.deadline import stop_clock
@@ -45,6 +44,7 @@ from psflow.ps_runtime.roles.events import (
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.tasks.role_runs import RoleLogs
 from psflow.tasks.tracking.context import SystemMetrics
+from psflow.tasks.tracking.lost_steps import LostSteps
 from psflow.tasks.tracking.tracker import Tracker
 
 _log = logging.getLogger(__name__)

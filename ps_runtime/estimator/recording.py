@@ -12,25 +12,26 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from enum import StrEnum
+from operator import methodcaller
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, assert_never
 
 from psflow.ps_runtime.config.environment import child_environment
-from psflow.ps_runtime.errors import PsflowError
+from psflow.ps_runtime.errors import InterruptedLoopError, PsflowError
 from psflow.ps_runtime.estimator.attempt import CODE_DIGEST, Attempt
 from psflow.ps_runtime.model.export.bundle import installed_writer
 from psflow.ps_runtime.redaction import public, without_secrets
 from psflow.ps_runtime.roles.event_codec import encode_event
 from psflow.ps_runtime.roles.event_dispatch import without_events
-from psflow.ps_runtime.roles.events import Event, RecordedEvent, RoleLost, SummaryFile
+from psflow.ps_runtime.roles.events import Event, RecordedEvent, Restored, RoleLost, SummaryFile
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.run_config import RunConfig
 
 EXPERIMENT = "psflow"
 """The experiment of `autolog`, unless it names another."""
 CATCH_UP, END = "CatchUp", "End"
-OPENED, WARNING, FAILED, ENDED = "opened", "warning", "failed", "ended"
-"""Kinds of messages other than events: to the process that writes, and from it."""
+"""Kinds of messages to the process that writes, other than events."""
 START_SECS = 15.0
 """For the process that writes to import MLflow and open the run, where the training has ended before that."""
 END_SECS = {"FINISHED": 60.0, "FAILED": 5.0, "KILLED": 4.0}
@@ -39,9 +40,18 @@ MAX_EVENTS = 100_000
 """Events that wait for a process that takes none; further ones are dropped and counted."""
 REMEDY = "training continues; the next training in this model_dir completes the run with what is there"
 
-_SENT = RecordedEvent | SummaryFile | RoleLost
+_SENT = RecordedEvent | SummaryFile | Restored | RoleLost
 
 logger = logging.getLogger(__name__)
+
+
+class RecorderAnswer(StrEnum):
+    """Kinds of messages from the process that writes, each with a text."""
+
+    OPENED = "opened"
+    WARNING = "warning"
+    FAILED = "failed"
+    ENDED = "ended"
 
 
 @dataclass(frozen=True)
@@ -173,7 +183,7 @@ def recorded(
 
 def _is_stop(error: BaseException) -> bool:
     match error:
-        case KeyboardInterrupt():
+        case KeyboardInterrupt() | InterruptedLoopError():
             return True
         case SystemExit(code=code):
             return code == 128 + signal.SIGTERM
@@ -299,37 +309,48 @@ class _Recorder:
             pipe.flush()
             while (message := self._messages.get()) is not None:
                 line = message if isinstance(message, tuple) else encode_event(message)
-                pipe.write(json.dumps(line).encode() + b"\n")
+                try:
+                    text = json.dumps(line, default=methodcaller("item"))  # of numpy's numbers
+                except (AttributeError, TypeError, ValueError) as error:
+                    logger.warning("not written to MLflow: %s (%s)", message, error)
+                    continue
+                pipe.write(text.encode() + b"\n")
                 pipe.flush()
 
     def _hear(self) -> None:
         assert self._process.stdout is not None
         with without_events(), self._process.stdout as answers:
             for line in answers:
-                self._take(*json.loads(line))
+                kind, text = json.loads(line)
+                self._take(RecorderAnswer(kind), text)
             if self._is_over:
                 return
             self._is_over = True
             code = self._process.wait()
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            run = "" if self._run_id is None else f" (run {self._run_id})"
-            logger.warning("MLflow lacks the rest of this training%s: its process ended with %s; %s", run, how, REMEDY)
+            self._warn(f"the process that writes ended with {how}")
 
-    def _take(self, kind: str, text: str) -> None:
+    def _warn(self, reason: str) -> None:
+        if self._run_id is None:
+            logger.warning("this training is not recorded in MLflow: %s; %s", reason, REMEDY)
+        else:
+            logger.warning("MLflow run %s lacks the rest of this training: %s; %s", self._run_id, reason, REMEDY)
+
+    def _take(self, kind: RecorderAnswer, text: str) -> None:
         match kind:
-            case "opened":
+            case RecorderAnswer.OPENED:
                 self._run_id = text
                 try:
                     self._note_run(text)
                 except (PsflowError, OSError) as error:
                     logger.warning("job.json does not name the MLflow run %s: %s", text, error)
-            case "warning":
+            case RecorderAnswer.WARNING:
                 logger.warning("%s", text)
-            case "failed":
+            case RecorderAnswer.FAILED:
                 self._is_over = True
-                logger.warning("this training is not recorded in MLflow: %s; %s", text, REMEDY)
+                self._warn(text)
                 self._messages.put(None)
-            case "ended":
+            case RecorderAnswer.ENDED:
                 self._is_over = True
             case _:
-                raise AssertionError(f"no such message: {kind}")
+                assert_never(kind)

@@ -10,6 +10,7 @@ import sys
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import mlflow
@@ -35,12 +36,12 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.environment import child_environment
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator import recording
-from psflow.ps_runtime.estimator.recording import RecordingRequest, RunPlace, requested_run
+from psflow.ps_runtime.estimator.recording import END, RecordingRequest, RunPlace, requested_run
 from psflow.ps_runtime.model.best import BestRecord
 from psflow.ps_runtime.roles.event_codec import encode_event
-from psflow.ps_runtime.roles.events import Evaluation, Export, Metrics
+from psflow.ps_runtime.roles.events import Evaluation, Export, Metrics, Restored
 from psflow.tasks.owners import OWNER, is_orphaned
-from psflow.tasks.recorder import events_on_disk
+from psflow.tasks.recorder import _record, events_on_disk
 from psflow.tasks.tracking.store import mlflow_client
 from tests.free_ports import free_address
 from tests.limits import HANG_SECS
@@ -185,8 +186,8 @@ def test_training_goes_on_without_its_writer(
     assert CheckpointStore(str(tmp_path / "model")).latest() == 10
     [warning] = [each.message for each in caplog.records if each.name == recording.__name__]
     assert warning == (
-        "MLflow lacks the rest of this training: its process ended with signal SIGKILL; training continues; "
-        "the next training in this model_dir completes the run with what is there"
+        "this training is not recorded in MLflow: the process that writes ended with signal SIGKILL; "
+        "training continues; the next training in this model_dir completes the run with what is there"
     )
 
 
@@ -209,7 +210,12 @@ def test_a_store_that_cannot_be_used_is_a_warning(
 @pytest.mark.process
 def test_the_run_of_a_killed_program_is_killed(client: MlflowClient, store: str, tmp_path: Path) -> None:
     request = RecordingRequest(str(tmp_path / "model"), store, "digits", None, "first", False, False, ".")
-    lines = [asdict(request), encode_event(Metrics(3, {"loss": 0.5}, role="chief-0", number=1))]
+    events = [
+        Metrics(3, {"loss": 0.5}, role="chief-0", number=1),
+        Restored(1, 0.5, role="chief-0", number=2),
+        Metrics(2, {"accuracy": 0.5}, role="chief-0", number=3),
+    ]
+    lines = [asdict(request), *map(encode_event, events)]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "psflow.tasks.recorder"],
         input="".join(json.dumps(line) + "\n" for line in lines),
@@ -222,8 +228,28 @@ def test_the_run_of_a_killed_program_is_killed(client: MlflowClient, store: str,
     [run] = runs_of(client)
     assert [json.loads(line) for line in done.stdout.splitlines()] == [["opened", run.info.run_id], ["ended", "whole"]]
     assert run.info.status == "KILLED"
+    assert (run.data.tags["psflow.lost_steps"], run.data.tags["psflow.reached_step"]) == ("2-3", "2")
+    assert "system/cpu_utilization_percentage" in run.data.metrics
     assert steps_of(client, run, "loss") == [3]
     assert is_orphaned(run.data.tags)
+
+
+def test_a_second_job_in_one_run_is_a_warning(
+    client: MlflowClient, store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with mlflow.start_run() as active:
+        mlflow.set_tag("psflow.job_id", "j0")
+    run_id = active.info.run_id
+    tags = {"psflow.job_id": "j1"}
+    request = RecordingRequest(
+        str(tmp_path), store, None, run_id, "", is_callers=True, catches_up=False, source=".", tags=tags
+    )
+    messages: SimpleQueue[Any] = SimpleQueue()
+    messages.put((END, {"status": "FINISHED", "tags": {}, "timeout_secs": HANG_SECS}))
+    answers: list[tuple[str, str]] = []
+    assert _record(request, messages, lambda kind, text: answers.append((kind, text)))
+    assert answers == [("opened", run_id)]
+    assert [each for each in caplog.messages if f"the active MLflow run {run_id} has the job j0 already" in each]
 
 
 def test_which_run_is_asked_for(client: MlflowClient, store: str, monkeypatch: pytest.MonkeyPatch) -> None:

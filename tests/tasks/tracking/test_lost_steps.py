@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 
-from psflow.flows.reporting.recording import LostSteps
+from psflow.tasks.tracking.lost_steps import LostSteps
 
 NAMED = {"psflow.lost_steps": "501-700"}
 
