@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import ModelFnError, NoCheckpointError, UsageError, did_you_mean
+from psflow.ps_runtime.estimator.event_log import log_restoring
 from psflow.ps_runtime.model.calls.caller import ModelCaller
 from psflow.ps_runtime.model.calls.scope import GLOBAL_STEP
 from psflow.ps_runtime.model.calls.values import ModelValues
@@ -112,6 +114,18 @@ def checkpoint_at(model_dir: str, checkpoint_path: str | None) -> tuple[Checkpoi
 
 
 MAX_WHOLE_TABLE_BYTES = 2**26
+
+
+@contextmanager
+def opened_checkpoint(
+    model_dir: str, checkpoint_path: str | None = None, *, logs: bool = False
+) -> Iterator[CheckpointReader]:
+    """Open a checkpoint of a model_dir, by default the latest, which is kept meanwhile; raise as `checkpoint_at`."""
+    store, step = checkpoint_at(model_dir, checkpoint_path)
+    if logs:
+        log_restoring(store.path(step))
+    with CheckpointReader.pinned(store, step, "estimator") as reader:
+        yield reader
 
 
 def variable_names(reader: CheckpointReader) -> list[str]:

@@ -6,12 +6,10 @@ import copy
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.records import nothing_left
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.non_finite import NonFinite
@@ -24,6 +22,7 @@ from psflow.ps_runtime.estimator.checkpoint_values import (
     checked_keys,
     checked_steps,
     checkpoint_at,
+    opened_checkpoint,
     table_rows,
     variable_names,
     variable_value,
@@ -202,7 +201,7 @@ class Estimator:
         steps = checked_steps(steps)
         check_texts(name=name, checkpoint_path=checkpoint_path)
         hooks = as_hooks("hooks", hooks)
-        with self._reader(checkpoint_path, logs=True) as reader:
+        with opened_checkpoint(self.model_dir, checkpoint_path, logs=True) as reader:
             step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
         logger.info("Starting evaluation")
         caller = self.caller.reading(schema)
@@ -326,7 +325,7 @@ class Estimator:
         """
         check_arguments(export_dir_base, serving_input_receiver_fn, assets_extra, as_text, experimental_mode, writer)
         check_texts(checkpoint_path=checkpoint_path)
-        with self._reader(checkpoint_path, logs=True) as reader:
+        with opened_checkpoint(self.model_dir, checkpoint_path, logs=True) as reader:
             return save_model(self.caller, reader, export_dir_base, serving_input_receiver_fn, assets_extra, writer)
 
     def experimental_export_all_saved_models(
@@ -348,7 +347,7 @@ class Estimator:
 
     def get_variable_names(self) -> list[str]:
         """Return the names of the variables and tables of the latest checkpoint, and ``global_step``, sorted."""
-        with self._reader(None) as reader:
+        with opened_checkpoint(self.model_dir) as reader:
             return variable_names(reader)
 
     def get_variable_value(self, name: str) -> NDArray[Any]:
@@ -363,7 +362,7 @@ class Estimator:
         UsageError
             If the variable does not exist, or is a larger table; see `get_table_rows`.
         """
-        with self._reader(None) as reader:
+        with opened_checkpoint(self.model_dir) as reader:
             return variable_value(reader, name)
 
     def get_table_rows(self, name: str, ids: Any) -> NDArray[Any]:
@@ -388,18 +387,10 @@ class Estimator:
         UsageError
             If the table does not exist, or ids are not integers in ``[0, num_rows)``.
         """
-        with self._reader(None) as reader:
+        with opened_checkpoint(self.model_dir) as reader:
             return table_rows(reader, name, ids)
 
     def latest_checkpoint(self) -> str | None:
         """Return the directory of the latest checkpoint; None if there is none."""
         store = CheckpointStore(self.model_dir)
         return None if (latest := store.latest()) is None else store.path(latest)
-
-    @contextmanager
-    def _reader(self, checkpoint_path: str | None, *, logs: bool = False) -> Iterator[CheckpointReader]:
-        store, step = checkpoint_at(self.model_dir, checkpoint_path)
-        if logs:
-            log_restoring(store.path(step))
-        with CheckpointReader.pinned(store, step, "estimator") as reader:
-            yield reader

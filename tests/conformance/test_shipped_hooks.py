@@ -10,6 +10,7 @@ import pytest
 
 import psflow
 from psflow.ps_runtime.errors import NanLossError, UsageError
+from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.model.hooks import base
 from tests.conformance.hooked import Fetching, examples, run
 
@@ -238,20 +239,21 @@ def test_an_evaluation_with_a_nan_is_guarded_if_it_is_asked_for(trained):
     assert len(count.results) == 2
 
 
-def metrics_of(caplog, estimator, hooks):
-    with caplog.at_level(logging.INFO, logger="psflow.ps_runtime.estimator.attempt"):
-        estimator.train(examples, hooks)
-    return [r.args[1] for r in caplog.records if r.args and isinstance(r.args[-1], psflow.Metrics)]
+def metrics_of(monkeypatch, estimator, hooks):
+    events = []
+    monkeypatch.setattr(Attempt, "log_event", staticmethod(events.append))
+    estimator.train(examples, hooks)
+    return [event for event in events if isinstance(event, psflow.Metrics)]
 
 
-def test_the_chief_reports_what_a_hook_counts(caplog, estimator):
-    found = metrics_of(caplog, estimator, [psflow.StepCounterHook(every_n_steps=2)])
+def test_the_chief_reports_what_a_hook_counts(monkeypatch, estimator):
+    found = metrics_of(monkeypatch, estimator, [psflow.StepCounterHook(every_n_steps=2)])
     [counted] = [event for event in found if "steps_per_sec" in event.values and "loss" in event.values]
     assert (counted.step, counted.values["loss"]) == (2, 1.25)
     assert counted.values.keys() == {"loss", "steps_per_sec", "examples_per_sec", "staleness"}
 
 
 @pytest.mark.parametrize(("arguments", "steps"), [({"save_steps": 2}, [2]), ({"save_secs": 1e-9}, [1, 2, 3])])
-def test_the_chief_reports_summaries(caplog, estimator, arguments, steps):
-    found = metrics_of(caplog, estimator, [psflow.SummarySaverHook(**arguments)])
+def test_the_chief_reports_summaries(monkeypatch, estimator, arguments, steps):
+    found = metrics_of(monkeypatch, estimator, [psflow.SummarySaverHook(**arguments)])
     assert [event.step for event in found if "largest" in event.values] == steps

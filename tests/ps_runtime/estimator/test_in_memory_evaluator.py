@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from types import SimpleNamespace
 
 import pytest
 
 import psflow
 from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.evaluation_hooks import InMemoryEvaluatorHook
 from tests.ps_runtime.estimator.regression import records, shuffled
 
@@ -24,12 +24,12 @@ def test_evaluates_as_the_estimator_does_with_the_checkpoint_of_that_step(make):
 
 
 @pytest.mark.parametrize(("name", "prefix"), [(None, "eval"), ("test", "eval_test")])
-def test_reports_as_an_evaluator(make, caplog, name, prefix):
-    estimator = make()
-    with caplog.at_level(logging.INFO, logger="psflow.ps_runtime.estimator.attempt"):
-        estimator.train(shuffled, [InMemoryEvaluatorHook(estimator, records, 2, name=name)], max_steps=2)
-    events = [r.args[1] for r in caplog.records if r.args and isinstance(r.args[-1], psflow.Metrics)]
-    found = [(event.step, set(event.values)) for event in events if f"{prefix}/loss" in event.values]
+def test_reports_as_an_evaluator(make, monkeypatch, name, prefix):
+    estimator, events = make(), []
+    monkeypatch.setattr(Attempt, "log_event", staticmethod(events.append))
+    estimator.train(shuffled, [InMemoryEvaluatorHook(estimator, records, 2, name=name)], max_steps=2)
+    metrics = [event for event in events if isinstance(event, psflow.Metrics)]
+    found = [(event.step, set(event.values)) for event in metrics if f"{prefix}/loss" in event.values]
     assert found == [(0, {f"{prefix}/loss", f"{prefix}/mae"}), (2, {f"{prefix}/loss", f"{prefix}/mae"})]
 
 
