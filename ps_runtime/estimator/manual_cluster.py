@@ -129,7 +129,8 @@ def run_manual_role(
         input_fn = train_spec.input_fn if train_spec.each_worker_reads_all else None
         nothing_left = partial(_evaluated_end, model_dir, train_spec, eval_specs, _finished(model_dir))
         own = OwnProgram(facts, input_fn, training_loop, nothing_left if role.role is Role.EVALUATOR else lambda: None)
-        logger.warning("%s: %s", role, SHARED if own.input_fn is None else OF_CHIEF)
+        shares = role.role is Role.WORKER and own.input_fn is None
+        logger.log(logging.WARNING if shares else logging.INFO, "%s: %s", role, SHARED if shares else OF_CHIEF)
         with sigterm_leaves(), dispatching(log_own_event if on_event is None else on_event) as hear:
             join_manual_cluster(task.cluster, role, model_dir, own, hear, timeout_secs, check_both)
         return {}

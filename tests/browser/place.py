@@ -6,6 +6,7 @@ import http.client
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -36,6 +37,8 @@ class Place:
         The addresses that log a browser in to them.
     flow_run_id, experiment_id : str
         Of the finished training, in Prefect and in MLflow.
+    program : mapping of str to str
+        The experiment_id and the run_id of a program that records itself.
     deployment_id, configured_id : str
         Of ``train/train``, whose form is empty, and of ``train/digits``.
     run : dict
@@ -47,6 +50,7 @@ class Place:
     logins: Sequence[str]
     flow_run_id: str
     experiment_id: str
+    program: Mapping[str, str]
     deployment_id: str
     configured_id: str
     run: dict[str, Any]
@@ -77,10 +81,26 @@ def set_up(folder: Path) -> Iterator[Place]:
     try:
         steps = (f"train.max_steps={STEPS[-1]}", f"train.save_checkpoints_steps={STEPS[1]}")
         run = project.run("train", str(CONF), *steps)
+        _run_program(project, servers["mlflow"]["login"])
         with _serving(project):
             yield place_of(servers, run)
     finally:
         project.run("down")
+
+
+PROGRAM = f"""
+import runpy, psflow
+psflow.autolog(experiment="programs")
+runpy.run_path({str(ROOT / "examples" / "migrated" / "linear.py")!r}, run_name="__main__")
+"""
+
+
+def _run_program(project: Project, mlflow: str) -> None:
+    """Run a migrated program that asks for a record."""
+    auth_string, _, host = urlsplit(mlflow).netloc.rpartition("@")
+    environment = {**project.environment, "MLFLOW_TRACKING_URI": f"http://{auth_string}@{host}"}
+    command = [sys.executable, "-c", PROGRAM]
+    subprocess.run(command, cwd=project.path, env=environment, check=True, timeout=COMMAND_SECS)
 
 
 @contextmanager
@@ -102,8 +122,11 @@ def place_of(servers: Mapping[str, Mapping[str, str]], run: dict[str, Any]) -> P
     tags = {tag["key"]: tag["value"] for tag in found["data"]["tags"]}
     deployments = [_deployment_id(prefect, name) for name in ("train", "digits")]
     flow_run_id, experiment_id = tags["psflow.prefect_flow_run"], found["info"]["experiment_id"]
+    experiment = _answer(mlflow, "/api/2.0/mlflow/experiments/get-by-name?experiment_name=programs")["experiment"]
+    recorded = _answer(mlflow, "/api/2.0/mlflow/runs/search", {"experiment_ids": [experiment["experiment_id"]]})
+    program = {name: recorded["runs"][0]["info"][name] for name in ("experiment_id", "run_id")}
     urls = [servers[kind]["url"] for kind in ("prefect", "mlflow")]
-    return Place(*urls, logins, flow_run_id, experiment_id, *deployments, run)
+    return Place(*urls, logins, flow_run_id, experiment_id, program, *deployments, run)
 
 
 def _deployment_id(prefect: str, name: str) -> str:

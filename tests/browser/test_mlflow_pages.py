@@ -58,6 +58,18 @@ def test_the_link_of_psflow_shows_how_a_run_ended_and_its_models_in_the_view_of_
     assert "Judges" not in shown  # which the view of GenAI has beside it
 
 
+@pytest.mark.usefixtures("mlflow")
+def test_the_run_of_a_program_shows_its_settings_metrics_and_checkpoints(browser: Browser, place: Place) -> None:
+    page = f"{place.mlflow}/#/experiments/{place.program['experiment_id']}/runs/{place.program['run_id']}"
+    with browser.without(CHOSEN_VIEW):
+        browser.open(page)
+        browser.wait_for_texts("Finished", "train.max_steps", "800", "checkpoint-800")
+        browser.open(f"{page}/model-metrics")
+        browser.wait_for_texts("eval", "average_loss", "Model metrics", "role/chief-0", "Step")
+        browser.wait_for("curves", lambda: len(browser.shown(CURVE)) >= 2)
+        browser.picture("mlflow-program")
+
+
 def test_a_run_shows_what_was_drawn_of_it(run_page: str, browser: Browser) -> None:
     browser.open(f"{run_page}/artifacts/plots/learning_curves.png")
     browser.wait_for_texts("confusion_matrix.png", "precision_recall.png", "roc.png")
