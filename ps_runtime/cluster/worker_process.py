@@ -126,6 +126,10 @@ class _JoinAttempt:
             await self._join(on_event, scratch)
         except _NothingLeftError as end:
             logger.info("%s: %s", self.role, end)
+        except StoppedError:  # the chief may close as this process joins
+            if (why := self.own.nothing_left()) is None:
+                raise
+            logger.info("%s: %s", self.role, why)
         except UsageError as refusal:
             if differences := await self._report(refusal):
                 raise ConfigError(differences) from None

@@ -159,12 +159,18 @@ def run_manual_role(
         if lacks_evaluator:
             _say_without_evaluator(train_spec)
 
+        stands_in = False
+
         def slot_of(role: RoleId) -> str | None:
+            nonlocal stands_in
             slot = led.slot_of(role)
-            if slot is None and role.role is Role.EVALUATOR and run.lacks_evaluator():
+            if slot is None and role.role is Role.EVALUATOR and (stands_in or run.lacks_evaluator()):
                 slot = led.slot_of_chief()
                 if slot is not None:
-                    logger.info("no evaluator has joined: the chief evaluates the final checkpoint")
+                    stands_in = True
+                    logger.info(
+                        "no evaluator has joined: the chief evaluates the final checkpoint%s", _of_end(model_dir)
+                    )
             return slot
 
         with ClusterJob(led.client, job, hear) as run:
@@ -175,6 +181,11 @@ def run_manual_role(
 def _finished(model_dir: str) -> FinishedMarker | None:
     with reading(model_dir):
         return read_finished(model_dir)
+
+
+def _of_end(model_dir: str) -> str:
+    end = _finished(model_dir)
+    return "" if end is None else f", of step {end.final_step}"
 
 
 def _evaluated_end(

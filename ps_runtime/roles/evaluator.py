@@ -21,7 +21,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.checkpoints import WatchingClient
 from psflow.ps_runtime.client.shard_client import Connect, Identity, ShardClient
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import NoBestError
+from psflow.ps_runtime.errors import CheckpointError, NoBestError
 from psflow.ps_runtime.model.best import best_of, not_finite
 from psflow.ps_runtime.model.calls.caller import ModelCaller
 from psflow.ps_runtime.model.calls.values import ModelValues
@@ -158,7 +158,13 @@ class _Evaluator:
             wanted = [scheduled for scheduled in due if scheduled.done.get(step) != saved_at]
             if wanted:
                 self._context.check()
-                self._evaluate(step, wanted, is_final=step == final_step)
+                try:
+                    self._evaluate(step, wanted, is_final=step == final_step)
+                except CheckpointError:
+                    # as this evaluator came, the chief kept no checkpoint for it yet
+                    if not self._job.evaluator_may_be_missing or step in self._store.steps():
+                        raise
+                    continue
                 for scheduled in wanted:
                     scheduled.next_time = now + scheduled.opened.spec.throttle_secs
 

@@ -90,6 +90,7 @@ class ChiefSaver:
 
     def start(self, last_step: int, state: JobState) -> None:
         """Start to save, or continue."""
+        self._num_evaluated = len(self._evaluations.read())
         self._last_step = last_step
         if state.is_open and state.uncommitted is None and last_step >= 0:
             age_secs = time.time() - self._store.saved_at()[last_step]
@@ -187,14 +188,19 @@ class ChiefSaver:
     def _collect_garbage(self) -> None:
         config = self._job.config
         needed = best_steps(self._job.eval_specs, self._job.model_dir)
-        # every checkpoint is evaluated, however slow the evaluator is, once there is one
-        if self._job.eval_specs and (not self._job.evaluator_may_be_missing or self._client.statistics()["is_watched"]):
+        if self._has_evaluator():  # every checkpoint is evaluated, however slow it is
             saved, log = self._store.saved_at().items(), self._evaluations.by_name()
             for spec in self._job.eval_specs:
                 needed |= {step for step, _ in saved - log.get(spec.name or "", {}).items()}
         self._store.collect_garbage(
             config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours, time.time(), protected=needed
         )
+
+    def _has_evaluator(self) -> bool:
+        """Return whether an evaluator is there, or comes certainly; ps-0 may have forgotten it, or never met it."""
+        if not self._job.eval_specs or not self._job.evaluator_may_be_missing:
+            return bool(self._job.eval_specs)
+        return len(self._evaluations.read()) > self._num_evaluated or self._client.statistics()["is_watched"]
 
     def _announce_end(self, snapshot: Snapshot) -> None:
         """Mark the end before the final checkpoint exists, so that its readers know that it is final."""

@@ -708,3 +708,18 @@ def test_a_recalled_life_that_hangs_is_not_waited_for_once_its_dask_worker_is_go
     supervisor.lose_slots({str(CHIEF)})
     assert (supervisor.due(), scene.errors()) == ([PS], {})
     assert [loss.is_rollback for loss in supervisor.losses(CHIEF)] == [True]
+
+
+def test_an_evaluator_that_never_came_is_placed_when_it_comes_and_no_job_lacks_it():
+    supervisor = Supervisor([PS, CHIEF, EVALUATOR], FIRST, max_restarts=3)
+    for role in (PS, CHIEF):
+        supervisor.start(role, supervisor.place(role, str(role)))
+        supervisor.listen(role, FIRST)
+    supervisor.mark_unplaced(EVALUATOR)
+    assert (supervisor.waiting(), supervisor.due(), supervisor.lacking()) == ([EVALUATOR], [EVALUATOR], [])
+    supervisor.finish(CHIEF, FIRST, {})
+    supervisor.finish(PS, FIRST, {})
+    assert not supervisor.all_ended(), "the final checkpoint is to be evaluated"
+    supervisor.start(EVALUATOR, supervisor.place(EVALUATOR, "late"))
+    supervisor.lose_slots({"late"})
+    assert (supervisor.due(), supervisor.lacking()) == ([EVALUATOR], [EVALUATOR])

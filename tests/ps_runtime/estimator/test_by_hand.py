@@ -160,7 +160,7 @@ def test_without_an_evaluator_the_chief_evaluates_and_exports_the_final_checkpoi
     assert reports["evaluator-0"]["statistics"]["evaluated_steps"] == processes.evaluated() == [20]
     assert [path.read_text() for path in tmp_path.glob("export/final/*/step")] == ["20"]
     assert len(CheckpointStore(processes.model_dir).steps()) == 3  # the rest waits for nobody
-    assert "no evaluator has joined: the chief evaluates the final checkpoint" in caplog.messages
+    assert "no evaluator has joined: the chief evaluates the final checkpoint, of step 20" in caplog.messages
     assert processes.run("evaluator") == {}
     assert f"nothing is left to evaluate: the training in {tmp_path} has ended at step 20" in caplog.text
 

@@ -6,6 +6,7 @@ import math
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,14 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord, measured, write_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.errors import BrokenPeerError, NoBestError, StoppedError
+from psflow.ps_runtime.errors import BrokenPeerError, CheckpointError, NoBestError, StoppedError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.export.exporters import BestExporter, LatestExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
-from psflow.ps_runtime.roles.evaluator import run_evaluator
+from psflow.ps_runtime.roles.evaluator import _Evaluator, run_evaluator
 from psflow.ps_runtime.roles.events import Evaluation, Export
+from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType
 from psflow.ps_runtime.specs.roles import Role
 from psflow.ps_runtime.specs.run_config import RunConfig
 from tests.ps_runtime.estimator.regression import batches, records, regression, shuffled, steps_of
@@ -50,6 +52,32 @@ def test_evaluates_all_that_is_there_and_leaves_though_no_ps_is(roles, trained):
     assert report["statistics"]["evaluated_steps"] == steps_of(trained.model_dir) == [0, 5, 10, 12]
     assert [event.step for event in events if isinstance(event, Evaluation)] == [0, 5, 10, 12]
     assert report["transport"] == "none"
+
+
+def may_lack_its_evaluator(job):
+    cluster = ClusterTask(ClusterAddresses("a:1", ps=("b:1",)), TaskType.CHIEF, 0)
+    return replace(job, config=RunConfig(job.model_dir, 1, cluster=cluster))
+
+
+@pytest.mark.parametrize("only_final", [True, False])
+def test_what_was_removed_before_an_evaluator_came_is_left_out(roles, trained, only_final, monkeypatch):
+    def pending(evaluator):  # as it was before the chief has removed two of them
+        return {0: 1.0, 5: 1.0, **whole(evaluator)}
+
+    whole = _Evaluator.pending
+    for step in (0, 5):
+        shutil.rmtree(CheckpointStore(trained.model_dir).path(step))
+    eval_spec = EvalSpec(records, None, start_delay_secs=0, throttle_secs=0)
+    with Attempt(trained, TrainSpec(shuffled, 20), eval_spec) as attempt:
+        job = attempt.job()
+        write_finished(trained.model_dir, 12, "all steps are done")
+        monkeypatch.setattr(_Evaluator, "pending", pending)
+        context = roles.context(job, Role.EVALUATOR, send=lambda event: None)
+        if not only_final:
+            with pytest.raises(CheckpointError):
+                run_evaluator(job, context, [nobody])
+        report = run_evaluator(may_lack_its_evaluator(job), context, [nobody], only_final=only_final)
+    assert report["statistics"]["evaluated_steps"] == ([12] if only_final else [10, 12])
 
 
 def test_evaluates_nothing_twice(roles, trained):
