@@ -110,7 +110,7 @@ def main() -> None:
     package.propagate = False
     messages: SimpleQueue[Message] = SimpleQueue()
     request = RecordingRequest(**json.loads(sys.stdin.buffer.readline()))
-    reader = threading.Thread(target=_read, args=(sys.stdin.buffer, messages), name="psflow-reader", daemon=True)
+    reader = threading.Thread(target=_read, args=(sys.stdin.buffer, messages, send), name="psflow-reader", daemon=True)
     reader.start()
     try:
         is_whole = _record(request, messages, send)
@@ -137,7 +137,7 @@ def _sender() -> Send:
     return send
 
 
-def _read(lines: BinaryIO, messages: SimpleQueue[Message]) -> None:
+def _read(lines: BinaryIO, messages: SimpleQueue[Message], send: Send) -> None:
     """Pass all messages on; from the end on the process has a limit, even if a store does not answer."""
     end = KILLED
     for line in lines:
@@ -147,9 +147,14 @@ def _read(lines: BinaryIO, messages: SimpleQueue[Message]) -> None:
             break
         messages.put((kind, facts))
     messages.put(end)
-    limit = threading.Timer(end[1]["timeout_secs"] + START_SECS, os._exit, (1,))
+    limit = threading.Timer(end[1]["timeout_secs"] + START_SECS, _give_up, [send])
     limit.daemon = True
     limit.start()
+
+
+def _give_up(send: Send) -> None:
+    send(RecorderAnswer.FAILED, "the store did not take it in time")
+    os._exit(1)
 
 
 def _record(request: RecordingRequest, messages: SimpleQueue[Message], send: Send) -> bool:

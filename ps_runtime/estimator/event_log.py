@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from psflow.ps_runtime.roles.event_codec import forwards_records, level_without_forwarding
+from psflow.ps_runtime.roles.event_dispatch import makes_events
 from psflow.ps_runtime.roles.events import (
     Checkpoint,
     Evaluation,
@@ -41,6 +42,8 @@ class _DefaultHandler(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
+        self.runs_own_role = False
+        """Whether no owner of a job in this process prints what a role here logs."""
         self.setFormatter(logging.Formatter(f"%(levelname)s:{NAME}:%(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -64,14 +67,20 @@ class _DefaultHandler(logging.Handler):
     def _gives_way_to(self, handler: logging.Handler, record: logging.LogRecord) -> bool:
         if handler is logging.lastResort:  # it is among those of the root logger while a role runs in its own process
             return record.levelno >= handler.level
-        return handler is not self and not forwards_records(handler)
+        if forwards_records(handler):
+            return not self.runs_own_role and makes_events()
+        return handler is not self
 
 
 _handler = _DefaultHandler()
 
 
-def print_unless_configured() -> None:
-    """Print the log of psflow to stderr from now on, unless the program configures handlers. Idempotent."""
+def print_unless_configured(*, runs_own_role: bool = False) -> None:
+    """Print the log of psflow to stderr from now on, unless the program configures handlers. Idempotent.
+
+    A process that runs its own role also prints what that role logs; elsewhere the owner of the job prints it.
+    """
+    _handler.runs_own_role |= runs_own_role
     logger.addHandler(_handler)
 
 

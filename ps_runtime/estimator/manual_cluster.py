@@ -232,7 +232,7 @@ def serve_manual_role(task: ClusterTask, model_dir: str, timeout_secs: float, ch
 
 
 def _checked_role(task: ClusterTask, model_dir: str) -> RoleId:
-    print_unless_configured()
+    print_unless_configured(runs_own_role=True)
     if task.role is None:
         raise UsageError(
             (f"this process is a {task.task_type}, which is not a role of a job; start each role of its cluster",)

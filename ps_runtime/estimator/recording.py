@@ -36,7 +36,9 @@ START_SECS = 15.0
 """For the process that writes to import MLflow and open the run, where the training has ended before that."""
 END_SECS = {"FINISHED": 60.0, "FAILED": 5.0, "KILLED": 4.0}
 """Timeout for the remaining writes by the status with which the run ends, as in a flow."""
-MAX_EVENTS = 100_000
+GRACE_SECS = 5.0
+"""For that process to end by itself, once its time is over."""
+MAX_EVENTS = 10_000
 """Events that wait for a process that takes none; further ones are dropped and counted."""
 REMEDY = "training continues; the next training in this model_dir completes the run with what is there"
 
@@ -174,10 +176,10 @@ def recorded(
 
     try:
         yield record
+        reason = attempt.end_reason()
     except BaseException as error:
         recorder.close("KILLED" if _is_stop(error) else "FAILED", {})
         raise
-    reason = attempt.end_reason()
     recorder.close("FINISHED", {} if reason is None else {"psflow.stop_reason": reason})
 
 
@@ -292,9 +294,12 @@ class _Recorder:
         """End the run, and wait until the remaining writes are done, or their time is over. Blocks."""
         self._messages.put((END, {"status": status, "tags": tags, "timeout_secs": END_SECS[status]}))
         self._messages.put(None)
+        limit = END_SECS[status] + START_SECS + GRACE_SECS
         try:
-            self._process.wait(END_SECS[status] + START_SECS)
+            self._process.wait(limit)
         except subprocess.TimeoutExpired:
+            self._is_over = True
+            self._warn(f"the process that writes did not end within {limit:g} s, and is killed")
             self._process.kill()
             self._process.wait()
         for thread in self._threads:

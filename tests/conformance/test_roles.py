@@ -15,7 +15,15 @@ from psflow import metrics, summary
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.roles.events import Checkpoint, FirstStep, Metrics, PsListening, Restored, SummaryFile
+from psflow.ps_runtime.roles.events import (
+    Checkpoint,
+    FirstStep,
+    Metrics,
+    PsListening,
+    Restored,
+    SummaryFile,
+    TrainingLoss,
+)
 from tests.conformance.programs import line, rows
 from tests.limits import HANG_SECS
 from tests.ps_runtime.roles.conftest import RoleThreads, roles  # noqa: F401  (a fixture)
@@ -174,6 +182,9 @@ def test_no_push_is_lost_at_the_end_and_every_role_leaves(job):
 def test_each_replica_tells_once_that_it_has_begun(tmp_path, max_steps):
     short = run_job(tmp_path / "model", max_steps)
     assert sorted(event.role for event in short.events if isinstance(event, FirstStep)) == REPLICAS
+    losses = [event for event in short.events if isinstance(event, TrainingLoss)]
+    assert sorted(event.role for event in losses if event.is_last) == REPLICAS
+    assert min(event.step for event in losses) == 0
     assert max_steps > len(REPLICAS) or short.hook.steps == dict.fromkeys(REPLICAS, 1)
 
 
@@ -182,6 +193,7 @@ def test_a_job_that_goes_on_restores_and_reports_what_it_did_itself(tmp_path):
     again = run_job(tmp_path / "model", 12)
     [restored] = [event for event in again.events if isinstance(event, Restored)]
     assert (restored.role, restored.step) == ("chief-0", 7)
+    assert restored.path == str(tmp_path / "model" / "checkpoints" / "step_00000007")
     assert 0 <= restored.secs < HANG_SECS
     assert again.hook.steps.total() == 5
     told = again.reports["chief-0"]["statistics"]["train"]

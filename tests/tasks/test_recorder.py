@@ -7,15 +7,18 @@ import math
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import dask
 import mlflow
 import psutil
 import pytest
+from distributed import Client, LocalCluster
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
@@ -25,9 +28,11 @@ from psflow import (
     EstimatorSpec,
     EvalSpec,
     MonitoredTrainingSession,
+    ParameterServerStrategy,
     RunConfig,
     SessionRunHook,
     TrainSpec,
+    run_distribute_coordinator,
     train_and_evaluate,
 )
 from psflow.ps_runtime.checkpoint.job_file import JobFile
@@ -40,6 +45,7 @@ from psflow.ps_runtime.estimator.recording import END, RecordingRequest, RunPlac
 from psflow.ps_runtime.model.best import BestRecord
 from psflow.ps_runtime.roles.event_codec import encode_event
 from psflow.ps_runtime.roles.events import Evaluation, Export, Metrics, Restored
+from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.owners import OWNER, is_orphaned
 from psflow.tasks.recorder import _record, events_on_disk
 from psflow.tasks.tracking.store import mlflow_client
@@ -48,6 +54,7 @@ from tests.limits import HANG_SECS
 from tests.ps_runtime.estimator.regression import FailAt, records, regression
 from tests.started_processes import num_started
 
+ROOT = Path(__file__).resolve().parents[2]
 EVAL = EvalSpec(records, steps=None, start_delay_secs=0, throttle_secs=0)
 
 
@@ -161,13 +168,102 @@ assert "mlflow" not in sys.modules
 def test_only_the_chief_of_a_manual_cluster_records_and_imports_no_mlflow(client: MlflowClient, tmp_path: Path) -> None:
     addresses = [free_address(), free_address()]
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "model"), *addresses]
-    root = Path(__file__).resolve().parents[2]
-    processes = [subprocess.Popen([*command, kind], cwd=root) for kind in ("ps", "chief")]
+    processes = [subprocess.Popen([*command, kind], cwd=ROOT) for kind in ("ps", "chief")]
     assert [process.wait(HANG_SECS) for process in processes] == [0, 0]
     [run] = runs_of(client)
     assert run.info.status == "FINISHED"
     assert client.get_experiment(run.info.experiment_id).name == "digits"
     assert {"role/chief-0/rss_mb", "role/ps-0/rss_mb"} <= run.data.metrics.keys()
+
+
+@pytest.fixture
+def echoed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[dict[str, Any], list[Any]]]:
+    """Have a program without MLflow take the record; return what reads the request and the messages that it got."""
+    monkeypatch.setattr(MlflowModelWriter, "recorder", "tests.echoing_recorder")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    def read() -> tuple[dict[str, Any], list[Any]]:
+        request, *messages = map(json.loads, (tmp_path / "recorded.jsonl").read_text().splitlines())
+        return request, messages
+
+    return read
+
+
+@pytest.mark.cluster
+def test_a_job_on_dask_is_recorded_by_its_caller(tmp_path: Path, echoed: Any) -> None:
+    options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": 3, "processes": False, "dashboard_address": None}
+    trained = estimator(tmp_path / "model", experiment="digits")
+    heard: list[Any] = []
+    with (
+        dask.config.set({"temporary-directory": str(tmp_path)}),
+        LocalCluster(**options) as dask_cluster,
+        Client(dask_cluster) as on,
+    ):
+        train_and_evaluate(trained, TrainSpec(records, 5), EVAL, client=on, on_event=heard.append)
+    request, messages = echoed()
+    assert (request["experiment"], request["params"]["cluster"]) == ("digits", {"ps": 1, "workers": 0})
+    kinds = [kind for kind, _ in messages]
+    assert {"Metrics", "Checkpoint", "Evaluation"} < set(kinds)
+    assert kinds[-1] == "End"
+    assert {"Checkpoint", "Evaluation"} < {type(event).__name__ for event in heard}
+    record = JobFile(str(tmp_path / "model")).read()
+    assert record is not None
+    assert record.run_id == "f00"
+
+
+class Stop(SessionRunHook):
+    """Ends training as a signal does."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        raise self._error
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(KeyboardInterrupt(), "KILLED"), (SystemExit(143), "KILLED"), (SystemExit(2), "FAILED"), (OSError(), "FAILED")],
+)
+def test_what_ended_a_training_is_the_status_of_its_run(
+    error: BaseException, status: str, tmp_path: Path, echoed: Any
+) -> None:
+    with pytest.raises(type(error)):
+        estimator(tmp_path / "model", experiment="digits").train(records, hooks=[Stop(error)])
+    assert echoed()[1][-1][1]["status"] == status
+
+
+@pytest.mark.process
+def test_the_function_of_a_coordinator_records_its_training(tmp_path: Path, echoed: Any) -> None:
+    def worker_fn(strategy: Any) -> None:
+        estimator(tmp_path / "model", experiment="digits").train(records, max_steps=1)
+
+    run_distribute_coordinator(worker_fn, ParameterServerStrategy())
+    assert echoed()[1][-1] == [
+        "End",
+        {"status": "FINISHED", "tags": {"psflow.stop_reason": "all steps are done"}, "timeout_secs": 60.0},
+    ]
+
+
+@pytest.mark.process
+def test_the_store_is_named_to_no_other_user(tmp_path: Path, echoed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    class Hook(SessionRunHook):
+        def begin(self) -> None:
+            commands.extend(child.cmdline() for child in psutil.Process().children())
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://bob:s3cret@host")
+    estimator(tmp_path / "model", experiment="digits").train(records, hooks=[Hook()], max_steps=1)
+    assert echoed()[0]["uri"] == "http://bob:s3cret@host"
+    assert any("tests.echoing_recorder" in command for command in commands)
+    assert "s3cret" not in str(commands)
+
+
+def test_an_experiment_has_a_name() -> None:
+    with pytest.raises(UsageError, match="experiment should be the name of an MLflow experiment, got ''; leave it out"):
+        RunConfig(experiment="")
 
 
 def test_a_store_in_the_environment_alone_records_nothing(client: MlflowClient, tmp_path: Path) -> None:

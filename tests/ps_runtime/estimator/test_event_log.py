@@ -13,9 +13,11 @@ from typing import Any, get_args
 
 import pytest
 
+from psflow.ps_runtime.estimator import event_log
 from psflow.ps_runtime.estimator.event_log import log_event, log_own_event, print_unless_configured, sentences_of
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.event_codec import forwarded_logs
+from psflow.ps_runtime.roles.event_dispatch import without_events
 from psflow.ps_runtime.roles.events import (
     Checkpoint,
     Evaluation,
@@ -195,18 +197,20 @@ def test_a_role_does_not_name_itself_nor_repeat_its_log_messages(caplog: pytest.
 
 
 @contextmanager
-def unconfigured(level: int) -> Iterator[logging.Logger]:
+def unconfigured(level: int, *, runs_own_role: bool = True) -> Iterator[logging.Logger]:
     """Yield the root logger, at a level, without the handlers that pytest adds when a test is called."""
     root, own = logging.getLogger(), logging.getLogger("psflow")
-    before = root.handlers, own.handlers, root.level
+    before = root.handlers, own.handlers, root.level, event_log._handler.runs_own_role
     root.handlers, own.handlers = [], []
     root.setLevel(level)
-    print_unless_configured()
+    event_log._handler.runs_own_role = False
+    print_unless_configured(runs_own_role=runs_own_role)
     try:
         yield root
     finally:
         root.handlers, own.handlers = before[:2]
         root.setLevel(before[2])
+        event_log._handler.runs_own_role = before[3]
 
 
 @pytest.mark.parametrize(("level", "printed"), [(logging.WARNING, ""), (logging.INFO, "INFO:psflow:made\n")])
@@ -219,6 +223,15 @@ def test_a_role_that_forwards_its_log_changes_neither_handler_nor_level(
         logging.getLogger("psflow.some.module").info("made")
     assert [event.message for event in forwarded] == ["made"]
     assert capsys.readouterr().err == printed
+
+
+def test_what_the_owner_prints_of_a_role_in_its_process_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """As on a Dask cluster without processes of its own."""
+    heard = without_events()(log_event)
+    context = RoleContext(RoleId.parse("worker-0"), 1, lambda: None, heard)
+    with unconfigured(logging.INFO, runs_own_role=False), forwarded_logs(context):
+        logging.getLogger("psflow.some.module").info("made")
+    assert capsys.readouterr().err == "INFO:psflow:worker-0: psflow.some.module: made\n"
 
 
 @pytest.mark.parametrize("name", ["", "psflow", "psflow.some"])
