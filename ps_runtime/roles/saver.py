@@ -187,11 +187,13 @@ class ChiefSaver:
 
     def _collect_garbage(self) -> None:
         config = self._job.config
-        needed = best_steps(self._job.eval_specs, self._job.model_dir)
+        needed: set[int] = set()
         if self._has_evaluator():  # every checkpoint is evaluated, however slow it is
             saved, log = self._store.saved_at().items(), self._evaluations.by_name()
             for spec in self._job.eval_specs:
                 needed |= {step for step, _ in saved - log.get(spec.name or "", {}).items()}
+        # read after the log, to which the evaluator adds a checkpoint once it has recorded that it is the best
+        needed |= best_steps(self._job.eval_specs, self._job.model_dir)
         self._store.collect_garbage(
             config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours, time.time(), protected=needed
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import struct
 import zlib
@@ -15,6 +14,7 @@ import pytest
 import psflow
 from psflow import summary
 from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.model.calls.scope import BuildScope
 from psflow.ps_runtime.model.summary_files import MAX_BYTES, as_pixels
 
@@ -194,7 +194,7 @@ def test_summaries_are_recorded_inside_a_model_fn(record, name):
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-def test_the_chief_sends_them_with_its_summaries(tmp_path, caplog, by_hand):
+def test_the_chief_sends_them_with_its_summaries(tmp_path, monkeypatch, by_hand):
     def model_fn(features, labels, mode):
         w = psflow.get_variable("w", (2,))
         loss = ((features["x"] * w) ** 2).mean()
@@ -209,9 +209,10 @@ def test_the_chief_sends_them_with_its_summaries(tmp_path, caplog, by_hand):
 
     config = psflow.RunConfig(tf_random_seed=1, save_summary_steps=2)
     estimator = psflow.Estimator(model_fn, str(tmp_path / "model"), config)
-    with caplog.at_level(logging.INFO, logger="psflow.ps_runtime.estimator.attempt"):
-        estimator.train(examples)
-    events = [r.args[1] for r in caplog.records if r.args and isinstance(r.args[-1], psflow.SummaryFile)]
+    heard = []
+    monkeypatch.setattr(Attempt, "log_event", staticmethod(heard.append))
+    estimator.train(examples)
+    events = [event for event in heard if isinstance(event, psflow.SummaryFile)]
     assert [(e.step, e.file) for e in events] == [
         (step, file) for step in (2, 4) for file in ("summaries/w.json", "summaries/notes.md")
     ]
