@@ -24,7 +24,7 @@ class MyEstimator(tf.estimator.Estimator):
         )
 
     def model_fn(self, features, labels, mode, config):
-        optimizer = tf.Adam()
+        optimizer = tf.train.AdamOptimizer()
         x = features["x"]
         w = tf.get_variable("x", initializer=0.1)
         b = tf.get_variable("b", initializer=0.1)
@@ -34,7 +34,7 @@ class MyEstimator(tf.estimator.Estimator):
 
         loss = ((labels - prediction) ** 2).mean()
         train_op = optimizer.minimize(
-            loss, global_step=tf.get_or_create_global_step()
+            loss, global_step=tf.train.get_or_create_global_step()
         )
         if mode == tf.estimator.ModeKeys.EVAL:
             metrics = {
