@@ -27,3 +27,4 @@ FtrlOptimizer = Ftrl
 GradientDescentOptimizer = GradientDescent
 MomentumOptimizer = Momentum
 RMSPropOptimizer = RMSProp
+get_global_step = get_or_create_global_step

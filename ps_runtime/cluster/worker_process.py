@@ -69,8 +69,8 @@ class OwnProgram:
     facts: Mapping[str, str] | None = None
     input_fn: Callable[..., Any] | None = None
     training_loop: TrainingLoop = train
-    nothing_left: Callable[[], str | None] = lambda: None
-    """Returns why there is nothing to do for this process, where the job may have ended before it came."""
+    nothing_left: Callable[[bool], str | None] = lambda has_waited: None
+    """Returns why there is nothing to do for this process, which may have waited long enough for a chief."""
 
 
 class _NothingLeftError(Exception):
@@ -127,7 +127,7 @@ class _JoinAttempt:
         except _NothingLeftError as end:
             logger.info("%s: %s", self.role, end)
         except StoppedError:  # the chief may close as this process joins
-            if (why := self.own.nothing_left()) is None:
+            if (why := self.own.nothing_left(False)) is None:
                 raise
             logger.info("%s: %s", self.role, why)
         except UsageError as refusal:
@@ -212,7 +212,7 @@ class _JoinAttempt:
                 apart = Deadline(APART_SECS)
             elif apart.has_passed:
                 raise self._not_shared("no certificate" if last is None else "another certificate")
-            if (why := self.own.nothing_left()) is not None:
+            if (why := self.own.nothing_left(self.deadline.has_passed)) is not None:
                 raise _NothingLeftError(why)
             if self.deadline.has_passed:
                 raise self._no_answer(last)

@@ -128,7 +128,9 @@ def run_manual_role(
     if role.role is not Role.CHIEF:
         input_fn = train_spec.input_fn if train_spec.each_worker_reads_all else None
         nothing_left = partial(_evaluated_end, model_dir, train_spec, eval_specs, _finished(model_dir))
-        own = OwnProgram(facts, input_fn, training_loop, nothing_left if role.role is Role.EVALUATOR else lambda: None)
+        own = OwnProgram(
+            facts, input_fn, training_loop, nothing_left if role.role is Role.EVALUATOR else lambda has_waited: None
+        )
         shares = role.role is Role.WORKER and own.input_fn is None
         logger.log(logging.WARNING if shares else logging.INFO, "%s: %s", role, SHARED if shares else OF_CHIEF)
         with sigterm_leaves(), dispatching(log_own_event if on_event is None else on_event) as hear:
@@ -189,14 +191,19 @@ def _of_end(model_dir: str) -> str:
 
 
 def _evaluated_end(
-    model_dir: str, train_spec: TrainSpec, eval_specs: Sequence[EvalSpec], before: FinishedMarker | None
+    model_dir: str,
+    train_spec: TrainSpec,
+    eval_specs: Sequence[EvalSpec],
+    before: FinishedMarker | None,
+    has_waited: bool,
 ) -> str | None:
     """Return a sentence if the training of this evaluator has ended, with an evaluated final checkpoint.
 
-    An end of `before` counts only if no further step can follow it: a chief may be about to train on.
+    An end of `before` counts only if no further step can follow it, or if it has waited: a chief that is about to train
+    on removes the mark of the end.
     """
     end, last = _finished(model_dir), train_spec.max_steps
-    if end is None or (end == before and (last is None or end.final_step < last)):
+    if end is None or (end == before and not has_waited and (last is None or end.final_step < last)):
         return None
     with reading(model_dir):
         saved_at = CheckpointStore(model_dir).saved_at().get(end.final_step)

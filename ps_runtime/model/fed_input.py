@@ -55,7 +55,9 @@ class FedInput:
         fed = {id(key): value for key, value in feed_dict.items()}
         faults = [f"feed_dict lacks {known[missing].spec.name}" for missing in known.keys() - fed.keys()]
         faults += [
-            f"feed_dict has {key.spec.name if isinstance(key, Placeholder) else repr(key)}, which is not an input"
+            f"feed_dict has {key.spec.name}, which is not an input of this session"
+            if isinstance(key, Placeholder)
+            else f"feed_dict has {key!r}: its keys are placeholders, not their names"
             for key in feed_dict
             if id(key) not in known
         ]

@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -35,6 +35,9 @@ ENTRY_POINTS = (
     "psflow.ps_runtime.tables.table",
 )
 """Imports of the script of an export."""
+
+ROOMS = ("flows", "tasks", "ps_runtime")
+"""Packages of psflow that import all names eagerly."""
 
 _distributions: dict[str, str] = {}
 """Distributions of libraries, filled by `_find_distributions`."""
@@ -232,22 +235,32 @@ def _imports(path: Path, package: str, *, into_functions: bool = True) -> set[st
     """Return the modules that a file may import at its top level, and in functions unless excluded."""
     tree = ast.parse(path.read_bytes(), str(path))
     found: set[str] = set()
-    engine_names = set()
+    names: dict[str, str] = {}
+    """Modules of psflow that are used by an attribute of a name, such as ``tf.estimator.ModeKeys``."""
     for node in _statements(tree, into_functions=into_functions):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-            engine_names |= {a.asname or a.name for a in node.names if a.name == ENGINE}
+            names |= {a.asname or a.name: a.name for a in node.names if a.name == ENGINE}
+            names |= {a.asname: a.name for a in node.names if a.asname and a.name.startswith(f"{ENGINE}.")}
         elif isinstance(node, ast.ImportFrom):
             base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
             if base == ENGINE and node.names[0].name == "*":
                 raise ModelFnError((_star_fault(path, node.lineno, tree),))
             found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
-    found |= {
-        f"{ENGINE}.{node.attr}"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in engine_names
-    }
+            if base.partition(".")[0] == ENGINE:
+                names |= {alias.asname or alias.name: f"{base}.{alias.name}" for alias in node.names}
+    found |= {name for node in ast.walk(tree) if (name := _dotted(node, names)) is not None}
     return found | {_home_of(name) for name in found if name.startswith(f"{ENGINE}.")}
+
+
+def _dotted(node: ast.AST, names: Mapping[str, str]) -> str | None:
+    """Return the dotted name of an attribute of psflow, such as ``psflow.estimator.ModeKeys``; None for others."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if not isinstance(node, ast.Attribute):
+        return None
+    before = _dotted(node.value, names)
+    return None if before is None else f"{before}.{node.attr}"
 
 
 def _star_fault(path: Path, line: int, tree: ast.AST) -> str:
@@ -274,10 +287,13 @@ def _is_guard(test: ast.expr) -> bool:
 
 
 def _home_of(name: str) -> str:
-    """Return the module of psflow that defines `name`, as its package imports names lazily."""
-    package, _, attribute = name.rpartition(".")
-    if package != ENGINE:
-        return package
-    value = getattr(importlib.import_module(ENGINE), attribute, None)
+    """Return the module of psflow that defines `name`, as psflow and its modules of names import them lazily."""
+    if name.split(".")[1] in ROOMS:
+        return name.rpartition(".")[0]
+    value: Any = importlib.import_module(ENGINE)
+    for part in name.split(".")[1:]:
+        if not inspect.ismodule(value) or not hasattr(value, part):  # an attribute of a class or a function
+            break
+        value = getattr(value, part)
     home = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
     return home if isinstance(home, str) and home.startswith(ENGINE) else ENGINE

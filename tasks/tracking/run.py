@@ -95,7 +95,9 @@ def _create_or_find(client: MlflowClient, experiment_id: str, run_name: str, tag
             return _resume(client, found.info.run_id)
     # created with these tags, so that a killed job can find its run, and confuses it with no other
     known = {key: tags[key] for key in (JOB_ID, KIND) if key in tags}
-    return _create(client, experiment_id, run_name, resolve_tags() | {OWNER: owner_text()} | known)
+    # MLflow finds the source of this process, which may be that of psflow; `code_version` that of the user
+    of_process = {key: value for key, value in resolve_tags().items() if not key.startswith("mlflow.source.")}
+    return _create(client, experiment_id, run_name, of_process | {OWNER: owner_text()} | known)
 
 
 def _create(client: MlflowClient, experiment_id: str, run_name: str, tags: dict[str, str]) -> Run:

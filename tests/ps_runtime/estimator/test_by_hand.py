@@ -207,8 +207,17 @@ def test_a_late_evaluator_ends_only_where_nothing_is_left(
         TrainSpec(endless_rows, max_steps),
         [EvalSpec(rows, name="a" if evaluated else "b")],
         before and read_finished(str(tmp_path)),
+        has_waited=False,
     )
     assert (found is not None) == is_over
+    waited = _evaluated_end(
+        str(tmp_path),
+        TrainSpec(endless_rows, max_steps),
+        [EvalSpec(rows, name="a" if evaluated else "b")],
+        before and read_finished(str(tmp_path)),
+        has_waited=True,
+    )
+    assert (waited is not None) == evaluated
 
 
 def test_early_stopping_without_an_evaluator_is_told(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

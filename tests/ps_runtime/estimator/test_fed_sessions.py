@@ -78,7 +78,7 @@ def test_a_later_loop_continues_from_the_last_checkpoint(estimator: psflow.Estim
     [
         (None, UsageError, "feed_dict lacks placeholder 'x'"),
         ({X: [1.0]}, UsageError, "feed_dict lacks placeholder 'y'"),
-        (batch() | {"z": 1}, UsageError, "feed_dict has 'z', which is not an input"),
+        (batch() | {"z": 1}, UsageError, "feed_dict has 'z': its keys are placeholders, not their names"),
         ({X: [[1.0]], Y: [1.0]}, InputError, r"placeholder 'x' is fed shape \[1, 1\], expected \[rows\]"),
         ({X: 1.0, Y: [1.0]}, InputError, r"placeholder 'x' is fed shape \[\], expected \[rows\]"),
         ({X: ["a"], Y: [1.0]}, InputError, "placeholder 'x' is fed list: could not convert"),
