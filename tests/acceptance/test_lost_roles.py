@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import psutil
@@ -97,6 +97,17 @@ def pid_of_ps(directory: Path, flow: int) -> int | None:
     return left.pop() if len(left) == 1 else None
 
 
+def newest_point(project: Path) -> int:
+    """Return the last step of all metrics in MLflow."""
+    with closing(sqlite3.connect(project / "mlflow.db")) as database:
+        [(step,)] = database.execute("select max(step) from metrics").fetchall()
+    return int(step)
+
+
+def newest_checkpoint(run: Path) -> int:
+    return max(int(file.parent.name.removeprefix("step_")) for file in run.glob("checkpoints/*/manifest.json"))
+
+
 def kill(pids: Path, role: str) -> None:
     """Kill the process that is a role, once it has called model_fn."""
     path = pids / role
@@ -122,6 +133,8 @@ def test_killed_roles_are_retries_of_their_task_runs_and_no_point_stands_twice(
     go.unlink()  # so that training does not come to its end before all are killed
     kill(pids, "chief-0")
     ps = wait_for(lambda: pid_of_ps(pids, process.pid), TIMEOUT_SECS, "all roles but the ps to work again")
+    # the ticket of the chief keeps the others from a further checkpoint
+    wait_for(lambda: newest_point(tmp_path) > newest_checkpoint(run), TIMEOUT_SECS, "a point of a step to lose")
     os.kill(ps, signal.SIGKILL)
     go.touch()
     out, said = process.communicate(timeout=TIMEOUT_SECS)

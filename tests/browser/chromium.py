@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 WAIT_SECS = 60.0
+SETTLE_SECS = 0.5
+"""For a form to take what was typed, or to put its former text back."""
 PROGRAMS = ("chromium", "chromedriver")
 FLAGS = (
     "--headless=new",
@@ -108,14 +111,23 @@ class Browser:
         element.click()
 
     def fill(self, selector: str, shown: str, text: str) -> None:
-        """Wait for the only field of a CSS selector that shows `shown`, and type `text` in its place."""
+        """Wait for the only field of a CSS selector that shows `shown`, and type `text` in its place.
 
-        def found() -> list[WebElement]:
-            return [element for element in self.shown(selector) if element.get_attribute("value") == shown]
+        A page that still renders its form may put the former text back: it is typed again until it stays.
+        """
 
-        (element,) = self.wait_for(f"{selector} with {shown!r}", found)
-        element.send_keys(Keys.CONTROL + "a")
-        element.send_keys(text)
+        def found(value: str) -> list[WebElement]:
+            return [element for element in self.shown(selector) if element.get_attribute("value") == value]
+
+        def stays() -> bool:
+            for element in found(shown):
+                element.send_keys(Keys.CONTROL + "a")
+                element.send_keys(text)
+            time.sleep(SETTLE_SECS)
+            return bool(found(text)) and not found(shown)
+
+        self.wait_for(f"{selector} with {shown!r}", lambda: len(found(shown)) == 1)
+        self.wait_for(f"{selector} with {text!r}", stays)
 
     @contextmanager
     def without(self, kept: str) -> Iterator[None]:
