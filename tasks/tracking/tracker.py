@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from psflow.ps_runtime.deadline import Deadline, stop_clock
@@ -312,7 +313,10 @@ class Tracker:
                 self._models.record_export(event)
             self._num_written += 1
         except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
-            self._drop(event, error)
+            if isinstance(error, FileNotFoundError) and isinstance(event, Export) and _was_replaced(event):
+                _log.info("%s was removed, as newer exports replace it, before MLflow had it", event.path)
+            else:
+                self._drop(event, error)
         self._events.popleft()
 
     def _write_note(self) -> None:
@@ -355,6 +359,13 @@ class Tracker:
         _log.warning(
             "not written to MLflow: %s (%s: %s)", without_secrets(str(what)), type(error).__name__, reason_of(error)
         )
+
+
+def _was_replaced(export: Export) -> bool:
+    """Return whether the exporter has removed an export and keeps a later one, as ``exports_to_keep`` says."""
+    path = Path(export.path)
+    kept = [int(one.name) for one in path.parent.glob("*") if one.name.isdecimal()]
+    return not path.exists() and max(kept, default=0) > export.version
 
 
 def _num_points(event: RecordedEvent) -> int:

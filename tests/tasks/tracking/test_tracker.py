@@ -355,6 +355,15 @@ def test_a_process_that_has_lost_the_run_leaves_the_tag_of_its_new_owner(
     assert MlflowClient(store, store).get_run(lost.run_id).data.tags[OWNER] == "the new owner"
 
 
+@pytest.mark.parametrize("newest", [2, 1])
+def test_an_export_that_newer_ones_replace_before_it_is_written_is_not_lost(
+    newest: int, open_tracker: OpenTracker, tmp_path: Path
+) -> None:
+    (tmp_path / "best" / str(newest)).mkdir(parents=True)
+    missing = 1 if newest == 2 else 3  # the newest one was removed by someone else
+    send(open_tracker(), export(tmp_path / "best" / str(missing), 100, missing), is_whole=newest == 2)
+
+
 def test_event_that_can_never_be_written_is_dropped(store: str, open_tracker: OpenTracker, tmp_path: Path) -> None:
     tracker = open_tracker()
     send(tracker, export(tmp_path / "gone", 5, 1), metrics(2, loss=2), is_whole=False)
