@@ -65,31 +65,41 @@ logger = logging.getLogger(__name__)
 @contextmanager
 def announced(cluster: ClusterSpec, model_dir: str) -> Iterator[None]:
     """Let processes of this user find the model_dir of a cluster by its addresses, while the block runs."""
-    file = _announcement(cluster)
+    file: Path | None = None
     try:
+        file = _announcement(cluster)
         _make_own_home(file.parent)
         atomic_write_bytes(str(file), model_dir.encode(), is_private=True)
     except (OSError, PsflowError) as error:  # only a join without a model_dir needs it
-        logger.info("cannot announce the cluster in %s: %s", file.parent, error)
+        logger.info("cannot announce the cluster in %s: %s", ANNOUNCED, error)
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
-            if file.read_bytes() == model_dir.encode():
+            if file is not None and file.read_bytes() == model_dir.encode():
                 file.unlink()
 
 
 def announced_model_dir(cluster: ClusterSpec) -> str | None:
-    """Return the model_dir that the chief of a cluster has announced to its user on this host; None before it has."""
+    """Return the model_dir that the chief of a cluster has announced to its user on this host; None before it has.
+
+    Raises UsageError if this user has no home directory, or may not read it.
+    """
     try:
         return _announcement(cluster).read_text()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise UsageError((f"{ANNOUNCED} cannot be read: {error.strerror}; pass the model_dir to join()",)) from None
 
 
 def _announcement(cluster: ClusterSpec) -> Path:
     addresses = json.dumps(cluster.as_dict(), sort_keys=True)
-    return ANNOUNCED.expanduser() / hashlib.sha256(addresses.encode()).hexdigest()[:32]
+    try:
+        folder = ANNOUNCED.expanduser()
+    except RuntimeError:  # a container may run as a user without one
+        raise UsageError((f"{ANNOUNCED}: this user has no home directory; pass the model_dir to join()",)) from None
+    return folder / hashlib.sha256(addresses.encode()).hexdigest()[:32]
 
 
 def _make_own_home(folder: Path) -> None:

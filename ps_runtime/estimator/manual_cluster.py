@@ -157,8 +157,7 @@ def run_manual_role(
 
         job = attempt.job(writer)
         slots = led.await_processes(timeout_secs, check)
-        lacks_evaluator = bool(eval_specs) and RoleId(Role.EVALUATOR, 0) not in slots
-        if lacks_evaluator:
+        if eval_specs and RoleId(Role.EVALUATOR, 0) not in slots:
             _say_without_evaluator(train_spec)
 
         stands_in = False

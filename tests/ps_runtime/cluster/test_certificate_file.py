@@ -8,9 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from psflow.ps_runtime.cluster.certificate_file import kept_certificate, read_certificate
+from psflow.ps_runtime.cluster.certificate_file import (
+    announced,
+    announced_model_dir,
+    kept_certificate,
+    read_certificate,
+)
 from psflow.ps_runtime.cluster.own_security import new_pem
 from psflow.ps_runtime.errors import StorageError, UsageError
+from psflow.ps_runtime.specs.task_facts import ClusterSpec
 
 NEW, FIRST, SECOND = (new_pem() for _ in range(3))
 
@@ -127,3 +133,28 @@ def test_a_file_without_a_certificate_is_refused(content: bytes, tmp_path: Path)
             UsageError, match=r"cluster\.pem should hold a key and its certificate; remove it, and start"
         ):
             read_certificate(str(tmp_path))
+
+
+def test_without_a_home_directory_a_chief_announces_nothing_and_a_join_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", no_home)
+    cluster = ClusterSpec({"chief": ("a:1",), "ps": ("b:1",)})
+    entered = False
+    with announced(cluster, "/shared/model"):
+        entered = True
+    assert entered
+    with pytest.raises(UsageError, match="this user has no home directory; pass the model_dir to join"):
+        announced_model_dir(cluster)
+
+
+def test_an_announcement_that_cannot_be_written_or_read_names_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".psflow").write_text("a file")
+    cluster = ClusterSpec({"chief": ("a:1",), "ps": ("b:1",)})
+    words = "cannot be read: Not a directory; pass the model_dir to join"
+    with announced(cluster, "/shared/model"), pytest.raises(UsageError, match=words):
+        announced_model_dir(cluster)
