@@ -1,4 +1,4 @@
-# make venv | fast | test | acceptance | ci | coverage | test-browser | seconds | chaos | mutate | demo | docs | bench-peers | bench | clean. Needs Python >= 3.11 with venv, and network access for pip; PYTHON=... chooses one.
+# make venv | torch | fast | test | acceptance | ci | coverage | test-browser | seconds | chaos | mutate | demo | docs | bench-peers | bench | clean. Needs Python >= 3.11 with venv, and network access for pip; PYTHON=... chooses one.
 
 PYTHON ?= $(or $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done),python3)
@@ -9,11 +9,12 @@ DOCS_STAMP = $(VENV)/.docs-installed
 PEERS = .venv-peers
 PEERS_STAMP = $(PEERS)/.installed
 PEERS_PYTHON ?= python3.11
+TORCH ?= torch==2.13.0+cpu
 SEED ?= 1
 MINUTES ?= 5
 BENCHES ?= mlp dense embedding clicks input predict checkpoint startup memory recovery scaling
 
-.PHONY: venv fast test acceptance ci seconds coverage test-browser chaos mutate demo docs bench bench-peers clean
+.PHONY: venv torch fast test acceptance ci seconds coverage test-browser chaos mutate demo docs bench bench-peers clean
 
 venv: $(STAMP)
 
@@ -25,6 +26,11 @@ $(STAMP): pyproject.toml constraints.txt
 	"$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
+
+# The CPU build of torch, which the tests of torch modules need; without it they are skipped. A plain `pip install torch`
+# may bring a build for CUDA of several GB
+torch: venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt '$(TORCH)'
 
 # Where it is set, each process would compile anew what was changed, 0.4 s of a start, and pytest each test, 8 s of one
 fast test acceptance ci coverage: export PYTHONDONTWRITEBYTECODE =

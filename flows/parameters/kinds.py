@@ -120,6 +120,8 @@ def parameters_of(
         key: (Literal[name], Field(description=f"Chooses {kind.__name__}.")) for key, name in choice.items()
     }
     for name, (hint, default) in keys_of(kind).items():
+        if name in choice:
+            continue
         try:
             annotation = _in_configurations(hint, nested)
         except TypeError as error:

@@ -19,6 +19,10 @@ from psflow.ps_runtime.estimator.canned.dnn_linear_combined import (
 )
 from psflow.ps_runtime.estimator.canned.linear import LinearClassifier, LinearRegressor
 from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.model.canned.base import Head
+from psflow.ps_runtime.model.canned.class_heads import BinaryClassHead, MultiClassHead
+from psflow.ps_runtime.model.canned.multi_label_head import MultiLabelHead
+from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 from psflow.ps_runtime.optimizers import OPTIMIZERS, Optimizer
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES
 
@@ -69,6 +73,28 @@ NESTED: dict[type, Nested] = {Optimizer: Nested(OptimizerParameters, _parameters
 """Configuration of an optimizer."""
 
 
+HEADS: Mapping[str, type[Head]] = MappingProxyType(
+    {head.__name__: head for head in (BinaryClassHead, MultiClassHead, MultiLabelHead, RegressionHead)}
+)
+"""The heads of torch modules that a configuration can name."""
+
+
+class OneHead(CheckedParameters):
+    """Keys of a head. Its class is their ``name``, so it has no name of its own, which only several heads need."""
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {key: value for key, value in super().arguments().items() if key != "name"}
+
+
+if TYPE_CHECKING:
+    HeadParameters = OneHead
+else:
+    HeadParameters = Choice(
+        "head", {name: parameters_of(kind, name, OneHead, {"name": name}, {}) for name, kind in HEADS.items()}
+    ).annotation
+
+
 CANNED: Mapping[str, type[Estimator]] = MappingProxyType(
     {
         kind.__name__: kind
@@ -95,11 +121,24 @@ class CannedModel(FlowParameters):
 
 
 class FunctionModel(FlowParameters, NamesCode):
-    """A model_fn of the user, or a subclass of Estimator."""
+    """A model_fn of the user, a subclass of Estimator, or a torch module."""
 
-    name: str = Field(pattern=FUNCTION, description="The model_fn or Estimator, as package.module:name.")
+    name: str = Field(pattern=FUNCTION, description="The model_fn, Estimator or torch module, as package.module:name.")
     params: dict[str, Any] = Field(
-        default_factory=dict, description="Hyper-parameters: passed to model_fn as params, to an Estimator by name."
+        default_factory=dict,
+        description="Hyper-parameters: passed to model_fn as params, to an Estimator or a torch module by name.",
+    )
+    head: HeadParameters | None = Field(
+        None, description="Interprets the outputs of a torch module: loss, predictions, metrics."
+    )
+    loss: str | None = Field(
+        None,
+        pattern=FUNCTION,
+        description="Loss of a torch module in place of a head, a function of outputs and labels as "
+        "package.module:function.",
+    )
+    optimizer: OptimizerParameters | None = Field(
+        None, description="Optimizer of a torch module; null: Adam with learning rate 0.001."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -116,6 +117,8 @@ def _estimator(parameters: TrainParameters, config: RunConfig) -> Estimator:
             return estimator
         case FunctionModel():
             found = find(model.name, "model.name")
+            if _is_torch_module(found, model):
+                return _torch_estimator(found, model, settings)
             if isinstance(found, type) and issubclass(found, Estimator):
                 params = own_parameters(found, model.params, NESTED, "model.params")
                 _check_takes(found, model.name, settings)
@@ -123,6 +126,38 @@ def _estimator(parameters: TrainParameters, config: RunConfig) -> Estimator:
             return Estimator(_function(found, model.name, "model.name"), params=model.params, **settings)
         case unknown:
             assert_never(unknown)
+
+
+def _is_torch_module(found: Any, model: FunctionModel) -> bool:
+    """Return whether a configuration names a torch module, or with a head or a loss, what builds one.
+
+    Raises ConfigError if it has keys of a torch module, but names an Estimator; or lacks them.
+    """
+    torch = sys.modules.get("torch")  # which a module of the user would have imported
+    is_module = torch is not None and isinstance(found, type) and issubclass(found, torch.nn.Module)
+    given = [key for key in ("head", "loss", "optimizer") if getattr(model, key) is not None]
+    is_estimator = isinstance(found, type) and issubclass(found, Estimator)
+    if is_module and (model.head is None) == (model.loss is None):
+        reason = "expected for a torch module, a head or a loss" if model.head is None else "expected one of the two"
+        raise ConfigError((f"model.head, model.loss: {reason}",))
+    if given and (is_estimator or (not is_module and (model.head is None) == (model.loss is None))):
+        raise ConfigError(
+            (f"model.{given[0]}: only for a torch module, but {model.name} is none; give it in model.params",)
+        )
+    return is_module or bool(given)
+
+
+def _torch_estimator(found: Any, model: FunctionModel, settings: Mapping[str, Any]) -> Estimator:
+    from psflow.ps_runtime.estimator.torch_estimator import DEFAULT_OPTIMIZER, TorchEstimator  # imports torch
+
+    return TorchEstimator(
+        found,
+        None if model.head is None else model.head.build(),
+        DEFAULT_OPTIMIZER if model.optimizer is None else model.optimizer.build(),
+        params=model.params,
+        loss=None if model.loss is None else _function(find(model.loss, "model.loss"), model.loss, "model.loss"),
+        **settings,
+    )
 
 
 def _check_takes(kind: type[Estimator], name: str, settings: Mapping[str, Any]) -> None:

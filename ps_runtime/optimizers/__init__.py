@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from psflow.ps_runtime.optimizers.adaptive import Adagrad, Adam, Ftrl, RMSProp
+from psflow.ps_runtime.optimizers.averages import Counter, MovingAverage
 from psflow.ps_runtime.optimizers.base import FloatArray, LearningRate, Optimizer, Slots, UpdateOperands
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent, Momentum
 from psflow.ps_runtime.optimizers.schedules import CosineDecay, ExponentialDecay, PiecewiseConstant, PolynomialDecay
@@ -13,12 +14,14 @@ __all__ = [
     "Adagrad",
     "Adam",
     "CosineDecay",
+    "Counter",
     "ExponentialDecay",
     "FloatArray",
     "Ftrl",
     "GradientDescent",
     "LearningRate",
     "Momentum",
+    "MovingAverage",
     "Optimizer",
     "PiecewiseConstant",
     "PolynomialDecay",

@@ -73,6 +73,8 @@ class Optimizer(ABC):
 
     slot_names: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays that the rule keeps for the parameters, each of their shape and dtype."""
+    is_scaled_by_staleness: ClassVar[bool] = True
+    """Whether a consistency that divides learning rates by the staleness of a push does so here."""
 
     def __post_init__(self) -> None:
         faults = list(self._type_faults()) or [*self._range_faults(), *self._slot_faults()]

@@ -256,7 +256,8 @@ class Shard:
 
     def _apply(self, held: _Held) -> None:
         if self._staleness_aware:
-            held.push.learning_rates /= max(1, self.version - held.version)
+            scaled = [rule.is_scaled_by_staleness for rule in self.optimizers]
+            held.push.learning_rates[scaled] /= max(1, self.version - held.version)
         self._update(held.push, held.push.rows())
 
     def _tear(self, key: Incarnation) -> None:

@@ -54,7 +54,7 @@ class ModelFnSource:
 
 
 def source_of(model_fn: Callable[..., Any], what: str = "model_fn") -> ModelFnSource:
-    """Find the file of a model_fn, or of another function (named `what` in errors).
+    """Find the file of a model_fn, or of another function or a class (named `what` in errors).
 
     Raises
     ------
@@ -64,10 +64,14 @@ def source_of(model_fn: Callable[..., Any], what: str = "model_fn") -> ModelFnSo
     """
     function = inspect.unwrap(getattr(model_fn, "__func__", model_fn))
     name = getattr(model_fn, "__qualname__", repr(model_fn))
-    if not inspect.isfunction(function):
+    if inspect.isclass(model_fn):
+        path = Path(getattr(module_of(model_fn), "__file__", None) or "its module")
+    elif inspect.isfunction(function):
+        path = Path(function.__code__.co_filename)
+    else:
         kind = type(model_fn).__name__
         raise ModelFnError((f"{what} {name} is a {kind}: expected a function or a method, for the export",))
-    path, module = Path(function.__code__.co_filename), model_fn.__module__
+    module = model_fn.__module__
     if inspect.ismethod(model_fn):
         owner = _owner(model_fn, what)
         name, module = f"{owner.__qualname__}.{model_fn.__name__}", owner.__module__
@@ -166,7 +170,7 @@ class RequiredCode:
         """Return the distributions of the libraries with versions, such as ``scipy==1.17.1``."""
         _find_distributions(self.libraries)
         names = {_distributions[library] for library in self.libraries if library in _distributions}
-        return sorted(f"{name}=={metadata.version(name)}" for name in names)
+        return sorted(map(pinned, names))
 
     def _add(self, name: str) -> None:
         """Add a module, its parent packages, and their imports."""
@@ -211,6 +215,11 @@ class RequiredCode:
         if is_installed(origin):
             return None
         return origin.parents[1] if origin.name == "__init__.py" else origin.parent
+
+
+def pinned(distribution: str) -> str:
+    """Return the requirement of a distribution as installed, without the name of its build, such as ``+cpu``."""
+    return f"{distribution}=={metadata.version(distribution).partition('+')[0]}"
 
 
 def _file_of(root: Path, parts: list[str]) -> Path | None:

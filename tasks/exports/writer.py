@@ -8,9 +8,8 @@ import shutil
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import Field, asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -26,7 +25,8 @@ from psflow.ps_runtime.feature_columns.kinds import FeatureColumn
 from psflow.ps_runtime.model.export.receiver import RawServingInput, ServingInputReceiverFn
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.scratch import scratch_directory
-from psflow.tasks.exports.code import ENGINE, ModelFnSource, RequiredCode, module_of_optimizer, source_of
+from psflow.ps_runtime.shipping.own_modules import is_installed
+from psflow.tasks.exports.code import ENGINE, ModelFnSource, RequiredCode, module_of_optimizer, pinned, source_of
 from psflow.tasks.exports.signature import input_example, model_signature, tried_receiver
 from psflow.tasks.tracking.store import keep_quiet
 
@@ -90,7 +90,7 @@ class MlflowModelWriter:
         parts = list(_parts_of(bundle.params))
         has_columns = preprocessing is not None or any(isinstance(part, get_args(FeatureColumn)) for part in parts)
         required = (*ALWAYS_REQUIRED, "pyarrow") if has_columns else ALWAYS_REQUIRED
-        functions = [source_of(part, "the function") for part in parts if inspect.isroutine(part)]
+        functions = [source_of(part, "the function") for part in parts if _is_code(part)]
         code = _required_code(source, serving, {*_modules_of(parts), *(function.module for function in functions)})
         _check_files(functions, code)
         with scratch_directory() as temporary:
@@ -108,7 +108,7 @@ class MlflowModelWriter:
                         python_model=str(script),
                         artifacts={"model": str(model)},
                         code_paths=[str(path) for path in sorted(beside.iterdir())],
-                        pip_requirements=sorted({*map(_pinned, required), *code.requirements()}),
+                        pip_requirements=sorted({*map(pinned, required), *code.requirements()}),
                         signature=model_signature(bundle, receiver),
                         input_example=None if preprocessing is None or receiver else input_example(preprocessing),
                         metadata={"psflow": _metadata(bundle)},
@@ -211,10 +211,6 @@ def _created(table: Table) -> dict[str, NDArray[Any]]:
     return {what: array[:0] if what.startswith(waiting) else array for what, array in table.tensors().items()}
 
 
-def _pinned(distribution: str) -> str:
-    return f"{distribution}=={metadata.version(distribution)}"
-
-
 def _parts_of(value: Any) -> Iterator[Any]:
     """Yield a parameter and its parts."""
     yield value
@@ -226,7 +222,7 @@ def _parts_of(value: Any) -> Iterator[Any]:
     elif isinstance(value, partial):
         parts = (value.func, *value.keywords.values())
     elif _is_ours(value):
-        parts = (getattr(value, f.name) for f in fields(value))
+        parts = (getattr(value, f.name) for f in _exported_fields(value))
     for part in parts:
         yield from _parts_of(part)
 
@@ -245,13 +241,23 @@ def _is_ours(value: Any) -> bool:
     return is_dataclass(value) and type(value).__module__.startswith(f"{ENGINE}.")
 
 
+def _is_code(value: Any) -> bool:
+    """Whether it is a function or a class, which an export refers to by its name."""
+    return inspect.isroutine(value) or inspect.isclass(value)
+
+
+def _exported_fields(value: Any) -> list[Field[Any]]:
+    """Return the fields of a dataclass that an export holds; the others have defaults, and serve training only."""
+    return [f for f in fields(value) if f.init and f.metadata.get("is_exported", True)]
+
+
 def _check_files(functions: Iterable[ModelFnSource], code: RequiredCode) -> None:
     """Raise ModelFnError if an export cannot find the file of a function."""
     for function in functions:
-        if function.path not in code.files.values():
+        if function.path not in code.files.values() and not is_installed(function.path):
             raise ModelFnError(
                 (
-                    f"the function {function.qualname} of a feature column is in {function.path}, which cannot be "
+                    f"{function.qualname}, a parameter of the model, is in {function.path}, which cannot be "
                     "imported; put it into a module on Python's path",
                 )
             )
@@ -269,13 +275,13 @@ def _encoded(value: Any, where: str) -> Any:
         return {key: _encoded(item, f"{where}[{key!r}]") for key, item in value.items()}
     cls = type(value)
     if isinstance(value, Optimizer) or _is_ours(value):
-        of_fields = {f.name: _encoded(getattr(value, f.name), f"{where}.{f.name}") for f in fields(value) if f.init}
+        of_fields = {f.name: _encoded(getattr(value, f.name), f"{where}.{f.name}") for f in _exported_fields(value)}
         module = module_of_optimizer(value) if isinstance(value, Optimizer) else cls.__module__
         return {"$dataclass": f"{module}:{cls.__qualname__}", "fields": of_fields}
     if isinstance(value, partial) and not value.args:
         keywords = {key: _encoded(item, f"{where}({key})") for key, item in value.keywords.items()}
         return _encoded(value.func, where) | {"keywords": keywords}
-    if inspect.isroutine(value):
+    if _is_code(value):
         source = source_of(value, where)
         return {"$function": f"{source.module}:{source.qualname}", "keywords": {}}
     raise ModelFnError(

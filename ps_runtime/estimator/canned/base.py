@@ -13,7 +13,6 @@ from psflow.ps_runtime.feature_columns.choosing import deep_columns_faults, has_
 from psflow.ps_runtime.feature_columns.kinds import COMBINERS, FeatureColumn
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.layers import ActivationFn, activation_faults
-from psflow.ps_runtime.losses import Reduction
 from psflow.ps_runtime.model.canned.arguments import class_faults, count_faults, is_count, loss_faults
 from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.unscaled import unscaled_sentences
@@ -115,13 +114,6 @@ NumClasses = Annotated[
     int | None,
     Key("Number of classes; labels are 0 to n_classes - 1; null: as many as the label has class names, else 2.", ge=2),
 ]
-WeightColumn = Annotated[
-    str | None,
-    Key(
-        "Feature that holds the weights of the examples; only for arrays: for tabular files use the weight of the "
-        "input."
-    ),
-]
 LabelVocabulary = Annotated[
     Sequence[str] | None,
     Key("Class names, where labels of arrays are strings; for tabular files use the classes of the label."),
@@ -131,7 +123,6 @@ Dropout = Annotated[
     float | None,
     Key("Share of the outputs of hidden layers that are set to 0 in training; null: no dropout.", ge=0, lt=1),
 ]
-LossReduction = Annotated[Reduction, Key("Reduction of the losses of a batch to one number.")]
 
 
 class CannedEstimator(Estimator):
@@ -141,7 +132,7 @@ class CannedEstimator(Estimator):
     ----------
     model_fn : callable
         Has ``head`` among its params.
-    head : HeadSpec
+    head : HeadSpec or None
         Defines labels, loss, predictions and metrics.
     params : mapping
         The other hyper-parameters.
@@ -152,7 +143,7 @@ class CannedEstimator(Estimator):
     def __init__(
         self,
         model_fn: Callable[..., EstimatorSpec],
-        head: HeadSpec,
+        head: HeadSpec | None,
         params: Mapping[str, Any],
         model_dir: str | None,
         config: RunConfig | None,

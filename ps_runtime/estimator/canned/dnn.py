@@ -10,9 +10,7 @@ from psflow.ps_runtime.estimator.canned.base import (
     Dropout,
     HiddenActivation,
     LabelVocabulary,
-    LossReduction,
     NumClasses,
-    WeightColumn,
     classifier_faults,
     head_faults,
     hidden_faults,
@@ -27,7 +25,7 @@ from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.layers import ActivationFn
 from psflow.ps_runtime.losses import Reduction
 from psflow.ps_runtime.model.canned.arguments import check
-from psflow.ps_runtime.model.canned.base import Head
+from psflow.ps_runtime.model.canned.base import Head, LossReduction, WeightColumn
 from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.model.canned.dnn import dnn_model
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead

@@ -10,10 +10,8 @@ from psflow.ps_runtime.estimator.canned.base import (
     Dropout,
     HiddenActivation,
     LabelVocabulary,
-    LossReduction,
     NamesOrColumns,
     NumClasses,
-    WeightColumn,
     classifier_faults,
     combiner_faults,
     head_faults,
@@ -30,7 +28,7 @@ from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.layers import ActivationFn
 from psflow.ps_runtime.losses import Reduction
 from psflow.ps_runtime.model.canned.arguments import check
-from psflow.ps_runtime.model.canned.base import Head
+from psflow.ps_runtime.model.canned.base import Head, LossReduction, WeightColumn
 from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.model.canned.dnn_linear_combined import dnn_linear_combined_model
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead

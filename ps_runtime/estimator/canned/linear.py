@@ -8,9 +8,7 @@ from typing import Annotated
 from psflow.ps_runtime.estimator.canned.base import (
     CannedEstimator,
     LabelVocabulary,
-    LossReduction,
     NumClasses,
-    WeightColumn,
     classifier_faults,
     combiner_faults,
     head_faults,
@@ -23,7 +21,7 @@ from psflow.ps_runtime.feature_columns.kinds import Combiner, LinearColumn
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.losses import Reduction
 from psflow.ps_runtime.model.canned.arguments import check
-from psflow.ps_runtime.model.canned.base import Head
+from psflow.ps_runtime.model.canned.base import Head, LossReduction, WeightColumn
 from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.model.canned.linear import linear_model
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead

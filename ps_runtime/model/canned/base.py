@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Annotated, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import InputError, ModelFnError
+from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.losses import FloatArray, Reduction
 from psflow.ps_runtime.metrics import Mean, Metric
 from psflow.ps_runtime.model.canned.features import read_weights
@@ -21,6 +22,15 @@ from psflow.ps_runtime.specs.schema import InputSchema
 PREDICT_SIGNATURE = "predict"
 
 Predictions = Mapping[str, NDArray[Any]]
+
+WeightColumn = Annotated[
+    str | None,
+    Key(
+        "Feature that holds the weights of the examples; only for arrays: for tabular files use the weight of the "
+        "input."
+    ),
+]
+LossReduction = Annotated[Reduction, Key("Reduction of the losses of a batch to one number.")]
 
 
 class Head(ABC):

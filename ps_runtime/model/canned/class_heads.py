@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime import metrics
+from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.losses import (
     FloatArray,
     Reduction,
@@ -20,7 +21,14 @@ from psflow.ps_runtime.losses import (
     softmax_cross_entropy,
 )
 from psflow.ps_runtime.model.canned.arguments import check, class_faults, loss_faults, name_faults, threshold_faults
-from psflow.ps_runtime.model.canned.base import Head, Predictions, weight_of_input, weighted_mean_loss
+from psflow.ps_runtime.model.canned.base import (
+    Head,
+    LossReduction,
+    Predictions,
+    WeightColumn,
+    weight_of_input,
+    weighted_mean_loss,
+)
 from psflow.ps_runtime.model.canned.class_labels import (
     all_class_predictions,
     area_metrics,
@@ -58,10 +66,12 @@ class BinaryClassHead(Head):
         If an argument is invalid, with all faults in one message.
     """
 
-    weight_column: str | None = None
-    thresholds: Sequence[float] = ()
-    label_vocabulary: Sequence[str] | None = None
-    loss_reduction: Reduction = Reduction.SUM_OVER_BATCH_SIZE
+    weight_column: WeightColumn = None
+    thresholds: Annotated[
+        Sequence[float], Key("Further thresholds of accuracy, precision and recall, between 0 and 1.")
+    ] = ()
+    label_vocabulary: Annotated[Sequence[str] | None, Key("Class names, where labels of arrays are strings.")] = None
+    loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE
     _: KW_ONLY
     name: str | None = None
 
@@ -179,10 +189,10 @@ class MultiClassHead(Head):
         If an argument is invalid, with all faults in one message.
     """
 
-    n_classes: int
-    weight_column: str | None = None
-    label_vocabulary: Sequence[str] | None = None
-    loss_reduction: Reduction = Reduction.SUM_OVER_BATCH_SIZE
+    n_classes: Annotated[int, Key("Number of classes.", ge=3)]
+    weight_column: WeightColumn = None
+    label_vocabulary: Annotated[Sequence[str] | None, Key("Class names, where labels of arrays are strings.")] = None
+    loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE
     _: KW_ONLY
     name: str | None = None
 

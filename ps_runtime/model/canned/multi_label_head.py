@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime import metrics
 from psflow.ps_runtime.columns.texts import decoded
 from psflow.ps_runtime.errors import InputError, LabelError
+from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.losses import FloatArray, Reduction, logistic, sigmoid_cross_entropy
 from psflow.ps_runtime.model.canned.arguments import (
     check,
@@ -21,7 +22,14 @@ from psflow.ps_runtime.model.canned.arguments import (
     name_faults,
     threshold_faults,
 )
-from psflow.ps_runtime.model.canned.base import Head, Predictions, weight_of_input, weighted_mean_loss
+from psflow.ps_runtime.model.canned.base import (
+    Head,
+    LossReduction,
+    Predictions,
+    WeightColumn,
+    weight_of_input,
+    weighted_mean_loss,
+)
 from psflow.ps_runtime.model.canned.class_labels import (
     all_class_predictions,
     area_metrics,
@@ -66,13 +74,15 @@ class MultiLabelHead(Head):
     Labels are ``(batch, n_classes)``: 1 for the classes of an example, else 0.
     """
 
-    n_classes: int
-    weight_column: str | None = None
-    thresholds: Sequence[float] = ()
-    label_vocabulary: Sequence[str] | None = None
-    loss_reduction: Reduction = Reduction.SUM_OVER_BATCH_SIZE
+    n_classes: Annotated[int, Key("Number of classes, of which an example may have several.", ge=2)]
+    weight_column: WeightColumn = None
+    thresholds: Annotated[
+        Sequence[float], Key("Further thresholds of accuracy, precision and recall, between 0 and 1.")
+    ] = ()
+    label_vocabulary: Annotated[Sequence[str] | None, Key("Class names, where labels of arrays are strings.")] = None
+    loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE
     _: KW_ONLY
-    classes_for_class_based_metrics: Sequence[int | str] = ()
+    classes_for_class_based_metrics: Annotated[Sequence[int | str], Key("Classes with metrics of their own.")] = ()
     name: str | None = None
 
     def __post_init__(self) -> None:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime import metrics
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.losses import FloatArray, Reduction, mean_squared_error
 from psflow.ps_runtime.model.canned.arguments import check, count_faults, loss_faults, name_faults
-from psflow.ps_runtime.model.canned.base import Head, Predictions, weight_of_input, weighted_mean_loss
+from psflow.ps_runtime.model.canned.base import (
+    Head,
+    LossReduction,
+    Predictions,
+    WeightColumn,
+    weight_of_input,
+    weighted_mean_loss,
+)
 from psflow.ps_runtime.model.export.outputs import ExportOutput, RegressionOutput
 from psflow.ps_runtime.specs.schema import InputSchema
 
@@ -43,13 +51,13 @@ class RegressionHead(Head):
         If an argument is invalid, with all faults in one message.
     """
 
-    label_dimension: int = 1
-    weight_column: str | None = None
-    loss_reduction: Reduction = Reduction.SUM_OVER_BATCH_SIZE
+    label_dimension: Annotated[int, Key("Numbers of each label.", ge=1)] = 1
+    weight_column: WeightColumn = None
+    loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE
     _: KW_ONLY
     name: str | None = None
-    mean: float = 0.0
-    deviation: float = 1.0
+    mean: Annotated[float, Key("Mean of normalized labels; set by the label of tabular files.")] = 0.0
+    deviation: Annotated[float, Key("Deviation of normalized labels; set by the label of tabular files.")] = 1.0
 
     def __post_init__(self) -> None:
         faults = count_faults("label_dimension", self.label_dimension, at_least=1)

@@ -1,0 +1,121 @@
+"""TorchEstimator: trains a torch module on parameter servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from psflow.ps_runtime.estimator.canned.base import CannedEstimator, optimizer_faults
+from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
+from psflow.ps_runtime.metrics import Metric
+from psflow.ps_runtime.model.canned.arguments import check
+from psflow.ps_runtime.model.canned.base import Head
+from psflow.ps_runtime.optimizers import Adam, Optimizer
+from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.ps_runtime.torch_modules.bound import TorchModule
+from psflow.ps_runtime.torch_modules.model import FreeLoss, torch_model
+
+DEFAULT_OPTIMIZER = Adam(0.001)
+
+
+class TorchEstimator(CannedEstimator):
+    """Trains a torch module: its parameters live on the ps, and its processes compute gradients with torch.
+
+    Parameters
+    ----------
+    module : callable
+        A subclass of ``torch.nn.Module``, or a function that returns a module, at the top level of its module: each
+        process, and each export, builds its own. Its initial parameters depend only on the seed of `config`.
+    head : Head, optional
+        Interprets the outputs of the module as logits ``(batch, logits_dimension)``: loss, predictions and metrics.
+    optimizer : Optimizer
+        Applies the gradients on the ps: psflow's own, not one of ``torch.optim``.
+    model_dir, config
+        See `Estimator`.
+    warm_start_from : str or WarmStartSettings, optional
+        See `Estimator`.
+    params : mapping, optional
+        The arguments of `module`, by name.
+    loss : callable ``(outputs, labels) -> tensor``, optional
+        A loss in place of a head, such as ``torch.nn.functional.mse_loss``, of what forward returns and of labels as
+        tensors; its result has one number.
+    metrics : callable ``(labels, predictions) -> mapping of str to Metric``, optional
+        Further metrics of an evaluation with a `loss`, of arrays.
+
+    Raises
+    ------
+    UsageError
+        If an argument is invalid, with all faults in one message.
+
+    Notes
+    -----
+    Forward takes a batch as tensors: an array as its only argument, features by name as those of its parameters that
+    have their names, or all features side by side, sorted by name, if no parameter is named as one. Floats have the
+    type of the first parameter; other numbers keep their type.
+
+    With a head, predictions, metrics and signatures are those of the head. With a loss, predictions are ``outputs``,
+    or the tensors that forward returns by name.
+
+    Running statistics of batch and instance normalization are moving averages on the ps: with several replicas each
+    batch moves them once, so that they follow all batches. With one replica they are those of plain torch. Frozen
+    parameters and other persistent buffers keep their values; a module that changes a buffer in training is refused.
+
+    Dropout and other random layers draw from the seed of the job, for each replica and step.
+    """
+
+    def __init__(
+        self,
+        module: Callable[..., Any],
+        head: Head | None = None,
+        optimizer: Optimizer = DEFAULT_OPTIMIZER,
+        model_dir: str | None = None,
+        config: RunConfig | None = None,
+        warm_start_from: str | WarmStartSettings | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        loss: Callable[..., Any] | None = None,
+        metrics: Callable[..., Mapping[str, Metric]] | None = None,
+    ) -> None:
+        check("TorchEstimator", [*_faults(module, head, loss, metrics), *optimizer_faults(optimizer, "Adam(0.001)")])
+        given = {
+            "module": TorchModule(module, dict(params or {})),
+            "optimizer": optimizer,
+            "loss": FreeLoss(loss, metrics),
+        }
+        super().__init__(torch_model, head, given, model_dir, config, warm_start_from)
+
+    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
+        """Raise InputError if the labels of a whole data set do not fit the head."""
+        if self.params["head"] is not None:
+            super().check_labels(labels, where, input_schema)
+
+    def read_schema(self, schema: InputSchema, where: str) -> InputSchema:
+        """Return a schema with the weights of the head; with a loss, labels keep their shape."""
+        return schema if self.params["head"] is None else super().read_schema(schema, where)
+
+    def doubts(self, features: Any, schema: InputSchema, where: str) -> tuple[str, ...]:
+        """Return no warning: a module may scale its features itself."""
+        return ()
+
+
+def _faults(module: Any, head: Any, loss: Any, metrics: Any) -> list[str]:
+    faults = []
+    if isinstance(module, torch.nn.Module):
+        faults.append(
+            f"module is an instance of {type(module).__name__}: give its class with params, or a function that returns "
+            "it, so that each process can build its own"
+        )
+    elif not callable(module):
+        faults.append(f"module is {module!r}, expected a subclass of torch.nn.Module or a function that returns one")
+    if (head is None) == (loss is None):
+        faults.append(f"{'neither' if head is None else 'both'} head and loss given: give one of the two")
+    elif head is not None and not isinstance(head, Head):
+        faults.append(f"head is {head!r}, expected a Head such as MultiClassHead(n_classes=10)")
+    elif loss is not None and not callable(loss):
+        faults.append(f"loss is {loss!r}, expected a function of outputs and labels")
+    if metrics is not None and (head is not None or not callable(metrics)):
+        faults.append("metrics: expected a function of labels and predictions, with a loss only: a head has its own")
+    return faults

@@ -1,0 +1,333 @@
+"""A torch module whose parameters and buffers are the variables of a model.
+
+Parameters point at the pulled values, without a copy. Statistics of normalization layers, which no gradient moves, are
+moving averages on the ps: in training a layer measures its batch, and the push carries that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.modules.batchnorm import _NormBase
+
+from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.model.calls.scope import BuildScope, Declared, ModelScope, current_scope
+from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.optimizers import Counter, MovingAverage, Optimizer
+from psflow.ps_runtime.optimizers.base import TrainOp
+from psflow.ps_runtime.torch_modules.random_numbers import any_seed, seed_step
+
+ARRAY_DTYPES = frozenset(
+    {
+        torch.float16, torch.float32, torch.float64, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8,
+        torch.bool,
+    }
+)  # fmt: skip
+"""Types of tensors that numpy has, too."""
+
+
+@dataclass(frozen=True)
+class TorchModule:
+    """A torch module by what builds it: each process and each export builds its own.
+
+    Parameters
+    ----------
+    build : callable
+        A subclass of ``torch.nn.Module``, or a function that returns a module; at the top level of its module.
+    arguments : mapping
+        Its keyword arguments.
+
+    Notes
+    -----
+    Thread-safe: each thread has a module of its own.
+    """
+
+    build: Callable[..., Any]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    _here: threading.local = field(default_factory=threading.local, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TorchModule, (self.build, dict(self.arguments))
+
+    def __deepcopy__(self, memo: Any) -> TorchModule:
+        return replace(self)
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+        return getattr(self.build, "__qualname__", repr(self.build))
+
+    def bound(self, mode: ModeKeys, config: Any = None) -> BoundModule:
+        """Return the module of this thread, with the values of the current call of a model_fn.
+
+        Raises ModelFnError if it cannot be built, or has a parameter that psflow cannot hold.
+        """
+        scope = current_scope("a torch module")
+        found: BoundModule | None = getattr(self._here, "bound", None)
+        if found is None or isinstance(scope, BuildScope):
+            found = self._here.bound = BoundModule(self._built(scope), self.name)
+        found.begin(scope, mode, config)
+        return found
+
+    def _built(self, scope: ModelScope) -> torch.nn.Module:
+        if scope.seed is None:
+            return self._new(0)
+        module = self._new(scope.seed)
+        if isinstance(scope, BuildScope) and (unregistered := dict(_unregistered(module))):
+            again = dict(_unregistered(self._new(scope.seed + 1)))
+            for name, value in unregistered.items():
+                if name in again and not torch.equal(value, again[name]):
+                    raise ModelFnError(
+                        (
+                            f"{self.name}.{name} is random, and neither a parameter nor a persistent buffer, so that "
+                            f"each process would have its own: register it with register_buffer({name!r}, ...)",
+                        )
+                    )
+        return module
+
+    def _new(self, seed: int) -> torch.nn.Module:
+        with any_seed(seed):
+            module = self.build(**self.arguments)
+        if not isinstance(module, torch.nn.Module):
+            raise ModelFnError((f"{self.name} returned a {type(module).__name__}, expected a torch.nn.Module",))
+        return module
+
+
+def _unregistered(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors of a module that its state_dict lacks."""
+    for prefix, part in module.named_modules():
+        dots = f"{prefix}." if prefix else ""
+        yield from ((dots + name, value) for name, value in vars(part).items() if isinstance(value, torch.Tensor))
+        for name in part._non_persistent_buffers_set:
+            if (value := part._buffers[name]) is not None:
+                yield dots + name, value
+
+
+@dataclass(slots=True)
+class _Held:
+    """A tensor of a module that holds a variable."""
+
+    name: str
+    tensor: torch.Tensor
+    declared: Declared
+    value: NDArray[Any] | None = None
+    """The pulled value that it points at."""
+    version: int = 0
+    """Count of writes to the tensor, as torch counts them, when the call began."""
+
+    @classmethod
+    def of(cls, name: str, tensor: torch.Tensor, owner: str, *, trainable: bool) -> _Held:
+        """Describe a tensor; ModelFnError if psflow cannot hold it."""
+        if tensor.dtype not in ARRAY_DTYPES or tensor.layout != torch.strided:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise ModelFnError(
+                (
+                    f"{owner}.{name} is a {kind} tensor with layout {tensor.layout}, which numpy and so a ps cannot "
+                    "hold: keep it in float32, and convert it in forward, for example under torch.autocast",
+                )
+            )
+        if tensor.device.type != "cpu":
+            raise ModelFnError(
+                (
+                    f"{owner}.{name} is on the device {tensor.device}, where psflow cannot point it at pulled values: "
+                    "leave parameters and buffers on the CPU, and move copies to the device in forward",
+                )
+            )
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        return cls(name, tensor, Declared(tuple(tensor.shape), dtype, trainable))
+
+    def begin(self, scope: ModelScope) -> None:
+        """Point the tensor at the value of the call."""
+        value = scope.variable(self.name, self.declared, self._initial)
+        if value is not self.value:
+            self.value = value
+            self.tensor.data = torch.from_numpy(value)
+        self.version = self.tensor._version
+
+    def _initial(self, shape: Any, dtype: Any, rng: Any) -> NDArray[Any]:
+        """Return the value that the module was built with, which is an initializer for the variable."""
+        array: NDArray[Any] = self.tensor.detach().numpy().copy()
+        return array
+
+
+class _Norm:
+    """The running statistics of a normalization layer."""
+
+    def __init__(self, prefix: str, layer: Any, owner: str) -> None:
+        self.layer, self.prefix = layer, prefix
+        named = {f"{prefix}running_mean": layer.running_mean, f"{prefix}running_var": layer.running_var}
+        self.statistics = [_Held.of(name, tensor, owner, trainable=True) for name, tensor in named.items()]
+        self._measured = [torch.zeros_like(tensor) for tensor in named.values()]
+        self.count_name = f"{prefix}num_batches_tracked"
+        self._count = Declared((), "float64", trainable=True)  # an int64 cannot be pushed; exact up to 2**53
+        self.num_before = 0
+        self.num_passes = 0
+        layer.register_forward_hook(self._count_pass)
+
+    def _count_pass(self, *_: Any) -> None:
+        self.num_passes += 1
+
+    @property
+    def is_cumulative(self) -> bool:
+        """Whether the statistics are means over all batches."""
+        return self.layer.momentum is None
+
+    def begin(self, scope: ModelScope) -> None:
+        """Give the layer its statistics; or in training, zeros to which it adds those of the batch."""
+        self.num_passes = 0
+        number = scope.variable(self.count_name, self._count, lambda shape, dtype, rng: np.zeros(shape, dtype))
+        self.num_before = int(number)
+        if not self.layer.training:
+            self.layer.num_batches_tracked.fill_(self.num_before)
+            for held in self.statistics:
+                held.begin(scope)
+            return
+        self.layer.num_batches_tracked.zero_()
+        for held, measured in zip(self.statistics, self._measured, strict=True):
+            scope.variable(held.name, held.declared, held._initial)
+            held.value = None
+            held.tensor.data = measured.zero_()
+
+    def rate(self, num_passes: int) -> float:
+        """Return the weight of a batch that went through the layer `num_passes` times."""
+        if self.is_cumulative:
+            return num_passes / (self.num_before + num_passes)
+        return float(1.0 - (1.0 - self.layer.momentum) ** num_passes)
+
+    def measured(self) -> dict[str, NDArray[Any]]:
+        """Return the statistics of the batch by the names of their variables."""
+        share = 1.0 if self.is_cumulative else self.rate(self.num_passes)
+        found: dict[str, NDArray[Any]] = {}
+        for held, measured in zip(self.statistics, self._measured, strict=True):
+            found[held.name] = measured.numpy() / measured.numpy().dtype.type(share)
+        return found
+
+
+class BoundModule:
+    """A torch module of this thread, in one call of a model_fn; see `TorchModule.bound`."""
+
+    def __init__(self, module: torch.nn.Module, name: str) -> None:
+        self.module, self.name = module, name
+        self._parameters = [_Held.of(n, p, name, trainable=p.requires_grad) for n, p in module.named_parameters()]
+        self._trained = [held for held in self._parameters if held.declared.trainable]
+        self._norms = [
+            _Norm(f"{prefix}." if prefix else "", layer, name)
+            for prefix, layer in module.named_modules()
+            if isinstance(layer, _NormBase) and layer.running_mean is not None
+        ]
+        self._buffers = list(self._other_buffers())
+        floats = [held.tensor.dtype for held in self._parameters if held.tensor.is_floating_point()]
+        self.float_dtype = floats[0] if floats else torch.float32
+        """The type of floats that the module computes with."""
+        self._rates: list[float] | None = None
+        """For each moving average of the train_op, the weight of a batch in the first call."""
+        self._mode = ModeKeys.TRAIN
+
+    def _other_buffers(self) -> Iterator[_Held]:
+        of_norms = {id(tensor) for norm in self._norms for tensor in norm.layer.buffers(recurse=False)}
+        temporary = {
+            id(part._buffers[name]) for part in self.module.modules() for name in part._non_persistent_buffers_set
+        }
+        for name, buffer in self.module.named_buffers():
+            if id(buffer) not in of_norms | temporary:
+                yield _Held.of(name, buffer, self.name, trainable=False)
+
+    def begin(self, scope: ModelScope, mode: ModeKeys, config: Any) -> None:
+        """Give the module its mode, its values, and in training its random numbers."""
+        self._mode = mode
+        is_training = mode == ModeKeys.TRAIN
+        if self.module.training is not is_training:
+            self.module.train(is_training)
+        for held in (*self._parameters, *self._buffers):
+            held.begin(scope)
+        for norm in self._norms:
+            norm.begin(scope)
+        if is_training:
+            seed_step(scope, config)
+
+    def call(self, *arguments: Any, **named: Any) -> Any:
+        """Return what forward returns; with a graph for gradients in training only."""
+        with torch.set_grad_enabled(self._mode == ModeKeys.TRAIN):
+            return self.module(*arguments, **named)
+
+    def train_ops(
+        self, optimizer: Optimizer, outputs: torch.Tensor, gradient: torch.Tensor | None = None
+    ) -> list[TrainOp]:
+        """Return the updates of one batch: the gradients of parameters, and what normalization layers measured.
+
+        Parameters
+        ----------
+        optimizer : Optimizer
+            Trains the parameters.
+        outputs : torch.Tensor
+            The loss; or other outputs, with their gradient.
+        gradient : torch.Tensor, optional
+            The gradient of the loss with respect to `outputs`.
+
+        Raises
+        ------
+        ModelFnError
+            If `outputs` depend on no trainable parameter; or if forward has changed a parameter or a buffer in place.
+        """
+        if not outputs.requires_grad or not self._trained:
+            raise ModelFnError(
+                (
+                    f"the loss of {self.name} depends on no parameter that requires a gradient: do not call detach() "
+                    "or numpy() in forward, and leave requires_grad on",
+                )
+            )
+        found = torch.autograd.grad(outputs, [held.tensor for held in self._trained], gradient, allow_unused=True)
+        self._check_unchanged()
+        gradients = {
+            held.name: (value.to_dense() if value.is_sparse else value).numpy()
+            for held, value in zip(self._trained, found, strict=True)
+            if value is not None
+        }
+        trained = tuple(held.name for held in self._trained)
+        return [replace(optimizer.apply_gradients(gradients), var_list=trained), *self._averages()]
+
+    def _averages(self) -> Iterator[TrainOp]:
+        active = [norm for norm in self._norms if norm.layer.training]
+        if not active:
+            return
+        groups: dict[float, list[_Norm]] = {}
+        for norm in active:
+            passes = norm.num_passes or 1
+            key = 0.0 if norm.is_cumulative else norm.rate(passes)
+            groups.setdefault(key, []).append(norm)
+        if self._rates is None:
+            self._rates = list(groups)
+        if not groups.keys() <= set(self._rates):
+            raise ModelFnError(
+                (
+                    f"{self.name} calls a normalization layer another number of times than in its first step: "
+                    + ", ".join(f"{norm.prefix.rstrip('.')} {norm.num_passes}" for norm in active),
+                )
+            )
+        for key in self._rates:
+            norms = groups.get(key, [])
+            used = [norm for norm in norms if norm.num_passes]
+            rate = key or (used[0].rate(used[0].num_passes) if used else 1.0)
+            measured = {name: value for norm in used for name, value in norm.measured().items()}
+            names = tuple(held.name for norm in norms for held in norm.statistics)
+            yield replace(MovingAverage(rate).apply_gradients(measured), var_list=names)
+        counts = {norm.count_name: np.float64(norm.num_passes) for norm in active if norm.num_passes}
+        yield replace(Counter().apply_gradients(counts), var_list=tuple(norm.count_name for norm in active))
+
+    def _check_unchanged(self) -> None:
+        """Refuse writes to parameters and buffers: the next pull would undo them."""
+        for held in (*self._parameters, *self._buffers):
+            if held.tensor._version != held.version:
+                what = "parameter" if isinstance(held.tensor, torch.nn.Parameter) else "buffer"
+                raise ModelFnError(
+                    (
+                        f"{self.name} changes its {what} {held.name} in place in training, which only the optimizer on "
+                        "the ps can: the change would be lost with the next pull; compute a new tensor in forward",
+                    )
+                )

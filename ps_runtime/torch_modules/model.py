@@ -1,0 +1,123 @@
+"""The model_fn of TorchEstimator, and the parts of it that other model_fns use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.metrics import Metric
+from psflow.ps_runtime.model.canned.base import HeadSpec
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.ps_runtime.torch_modules.bound import BoundModule, TorchModule
+from psflow.ps_runtime.torch_modules.inputs import ForwardArguments, targets
+
+
+@dataclass(frozen=True)
+class FreeLoss:
+    """A loss in place of a head; an export leaves it out, since it only predicts."""
+
+    loss: Callable[..., Any] | None = field(default=None, metadata={"is_exported": False})
+    metrics: Callable[..., Mapping[str, Metric]] | None = field(default=None, metadata={"is_exported": False})
+
+
+def torch_model(
+    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], config: Any, input_schema: InputSchema
+) -> EstimatorSpec:
+    """Train, evaluate or call a torch module; a model_fn.
+
+    `params` has the ``module``, for training the ``optimizer``, and the ``head`` or a ``loss``.
+    """
+    module: TorchModule = params["module"]
+    net = module.bound(mode, config)
+    positional, named = ForwardArguments(net.module.forward, net.name).of(features, input_schema, net.float_dtype)
+    outputs = net.call(*positional, **named)
+    template: HeadSpec | None = params["head"]
+    if template is None:
+        return _with_loss(net, outputs, labels, mode, params)
+    head = template.reading(input_schema)
+    logits = _logits(net, outputs, head.logits_dimension)
+    return head.create_estimator_spec(
+        features,
+        mode,
+        logits.detach().numpy(),
+        labels,
+        lambda gradient: net.train_ops(params["optimizer"], logits, torch.from_numpy(gradient)),
+    )
+
+
+def _logits(net: BoundModule, outputs: Any, dimension: int) -> torch.Tensor:
+    if not isinstance(outputs, torch.Tensor):
+        raise ModelFnError(
+            (
+                f"forward of {net.name} returned a {type(outputs).__name__}, but a head takes one tensor of logits: "
+                "return that tensor, or give a loss in place of the head",
+            )
+        )
+    logits = outputs.unsqueeze(1) if outputs.ndim == 1 and dimension == 1 else outputs
+    return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+
+
+def _with_loss(net: BoundModule, outputs: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any]) -> EstimatorSpec:
+    free: FreeLoss = params["loss"]
+    predictions = None if mode == ModeKeys.TRAIN else predictions_of(net.name, outputs)
+    if mode == ModeKeys.PREDICT:
+        return EstimatorSpec(mode, predictions=predictions)
+    assert free.loss is not None, "only an export has none, and it only predicts"
+    wanted = targets(labels, net.float_dtype)
+    _check_columns(net.name, outputs, wanted)
+    with torch.set_grad_enabled(mode == ModeKeys.TRAIN):
+        loss = free.loss(outputs, wanted)
+    if not isinstance(loss, torch.Tensor) or loss.ndim:
+        shape = list(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+        raise ModelFnError((f"the loss of {net.name} must be a tensor with one number, got {shape}; take its mean",))
+    if mode == ModeKeys.TRAIN:
+        return EstimatorSpec(mode, loss=loss.item(), train_op=net.train_ops(params["optimizer"], loss))
+    metrics = None if free.metrics is None else free.metrics(labels, predictions)
+    return EstimatorSpec(mode, predictions=predictions, loss=loss.item(), eval_metric_ops=metrics)
+
+
+def _check_columns(name: str, outputs: Any, wanted: Any) -> None:
+    """Refuse ``(batch, 1)`` beside ``(batch,)``: most losses would compare each output with each label."""
+    if not isinstance(outputs, torch.Tensor) or not isinstance(wanted, torch.Tensor):
+        return
+    shapes = {tuple(outputs.shape), tuple(wanted.shape)}
+    rows = len(outputs) if outputs.ndim else 0
+    if rows > 1 and shapes == {(rows,), (rows, 1)}:
+        raise ModelFnError(
+            (
+                f"forward of {name} returned {list(outputs.shape)} for labels of shape {list(wanted.shape)}, which a "
+                "loss would compare each with each: return outputs.squeeze(1), or outputs.unsqueeze(1)",
+            )
+        )
+
+
+def predictions_of(name: str, outputs: Any) -> dict[str, NDArray[Any]]:
+    """Return the outputs of a module by name: a tensor as ``outputs``, a mapping or a named tuple by its names.
+
+    Raises ModelFnError for other outputs.
+    """
+    if isinstance(outputs, torch.Tensor):
+        return {"outputs": array_of(outputs)}
+    if hasattr(outputs, "_asdict"):
+        outputs = outputs._asdict()
+    if isinstance(outputs, tuple | list):
+        outputs = {f"output_{index}": value for index, value in enumerate(outputs)}
+    if isinstance(outputs, Mapping) and all(isinstance(value, torch.Tensor) for value in outputs.values()):
+        return {str(key): array_of(value) for key, value in outputs.items()}
+    raise ModelFnError(
+        (f"forward of {name} returned a {type(outputs).__name__}, expected a tensor, or tensors by name or in a tuple",)
+    )
+
+
+def array_of(value: torch.Tensor) -> NDArray[Any]:
+    """Return a tensor as an array of a type that numpy has."""
+    found = value.detach()
+    array: NDArray[Any] = (found.float() if found.dtype == torch.bfloat16 else found).cpu().numpy()
+    return np.asarray(array)

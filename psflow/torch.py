@@ -1,0 +1,5 @@
+"""Training of torch modules: `TorchEstimator`, and the parts of it for a model_fn of one's own. Needs torch."""
+
+import psflow
+
+__getattr__, __dir__, __all__ = psflow.lazy_names(__name__, __file__)
