@@ -84,7 +84,7 @@ demo: venv
 
 # The site, in docs/_build/html, in a minute; a warning is an error. The build needs no network once Sphinx is installed.
 # All pages are read anew (-E), because a page that is not read again repeats no warning
-docs: $(DOCS_STAMP)
+docs: $(DOCS_STAMP) torch
 	$(BIN)/python -m sphinx -E -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 	@echo "built docs/_build/html/index.html"
 

@@ -49,6 +49,11 @@ def is_number(value: Any) -> bool:
     return True
 
 
+def is_of_torch(kind: type) -> bool:
+    """Return whether a class is one of torch, or inherits from one, such as a module or a tensor; imports nothing."""
+    return any(base.__module__.partition(".")[0] == "torch" for base in kind.__mro__)
+
+
 def whole_number(value: Any) -> int | None:
     """Return `value` as an int if it is a whole number; None if it is anything else.
 

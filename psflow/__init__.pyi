@@ -3,6 +3,7 @@
 from psflow import app as app
 from psflow import estimator as estimator
 from psflow import feature_column as feature_column
+from psflow import torch as torch
 from psflow import train as train
 from psflow.ps_runtime import initializers as initializers
 from psflow.ps_runtime import layers as layers
@@ -100,10 +101,12 @@ from psflow.ps_runtime.model.training import TrainSpec as TrainSpec
 from psflow.ps_runtime.optimizers import Adagrad as Adagrad
 from psflow.ps_runtime.optimizers import Adam as Adam
 from psflow.ps_runtime.optimizers import CosineDecay as CosineDecay
+from psflow.ps_runtime.optimizers import Counter as Counter
 from psflow.ps_runtime.optimizers import ExponentialDecay as ExponentialDecay
 from psflow.ps_runtime.optimizers import Ftrl as Ftrl
 from psflow.ps_runtime.optimizers import GradientDescent as GradientDescent
 from psflow.ps_runtime.optimizers import Momentum as Momentum
+from psflow.ps_runtime.optimizers import MovingAverage as MovingAverage
 from psflow.ps_runtime.optimizers import Optimizer as Optimizer
 from psflow.ps_runtime.optimizers import PiecewiseConstant as PiecewiseConstant
 from psflow.ps_runtime.optimizers import PolynomialDecay as PolynomialDecay

@@ -1,2 +1,3 @@
 from psflow.ps_runtime.estimator.torch_estimator import TorchEstimator as TorchEstimator
-from psflow.ps_runtime.torch_modules.bound import TorchModule as TorchModule
+from psflow.ps_runtime.torch_modules.model import spec as spec
+from psflow.ps_runtime.torch_modules.module import TorchModule as TorchModule

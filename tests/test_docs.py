@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import re
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from operator import attrgetter
@@ -31,6 +32,7 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PROGRAM = ROOT / "docs" / "howto" / "python.md"
 TRAIN = ROOT / "docs" / "howto" / "train.md"
+TORCH = ROOT / "docs" / "howto" / "torch.md"
 PROTOCOL = ROOT / "docs" / "protocol.md"
 EMBEDDINGS = ROOT / "docs" / "embeddings.md"
 ESTIMATOR = ROOT / "docs" / "estimator.md"
@@ -41,6 +43,8 @@ PAGES = sorted([README, ROOT / "CHANGELOG.md", *ROOT.glob("docs/[!_]*/*.md"), *R
 PACKAGES = ("flows", "tasks", "ps_runtime", "benchmarks")
 
 FENCE = re.compile(r"^```([\w{}-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"^   ```python\n(.*?)^   ```$", re.MULTILINE | re.DOTALL)
+"""Python in a numbered list."""
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 REFUSALS = ("Refusal", "refusal", "self._turn_away")
@@ -109,6 +113,15 @@ def test_the_models_of_the_page_on_python_run(capsys: pytest.CaptureFixture[str]
     assert len(texts) == 2
     assert "'global_step': 200" in capsys.readouterr().out
     assert names["estimator"].get_variable_value("w") == pytest.approx(2, abs=0.05)
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_the_module_of_the_page_on_torch_learns() -> None:
+    torch = pytest.importorskip("torch")
+    names = run([textwrap.dedent(text) for text in INDENTED.findall(TORCH.read_text())])
+    assert names["estimator"].evaluate(names["test_input"])["accuracy"] > 0.9
+    [images] = [torch.from_numpy(names["images"][1400:])]
+    assert (names["net"](images).argmax(1).numpy() == names["digits"].target[1400:]).mean() > 0.9
 
 
 @pytest.mark.usefixtures("_elsewhere")
@@ -214,6 +227,8 @@ def test_the_reference_has_every_public_name() -> None:
         "train",
         "Event",
     }
+    if importlib.util.find_spec("torch") is None:
+        listed = [name for name in listed if not name.startswith("torch.")]
     face = {f"feature_column.{name}" for name in psflow.feature_column.__all__}
     face |= {f"metrics.{name}" for name in psflow.metrics.__all__ if name[0].islower() or name == "Metric"}
     face |= {f"export.{name}" for name in psflow.export.__all__}

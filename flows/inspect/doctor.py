@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -57,6 +58,7 @@ class Finding:
 
 
 PACKAGES = ("psflow", "prefect", "mlflow", "dask", "distributed", "numpy")
+OPTIONAL_PACKAGES = ("torch",)
 PROBE_BYTES = 1 << 20
 SCARCE_BYTES = 1 << 30
 """Free space below which a warning is shown: a few checkpoints of a large model."""
@@ -64,7 +66,8 @@ SCARCE_BYTES = 1 << 30
 
 def machine_findings() -> Iterator[Finding]:
     """Check this machine."""
-    versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
+    optional = [name for name in OPTIONAL_PACKAGES if find_spec(name)]
+    versions = ", ".join(f"{package} {version(package)}" for package in (*PACKAGES, *optional))
     yield Finding(Level.OK, "versions", f"Python {platform.python_version()}, {versions}")
     for path in dict.fromkeys((Path.cwd(), prefect_home(), Path(tempfile.gettempdir()))):
         yield directory_finding(path)

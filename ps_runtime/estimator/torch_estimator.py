@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from psflow.ps_runtime.estimator.canned.base import CannedEstimator, optimizer_faults
+from psflow.ps_runtime.estimator.checkpoint_values import check_texts, opened_checkpoint
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.metrics import Metric
 from psflow.ps_runtime.model.canned.arguments import check
 from psflow.ps_runtime.model.canned.base import Head
+from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.optimizers import Adam, Optimizer
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
-from psflow.ps_runtime.torch_modules.bound import TorchModule
 from psflow.ps_runtime.torch_modules.model import FreeLoss, torch_model
+from psflow.ps_runtime.torch_modules.module import TorchModule
+from psflow.ps_runtime.torch_modules.state import is_state_file
 
 DEFAULT_OPTIMIZER = Adam(0.001)
 
@@ -36,7 +40,8 @@ class TorchEstimator(CannedEstimator):
     model_dir, config
         See `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
-        See `Estimator`.
+        See `Estimator`; or a file with a state_dict (``.pt``, ``.pth``, ``.bin`` or ``.safetensors``), from which all
+        values are taken. The chief reads it, without running code in it.
     params : mapping, optional
         The arguments of `module`, by name.
     loss : callable ``(outputs, labels) -> tensor``, optional
@@ -80,12 +85,37 @@ class TorchEstimator(CannedEstimator):
         metrics: Callable[..., Mapping[str, Metric]] | None = None,
     ) -> None:
         check("TorchEstimator", [*_faults(module, head, loss, metrics), *optimizer_faults(optimizer, "Adam(0.001)")])
+        state = None
+        if not isinstance(warm_start_from, WarmStartSettings) and is_state_file(warm_start_from):
+            state, warm_start_from = os.path.abspath(str(warm_start_from)), None
         given = {
-            "module": TorchModule(module, dict(params or {})),
+            "module": TorchModule(module, dict(params or {}), state=state),
             "optimizer": optimizer,
             "loss": FreeLoss(loss, metrics),
         }
         super().__init__(torch_model, head, given, model_dir, config, warm_start_from)
+
+    def to_torch(self, checkpoint_path: str | None = None) -> torch.nn.Module:
+        """Return a plain module, in evaluation mode, with the values of a checkpoint.
+
+        Parameters
+        ----------
+        checkpoint_path : str, optional
+            Directory of a checkpoint; default: the latest.
+
+        Raises
+        ------
+        NoCheckpointError
+            If there is no checkpoint.
+
+        Notes
+        -----
+        A sparse embedding becomes whole: all rows of its table are in memory.
+        """
+        check_texts(checkpoint_path=checkpoint_path)
+        with opened_checkpoint(self.model_dir, checkpoint_path) as reader:
+            module: TorchModule = self.params["module"]
+            return module.filled(read_values(reader))
 
     def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if the labels of a whole data set do not fit the head."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import ModelFnTypeError, UsageError
 from psflow.ps_runtime.keys import Key
-from psflow.ps_runtime.numeric import is_number
+from psflow.ps_runtime.numeric import is_number, is_of_torch
 
 FloatArray = NDArray[np.floating[Any]]
 Slots = Mapping[str, FloatArray]
@@ -169,6 +169,13 @@ class Optimizer(ABC):
                 (
                     "minimize: loss should be a number, got a tuple; a function of psflow.losses returns the loss and "
                     "its gradient, for apply_gradients: for minimize compute the loss with `import autograd.numpy`",
+                )
+            )
+        if is_of_torch(type(loss)):
+            raise ModelFnTypeError(
+                (
+                    "minimize: loss is a tensor of torch: return psflow.torch.spec(mode, net, loss=loss, "
+                    "optimizer=...) from model_fn, or use psflow.torch.TorchEstimator",
                 )
             )
         return TrainOp(self, loss=loss, var_list=_names_of(var_list), global_step=_step_of("minimize", global_step))

@@ -6,9 +6,8 @@ moving averages on the ps: in training a layer measures its batch, and the push 
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,13 @@ from numpy.typing import NDArray
 from torch.nn.modules.batchnorm import _NormBase
 
 from psflow.ps_runtime.errors import ModelFnError
-from psflow.ps_runtime.model.calls.scope import BuildScope, Declared, ModelScope, current_scope
+from psflow.ps_runtime.initializers import constant
+from psflow.ps_runtime.model.calls.scope import Declared, ModelScope
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.optimizers import Counter, MovingAverage, Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
-from psflow.ps_runtime.torch_modules.random_numbers import any_seed, seed_step
+from psflow.ps_runtime.torch_modules.random_numbers import seed_step
+from psflow.ps_runtime.torch_modules.sparse import sparse_layers
 
 ARRAY_DTYPES = frozenset(
     {
@@ -32,83 +33,6 @@ ARRAY_DTYPES = frozenset(
 """Types of tensors that numpy has, too."""
 
 
-@dataclass(frozen=True)
-class TorchModule:
-    """A torch module by what builds it: each process and each export builds its own.
-
-    Parameters
-    ----------
-    build : callable
-        A subclass of ``torch.nn.Module``, or a function that returns a module; at the top level of its module.
-    arguments : mapping
-        Its keyword arguments.
-
-    Notes
-    -----
-    Thread-safe: each thread has a module of its own.
-    """
-
-    build: Callable[..., Any]
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    _here: threading.local = field(default_factory=threading.local, init=False, repr=False, compare=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TorchModule, (self.build, dict(self.arguments))
-
-    def __deepcopy__(self, memo: Any) -> TorchModule:
-        return replace(self)
-
-    @property
-    def name(self) -> str:
-        """The name in messages."""
-        return getattr(self.build, "__qualname__", repr(self.build))
-
-    def bound(self, mode: ModeKeys, config: Any = None) -> BoundModule:
-        """Return the module of this thread, with the values of the current call of a model_fn.
-
-        Raises ModelFnError if it cannot be built, or has a parameter that psflow cannot hold.
-        """
-        scope = current_scope("a torch module")
-        found: BoundModule | None = getattr(self._here, "bound", None)
-        if found is None or isinstance(scope, BuildScope):
-            found = self._here.bound = BoundModule(self._built(scope), self.name)
-        found.begin(scope, mode, config)
-        return found
-
-    def _built(self, scope: ModelScope) -> torch.nn.Module:
-        if scope.seed is None:
-            return self._new(0)
-        module = self._new(scope.seed)
-        if isinstance(scope, BuildScope) and (unregistered := dict(_unregistered(module))):
-            again = dict(_unregistered(self._new(scope.seed + 1)))
-            for name, value in unregistered.items():
-                if name in again and not torch.equal(value, again[name]):
-                    raise ModelFnError(
-                        (
-                            f"{self.name}.{name} is random, and neither a parameter nor a persistent buffer, so that "
-                            f"each process would have its own: register it with register_buffer({name!r}, ...)",
-                        )
-                    )
-        return module
-
-    def _new(self, seed: int) -> torch.nn.Module:
-        with any_seed(seed):
-            module = self.build(**self.arguments)
-        if not isinstance(module, torch.nn.Module):
-            raise ModelFnError((f"{self.name} returned a {type(module).__name__}, expected a torch.nn.Module",))
-        return module
-
-
-def _unregistered(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors of a module that its state_dict lacks."""
-    for prefix, part in module.named_modules():
-        dots = f"{prefix}." if prefix else ""
-        yield from ((dots + name, value) for name, value in vars(part).items() if isinstance(value, torch.Tensor))
-        for name in part._non_persistent_buffers_set:
-            if (value := part._buffers[name]) is not None:
-                yield dots + name, value
-
-
 @dataclass(slots=True)
 class _Held:
     """A tensor of a module that holds a variable."""
@@ -116,10 +40,17 @@ class _Held:
     name: str
     tensor: torch.Tensor
     declared: Declared
+    buffers: dict[str, Any] | None = None
+    """Those of the part of the module that it is a buffer of."""
     value: NDArray[Any] | None = None
     """The pulled value that it points at."""
     version: int = 0
     """Count of writes to the tensor, as torch counts them, when the call began."""
+
+    @property
+    def key(self) -> str:
+        """The name in its part of the module."""
+        return self.name.rpartition(".")[2]
 
     @classmethod
     def of(cls, name: str, tensor: torch.Tensor, owner: str, *, trainable: bool) -> _Held:
@@ -166,6 +97,7 @@ class _Norm:
         self._measured = [torch.zeros_like(tensor) for tensor in named.values()]
         self.count_name = f"{prefix}num_batches_tracked"
         self._count = Declared((), "float64", trainable=True)  # an int64 cannot be pushed; exact up to 2**53
+        self._first_count = float(layer.num_batches_tracked)
         self.num_before = 0
         self.num_passes = 0
         layer.register_forward_hook(self._count_pass)
@@ -181,7 +113,7 @@ class _Norm:
     def begin(self, scope: ModelScope) -> None:
         """Give the layer its statistics; or in training, zeros to which it adds those of the batch."""
         self.num_passes = 0
-        number = scope.variable(self.count_name, self._count, lambda shape, dtype, rng: np.zeros(shape, dtype))
+        number = scope.variable(self.count_name, self._count, constant(self._first_count))
         self.num_before = int(number)
         if not self.layer.training:
             self.layer.num_batches_tracked.fill_(self.num_before)
@@ -210,37 +142,56 @@ class _Norm:
 
 
 class BoundModule:
-    """A torch module of this thread, in one call of a model_fn; see `TorchModule.bound`."""
+    """A torch module of this thread, in one call of a model_fn; made by `TorchModule.bound`.
 
-    def __init__(self, module: torch.nn.Module, name: str) -> None:
-        self.module, self.name = module, name
-        self._parameters = [_Held.of(n, p, name, trainable=p.requires_grad) for n, p in module.named_parameters()]
+    Attributes
+    ----------
+    module : torch.nn.Module
+        The module itself.
+    float_dtype : torch.dtype
+        The type of floats that it computes with: that of its first parameter.
+    """
+
+    def __init__(self, module: torch.nn.Module, label: str, dot: str) -> None:
+        self.module, self.label = module, label
+        self._tables = list(sparse_layers(module, dot, self.label))
+        placeholders = {id(layer.layer.weight) for layer in self._tables}
+        self._parameters = [
+            _Held.of(dot + name, parameter, self.label, trainable=parameter.requires_grad)
+            for name, parameter in module.named_parameters()
+            if id(parameter) not in placeholders
+        ]
         self._trained = [held for held in self._parameters if held.declared.trainable]
         self._norms = [
-            _Norm(f"{prefix}." if prefix else "", layer, name)
+            _Norm(f"{dot}{prefix}." if prefix else dot, layer, self.label)
             for prefix, layer in module.named_modules()
             if isinstance(layer, _NormBase) and layer.running_mean is not None
         ]
-        self._buffers = list(self._other_buffers())
+        self._buffers = list(self._other_buffers(dot))
         floats = [held.tensor.dtype for held in self._parameters if held.tensor.is_floating_point()]
         self.float_dtype = floats[0] if floats else torch.float32
-        """The type of floats that the module computes with."""
         self._rates: list[float] | None = None
         """For each moving average of the train_op, the weight of a batch in the first call."""
         self._mode = ModeKeys.TRAIN
+        self.scope: ModelScope | None = None
+        """That of the present call."""
 
-    def _other_buffers(self) -> Iterator[_Held]:
-        of_norms = {id(tensor) for norm in self._norms for tensor in norm.layer.buffers(recurse=False)}
-        temporary = {
-            id(part._buffers[name]) for part in self.module.modules() for name in part._non_persistent_buffers_set
-        }
-        for name, buffer in self.module.named_buffers():
-            if id(buffer) not in of_norms | temporary:
-                yield _Held.of(name, buffer, self.name, trainable=False)
+    def _other_buffers(self, dot: str) -> Iterator[_Held]:
+        norms = {id(norm.layer) for norm in self._norms}
+        seen: set[int] = set()
+        for prefix, part in self.module.named_modules():
+            for name, buffer in part._buffers.items():
+                is_constant = buffer is None or name in part._non_persistent_buffers_set or id(part) in norms
+                if is_constant or id(buffer) in seen:
+                    continue
+                seen.add(id(buffer))
+                held = _Held.of(f"{dot}{prefix}{'.' * bool(prefix)}{name}", buffer, self.label, trainable=False)
+                held.buffers = part._buffers
+                yield held
 
     def begin(self, scope: ModelScope, mode: ModeKeys, config: Any) -> None:
         """Give the module its mode, its values, and in training its random numbers."""
-        self._mode = mode
+        self.scope, self._mode = scope, mode
         is_training = mode == ModeKeys.TRAIN
         if self.module.training is not is_training:
             self.module.train(is_training)
@@ -248,10 +199,12 @@ class BoundModule:
             held.begin(scope)
         for norm in self._norms:
             norm.begin(scope)
+        for table in self._tables:
+            table.begin(scope)
         if is_training:
             seed_step(scope, config)
 
-    def call(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Return what forward returns; with a graph for gradients in training only."""
         with torch.set_grad_enabled(self._mode == ModeKeys.TRAIN):
             return self.module(*arguments, **named)
@@ -275,21 +228,26 @@ class BoundModule:
         ModelFnError
             If `outputs` depend on no trainable parameter; or if forward has changed a parameter or a buffer in place.
         """
-        if not outputs.requires_grad or not self._trained:
+        leaves = [leaf for table in self._tables for leaf in table.leaves]
+        if not outputs.requires_grad or not (self._trained or leaves):
             raise ModelFnError(
                 (
-                    f"the loss of {self.name} depends on no parameter that requires a gradient: do not call detach() "
+                    f"the loss of {self.label} depends on no parameter that requires a gradient: do not call detach() "
                     "or numpy() in forward, and leave requires_grad on",
                 )
             )
-        found = torch.autograd.grad(outputs, [held.tensor for held in self._trained], gradient, allow_unused=True)
+        wanted = [*(held.tensor for held in self._trained), *leaves]
+        found = list(torch.autograd.grad(outputs, wanted, gradient, allow_unused=True))
         self._check_unchanged()
-        gradients = {
+        gradients: dict[str, Any] = {
             held.name: (value.to_dense() if value.is_sparse else value).numpy()
-            for held, value in zip(self._trained, found, strict=True)
+            for held, value in zip(self._trained, found, strict=False)
             if value is not None
         }
-        trained = tuple(held.name for held in self._trained)
+        del found[: len(self._trained)]
+        for table in self._tables:
+            gradients[table.name] = table.gradient([found.pop(0) for _ in table.leaves])
+        trained = (*(held.name for held in self._trained), *(table.name for table in self._tables))
         return [replace(optimizer.apply_gradients(gradients), var_list=trained), *self._averages()]
 
     def _averages(self) -> Iterator[TrainOp]:
@@ -306,7 +264,7 @@ class BoundModule:
         if not groups.keys() <= set(self._rates):
             raise ModelFnError(
                 (
-                    f"{self.name} calls a normalization layer another number of times than in its first step: "
+                    f"{self.label} calls a normalization layer another number of times than in its first step: "
                     + ", ".join(f"{norm.prefix.rstrip('.')} {norm.num_passes}" for norm in active),
                 )
             )
@@ -323,11 +281,19 @@ class BoundModule:
     def _check_unchanged(self) -> None:
         """Refuse writes to parameters and buffers: the next pull would undo them."""
         for held in (*self._parameters, *self._buffers):
-            if held.tensor._version != held.version:
-                what = "parameter" if isinstance(held.tensor, torch.nn.Parameter) else "buffer"
-                raise ModelFnError(
-                    (
-                        f"{self.name} changes its {what} {held.name} in place in training, which only the optimizer on "
-                        "the ps can: the change would be lost with the next pull; compute a new tensor in forward",
-                    )
-                )
+            is_replaced = held.buffers is not None and held.buffers.get(held.key) is not held.tensor
+            if is_replaced or held.tensor._version != held.version:
+                raise ModelFnError((_changed(self.label, held, "replaces" if is_replaced else "changes"),))
+
+
+def _changed(label: str, held: _Held, what: str) -> str:
+    if held.buffers is None:
+        return (
+            f"{label} {what} its parameter {held.name} in place in training, which only the optimizer on the ps can: "
+            "the next pull would undo it; compute a new tensor in forward"
+        )
+    return (
+        f"{label} {what} its buffer {held.name} in training, and psflow does not know how the values of several "
+        "replicas become one: only those of batch and instance normalization are combined; keep a temporary value in a "
+        "buffer with persistent=False, and a lasting one in a model_fn of your own, by psflow.MovingAverage"
+    )

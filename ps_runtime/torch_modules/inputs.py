@@ -101,6 +101,7 @@ def tensor(values: Any, what: str, dtype: torch.dtype) -> torch.Tensor:
                 (f"{what}: expected numbers for a torch module, got {array.dtype}{list(array.shape)}; encode it",)
             )
         found = torch.from_numpy(np.ascontiguousarray(array) if min(array.strides, default=0) < 0 else array)
+        found.of_feature = array  # rows of a table are pulled ahead for the ids of a feature
     return found.to(dtype) if found.is_floating_point() else found
 
 

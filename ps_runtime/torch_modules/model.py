@@ -14,9 +14,11 @@ from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.metrics import Metric
 from psflow.ps_runtime.model.canned.base import HeadSpec
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.schema import InputSchema
-from psflow.ps_runtime.torch_modules.bound import BoundModule, TorchModule
+from psflow.ps_runtime.torch_modules.bound import BoundModule
 from psflow.ps_runtime.torch_modules.inputs import ForwardArguments, targets
+from psflow.ps_runtime.torch_modules.module import TorchModule
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,51 @@ class FreeLoss:
 
     loss: Callable[..., Any] | None = field(default=None, metadata={"is_exported": False})
     metrics: Callable[..., Mapping[str, Metric]] | None = field(default=None, metadata={"is_exported": False})
+
+
+def spec(
+    mode: ModeKeys,
+    net: BoundModule,
+    *,
+    loss: torch.Tensor | None = None,
+    optimizer: Optimizer | None = None,
+    predictions: Any = None,
+    **others: Any,
+) -> EstimatorSpec:
+    """Return the EstimatorSpec of a model_fn with a torch module; see `TorchModule`.
+
+    Parameters
+    ----------
+    mode : ModeKeys
+        The mode of the call.
+    net : BoundModule
+        The module, from `TorchModule.bound`.
+    loss : torch.Tensor, optional
+        The loss, one number; not in PREDICT.
+    optimizer : Optimizer, optional
+        Trains the parameters of `net`; required in TRAIN.
+    predictions : torch.Tensor, or mapping or tuple of them, optional
+        The predictions of the batch.
+    **others
+        Further fields of `EstimatorSpec`, as arrays.
+
+    Raises
+    ------
+    ModelFnError
+        If the loss is not one number, or depends on no parameter; in TRAIN, if loss or optimizer is missing.
+    """
+    found = None if predictions is None else predictions_of(net.label, predictions)
+    if mode == ModeKeys.PREDICT:
+        return EstimatorSpec(mode, predictions=found, **others)
+    if not isinstance(loss, torch.Tensor) or loss.ndim:
+        shape = list(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+        raise ModelFnError((f"the loss of {net.label} must be a tensor with one number, got {shape}; take its mean",))
+    train_op = None
+    if mode == ModeKeys.TRAIN:
+        if optimizer is None:
+            raise ModelFnError((f"the spec of {net.label} for {mode} has no optimizer; give one, such as Adam(0.001)",))
+        train_op = net.train_ops(optimizer, loss)
+    return EstimatorSpec(mode, predictions=found, loss=loss.item(), train_op=train_op, **others)
 
 
 def torch_model(
@@ -36,8 +83,8 @@ def torch_model(
     """
     module: TorchModule = params["module"]
     net = module.bound(mode, config)
-    positional, named = ForwardArguments(net.module.forward, net.name).of(features, input_schema, net.float_dtype)
-    outputs = net.call(*positional, **named)
+    positional, named = ForwardArguments(net.module.forward, net.label).of(features, input_schema, net.float_dtype)
+    outputs = net(*positional, **named)
     template: HeadSpec | None = params["head"]
     if template is None:
         return _with_loss(net, outputs, labels, mode, params)
@@ -56,7 +103,7 @@ def _logits(net: BoundModule, outputs: Any, dimension: int) -> torch.Tensor:
     if not isinstance(outputs, torch.Tensor):
         raise ModelFnError(
             (
-                f"forward of {net.name} returned a {type(outputs).__name__}, but a head takes one tensor of logits: "
+                f"forward of {net.label} returned a {type(outputs).__name__}, but a head takes one tensor of logits: "
                 "return that tensor, or give a loss in place of the head",
             )
         )
@@ -66,21 +113,17 @@ def _logits(net: BoundModule, outputs: Any, dimension: int) -> torch.Tensor:
 
 def _with_loss(net: BoundModule, outputs: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any]) -> EstimatorSpec:
     free: FreeLoss = params["loss"]
-    predictions = None if mode == ModeKeys.TRAIN else predictions_of(net.name, outputs)
     if mode == ModeKeys.PREDICT:
-        return EstimatorSpec(mode, predictions=predictions)
+        return spec(mode, net, predictions=outputs)
     assert free.loss is not None, "only an export has none, and it only predicts"
     wanted = targets(labels, net.float_dtype)
-    _check_columns(net.name, outputs, wanted)
+    _check_columns(net.label, outputs, wanted)
     with torch.set_grad_enabled(mode == ModeKeys.TRAIN):
         loss = free.loss(outputs, wanted)
-    if not isinstance(loss, torch.Tensor) or loss.ndim:
-        shape = list(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
-        raise ModelFnError((f"the loss of {net.name} must be a tensor with one number, got {shape}; take its mean",))
     if mode == ModeKeys.TRAIN:
-        return EstimatorSpec(mode, loss=loss.item(), train_op=net.train_ops(params["optimizer"], loss))
-    metrics = None if free.metrics is None else free.metrics(labels, predictions)
-    return EstimatorSpec(mode, predictions=predictions, loss=loss.item(), eval_metric_ops=metrics)
+        return spec(mode, net, loss=loss, optimizer=params["optimizer"])
+    metrics = None if free.metrics is None else free.metrics(labels, predictions_of(net.label, outputs))
+    return spec(mode, net, loss=loss, predictions=outputs, eval_metric_ops=metrics)
 
 
 def _check_columns(name: str, outputs: Any, wanted: Any) -> None:

@@ -188,6 +188,9 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource) -> N
     folder.mkdir()
     files = FileStore(str(folder))
     write_tensors(files, "variables.safetensors", bundle.values.variables)
+    states = (state_dict_of(bundle.values) for state_dict_of in _attributes(bundle.params, "state_dict_of"))
+    if state := {name: value for found in states for name, value in (found or {}).items()}:
+        write_tensors(files, "state_dict.safetensors", state)
     tables = bundle.values.tables.values()
     for index, table in enumerate(tables):
         write_tensors(files, f"table_{index}.safetensors", _created(table))
@@ -203,6 +206,13 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource) -> N
         "schema": bundle.schema.to_facts(),
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2))
+
+
+def _attributes(params: Mapping[str, Any], name: str) -> Iterator[Any]:
+    """Yield an attribute of those dataclasses of psflow among the parameters that have it."""
+    for part in _parts_of(params):
+        if _is_ours(part) and hasattr(part, name):
+            yield getattr(part, name)
 
 
 def _created(table: Table) -> dict[str, NDArray[Any]]:

@@ -15,6 +15,7 @@ from psflow.ps_runtime.errors import InputError, ModelFnError, ModelFnTypeError,
 from psflow.ps_runtime.model.calls.scope import BuildScope, CallScope, Declared, KeyPath, ModelScope
 from psflow.ps_runtime.model.calls.values import ModelValues, WatchedFeatures, observed, read_only
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.numeric import is_of_torch
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.input import ColumnSpec, column_differences
 from psflow.ps_runtime.specs.schema import InputSchema
@@ -186,6 +187,10 @@ def check_loss(loss: Any, name: str) -> None:
 
 
 def _accepted_arguments(model_fn: Callable[..., Any], name: str) -> frozenset[str]:
+    if is_of_torch(model_fn if isinstance(model_fn, type) else type(model_fn)):
+        raise ModelFnTypeError(
+            (f"model_fn {name} is a torch module: train it with psflow.torch.TorchEstimator, which takes its class",)
+        )
     if not callable(model_fn):
         raise ModelFnTypeError((f"model_fn should be callable, got {type(model_fn).__name__}",))
     try:

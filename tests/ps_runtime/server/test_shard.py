@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.optimizers.averages import MovingAverage
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent, Momentum
 from psflow.ps_runtime.protocol.job_state import Decision, Entry
 from psflow.ps_runtime.protocol.payloads import PushBuffer
@@ -161,6 +162,25 @@ def test_the_learning_rate_is_divided_by_the_staleness_where_that_is_asked_for(
     shard.hold(CHIEF, 1, version, push_of(shard, rate=8.0, a=1.0))
     shard.settle(3, [applied(CHIEF, 1)])
     assert first(shard)["a"] == pytest.approx(-step_size)
+
+
+def test_staleness_does_not_scale_a_moving_average() -> None:
+    model = ModelSpec(
+        (VariableSpec("w", (2,), "float32", 0), VariableSpec("mean", (2,), "float32", 1)),
+        (SGD.config(), MovingAverage(0.5).config()),
+    )
+    shard = Shard(place(model, 1)[0], [SGD, MovingAverage(0.5)], (), staleness_aware=True)
+    shard.initialize(bytes(place(model, 1)[0].nbytes))
+    for sequence in (1, 2):
+        push = push_of(shard, w=8.0, mean=8.0)
+        push.learning_rates[:] = [1.0, 0.5]
+        shard.hold(CHIEF, sequence, 0, push)
+        shard.settle(sequence - 1, [applied(CHIEF, sequence)])
+    push = push_of(shard, w=8.0, mean=8.0)
+    push.learning_rates[:] = [1.0, 0.5]
+    shard.hold(WORKER, 1, 0, push)
+    shard.settle(2, [applied(WORKER, 1)])
+    assert first(shard) == {"w": -8.0 - 8.0 - 4.0, "mean": 4.0 + 2.0 + 1.0}
 
 
 def test_a_repeated_push_is_told_from_a_new_one() -> None:
