@@ -19,9 +19,10 @@ class CalledInput:
     Not thread-safe: one reading at a time.
     """
 
-    def __init__(self, name: str, result: Any, input_fn: Callable[..., Any]) -> None:
+    def __init__(self, name: str, result: Any, input_fn: Callable[..., Any], *, takes_context: bool) -> None:
         self.__qualname__ = name
         self.input_fn = input_fn
+        self.takes_context = takes_context
         self._result = result
         self._read: list[Any] = []
         self._remembers = True

@@ -141,7 +141,8 @@ def call_input_fn(input_fn: Callable[..., Any], context: InputContext | None = N
     arguments = _arguments(input_fn, {"input_context": context, **offered}, f"input_fn {name}")
     with watched_call(f"the input_fn {name}"):
         result = input_fn(**arguments)
-    return CalledInput(name, result() if inspect.isgeneratorfunction(result) else result, input_fn)
+    opened = result() if inspect.isgeneratorfunction(result) else result
+    return CalledInput(name, opened, input_fn, takes_context="input_context" in arguments)
 
 
 def _as_input(result: Any, where: str, first_pass: int) -> Dataset | RecordInput | LazyDataset | Iterator[Batch]:

@@ -258,6 +258,7 @@ class Attempt:
             num_steps_before=latest or 0,
             num_examples_before=0 if facts is None else facts["num_examples"],
             end_reason=self._end_reason,
+            substitute_batch=self.plan.substitute_batch,
             last_incarnation_before=0 if facts is None else max((i for _, i, _ in facts["sequences"]), default=0),
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,22 +12,26 @@ import numpy as np
 from psflow.ps_runtime.data.arrays import num_rows as count_rows
 from psflow.ps_runtime.data.batch_check import batch_named
 from psflow.ps_runtime.data.called_input import CalledInput
-from psflow.ps_runtime.data.enforcement import Enforcement, check_repeatable, schema_of, unused_sentence
-from psflow.ps_runtime.data.input_pipeline import InputContext, call_input_fn, open_input
-from psflow.ps_runtime.data.non_finite import RefusedCellsError
-from psflow.ps_runtime.data.reading_progress import watched_call
+from psflow.ps_runtime.data.enforcement import check_repeatable, unused_sentence
+from psflow.ps_runtime.data.input_pipeline import InputContext
 from psflow.ps_runtime.data.splittable import KnownInput, SplittableInput
 from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import InputError, LabelError, ModelFnError, UsageError
+from psflow.ps_runtime.estimator.planned_inputs import (
+    Batch,
+    PlannedInput,
+    eval_inputs,
+    first_of_training,
+    training_input,
+)
 from psflow.ps_runtime.model.best import is_better
 from psflow.ps_runtime.model.calls.caller import BuiltModel, ModelCaller
-from psflow.ps_runtime.model.calls.mode_reads import ModeReads, read_in_any_mode
 from psflow.ps_runtime.model.calls.values import ModelValues
-from psflow.ps_runtime.model.evaluation import as_numbers, batches_of, check_servable, first_rows
+from psflow.ps_runtime.model.evaluation import as_numbers, check_servable, first_rows
 from psflow.ps_runtime.model.export.exporters import BestExporter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.spec import ModeKeys
-from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, input_names
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.schema import InputSchema
@@ -41,13 +44,6 @@ SPLIT_WINDOWS = 4
 SPLITS_PER_REPLICA = 4
 """Minimum number of splits that each replica reads per epoch: more splits end an epoch more evenly."""
 
-OWN_PART_OF_CHIEF = (
-    " for the chief, whose first batch determines the variables of the model; workers may have no batch, the chief "
-    "needs at least one: divide the input so that the chief gets a part of it"
-)
-"""Advice for an input_fn that returns another part of the data in each process."""
-
-Batch = tuple[Any, Any]
 LabelCheck = Callable[[Any, str, InputSchema], None]
 """Takes the labels of a data set, its name in messages, and the schema of the training input; raises InputError."""
 
@@ -73,6 +69,8 @@ class JobPlan:
     """A sentence for each input with features that the model does not read."""
     doubts: tuple[str, ...] = ()
     """Sentences on columns of the training input that are probably read as the wrong kind, or should be scaled."""
+    substitute_batch: Batch | None = None
+    """The first batch, of another input, where the chief's part of the training input is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +101,19 @@ def plan_job(
 
     Raises UsageError if model_fn, the inputs or the comparisons of exporters are wrong, before anything has started.
     """
-    training = _training_input(caller, train_spec, eval_specs, InputContext(num_replicas, 0), kept)
-    first = training.first_batch()
-    whole = read_schema(training.schema(first), training.where)
+    training = training_input(caller, train_spec, eval_specs, InputContext(num_replicas, 0), kept)
+    first, source = first_of_training(training, caller, train_spec, eval_specs, num_replicas, kept)
+    whole = read_schema(training.schema(first), source.where)
     _check_labels([training], check_labels, whole)
-    built = _first_call(caller.reading(whole), first, ModeKeys.TRAIN, seed)
+    substitute = None if source is training else source.where
+    built = _first_call(caller.reading(whole), first, ModeKeys.TRAIN, seed, substitute)
     whole = replace(whole, feature_columns=built.feature_columns)
     schema = whole.narrowed(built.reads) if built.reads else whole
-    check_repeatable(schema, training.where)
+    check_repeatable(schema, source.where)
     read = frozenset(schema.names)
     training.unused += [name for name in whole.names if name not in read]
     caller = caller.reading(schema)
-    evaluated = _eval_inputs(caller, eval_specs, schema, kept)
+    evaluated = eval_inputs(caller, eval_specs, schema, kept)
     _check_labels(evaluated.values(), check_labels, schema)
     if faults := tuple(size_faults(built.model.tables, [op.optimizer for op in built.spec.train_ops])):
         raise ModelFnError(faults)
@@ -136,7 +135,8 @@ def plan_job(
         built,
         {name: frozenset({"loss", *call.spec.metrics}) for name, call in measuring.items()},
         _ignored({"train": training, **evaluated}),
-        (*_column_doubts(schema, training.where), *doubts_of(first[0], schema, training.where)),
+        (*_column_doubts(schema, training.where), *doubts_of(first[0], schema, source.where)),
+        None if source is training else first,
     )
 
 
@@ -151,7 +151,7 @@ def plan_evaluations(
     """
     assert model.schema is not None, "a trained model has one"
     caller = caller.reading(model.schema)
-    inputs = _eval_inputs(caller, eval_specs, model.schema, kept)
+    inputs = eval_inputs(caller, eval_specs, model.schema, kept)
     _check_labels(inputs.values(), check_labels, model.schema)
     for data, spec in zip(inputs.values(), eval_specs, strict=True):
         _check_modes(caller, spec, data.first_batch(), model, "in the checkpoint", 0)
@@ -168,109 +168,16 @@ def metric_names(
     Raises UsageError if model_fn or the input is wrong.
     """
     caller = caller.reading(schema)
-    [data] = _eval_inputs(caller, [eval_spec], schema, kept).values()
+    [data] = eval_inputs(caller, [eval_spec], schema, kept).values()
     measured = _first_call(caller, data.first_batch(), ModeKeys.EVAL, 0).spec.metrics
     return frozenset({"loss", *as_numbers({name: metric.result() for name, metric in measured.items()})})
-
-
-class _Input:
-    """The result of an input_fn, its name in messages, and its features that the model does not read."""
-
-    def __init__(
-        self,
-        spec: TrainSpec | EvalSpec,
-        mode: ModeKeys,
-        caller: ModelCaller,
-        name: str,
-        schema: InputSchema | None,
-        kept: KeptInputs,
-        context: InputContext | None = None,
-    ) -> None:
-        self.where = f"the {name} input"
-        self.who = "training" if mode == ModeKeys.TRAIN else "the model"
-        self.unused: list[str] = []
-        self._input_fn = spec.input_fn
-        self._reads_own_part = isinstance(spec, TrainSpec) and spec.each_worker_reads_all
-        self._mode = mode
-        with user_code(spec.input_fn, InputError, f"in {mode} mode"):
-            self.called = call_input_fn(
-                spec.input_fn,
-                context,
-                mode=mode,
-                params=caller.params,
-                config=caller.config,
-                input_schema=None if mode == ModeKeys.TRAIN else schema,
-            )
-            self.opened = open_input(
-                self.called,
-                mode=mode,
-                non_finite=spec.non_finite,
-                enforcement=Enforcement(
-                    schema,
-                    self.where,
-                    on_unused=self.unused.extend,
-                    reads=ModeReads.of(caller, spec)
-                    if isinstance(spec, EvalSpec)
-                    else partial(read_in_any_mode, caller),
-                ),
-                kept=kept.earlier(name),
-            )
-
-    def schema(self, first: Batch) -> InputSchema:
-        """Return the schema, given the first batch."""
-        return self.opened.schema() if isinstance(self.opened, SplittableInput) else schema_of(*first)
-
-    def first_batch(self) -> Batch:
-        with user_code(self._input_fn, InputError, f"in {self._mode} mode"), watched_call(f"reading {self.where}"):
-            batch = next(iter(batches_of(self.opened)), None)
-        if batch is None:
-            advice = OWN_PART_OF_CHIEF if self._reads_own_part else ""
-            raise InputError((f"the input_fn for {self._mode} returned no batch{advice}",))
-        return batch
-
-
-def _training_input(
-    caller: ModelCaller,
-    train_spec: TrainSpec,
-    eval_specs: Sequence[EvalSpec],
-    context: InputContext,
-    kept: KeptInputs,
-) -> _Input:
-    """Open the training input; if its cells are refused, raise InputError with the faults of all inputs."""
-    try:
-        return _Input(train_spec, ModeKeys.TRAIN, caller, "train", None, kept, context)
-    except RefusedCellsError as error:
-        refused = error
-    try:
-        _eval_inputs(caller.reading(refused.schema), eval_specs, refused.schema, kept)
-    except InputError as error:
-        raise InputError(tuple(dict.fromkeys([*refused.faults, *error.faults]))) from error.__cause__
-    raise refused
-
-
-def _eval_inputs(
-    caller: ModelCaller, eval_specs: Sequence[EvalSpec], schema: InputSchema | None, kept: KeptInputs
-) -> dict[str, _Input]:
-    """Open the inputs of evaluations; raise InputError with the faults of all of them."""
-    opened: dict[str, _Input] = {}
-    faults: list[str] = []
-    cause: BaseException | None = None
-    for name, spec in zip(input_names(eval_specs), eval_specs, strict=True):
-        try:
-            opened[name] = _Input(spec, ModeKeys.EVAL, caller, name, schema, kept)
-        except InputError as error:
-            faults += error.faults
-            cause = cause or error.__cause__
-    if faults:
-        raise InputError(tuple(dict.fromkeys(faults))) from cause
-    return opened
 
 
 def _column_doubts(schema: InputSchema, where: str) -> list[str]:
     return [] if schema.preprocessing is None else [f"{where}: {doubt}" for doubt in schema.preprocessing.doubts()]
 
 
-def _check_labels(inputs: Iterable[_Input], check_labels: LabelCheck, schema: InputSchema) -> None:
+def _check_labels(inputs: Iterable[PlannedInput], check_labels: LabelCheck, schema: InputSchema) -> None:
     for data in inputs:
         if isinstance(data.opened, KnownInput):
             labels = data.opened.distinct_labels()
@@ -282,11 +189,11 @@ def _check_labels(inputs: Iterable[_Input], check_labels: LabelCheck, schema: In
                 ) from None
 
 
-def _datasets(inputs: Mapping[str, _Input]) -> dict[str, KnownInput]:
+def _datasets(inputs: Mapping[str, PlannedInput]) -> dict[str, KnownInput]:
     return {name: data.opened for name, data in inputs.items() if isinstance(data.opened, KnownInput)}
 
 
-def _ignored(inputs: Mapping[str, _Input]) -> tuple[str, ...]:
+def _ignored(inputs: Mapping[str, PlannedInput]) -> tuple[str, ...]:
     return tuple(unused_sentence(data.where, data.unused, data.who) for data in inputs.values() if data.unused)
 
 
@@ -320,7 +227,10 @@ def _check_predictions(caller: ModelCaller, predictions: Any, rows: int) -> None
         raise ModelFnError(tuple(faults) or (f"{caller.name} predicts nothing in {ModeKeys.PREDICT} mode",))
 
 
-def _first_call(caller: ModelCaller, batch: Batch, mode: ModeKeys, seed: int) -> BuiltModel:
+def _first_call(
+    caller: ModelCaller, batch: Batch, mode: ModeKeys, seed: int, substitute: str | None = None
+) -> BuiltModel:
+    """Return what model_fn builds with a batch of the input of `mode`, or of the `substitute` for it."""
     if batch[1] is not None and not caller.takes_labels:
         raise ModelFnError(
             (
@@ -328,7 +238,8 @@ def _first_call(caller: ModelCaller, batch: Batch, mode: ModeKeys, seed: int) ->
                 "or return (features, None) from the input_fn",
             )
         )
-    with batch_named(f"batch 0 of the {mode} input"), user_code(caller.model_fn, ModelFnError, f"in {mode} mode"):
+    when = f"in {mode} mode" + (f" with batch 0 of {substitute}" if substitute else "")
+    with batch_named(f"batch 0 of {substitute or f'the {mode} input'}"), user_code(caller.model_fn, ModelFnError, when):
         return caller.build(*batch, mode, seed)
 
 

@@ -233,7 +233,7 @@ def _give_values(
     if session.built is None:
         reader = session.reader
         assert isinstance(reader, BatchReader | PrivateStream)
-        batch = reader.first()
+        batch = reader.first() if job.substitute_batch is None else job.substitute_batch
         if batch is None:
             raise InputError(("the input_fn for training returned no batch",))
         session.built = build_model(session.caller, batch, job.seed, job.model)

@@ -49,6 +49,8 @@ class JobSpec:
     last_incarnation_before: int = 0
     end_reason: str = ALL_STEPS
     """Why the training ends where it reaches the max_steps of its TrainSpec."""
+    substitute_batch: tuple[Any, Any] | None = field(default=None, repr=False)
+    """The batch from which the job was planned, where the chief's part of the input is empty."""
 
     @property
     def first_incarnation(self) -> int:
@@ -80,6 +82,7 @@ class JobSpec:
             eval_specs=(),
             writer=None,
             warm_start=None,
+            substitute_batch=None,
         )
 
 

@@ -15,7 +15,9 @@ from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, nothing_left, write_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.checkpoints import SavingClient
+from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.model.hooks.base import CheckpointSaverListener, Fetches, pick
+from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.training import best_steps
 from psflow.ps_runtime.protocol.job_state import JobState, Snapshot
 from psflow.ps_runtime.roles.context import RoleContext
@@ -205,8 +207,14 @@ class ChiefSaver:
         return len(self._evaluations.read()) > self._num_evaluated or self._client.statistics()["is_watched"]
 
     def _announce_end(self, snapshot: Snapshot) -> None:
-        """Mark the end before the final checkpoint exists, so that its readers know that it is final."""
+        """Mark the end before the final checkpoint exists, so that its readers know that it is final.
+
+        Raises InputError if no replica had a batch: a job that was planned with a substitute has not seen one.
+        """
         end, max_steps = self._count(), self._job.train_spec.max_steps
+        if end["input_end"] and not end["stop_reason"] and not end["examples"]:
+            what = f"the input_fn for {ModeKeys.TRAIN} returned no batch in any of the {self._job.num_workers + 1}"
+            raise InputError((f"{what} replicas; check which part of the data each of them reads",))
         early = end["input_end"] or nothing_left(self._job.num_steps_before, max_steps)
         if early is not None and not end["stop_reason"] and max_steps is not None:
             logger.warning("%s", early)

@@ -138,6 +138,19 @@ def test_an_input_that_ends_is_used_exactly_once(
     assert_free(client)
 
 
+def part_of_a_worker(input_context: Any) -> Iterator[Any]:
+    return batches() if input_context.input_pipeline_id == 1 else iter(())
+
+
+def test_the_part_of_the_chief_may_be_empty(client: Client, tmp_path: Path) -> None:
+    train_spec = TrainSpec(part_of_a_worker, each_worker_reads_all=True)
+    reports = train_and_evaluate(estimator(tmp_path, 10), train_spec, EVAL, client=client, num_workers=2)
+    assert_ended_well(reports, tmp_path, NUM_RECORDS // BATCH_SIZE)
+    assert reports["worker-0"]["statistics"]["steps"] == NUM_RECORDS // BATCH_SIZE
+    assert EvaluationLog(str(tmp_path)).evaluated("") == {0, 10, 20, 24}
+    assert_free(client)
+
+
 def test_a_hook_that_asks_to_stop_ends_the_job_with_a_final_checkpoint(client: Client, tmp_path: Path) -> None:
     train_spec = TrainSpec(endless, max_steps=100_000, hooks=[StopAtStepHook(last_step=60)])
     reports = train_and_evaluate(estimator(tmp_path, None), train_spec, EVAL, client=client, num_workers=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from dataclasses import replace
 from functools import partial
@@ -289,10 +290,57 @@ def test_what_an_input_fn_raises_is_told_with_mode_and_line(input_fn, mode, erro
         plan(*inputs)
 
 
-def test_a_chief_without_a_part_of_the_input_learns_that_it_needs_one():
-    spec = TrainSpec(lambda: iter(()), each_worker_reads_all=True)
-    with pytest.raises(InputError, match=r"returned no batch for the chief, .* so that the chief gets a part of it"):
-        plan_job(ModelCaller(regression, {}, None), spec, (), 1, 2, any_labels, NOTHING_KEPT)
+def empty(input_context=None):
+    return iter(())
+
+
+def of_worker_1(input_context):
+    return batches() if input_context.input_pipeline_id == 2 else iter(())
+
+
+def plan_of_parts(input_fn, eval_specs=(), model_fn=regression, num_replicas=3):
+    spec = TrainSpec(input_fn, each_worker_reads_all=True)
+    return plan_job(ModelCaller(model_fn, {}, None), spec, eval_specs, 1, num_replicas, any_labels, NOTHING_KEPT)
+
+
+@pytest.mark.parametrize(
+    ("input_fn", "eval_specs", "source"),
+    [(of_worker_1, (), "the train input of worker-1"), (lambda: iter(()), (EvalSpec(records),), "the eval input")],
+)
+def test_where_the_part_of_the_chief_is_empty_another_batch_shows_the_model(input_fn, eval_specs, source, caplog):
+    caplog.set_level(logging.INFO)
+    found, whole = plan_of_parts(input_fn, eval_specs), plan_of_parts(batches)
+    assert (found.model, found.input) == (whole.model, whole.input)
+    np.testing.assert_array_equal(found.substitute_batch[0]["row"], next(batches())[0]["row"])
+    assert whole.substitute_batch is None
+    assert caplog.messages == [f"the part of the chief of the train input is empty: the job is planned from {source}"]
+
+
+@pytest.mark.parametrize(
+    ("input_fn", "num_replicas", "eval_specs", "words"),
+    [
+        (empty, 3, (), r"for train returned no batch in any of its 3 input pipelines$"),
+        (empty, 1, (EvalSpec(records),), r"for train returned no batch$"),
+        (empty, 3, (EvalSpec(empty),), r"for eval returned no batch$"),
+        (
+            lambda: iter(()),
+            3,
+            (),
+            r"for train returned no batch for the chief, .*; let the input_fn take input_context,",
+        ),
+    ],
+)
+def test_a_job_is_refused_if_no_batch_shows_its_model(input_fn, num_replicas, eval_specs, words):
+    with pytest.raises(InputError, match=words):
+        plan_of_parts(input_fn, eval_specs, num_replicas=num_replicas)
+
+
+def test_an_error_of_the_model_names_the_input_of_the_batch():
+    def failing(features, labels, mode):
+        raise KeyError("weight")
+
+    with pytest.raises(ModelFnError, match=r"failing raised KeyError in train mode with batch 0 of the eval input at "):
+        plan_of_parts(lambda: iter(()), (EvalSpec(records),), failing)
 
 
 def ragged():

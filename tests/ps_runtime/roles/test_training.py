@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import InputError, NanGradientError, RefusedError, StoppedError
@@ -18,7 +19,7 @@ from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.calls.scope import get_variable
 from psflow.ps_runtime.model.hooks.base import SessionRunHook
 from psflow.ps_runtime.model.scaffold import Scaffold
-from psflow.ps_runtime.model.training import TrainSpec
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.partitioners import fixed_size_partitioner
 from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.roles.chief import run_chief
@@ -209,6 +210,40 @@ def test_the_part_of_a_worker_may_be_empty(roles, make):
     reports = train(roles, make(), part_of_the_chief, None, [seen], each_worker_reads_all=True, num_workers=1)
     assert sorted(seen.rows) == list(range(NUM_RECORDS))
     assert {report["exit"] for report in reports.values()} == {"finished"}
+
+
+def part_of_worker_1(input_context):
+    if input_context.input_pipeline_id == 2:
+        yield from batches()
+
+
+@pytest.mark.parametrize("consistency", [Async(), Sync()])
+def test_the_part_of_the_chief_may_be_empty(roles, make, consistency):
+    seen = SharedRows()
+    config = RunConfig(tf_random_seed=1, save_checkpoints_steps=5, consistency=consistency)
+    estimator = Estimator(regression, make().model_dir, config)
+    reports = train(roles, estimator, part_of_worker_1, None, [seen], each_worker_reads_all=True, num_workers=2)
+    assert sorted(seen.rows) == list(range(NUM_RECORDS))
+    assert steps_of(estimator.model_dir) == [0, 5, NUM_BATCHES]
+    assert {report["exit"] for report in reports.values()} == {"finished"}
+    pushes = {role: reports[role]["statistics"]["pushes"] for role in ("chief-0", "worker-0", "worker-1")}
+    assert pushes == {"chief-0": 0, "worker-0": 0, "worker-1": NUM_BATCHES}
+
+
+def test_a_job_without_any_batch_ends_with_an_error(roles, make):
+    spec = TrainSpec(lambda: iter(()), each_worker_reads_all=True)
+    words = r"^the input_fn for train returned no batch in any of the 2 replicas; check which part of the data each"
+    with pytest.raises(InputError, match=words), Attempt(make(), spec, EvalSpec(records), num_workers=1) as attempt:
+        roles.train(attempt.job())
+    assert read_finished(attempt.model_dir) is None
+
+
+def test_a_job_with_an_empty_part_of_the_chief_resumes_exactly(roles, make):
+    first, second = SharedRows(), SharedRows()
+    for seen, max_steps in ((first, 4), (second, None)):
+        train(roles, make(), part_of_worker_1, max_steps, [seen], each_worker_reads_all=True, num_workers=2)
+    assert len(first.rows) == 4 * 4
+    assert sorted([*first.rows, *second.rows]) == list(range(NUM_RECORDS))
 
 
 @pytest.mark.parametrize("each_worker_reads_all", [True, False])

@@ -174,13 +174,14 @@ def test_a_living_job_keeps_its_certificate(tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
-def test_each_worker_that_reads_all_calls_its_own_input_fn(tmp_path: Path, beside: Any) -> None:
+@pytest.mark.parametrize("num_of_chief", [3, 0])
+def test_each_worker_that_reads_all_calls_its_own_input_fn(num_of_chief: int, tmp_path: Path, beside: Any) -> None:
     cluster = ClusterAddresses(free_address(), (free_address(),), (free_address(),), chief_evaluates=True)
     called: list[str] = []
 
-    def part(name: str) -> TrainSpec:
+    def part(name: str, num_batches: int = 3) -> TrainSpec:
         def input_fn() -> Iterator[Any]:
-            for _ in range(3):
+            for _ in range(num_batches):
                 called.append(name)
                 yield np.ones(4), np.ones(4)
 
@@ -188,9 +189,12 @@ def test_each_worker_that_reads_all_calls_its_own_input_fn(tmp_path: Path, besid
 
     others = [TaskType.PS, TaskType.WORKER]
     ends = [beside(run, ClusterTask(cluster, kind, 0), tmp_path, part(kind)) for kind in others]
-    run(ClusterTask(cluster, TaskType.MASTER, 0), tmp_path, part("master"))
+    reports = run(ClusterTask(cluster, TaskType.MASTER, 0), tmp_path, part("master", num_of_chief))
     assert [end.result(HANG_SECS) for end in ends] == [{}, {}]
     assert called.count("worker") == 3
+    last = num_of_chief + 3
+    assert reports["chief-0"]["statistics"]["job"]["global_step"] == last
+    assert [record.global_step for record in EvaluationLog(str(tmp_path)).read()] == [0, last]
 
 
 CLUSTER = ClusterAddresses("a:1", ("a:2",), ("a:3",))
