@@ -16,7 +16,7 @@ from psflow.ps_runtime.cluster.certificate_file import announced, kept_certifica
 from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs, shown_warnings
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_host
 from psflow.ps_runtime.cluster.own_security import new_pem, security_of
-from psflow.ps_runtime.cluster.role_worker import ChiefScheduler, JoinRefusal, RoleWorker
+from psflow.ps_runtime.cluster.role_worker import CHIEF, EVALUATOR, ChiefScheduler, RoleWorker
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import PsflowError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.roles.events import Event
@@ -26,11 +26,14 @@ from psflow.ps_runtime.signals import how_it_ended
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
-CHIEF, EVALUATOR = "chief-0", "evaluator-0"
 START_TIMEOUT_SECS = 60.0
 """For the scheduler, the worker and the client of this process."""
 CLOSE_TIMEOUT_SECS = 30.0
 """For the worker of this process to end; its role may be in a long call."""
+LATE_SECS = 10.0
+"""For a process that was started with a chief whose plan has failed, and imports its program more slowly."""
+LATE_EVALUATOR_SECS = 3.0
+"""For an evaluator that may never come."""
 POLL_SECS = 0.1
 SAY_AFTER_SECS = 5.0
 """Before the log says which processes the chief waits for."""
@@ -85,9 +88,9 @@ def open_manual_cluster(
     ):
         scheduler: Any = nodes.scheduler
         try:
-            yield ManualCluster(client, cluster, processes, scheduler.refusals)
+            yield ManualCluster(client, cluster, processes, scheduler)
         except BaseException as error:
-            scheduler.note_end(str(error) if isinstance(error, PsflowError) else how_it_ended(error))
+            scheduler.note_end(_shown(error))
             raise
         scheduler.note_end(None)
 
@@ -100,12 +103,44 @@ class ManualCluster:
         client: Client,
         cluster: ClusterAddresses,
         processes: Mapping[str, tuple[RoleId, ...]],
-        refusals: Mapping[str, JoinRefusal],
+        scheduler: ChiefScheduler,
     ) -> None:
         self.client = client
         self._cluster = cluster
         self._processes = processes
-        self._refusals = refusals
+        self._scheduler = scheduler
+
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """Have a failure of the block end the other processes at once, also those that join a little later."""
+        try:
+            yield
+        except StoppedError:  # whoever stops this process ends the others, too
+            raise
+        except Exception as error:
+            failure = f"it failed while it planned: {_shown(error)}"
+            self._scheduler.note_end(f"{failure}; see its output")
+            self._end_late_ones(failure)
+            raise
+
+    def _end_late_ones(self, failure: str) -> None:
+        deadline, of_evaluator, has_said = Deadline(LATE_SECS), Deadline(LATE_EVALUATOR_SECS), False
+        while not deadline.has_passed:
+            self._scheduler.loop.add_callback(self._scheduler.end_joined)
+            time.sleep(POLL_SECS)
+            missing = self._processes.keys() - {CHIEF, *self._scheduler.ended, *self._scheduler.refusals}
+            if of_evaluator.has_passed and self._cluster.evaluator_may_be_missing:
+                missing -= {EVALUATOR}
+            if not missing:
+                return
+            if not has_said:
+                has_said = True
+                logger.error(
+                    "the chief ends: %s; it waits up to %.0f s for %s, which may be starting, to end, too",
+                    failure,
+                    LATE_SECS,
+                    self._named(missing),
+                )
 
     def await_processes(self, timeout_secs: float, check: Callable[[], None]) -> dict[RoleId, str]:
         """Wait until all processes have joined; return the address of the Dask worker of each role. Blocks.
@@ -155,7 +190,7 @@ class ManualCluster:
         return name
 
     def _raise_refusals(self, missing: set[str]) -> None:
-        refused = {name: refusal for name, refusal in self._refusals.items() if name in missing}
+        refused = {name: refusal for name, refusal in self._scheduler.refusals.items() if name in missing}
         faults = [
             f"{name} does not join: {fault}"
             for name, refusal in refused.items()
@@ -182,6 +217,10 @@ class ManualCluster:
 
 def _by_name(workers: Mapping[str, Any]) -> dict[str, str]:
     return {worker["name"]: address for address, worker in workers.items()}
+
+
+def _shown(error: BaseException) -> str:
+    return str(error) if isinstance(error, PsflowError) else how_it_ended(error)
 
 
 def _first_cause(error: BaseException) -> BaseException:

@@ -13,6 +13,7 @@ from psflow.ps_runtime.roles.event_codec import decode_event
 from psflow.ps_runtime.roles.events import Event
 from psflow.ps_runtime.roles.trainer import TrainingLoop, train
 
+CHIEF, EVALUATOR = "chief-0", "evaluator-0"
 FINISHED = "psflow-finished"
 FAILED = "psflow-failed: "
 REMOVED = frozenset({"scheduler-remove-worker", "worker-heartbeat-missing"})
@@ -41,6 +42,8 @@ class ChiefScheduler(ClosedScheduler):
         self._description = description
         self._reason = ""
         self.refusals: dict[str, JoinRefusal] = {}
+        self.ended: set[str] = set()
+        """Names of the processes that know how the job has ended."""
         self.handlers |= {"describe_cluster": self.describe_cluster, "note_refusal": self.note_refusal}
 
     def describe_cluster(self) -> dict[str, Any]:
@@ -53,8 +56,16 @@ class ChiefScheduler(ClosedScheduler):
         self.refusals[name] = JoinRefusal(tuple(faults), Deadline(REFUSAL_SECS))
 
     def note_end(self, failure: str | None) -> None:
-        """Record how the job has ended: its failure, or None."""
-        self._reason = FINISHED if failure is None else FAILED + failure
+        """Record how the job has ended: its failure, or None; only the first end counts."""
+        self._reason = self._reason or (FINISHED if failure is None else FAILED + failure)
+
+    def end_joined(self) -> None:
+        """Close the other processes that have joined, which learn how the job has ended."""
+        for address, comm in self.stream_comms.items():
+            name = str(self.workers[address].name)
+            if name not in (CHIEF, *self.ended) and comm.comm is not None and not comm.closed():
+                comm.send({"op": "close", "reason": self._reason})
+                self.ended.add(name)
 
     async def close(self, timeout: float | None = None, reason: str = "unknown") -> None:
         """Close, and with it all workers, which learn how the job has ended."""

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -146,16 +147,18 @@ def run_manual_role(
         open_manual_cluster(
             task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=hear_own, training_loop=training_loop
         ) as led,
-        make_attempt() as attempt,
-        dispatching(partial(_log_for_all, led.has_joined) if on_event is None else on_event) as hear_all,
-        recorded(place, attempt, hear_all) as hear,
+        ExitStack() as stack,
     ):
+        with led.planning():
+            attempt = stack.enter_context(make_attempt())
+            on_all = partial(_log_for_all, led.has_joined) if on_event is None else on_event
+            hear = stack.enter_context(recorded(place, attempt, stack.enter_context(dispatching(on_all))))
+            job = attempt.job(writer)
 
         def check() -> None:
             check_handoff()
             attempt.check()
 
-        job = attempt.job(writer)
         slots = led.await_processes(timeout_secs, check)
         if eval_specs and RoleId(Role.EVALUATOR, 0) not in slots:
             _say_without_evaluator(train_spec)

@@ -151,9 +151,36 @@ def test_flags_of_the_command_are_the_same(start: Start, tmp_path: Path) -> None
     check_trained(tmp_path / "model", 60)
 
 
-def started(start: Start, cluster: dict[str, list[str]], role: str, last: int) -> Started:
+def started(start: Start, cluster: dict[str, list[str]], role: str, last: int, program: str = "main.py") -> Started:
     text = json.dumps({"cluster": cluster, "task": {"type": role, "index": 0}})
-    return start(sys.executable, "main.py", str(last), TF_CONFIG=text)
+    return start(sys.executable, program, str(last), TF_CONFIG=text)
+
+
+LATE_PROGRAM = PROGRAM.replace(
+    'if __name__ == "__main__":',
+    """if __name__ == "__main__":
+    print("imported", file=sys.stderr, flush=True)
+    while not os.path.exists("gate"):
+        time.sleep(0.01)""",
+)
+
+
+def test_processes_that_come_after_the_plan_has_failed_end_with_its_failure(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(f"import os, time\n{LATE_PROGRAM}")
+    (tmp_path / "wrong.py").write_text(PROGRAM.replace("def input_fn():", "def input_fn():\n    missing()"))
+    cluster = {kind: [free_address()] for kind in ("ps", "worker", "chief")}
+    late = {role: started(start, cluster, role, 9, "late.py") for role in ("ps", "worker")}
+    for one in late.values():
+        one.await_words("imported")
+    chief = started(start, cluster, "chief", 9, "wrong.py")
+    chief.await_words("the chief ends: it failed while it planned: ")
+    (tmp_path / "gate").touch()
+    found = ends({**late, "chief": chief})
+    assert {role: code for role, (code, _, _) in found.items()} == {"ps": 1, "worker": 1, "chief": 1}, told(found)
+    failure = r"__main__:input_fn raised NameError in train mode at \S+: name 'missing' is not defined"
+    for role in late:
+        words = rf"{role}-0 was stopped: the chief at \S+ ended the job: it failed while it planned: {failure}; see its"
+        assert re.search(words, found[role][2]), told(found)
 
 
 def test_a_killed_worker_that_is_started_again_joins_and_the_job_goes_on(start: Start, tmp_path: Path) -> None:

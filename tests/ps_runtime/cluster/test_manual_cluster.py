@@ -34,7 +34,14 @@ from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_addr
 from psflow.ps_runtime.cluster.own_security import new_pem
 from psflow.ps_runtime.cluster.worker_process import OwnProgram, _JoinAttempt, join_manual_cluster
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import ConfigError, LostDirectoryError, StoppedError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.errors import (
+    ConfigError,
+    InputError,
+    LostDirectoryError,
+    StoppedError,
+    UsageError,
+    WaitTimeoutError,
+)
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.free_ports import free_address
@@ -143,6 +150,61 @@ def test_what_the_job_fails_of_is_told_to_all(
     assert list(tmp_path.iterdir()) == []
 
 
+def plan_in_vain(cluster: ClusterAddresses, model_dir: Path) -> None:
+    with led(cluster, model_dir, evaluator=True) as one, one.planning():
+        raise InputError(("no such input",))
+
+
+@pytest.mark.cluster
+def test_processes_that_join_after_the_plan_has_failed_end_with_its_failure(
+    cluster: ClusterAddresses,
+    tmp_path: Path,
+    beside: Any,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("LATE_SECS", "LATE_EVALUATOR_SECS"):
+        monkeypatch.setattr(chief_process, name, HANG_SECS)
+    chief = beside(plan_in_vain, cluster, tmp_path)
+    missing = rf"ps-0 \({cluster.ps[0]}\), evaluator-0"
+    words = (
+        rf"^the chief ends: it failed while it planned: no such input; it waits up to \d+ s for {missing}, which may"
+    )
+    wait_until(lambda: any(re.match(words, message) for message in caplog.messages))
+    for role in (PS, EVALUATOR):
+        words = f"{role} was stopped: the chief at {cluster.chief} ended the job: it failed while it planned: no such "
+        with pytest.raises(StoppedError, match=f"^{words}input; see its output$"):
+            joined(cluster, role, tmp_path)
+    with pytest.raises(InputError, match=r"^no such input$"):
+        chief.result(HANG_SECS)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.cluster
+def test_a_chief_whose_plan_has_failed_waits_a_moment_for_the_others(
+    cluster: ClusterAddresses, tmp_path: Path, beside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chief_process, "LATE_SECS", 0.0)
+    with pytest.raises(InputError, match=r"^no such input$"):
+        plan_in_vain(cluster, tmp_path)
+    monkeypatch.setattr(chief_process, "LATE_SECS", math.inf)
+    monkeypatch.setattr(chief_process, "LATE_EVALUATOR_SECS", 0.0)
+    end = beside(joined, cluster, PS, tmp_path)
+    with pytest.raises(InputError, match=r"^no such input$"):
+        plan_in_vain(cluster, tmp_path)  # no evaluator comes
+    with pytest.raises(StoppedError, match=r" ended the job: it failed while it planned: no such input; see its"):
+        end.result(HANG_SECS)
+
+
+@pytest.mark.cluster
+def test_a_chief_that_is_stopped_while_it_plans_waits_for_nobody(
+    cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ManualCluster, "_end_late_ones", pytest.fail)
+    with pytest.raises(StoppedError, match=r"enough"), led(cluster, tmp_path) as one, one.planning():
+        raise StoppedError("chief-0", "enough")
+
+
 @pytest.mark.cluster
 def test_a_chief_that_is_gone_without_a_word_is_no_end(cluster: ClusterAddresses, tmp_path: Path, beside: Any) -> None:
     pem, (host, port) = new_pem(), check_can_listen("the chief", cluster.chief)
@@ -153,7 +215,8 @@ def test_a_chief_that_is_gone_without_a_word_is_no_end(cluster: ClusterAddresses
     ):
         end = beside(joined, cluster, PS, tmp_path)
         with Client(nodes) as client:
-            ManualCluster(client, cluster, cluster.processes(evaluator=False), {}).await_processes(
+            scheduler: Any = nodes.scheduler
+            ManualCluster(client, cluster, cluster.processes(evaluator=False), scheduler).await_processes(
                 HANG_SECS, never_stop
             )
     with pytest.raises(

@@ -30,7 +30,14 @@ from psflow import (
     train_and_evaluate,
 )
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
-from psflow.ps_runtime.errors import ModelDirError, RoleFailedError, StoppedError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.errors import (
+    InputError,
+    ModelDirError,
+    RoleFailedError,
+    StoppedError,
+    UsageError,
+    WaitTimeoutError,
+)
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.model.hooks.base import Coordinator
 from psflow.ps_runtime.roles.events import LogMessage
@@ -152,6 +159,25 @@ def test_what_one_role_fails_of_ends_all_and_the_same_call_resumes(tmp_path: Pat
         end.result(HANG_SECS)
     end = beside(run, ps, tmp_path)
     assert run(master, tmp_path)["chief-0"]["exit"] == "finished"
+    assert end.result(HANG_SECS) == {}
+
+
+def no_records() -> Dataset:
+    raise ValueError("no such table")
+
+
+@pytest.mark.cluster
+def test_what_the_plan_fails_of_ends_all_and_the_same_call_starts_again(tmp_path: Path, beside: Any) -> None:
+    cluster = ClusterAddresses(free_address(), ps=(free_address(),), chief_evaluates=True)
+    ps, master = (ClusterTask(cluster, kind, 0) for kind in (TaskType.PS, TaskType.MASTER))
+    end = beside(run, ps, tmp_path, TrainSpec(records, 8))
+    words = r"test_manual_cluster:no_records raised ValueError in train mode at \S+: no such table"
+    with pytest.raises(InputError, match=rf"{words}$"):
+        run(master, tmp_path, TrainSpec(no_records, 8))
+    with pytest.raises(StoppedError, match=rf" ended the job: it failed while it planned: \S+{words}; see its output$"):
+        end.result(HANG_SECS)
+    end = beside(run, ps, tmp_path, TrainSpec(records, 8))
+    assert run(master, tmp_path, TrainSpec(records, 8))["chief-0"]["exit"] == "finished"
     assert end.result(HANG_SECS) == {}
 
 
