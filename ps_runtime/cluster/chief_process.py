@@ -136,7 +136,7 @@ class ManualCluster:
             if not has_said:
                 has_said = True
                 logger.error(
-                    "the chief ends: %s; it waits up to %.0f s for %s, which may be starting, to end, too",
+                    "the chief ends: %s; it waits up to %.0f s for %s, so that processes that are starting end, too",
                     failure,
                     LATE_SECS,
                     self._named(missing),

@@ -167,9 +167,7 @@ def test_processes_that_join_after_the_plan_has_failed_end_with_its_failure(
         monkeypatch.setattr(chief_process, name, HANG_SECS)
     chief = beside(plan_in_vain, cluster, tmp_path)
     missing = rf"ps-0 \({cluster.ps[0]}\), evaluator-0"
-    words = (
-        rf"^the chief ends: it failed while it planned: no such input; it waits up to \d+ s for {missing}, which may"
-    )
+    words = rf"^the chief ends: it failed while it planned: no such input; it waits up to \d+ s for {missing}, so that"
     wait_until(lambda: any(re.match(words, message) for message in caplog.messages))
     for role in (PS, EVALUATOR):
         words = f"{role} was stopped: the chief at {cluster.chief} ended the job: it failed while it planned: no such "
