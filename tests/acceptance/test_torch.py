@@ -74,21 +74,3 @@ def test_a_module_needs_no_program(project: Project) -> None:
     loading = [sys.executable, "-c", SERVED, str(export)]
     out = subprocess.run(loading, cwd=project.path, capture_output=True, text=True, check=True, timeout=120).stdout
     assert json.loads(out) == {"same": True}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "fault"),
-    [
-        ("  head: {name: MultiClassHead, n_classes: 10}\n", "", "model.head, model.loss: expected for a torch module"),
-        ("MultiClassHead", "MultiClasHead", "unknown head 'MultiClasHead'"),
-        ("my_models:Net", "my_models:torch", "expected a subclass of torch.nn.Module or a function that returns one"),
-        ("{hidden: 40, dropout: 0.1}", "{hiden: 40}", "unexpected keyword argument 'hiden'"),
-    ],
-)
-def test_wrong_keys_are_named(project: Project, old: str, new: str, fault: str) -> None:
-    project.write("my_models.py", MODULE)
-    process = project.start("plan", project.write("net.yaml", CONF.replace(old, new)))
-    said = "".join(process.communicate(timeout=120))
-    assert process.returncode == 2, said
-    assert fault in said
-    assert "Traceback" not in said
