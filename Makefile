@@ -10,6 +10,7 @@ PEERS = .venv-peers
 PEERS_STAMP = $(PEERS)/.installed
 PEERS_PYTHON ?= python3.11
 TORCH ?= torch==2.13.0+cpu
+JAX ?= jax==0.10.2
 SEED ?= 1
 MINUTES ?= 5
 BENCHES ?= mlp dense embedding clicks input predict checkpoint startup memory recovery scaling
@@ -27,10 +28,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-# The CPU build of torch, which the tests of torch modules need; without it they are skipped. A plain `pip install torch`
+# The CPU build of torch, and JAX, for the tests of models in them, which are skipped without. A plain `pip install torch`
 # may bring a build for CUDA of several GB
 torch: venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt '$(TORCH)'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt '$(TORCH)' '$(JAX)'
 
 # Where it is set, each process would compile anew what was changed, 0.4 s of a start, and pytest each test, 8 s of one
 fast test acceptance ci coverage: export PYTHONDONTWRITEBYTECODE =

@@ -52,8 +52,9 @@ SOURCE_PATH = re.compile(r"(?:psflow|flows|tasks|ps_runtime|benchmarks|tests|doc
 MODULE_NAME = re.compile(r"(?:psflow\.(?:flows|tasks|ps_runtime)|benchmarks)(?:\.\w+)+")
 CLASS_NAME = re.compile(r"(_?[A-Z]\w*[a-z]\w*)(?:\.(\w+))?")
 
+TORCH_ALONE = {"OneCycleLR", "CosineAnnealingWarmRestarts", "LinearLR", "SequentialLR"}
 TENSORFLOW_ALONE = {"FeedFnHook", "MultiHead", "SequentialHead", "PoissonRegressionHead", "LogisticRegressionHead"}
-NAMES_OF_OTHERS = {"MLmodel", "Pending", "Worker", "LocalCluster", "PyYAML", *TENSORFLOW_ALONE}
+NAMES_OF_OTHERS = {"MLmodel", "Pending", "Worker", "LocalCluster", "PyYAML", *TENSORFLOW_ALONE, *TORCH_ALONE}
 """Of MLflow, Prefect, Dask, TensorFlow, and who else is named."""
 
 
@@ -122,6 +123,13 @@ def test_the_module_of_the_page_on_torch_learns() -> None:
     assert names["estimator"].evaluate(names["test_input"])["accuracy"] > 0.9
     [images] = [torch.from_numpy(names["images"][1400:])]
     assert (names["net"](images).argmax(1).numpy() == names["digits"].target[1400:]).mean() > 0.9
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_the_model_of_the_page_on_jax_learns() -> None:
+    pytest.importorskip("jax")
+    names = run(blocks(ROOT / "docs" / "howto" / "jax.md", "python"))
+    assert names["estimator"].evaluate(names["test_input"])["accuracy"] > 0.87
 
 
 @pytest.mark.usefixtures("_elsewhere")

@@ -23,7 +23,7 @@ from psflow.ps_runtime.model.canned.base import Head
 from psflow.ps_runtime.model.canned.class_heads import BinaryClassHead, MultiClassHead
 from psflow.ps_runtime.model.canned.multi_label_head import MultiLabelHead
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead
-from psflow.ps_runtime.optimizers import OPTIMIZERS, Optimizer
+from psflow.ps_runtime.optimizers import OPTIMIZERS, SCHEDULES, ChainedSchedules, LinearWarmup, Optimizer, Schedule
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES
 
 KINDS: dict[str, type[CheckedParameters]] = {
@@ -49,8 +49,25 @@ class OwnOptimizer(KindParameters, NamesCode):
         return built_by_user(self.name, Optimizer, self.model_extra or {})
 
 
+def _nested(schedules: Mapping[str, type[CheckedParameters]]) -> dict[type, Nested]:
+    """Return the configuration of a schedule, one of `schedules`, within other objects."""
+    return {Schedule: Nested(Choice("schedule", schedules).annotation, lambda schedule: schedule)}
+
+
+def _schedules(nested: Mapping[type, Nested], *, holding_others: bool) -> dict[str, type[CheckedParameters]]:
+    """Return the keys of the schedules that hold no others, or of those that do."""
+    return {
+        name: parameters_of(schedule, f"{name}Parameters", CheckedParameters, {"name": name}, nested)
+        for name, schedule in SCHEDULES.items()
+        if (schedule in (LinearWarmup, ChainedSchedules)) is holding_others
+    }
+
+
+_SIMPLE = _schedules({}, holding_others=False)
+SCHEDULE_MODELS = _SIMPLE | _schedules(_nested(_SIMPLE), holding_others=True)
+
 OPTIMIZER_MODELS: dict[str, type[CheckedParameters]] = {
-    name: parameters_of(rule, f"{name}Parameters", CheckedParameters, {"name": name}, {})
+    name: parameters_of(rule, f"{name}Parameters", CheckedParameters, {"name": name}, _nested(SCHEDULE_MODELS))
     for name, rule in OPTIMIZERS.items()
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import lru_cache
 from numbers import Integral
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -19,10 +19,25 @@ from psflow.ps_runtime.numeric import is_number, is_of_torch
 
 FloatArray = NDArray[np.floating[Any]]
 Slots = Mapping[str, FloatArray]
-LearningRate = Annotated[float | Callable[[int], float], Key("Step size of an update, 0 or more.")]
+
+
+class Schedule(ABC):
+    """A learning rate as a function of global_step, which a configuration can name."""
+
+    @abstractmethod
+    def __call__(self, global_step: int) -> float:
+        """Return the learning rate at `global_step`."""
+
+
+LearningRate = Annotated[
+    float | Schedule | Callable[[int], float], Key("Step size of an update, 0 or more; or a schedule.")
+]
 
 SMALLEST = float(np.finfo(np.float32).tiny)
 """Lower bound of numbers that keep a divisor above zero: smaller ones could be zero in float32."""
+
+
+CLIPS = ("clip_norm", "clip_variable_norm", "clip_value")
 
 
 class UpdateOperands(NamedTuple):
@@ -61,15 +76,32 @@ class Optimizer(ABC):
     learning_rate : float or callable
         Step size, finite and >= 0; or a schedule ``f(global_step) -> float``, which the worker evaluates for each push.
         NaN where the rule is only applied, as on a ps: there each update has its own step size.
+    clip_norm : float, optional
+        Largest norm of all gradients of a step together; larger ones are scaled down to it, as by
+        ``tf.clip_by_global_norm`` and ``torch.nn.utils.clip_grad_norm_``. > 0.
+    clip_variable_norm : float, optional
+        Largest norm of the gradient of each variable, as by ``tf.clip_by_norm``. > 0.
+    clip_value : float, optional
+        Largest absolute value of a gradient, as by ``tf.clip_by_value`` and ``torch.nn.utils.clip_grad_value_``. > 0.
 
     Raises
     ------
     UsageError
         If a hyper-parameter has the wrong type or is outside its range, with all faults in one error; or if the class
         is not a dataclass, or lacks the initial value of a slot.
+
+    Notes
+    -----
+    A replica clips its gradients, which it holds whole, before it pushes them: the number of ps changes nothing. The
+    gradients of an id that occurs several times are added first. Of several clips `clip_value` comes first, then
+    `clip_variable_norm`, then `clip_norm`.
     """
 
     learning_rate: LearningRate
+    _: KW_ONLY
+    clip_norm: Annotated[float | None, Key("Largest norm of all gradients of a step together; null: any.")] = None
+    clip_variable_norm: Annotated[float | None, Key("Largest norm of the gradient of each variable; null: any.")] = None
+    clip_value: Annotated[float | None, Key("Largest absolute value of a gradient; null: any.")] = None
 
     slot_names: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays that the rule keeps for the parameters, each of their shape and dtype."""
@@ -104,9 +136,18 @@ class Optimizer(ABC):
             )
         return value
 
+    @property
+    def clips(self) -> bool:
+        """Whether gradients are clipped."""
+        return any(getattr(self, name) is not None for name in CLIPS)
+
     def config(self) -> dict[str, Any]:
-        """Return name and hyper-parameters, without the learning rate, as plain data that a checkpoint must match."""
-        return {"name": _name(type(self))} | {name: getattr(self, name) for name, _ in _hyper_parameters(type(self))}
+        """Return name and hyper-parameters as plain data that a checkpoint must match.
+
+        Without learning rate and clips, which replicas apply.
+        """
+        of_update = (name for name, _ in _hyper_parameters(type(self)) if name not in CLIPS)
+        return {"name": _name(type(self))} | {name: getattr(self, name) for name in of_update}
 
     def apply_gradients(self, gradients: Mapping[str, Any], global_step: int | None = None) -> TrainOp:
         """Train with gradients that model_fn computes manually: the fast way.
@@ -203,6 +244,10 @@ class Optimizer(ABC):
         rate = self.learning_rate
         if not callable(rate) and (rate < 0.0 or math.isinf(rate)):
             yield f"learning_rate is {rate}, expected a finite number >= 0"
+        for name in CLIPS:
+            value = getattr(self, name)
+            if value is not None and not 0.0 < value < math.inf:
+                yield f"{name} is {value}, expected a finite number > 0"
 
     def _slot_faults(self) -> Iterator[str]:
         for name in self.slot_names:
@@ -219,8 +264,39 @@ class Optimizer(ABC):
             yield f"learning_rate is {self.learning_rate!r}, expected a number or a schedule f(global_step) -> float"
         for name, default in _hyper_parameters(type(self)):
             value = getattr(self, name)
+            if value is None and default is None:
+                continue
             if not (isinstance(value, bool) if isinstance(default, bool) else is_number(value)):
                 yield f"{name} is {value!r}, expected {'True or False' if isinstance(default, bool) else 'a number'}"
+
+
+@dataclass(frozen=True)
+class DecayingOptimizer(Optimizer):
+    """An optimizer that can draw parameters towards 0.
+
+    Parameters
+    ----------
+    weight_decay : float
+        The gradient grows by ``weight_decay * p``, as in ``torch.optim``: an L2 penalty of half of it. >= 0.
+
+    Notes
+    -----
+    Of a sparse table only the rows of a push are drawn.
+    """
+
+    _: KW_ONLY
+    weight_decay: Annotated[float, Key("Share of each parameter that is added to its gradient, 0 or more.")] = 0.0
+
+    def decay_weights(self, operands: UpdateOperands) -> None:
+        """Draw the parameters towards 0, by their gradients; the first thing of an update."""
+        if self.weight_decay:
+            np.multiply(operands.parameters, self.weight_decay, out=operands.scratch)
+            np.add(operands.gradients, operands.scratch, out=operands.gradients)
+
+    def _range_faults(self) -> Iterator[str]:
+        yield from super()._range_faults()
+        if not 0.0 <= self.weight_decay < math.inf:
+            yield f"weight_decay is {self.weight_decay}, expected a finite number >= 0"
 
 
 @lru_cache
@@ -236,6 +312,13 @@ def _name(kind: type[Optimizer]) -> str:
     """Return the name of an optimizer in checkpoints and configurations; a user's class includes its module."""
     is_ours = kind.__module__.startswith("psflow.")
     return kind.__qualname__ if is_ours else f"{kind.__module__}:{kind.__qualname__}"
+
+
+def move_mean(mean: FloatArray, values: FloatArray, decay: float, scratch: FloatArray) -> None:
+    """Set `mean` to ``decay * mean + (1 - decay) * values``."""
+    np.multiply(mean, decay, out=mean)
+    np.multiply(values, 1.0 - decay, out=scratch)
+    np.add(mean, scratch, out=mean)
 
 
 def above_zero(epsilon: float, dtype: np.dtype[np.floating[Any]]) -> float:

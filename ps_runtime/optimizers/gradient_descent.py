@@ -9,12 +9,19 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from psflow.ps_runtime.keys import Key
-from psflow.ps_runtime.optimizers.base import Optimizer, UpdateOperands
+from psflow.ps_runtime.optimizers.base import DecayingOptimizer, UpdateOperands
 
 
 @dataclass(frozen=True)
-class GradientDescent(Optimizer):
+class GradientDescent(DecayingOptimizer):
     """Step against the gradient: ``p -= learning_rate * g``.
+
+    Parameters
+    ----------
+    learning_rate : float or callable
+        Step size, see `Optimizer`.
+    weight_decay : float
+        See `Momentum`.
 
     Examples
     --------
@@ -32,12 +39,13 @@ class GradientDescent(Optimizer):
 
     def update(self, operands: UpdateOperands) -> None:
         """Apply one gradient in place; see `Optimizer.update`."""
+        self.decay_weights(operands)
         np.multiply(operands.gradients, operands.learning_rate, out=operands.gradients)
         np.subtract(operands.parameters, operands.gradients, out=operands.parameters)
 
 
 @dataclass(frozen=True)
-class Momentum(Optimizer):
+class Momentum(DecayingOptimizer):
     """Step along a decaying sum of gradients.
 
     ``m = momentum * m + g``, then ``p -= learning_rate * m``;
@@ -51,6 +59,12 @@ class Momentum(Optimizer):
         Share of the sum that survives an update, in [0, 1).
     use_nesterov : bool
         Look one step ahead.
+    weight_decay : float
+        Added to the gradient as ``weight_decay * p``, >= 0. Of a sparse table only the rows of a push decay.
+
+    Notes
+    -----
+    As ``torch.optim.SGD(..., momentum=momentum, nesterov=use_nesterov, weight_decay=weight_decay)``.
 
     References
     ----------
@@ -71,6 +85,7 @@ class Momentum(Optimizer):
         """Apply one gradient in place; see `Optimizer.update`."""
         parameters, gradients, slots, scratch, learning_rate, _ = operands
         velocity = slots["momentum"]
+        self.decay_weights(operands)
         np.multiply(velocity, self.momentum, out=velocity)
         np.add(velocity, gradients, out=velocity)
         if self.use_nesterov:

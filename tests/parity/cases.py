@@ -50,6 +50,16 @@ OPTIMIZERS: list[tuple[str, dict[str, Any], list[float]]] = [
         },
         [0.0, 0.0, 0.0],
     ),
+    (
+        "Ftrl",
+        {
+            "learning_rate": 1 / 8,
+            "l2_regularization_strength": 1 / 8,
+            "l2_shrinkage_regularization_strength": 1 / 16,
+            "beta": 1 / 4,
+        },
+        [-2.0, 0.0, 2.0],
+    ),
 ]
 
 SCHEDULE_STEPS = (0, 1, 9, 10, 11, 19, 20, 21, 25, 30, 99, 100, 1000)
@@ -62,6 +72,12 @@ SCHEDULES: list[tuple[str, dict[str, Any]]] = [
     ("PiecewiseConstant", {"boundaries": [10, 20], "values": [1.0, 0.5, 0.1]}),
     ("CosineDecay", {"learning_rate": 0.1, "decay_steps": 20}),
     ("CosineDecay", {"learning_rate": 2.0, "decay_steps": 100, "alpha": 0.25}),
+    ("CosineDecayRestarts", {"learning_rate": 0.1, "first_decay_steps": 8}),
+    ("CosineDecayRestarts", {"learning_rate": 1.0, "first_decay_steps": 8, "t_mul": 1.0, "m_mul": 0.5, "alpha": 0.1}),
+    ("InverseTimeDecay", {"learning_rate": 0.1, "decay_steps": 10, "decay_rate": 0.5}),
+    ("InverseTimeDecay", {"learning_rate": 0.1, "decay_steps": 10, "decay_rate": 0.5, "staircase": True}),
+    ("NaturalExpDecay", {"learning_rate": 0.1, "decay_steps": 10, "decay_rate": 0.5}),
+    ("NaturalExpDecay", {"learning_rate": 0.1, "decay_steps": 10, "decay_rate": 0.5, "staircase": True}),
 ]
 
 METRICS = ("accuracy", "mean_squared_error", "mean_absolute_error", "precision", "recall", "auc ROC", "auc PR", "mean")

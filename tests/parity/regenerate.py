@@ -40,6 +40,9 @@ DECAYS = {
     "ExponentialDecay": v1.train.exponential_decay,
     "PolynomialDecay": v1.train.polynomial_decay,
     "CosineDecay": v1.train.cosine_decay,
+    "CosineDecayRestarts": v1.train.cosine_decay_restarts,
+    "InverseTimeDecay": v1.train.inverse_time_decay,
+    "NaturalExpDecay": v1.train.natural_exp_decay,
 }
 
 
@@ -67,7 +70,7 @@ def rates(schedule: str, arguments: dict[str, Any]) -> list[float]:
             rate = v1.train.piecewise_constant(step, arguments["boundaries"], values)
         else:
             others = dict(arguments)
-            dtype = tf.float32 if schedule == "CosineDecay" or others.get("cycle") else tf.float64
+            dtype = tf.float32 if schedule.startswith("CosineDecay") or others.get("cycle") else tf.float64
             first = tf.constant(others.pop("learning_rate"), dtype)
             rate = DECAYS[schedule](first, step, **others)
         return [float(session.run(rate, {step: at})) for at in SCHEDULE_STEPS]

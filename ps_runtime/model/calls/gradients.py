@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +19,7 @@ from psflow.ps_runtime.model.lookups import Lookups, RowGradient, SparseGradient
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.summary_files import FileSummary
 from psflow.ps_runtime.numeric import plain
-from psflow.ps_runtime.optimizers.base import TrainOp
+from psflow.ps_runtime.optimizers.base import Optimizer, TrainOp
 from psflow.ps_runtime.specs.variables import TableSpec
 
 if TYPE_CHECKING:
@@ -121,7 +123,7 @@ class GradientFn:
             spec = self._caller(features, labels, ModeKeys.TRAIN, scope)
             gradients = {}
             for index, op in enumerate(self._ops(spec)):
-                gradients |= self._checked(index, op, scope)
+                gradients |= clipped(op.optimizer, self._checked(index, op, scope))
         check_loss(spec.loss, self._caller.name)
         rates = tuple([op.optimizer.learning_rate_at(global_step) for op in spec.train_ops])
         return StepResult(spec, float(spec.loss), gradients, rates, summaries, scope.file_summaries)
@@ -178,7 +180,7 @@ class GradientFn:
             spec = self._caller(features, labels, ModeKeys.TRAIN, scope)
             for index, op in enumerate(self._ops(spec)):
                 if op.gradients is not None:
-                    gradients |= self._checked(index, op, scope)
+                    gradients |= clipped(op.optimizer, self._checked(index, op, scope))
                     continue
                 loss = spec.loss if op.loss is None else op.loss
                 check_loss(plain(loss), self._caller.name)
@@ -187,8 +189,8 @@ class GradientFn:
                     raise left_the_trace("the loss depends on no variable")
                 wanted = [*self._trainable, *self._tables] if op.var_list is None else op.var_list
                 self._check_names(index, wanted)
-                gradients |= {n: np.asarray(found[n], self._declared[n].dtype) for n in wanted if n in found}
-                gradients |= rows.gradients(found, wanted)
+                of_loss: Gradients = {n: np.asarray(found[n], self._declared[n].dtype) for n in wanted if n in found}
+                gradients |= clipped(op.optimizer, {**of_loss, **rows.gradients(found, wanted)})
         return spec, gradients
 
 
@@ -215,6 +217,49 @@ class _FollowedRows:
                 parts.setdefault(spec.name, []).append((ids, found[key]))
         specs = {spec.name: spec for spec, _, _ in self._given.values()}
         return {name: RowGradient.sum(specs[name], of_table) for name, of_table in parts.items()}
+
+
+def clipped(optimizer: Optimizer, gradients: Gradients) -> Gradients:
+    """Return the gradients of one optimizer as its `clip_value`, `clip_variable_norm` and `clip_norm` limit them.
+
+    A norm that is not finite limits nothing: such gradients are refused later, with their variable.
+    """
+    if not optimizer.clips:
+        return gradients
+    if (limit := optimizer.clip_value) is not None:
+        within = partial(np.clip, a_min=-limit, a_max=limit)
+        gradients = {name: _each(gradient, within) for name, gradient in gradients.items()}
+    if (limit := optimizer.clip_variable_norm) is not None:
+        gradients = {name: _scaled(gradient, limit, _norm([gradient])) for name, gradient in gradients.items()}
+    if (limit := optimizer.clip_norm) is not None:
+        norm = _norm(gradients.values())
+        gradients = {name: _scaled(gradient, limit, norm) for name, gradient in gradients.items()}
+    return gradients
+
+
+def _norm(gradients: Iterable[NDArray[Any] | RowGradient]) -> float:
+    arrays = (gradient.values if isinstance(gradient, RowGradient) else gradient for gradient in gradients)
+    return math.sqrt(sum(map(_square, arrays)))
+
+
+def _square(array: NDArray[Any]) -> float:
+    square = float(np.vdot(array, array))
+    if math.isfinite(square):
+        return square
+    wide = array.astype(np.float64)  # of large numbers, whose squares no float32 can hold
+    return float(np.vdot(wide, wide))
+
+
+def _scaled(gradient: NDArray[Any] | RowGradient, limit: float, norm: float) -> NDArray[Any] | RowGradient:
+    return _each(gradient, lambda values: values * (limit / norm)) if limit < norm < math.inf else gradient
+
+
+def _each(
+    gradient: NDArray[Any] | RowGradient, change: Callable[[NDArray[Any]], NDArray[Any]]
+) -> NDArray[Any] | RowGradient:
+    if isinstance(gradient, RowGradient):
+        return replace(gradient, values=change(gradient.values))
+    return change(gradient)
 
 
 def _is_other_rule(op: TrainOp, first: TrainOp) -> bool:

@@ -18,7 +18,7 @@ from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.losses import Reduction
 from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
-from psflow.ps_runtime.optimizers import Adagrad, Adam, Momentum
+from psflow.ps_runtime.optimizers import Adagrad, Adam, ChainedSchedules, LinearWarmup, Momentum, OneCycle, WarmupCosine
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, BoundedStaleness, Hogwild, Sync
 
 DIGITS = Path(__file__).parents[3] / "conf" / "digits.yaml"
@@ -342,3 +342,36 @@ def test_prediction_parameters():
 
     with pytest.raises(ConfigError, match=r"^command line: cluster\.worker: unknown key; did you mean 'workers'\?$"):
         parse_predict_parameters(values | {"cluster": {"worker": 3}}, {"cluster.worker": COMMAND_LINE})
+
+
+def schedule_of(text):
+    optimizer = f"{{name: Adam, learning_rate: {text}}}"
+    model = parsed(f"model={{name: LinearRegressor, params: {{optimizer: {optimizer}}}}}").model
+    return model.params.build().params["optimizer"].learning_rate
+
+
+def test_a_learning_rate_can_be_any_schedule_by_name():
+    assert schedule_of("0.5") == 0.5
+    warmup = "{name: WarmupCosine, peak: 0.1, warmup_steps: 5, decay_steps: 60}"
+    assert schedule_of(warmup) == WarmupCosine(0.1, 5, 60)
+    assert schedule_of(f"{{name: LinearWarmup, warmup_steps: 2, learning_rate: {warmup}}}") == LinearWarmup(
+        WarmupCosine(0.1, 5, 60), 2
+    )
+    cycle = "{name: OneCycle, peak: 1, total_steps: 9}"
+    found = schedule_of(f"{{name: ChainedSchedules, schedules: [{cycle}, {warmup}], boundaries: [9]}}")
+    assert found == ChainedSchedules([OneCycle(1.0, 9), WarmupCosine(0.1, 5, 60)], [9])
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("{name: WarmupCosin}", "learning_rate.name: unknown schedule 'WarmupCosin'.*did you mean 'WarmupCosine'"),
+        ("{name: CosineDecay, learning_rate: 1}", "learning_rate.decay_steps: is missing"),
+        ("{name: WarmupCosine, peak: 1, warmup_steps: 5, decay_steps: 3}", "decay_steps is 3, expected more than"),
+        ("{name: LinearWarmup, warmup_steps: 2, learning_rate: {name: OneCycl}}", "unknown schedule 'OneCycl'"),
+        ("fast", "learning_rate: expected"),
+    ],
+)
+def test_a_wrong_schedule_is_named(text, fault):
+    with pytest.raises(ConfigError, match=fault):
+        schedule_of(text)

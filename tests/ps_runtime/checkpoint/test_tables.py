@@ -21,7 +21,7 @@ from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.shards import load_shard, save_shard, table_tensors
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import CheckpointError
-from psflow.ps_runtime.optimizers.adaptive import Adam
+from psflow.ps_runtime.optimizers.adam import Adam
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec, VariableSpec
 from psflow.ps_runtime.tables.table import Table

@@ -52,7 +52,12 @@ def test_a_label_out_of_range_anywhere_in_the_data_stops_it_before_it_starts(cla
 def test_defaults_are_the_references():
     classifier = DNNClassifier([4], model_dir="unused")
     assert classifier.params["head"] == ClassifierSpec(), "of two classes where labels are numbers"
-    assert classifier.params["optimizer"].config() == {"name": "Adagrad", "initial_accumulator_value": 0.1}
+    assert classifier.params["optimizer"].config() == {
+        "name": "Adagrad",
+        "initial_accumulator_value": 0.1,
+        "epsilon": 0.0,
+        "weight_decay": 0.0,
+    }
     assert classifier.params["optimizer"].learning_rate == 0.05
 
 

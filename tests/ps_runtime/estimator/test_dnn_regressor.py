@@ -43,7 +43,12 @@ def test_it_explains_as_much_as_an_mlp_of_scikit_learn(tmp_path: Path) -> None:
 def test_defaults_are_the_references() -> None:
     params = DNNRegressor([4], model_dir="unused").params
     assert (params["hidden_units"], params["head"]) == ([4], RegressionHead(1))
-    assert params["optimizer"].config() == {"name": "Adagrad", "initial_accumulator_value": 0.1}
+    assert params["optimizer"].config() == {
+        "name": "Adagrad",
+        "initial_accumulator_value": 0.1,
+        "epsilon": 0.0,
+        "weight_decay": 0.0,
+    }
     assert params["optimizer"].learning_rate == 0.05
 
 

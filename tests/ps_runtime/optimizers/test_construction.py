@@ -9,19 +9,26 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, RMSProp
+from psflow.ps_runtime.optimizers import Adagrad, Adam, AdamW, Ftrl, GradientDescent, Momentum, NAdam, RMSProp
 
 
 def test_defaults_are_the_references():
-    assert Momentum(learning_rate=1.0).config() == {"name": "Momentum", "momentum": 0.9, "use_nesterov": False}
-    assert Adagrad().config() == {"name": "Adagrad", "initial_accumulator_value": 0.1}
-    assert Adam().config() == {"name": "Adam", "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+    decay = {"weight_decay": 0.0}
+    assert Momentum(learning_rate=1.0).config() == {"name": "Momentum", "momentum": 0.9, "use_nesterov": False} | decay
+    assert Adagrad().config() == {"name": "Adagrad", "initial_accumulator_value": 0.1, "epsilon": 0.0} | decay
+    adam = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "epsilon_hat": True, "amsgrad": False}
+    assert Adam().config() == {"name": "Adam"} | adam | decay
+    assert AdamW().config() == {"name": "AdamW"} | adam | {"weight_decay": 0.01}
+    assert NAdam().config() == {"name": "NAdam"} | adam | {"momentum_decay": 0.004} | decay
     assert RMSProp(learning_rate=1.0).config() == {
         "name": "RMSProp",
         "decay": 0.9,
         "momentum": 0.0,
         "epsilon": 1e-10,
         "centered": False,
+        "initial_mean_square": 1.0,
+        "epsilon_in_root": True,
+        "weight_decay": 0.0,
     }
     assert Ftrl(learning_rate=1.0).config() == {
         "name": "Ftrl",
@@ -29,6 +36,8 @@ def test_defaults_are_the_references():
         "initial_accumulator_value": 0.1,
         "l1_regularization_strength": 0.0,
         "l2_regularization_strength": 0.0,
+        "l2_shrinkage_regularization_strength": 0.0,
+        "beta": 0.0,
     }
     assert (Adagrad().learning_rate, Adam().learning_rate) == (0.001, 0.001)
     with pytest.raises(TypeError, match="learning_rate"):
@@ -108,7 +117,11 @@ def test_a_rule_without_a_learning_rate_has_none_at_any_step():
 
 
 def test_an_optimizer_of_a_user_is_named_with_its_module():
-    assert Halving(learning_rate=1.0).config() == {"name": f"{__name__}:Halving", "share": 0.5}
+    assert Halving(learning_rate=1.0).config() == {
+        "name": f"{__name__}:Halving",
+        "weight_decay": 0.0,
+        "share": 0.5,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

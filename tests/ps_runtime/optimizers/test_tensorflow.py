@@ -10,7 +10,8 @@ from tests.parity.cases import NUMBERS, OPTIMIZERS, SCHEDULE_STEPS, SCHEDULES, S
 
 
 def test_every_optimizer_is_compared():
-    assert {name for name, _, _ in OPTIMIZERS} == set(optimizers.OPTIMIZERS)
+    of_torch = {"AdamW", "NAdam"}  # which are held to it in tests/ps_runtime/torch_modules/test_parity.py
+    assert {name for name, _, _ in OPTIMIZERS} == set(optimizers.OPTIMIZERS) - of_torch
     assert NUMBERS["tensorflow"].startswith("2.15.")
     assert (len(NUMBERS["optimizers"]), len(NUMBERS["schedules"])) == (len(OPTIMIZERS), len(SCHEDULES))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.optimizers.adaptive import Adam
+from psflow.ps_runtime.optimizers.adam import Adam
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent, Momentum
 from psflow.ps_runtime.protocol.payloads import PushBuffer
 from psflow.ps_runtime.server import shard as shard_module

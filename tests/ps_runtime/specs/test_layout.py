@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psflow.ps_runtime.optimizers.adaptive import Adam
+from psflow.ps_runtime.optimizers.adam import Adam
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.protocol.payloads import PushLayout
 from psflow.ps_runtime.specs import layout

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from psflow.ps_runtime.optimizers.adaptive import Adam
+from psflow.ps_runtime.optimizers.adam import Adam
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec, VariableSpec
 

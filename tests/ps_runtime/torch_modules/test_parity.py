@@ -89,8 +89,28 @@ OPTIMIZERS = {
     "SGD": (lambda: psflow.GradientDescent(0.1), lambda p: torch.optim.SGD(p, 0.1)),
     "momentum": (lambda: psflow.Momentum(0.01, 0.9), lambda p: torch.optim.SGD(p, 0.01, momentum=0.9)),
     "nesterov": (
-        lambda: psflow.Momentum(0.01, 0.9, use_nesterov=True),
-        lambda p: torch.optim.SGD(p, 0.01, momentum=0.9, nesterov=True),
+        lambda: psflow.Momentum(0.01, 0.9, use_nesterov=True, weight_decay=0.01),
+        lambda p: torch.optim.SGD(p, 0.01, momentum=0.9, nesterov=True, weight_decay=0.01),
+    ),
+    "Adam": (
+        lambda: psflow.Adam(0.003, epsilon_hat=False, weight_decay=0.01),
+        lambda p: torch.optim.Adam(p, 0.003, weight_decay=0.01),
+    ),
+    "amsgrad": (
+        lambda: psflow.Adam(0.003, epsilon_hat=False, amsgrad=True),
+        lambda p: torch.optim.Adam(p, 0.003, amsgrad=True),
+    ),
+    "AdamW": (lambda: psflow.AdamW(0.003, epsilon_hat=False), lambda p: torch.optim.AdamW(p, 0.003)),
+    "NAdam": (lambda: psflow.NAdam(0.003, epsilon_hat=False), lambda p: torch.optim.NAdam(p, 0.003)),
+    "RMSprop": (
+        lambda: psflow.RMSProp(
+            0.001, 0.99, 0.5, 1e-8, centered=True, initial_mean_square=0.0, epsilon_in_root=False, weight_decay=0.01
+        ),
+        lambda p: torch.optim.RMSprop(p, 0.001, momentum=0.5, centered=True, weight_decay=0.01),
+    ),
+    "Adagrad": (
+        lambda: psflow.Adagrad(0.05, 0.0, 1e-10, weight_decay=0.01),
+        lambda p: torch.optim.Adagrad(p, 0.05, weight_decay=0.01),
     ),
 }
 
@@ -103,9 +123,38 @@ MODULES = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("module", MODULES)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+LIMIT = 2.0
+
+
+def trained_with_clips_and_a_schedule(module: Any) -> dict[str, Any]:
+    optimizer = torch.optim.AdamW(module.parameters(), 0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, NUM_STEPS, cycle_momentum=False)
+    num_clipped = 0
+    for x, y in batches():
+        optimizer.zero_grad()
+        F.cross_entropy(module(torch.from_numpy(x).double()), torch.from_numpy(y)).backward()
+        num_clipped += int(nn.utils.clip_grad_norm_(module.parameters(), LIMIT) > LIMIT)
+        optimizer.step()
+        schedule.step()
+    assert 20 < num_clipped < NUM_STEPS - 20
+    return {name: value.numpy() for name, value in module.state_dict().items()}
+
+
+def test_clipping_and_a_schedule_as_in_torch(tmp_path: Path) -> None:
+    rule = psflow.AdamW(psflow.OneCycle(0.01, NUM_STEPS), epsilon_hat=False, clip_norm=LIMIT)
+    found = trained(Normalized, rule, tmp_path, dtype="float64")
+    for name, value in trained_with_clips_and_a_schedule(initial(Normalized, dtype="float64")).items():
+        assert np.abs(found[name] - value).max() <= 1e-5 * np.abs(value).max(), name  # torch adds 1e-6 to the norm
+
+
+CASES = [
+    *((optimizer, "with dropout", "float32") for optimizer in OPTIMIZERS),
+    *((optimizer, "plain", "float64") for optimizer in OPTIMIZERS),
+    *(("SGD", module, "float64") for module in ("normalized", "shared")),
+]
+
+
+@pytest.mark.parametrize(("optimizer", "module", "dtype"), CASES)
 def test_one_replica_learns_as_plain_torch(optimizer: str, module: str, dtype: str, tmp_path: Path) -> None:
     ours, theirs = OPTIMIZERS[optimizer]
     kind, params = MODULES[module][0], MODULES[module][1] | {"dtype": dtype}

@@ -22,7 +22,7 @@ COLUMNS, HEADS = "psflow/ps_runtime/feature_columns/dense.py", "psflow/ps_runtim
         ("import psflow as tf\nX = tf.estimator.RegressionHead", HEADS),
         ("from psflow.estimator import RegressionHead", HEADS),
         ("import psflow as tf\nX = tf.RegressionHead", HEADS),
-        ("import psflow as tf\nX = tf.train.AdamOptimizer", "psflow/ps_runtime/optimizers/adaptive.py"),
+        ("import psflow as tf\nX = tf.train.AdamOptimizer", "psflow/ps_runtime/optimizers/adam.py"),
         ("import psflow as tf\nX = tf.ModeKeys.TRAIN.value", "psflow/ps_runtime/model/spec.py"),
     ],
 )
