@@ -1,4 +1,4 @@
-"""Program that records one job in MLflow, from the events that the process of a user's program sends to its stdin."""
+"""Program that records jobs in MLflow, one after the other, from events that a user's program sends to its stdin."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord, measured
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.config.environment import prepare_environment
 from psflow.ps_runtime.config.files import flat
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.estimator.recording import (
+from psflow.ps_runtime.estimator.recorder import (
+    BEGIN,
     CATCH_UP,
     END,
     END_SECS,
@@ -103,22 +105,23 @@ class _Warnings(logging.Handler):
 
 
 def main() -> None:
-    """Record one job; return when it has ended, or the program that sends its events has."""
+    """Record one job after the other; return when the program that sends their events ends, or one has failed."""
     send = _sender()
     package = logging.getLogger("psflow")
     package.addHandler(_Warnings(send))
     package.propagate = False
-    messages: SimpleQueue[Message] = SimpleQueue()
-    request = RecordingRequest(**json.loads(sys.stdin.buffer.readline()))
-    reader = threading.Thread(target=_read, args=(sys.stdin.buffer, messages, send), name="psflow-reader", daemon=True)
-    reader.start()
-    try:
-        is_whole = _record(request, messages, send)
-    except Exception as error:  # each kind of store has its own errors
-        send(RecorderAnswer.FAILED, str(error) or type(error).__name__)
-    else:
+    inbox = _Inbox(sys.stdin.buffer, send)
+    prepare_environment()
+    import mlflow  # noqa: F401 - beside the training, whose first message may come later
+
+    while (request := inbox.next_request()) is not None:
+        try:
+            is_whole = _record(request, inbox.messages, send)
+        except Exception as error:  # each kind of store has its own errors
+            send(RecorderAnswer.FAILED, str(error) or type(error).__name__)
+            return
+        inbox.finish()
         send(RecorderAnswer.ENDED, "whole" if is_whole else "incomplete")
-    reader.join()
 
 
 def _sender() -> Send:
@@ -137,19 +140,38 @@ def _sender() -> Send:
     return send
 
 
-def _read(lines: BinaryIO, messages: SimpleQueue[Message], send: Send) -> None:
-    """Pass all messages on; from the end on the process has a limit, even if a store does not answer."""
-    end = KILLED
-    for line in lines:
-        kind, facts = json.loads(line)
-        if kind == END:
-            end = kind, facts
-            break
-        messages.put((kind, facts))
-    messages.put(end)
-    limit = threading.Timer(end[1]["timeout_secs"] + START_SECS, _give_up, [send])
-    limit.daemon = True
-    limit.start()
+class _Inbox:
+    """The messages of the program; from the end of a job on it has a limit, even if a store does not answer."""
+
+    def __init__(self, lines: BinaryIO, send: Send) -> None:
+        self.messages: SimpleQueue[Message] = SimpleQueue()
+        self._send = send
+        self._limit: threading.Timer | None = None
+        threading.Thread(target=self._read, args=(lines,), name="psflow-reader", daemon=True).start()
+
+    def next_request(self) -> RecordingRequest | None:
+        """Wait for the next job; None if the program has ended."""
+        kind, facts = self.messages.get()
+        return RecordingRequest(**facts) if kind == BEGIN else None
+
+    def finish(self) -> None:
+        """End the limit of a job."""
+        assert self._limit is not None, "a job ends with its last message"
+        self._limit.cancel()
+        self._limit = None
+
+    def _read(self, lines: BinaryIO) -> None:
+        for line in lines:
+            self._put(*json.loads(line))
+        self._put(*KILLED)  # of a job
+        self.messages.put(KILLED)  # instead of the next one
+
+    def _put(self, kind: str, facts: Mapping[str, Any]) -> None:
+        if kind == END and self._limit is None:
+            self._limit = threading.Timer(facts["timeout_secs"] + START_SECS, _give_up, [self._send])
+            self._limit.daemon = True
+            self._limit.start()
+        self.messages.put((kind, facts))
 
 
 def _give_up(send: Send) -> None:
@@ -161,8 +183,9 @@ def _record(request: RecordingRequest, messages: SimpleQueue[Message], send: Sen
     tracker = _open(request)
     send(RecorderAnswer.OPENED, tracker.run_id)
     try:
-        tracker.take_back(read_pending(request.model_dir, tracker.run_id))
-        job = _Job(tracker, request.model_dir)
+        if request.trains:
+            tracker.take_back(read_pending(request.model_dir, tracker.run_id))
+        job = _Job(tracker, request)
         if request.catches_up:
             job.catch_up()
         end = job.follow(messages)
@@ -172,12 +195,13 @@ def _record(request: RecordingRequest, messages: SimpleQueue[Message], send: Sen
         tracker.close("FAILED", END_SECS["FAILED"])
         raise
     finally:
-        keep_pending(request.model_dir, tracker.run_id, tracker.waiting())
+        if request.trains:
+            keep_pending(request.model_dir, tracker.run_id, tracker.waiting())
 
 
 def _open(request: RecordingRequest) -> Tracker:
     uri = prepare_store(request.uri)
-    if request.is_callers:
+    if request.is_callers and request.trains:
         _warn_of_other_job(mlflow_client(uri), request)
     described = {} if request.is_callers else code_version(Path(request.source))
     return Tracker.open(
@@ -211,9 +235,9 @@ def _warn_of_other_job(client: MlflowClient, request: RecordingRequest) -> None:
 class _Job:
     """Passes the events of one job on to its tracker, and adds what a flow adds."""
 
-    def __init__(self, tracker: Tracker, model_dir: str) -> None:
+    def __init__(self, tracker: Tracker, request: RecordingRequest) -> None:
         self._tracker = tracker
-        self._model_dir = model_dir
+        self._model_dir, self._trains = request.model_dir, request.trains
         self._lost_steps = LostSteps(tracker.tags, tracker.newest_step)
         self._system = SystemMetrics()
         self._step = self._num_restarts = 0
@@ -235,7 +259,8 @@ class _Job:
                 continue
             if kind == END:
                 self._note()
-                self._tracker.put_tags(self._lost_steps.reached_tag(self._step))
+                if self._trains:
+                    self._tracker.put_tags(self._lost_steps.reached_tag(self._step))
                 return facts
             if kind == CATCH_UP:
                 self._num_restarts += 1
@@ -263,6 +288,8 @@ class _Job:
                 raise AssertionError(f"nothing records {event}")
 
     def _note(self) -> None:
+        if not self._trains:
+            return
         figures = {"restarts": self._num_restarts, "lost_steps": self._lost_steps.num_steps}
         counts = {name: float(value) for name, value in figures.items() if value}
         self._tracker.handle(Metrics(self._step, self._system.sample() | counts))

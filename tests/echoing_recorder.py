@@ -6,13 +6,21 @@ import json
 import sys
 from pathlib import Path
 
+from psflow.ps_runtime.estimator.recorder import BEGIN, END
+
 
 def main() -> None:
-    """Write the lines of stdin to ``recorded.jsonl`` beside the model_dir; answer as if all was recorded."""
-    lines = sys.stdin.readlines()
-    Path(json.loads(lines[0])["model_dir"]).with_name("recorded.jsonl").write_text("".join(lines))
-    print(json.dumps(["opened", "f00"]))
-    print(json.dumps(["ended", "whole"]))
+    """Write the lines of each job to ``recorded.jsonl`` beside the model_dir; answer as if all was recorded."""
+    lines: list[str] = []
+    for line in sys.stdin:
+        kind, facts = json.loads(line)
+        lines.append(json.dumps(facts) + "\n" if kind == BEGIN else line)
+        if kind == END:
+            model_dir = json.loads(lines[0])["model_dir"]
+            Path(model_dir).with_name("recorded.jsonl").write_text("".join(lines))
+            print(json.dumps(["opened", "f00"]))
+            print(json.dumps(["ended", "whole"]), flush=True)
+            lines.clear()
 
 
 if __name__ == "__main__":

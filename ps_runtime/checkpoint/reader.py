@@ -151,7 +151,7 @@ class CheckpointReader:
 
     def __init__(self, store: CheckpointStore, step: int) -> None:
         self.manifest: Manifest = store.manifest(step)
-        self._store = store
+        self.store = store
         self._variables = {variable.name: variable for variable in self.manifest.model.variables}
         self._opened: dict[int, TensorFile] = {}
         self._entries: dict[tuple[str, str | None], list[TensorEntry]] = {}
@@ -265,8 +265,8 @@ class CheckpointReader:
     def _file(self, index: int) -> TensorFile:
         if index not in self._opened:
             shard = self.manifest.shards[index]
-            name = self._store.shard_name(self.manifest.step, shard)
-            self._opened[index] = TensorFile(self._store.files, name, nbytes=shard.nbytes, checksum=shard.checksum)
+            name = self.store.shard_name(self.manifest.step, shard)
+            self._opened[index] = TensorFile(self.store.files, name, nbytes=shard.nbytes, checksum=shard.checksum)
         return self._opened[index]
 
     def _entries_of(self, variable: str, slot: str | None) -> list[TensorEntry]:
@@ -283,4 +283,4 @@ class CheckpointReader:
         return spec
 
     def _error(self, reason: str) -> CheckpointError:
-        return CheckpointError(self._store.files.path(f"checkpoints/step_{self.manifest.step:08d}"), reason)
+        return CheckpointError(self.store.files.path(f"checkpoints/step_{self.manifest.step:08d}"), reason)

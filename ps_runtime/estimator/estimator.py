@@ -29,7 +29,7 @@ from psflow.ps_runtime.estimator.checkpoint_values import (
 )
 from psflow.ps_runtime.estimator.event_log import log_evaluation, log_restoring, logger, print_unless_configured
 from psflow.ps_runtime.estimator.prediction.predictions import opened_input, predicted_batches, results_of, share_of
-from psflow.ps_runtime.estimator.recording import recorded, requested_run
+from psflow.ps_runtime.estimator.recording import evaluation_record, recorded, requested_run
 from psflow.ps_runtime.estimator.saved_model import check_arguments, receiver_fn_of, save_model
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings, warm_start_settings
 from psflow.ps_runtime.model.calls.caller import ModelCaller
@@ -167,7 +167,7 @@ class Estimator:
         name: str | None = None,
         non_finite: NonFinite = "error",
     ) -> dict[str, float]:
-        """Evaluate a checkpoint in this process; nothing is written.
+        """Evaluate a checkpoint in this process; its model_dir does not change.
 
         Parameters
         ----------
@@ -180,7 +180,7 @@ class Estimator:
         checkpoint_path : str, optional
             Directory of a checkpoint; default: the latest.
         name : str, optional
-            Name of this evaluation in the log. The names of the metrics do not change.
+            Name of this evaluation in the log and in MLflow. The names of the metrics returned do not change.
         non_finite : {"error", "drop", "keep"}
             How to treat rows with a missing, NaN or infinite cell; see TrainSpec.
 
@@ -203,11 +203,13 @@ class Estimator:
         hooks = as_hooks("hooks", hooks)
         with opened_checkpoint(self.model_dir, checkpoint_path, logs=True) as reader:
             step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
+            record = evaluation_record(self.config, reader)
         logger.info("Starting evaluation")
         caller = self.caller.reading(schema)
         opened = opened_input(caller, input_fn, schema, ModeKeys.EVAL, values, non_finite)
         metrics = evaluate(caller, opened, values, step, steps, hooks)
         log_evaluation(step, metrics, name)
+        record(metrics, name)
         return metrics
 
     def predict(

@@ -1,79 +1,30 @@
-"""Records the trainings of a program in MLflow: starts the process that writes, and sends it the events."""
+"""Records what a program trains and evaluates in MLflow: starts the process that writes, and sends it the events."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from enum import StrEnum
-from operator import methodcaller
-from queue import SimpleQueue
-from typing import Any, assert_never
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
-from psflow.ps_runtime.config.environment import child_environment
-from psflow.ps_runtime.errors import InterruptedLoopError, PsflowError
+from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.records import measured
+from psflow.ps_runtime.errors import InterruptedLoopError, PsflowError, UsageError
 from psflow.ps_runtime.estimator.attempt import CODE_DIGEST, Attempt
-from psflow.ps_runtime.model.export.bundle import installed_writer
+from psflow.ps_runtime.estimator.recorder import REMEDY, REMEDY_OF_EVALUATION, Recorder, RecordingRequest, start_writer
 from psflow.ps_runtime.redaction import public, without_secrets
-from psflow.ps_runtime.roles.event_codec import encode_event
-from psflow.ps_runtime.roles.event_dispatch import without_events
-from psflow.ps_runtime.roles.events import Event, RecordedEvent, Restored, RoleLost, SummaryFile
+from psflow.ps_runtime.roles.events import Evaluation, Event
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.run_config import RunConfig
 
 EXPERIMENT = "psflow"
 """The experiment of `autolog`, unless it names another."""
-CATCH_UP, END = "CatchUp", "End"
-"""Kinds of messages to the process that writes, other than events."""
-START_SECS = 15.0
-"""For the process that writes to import MLflow and open the run, where the training has ended before that."""
-END_SECS = {"FINISHED": 60.0, "FAILED": 5.0, "KILLED": 4.0}
-"""Timeout for the remaining writes by the status with which the run ends, as in a flow."""
-GRACE_SECS = 5.0
-"""For that process to end by itself, once its time is over."""
-MAX_EVENTS = 10_000
-"""Events that wait for a process that takes none; further ones are dropped and counted."""
-REMEDY = "training continues; the next training in this model_dir completes the run with what is there"
-
-_SENT = RecordedEvent | SummaryFile | Restored | RoleLost
-
 logger = logging.getLogger(__name__)
-
-
-class RecorderAnswer(StrEnum):
-    """Kinds of messages from the process that writes, each with a text."""
-
-    OPENED = "opened"
-    WARNING = "warning"
-    FAILED = "failed"
-    ENDED = "ended"
-
-
-@dataclass(frozen=True)
-class RecordingRequest:
-    """What the process that writes needs to know about a job; sent as JSON."""
-
-    model_dir: str
-    uri: str | None
-    """The store; None: that of the environment."""
-    experiment: str | None
-    run_id: str | None
-    run_name: str
-    is_callers: bool
-    """Whether the run belongs to the user's program, which describes and ends it."""
-    catches_up: bool
-    """Whether the run gets the results of earlier attempts."""
-    source: str
-    params: Mapping[str, Any] = field(default_factory=dict)
-    """The settings, nested and without credentials."""
-    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,7 +37,7 @@ _autolog: _Autolog | None = None
 
 
 def autolog(experiment: str = EXPERIMENT, *, disable: bool = False) -> None:
-    """Record each later training of this process as an MLflow run, or in the active run if there is one.
+    """Record each later training and evaluation of this process in the MLflow run of its job, or in the active run.
 
     The store is that of ``mlflow.set_tracking_uri`` or ``MLFLOW_TRACKING_URI``, else ``mlflow.db`` in the working
     directory.
@@ -96,7 +47,7 @@ def autolog(experiment: str = EXPERIMENT, *, disable: bool = False) -> None:
     experiment : str
         The experiment of new runs; that of a RunConfig takes precedence.
     disable : bool
-        Record no training, not even in an active run, unless its RunConfig has an experiment.
+        Record nothing, not even in an active run, unless the RunConfig has an experiment.
 
     Raises
     ------
@@ -105,7 +56,7 @@ def autolog(experiment: str = EXPERIMENT, *, disable: bool = False) -> None:
 
     Notes
     -----
-    It applies to trainings that begin after the call. A resumed job continues its run.
+    It applies to calls that begin later. A resumed job continues its run.
 
     Examples
     --------
@@ -164,7 +115,7 @@ def recorded(
         yield on_event
         return
     try:
-        recorder = _Recorder(_request(place, attempt), attempt.note_run)
+        recorder = Recorder(_request(place, attempt), attempt.note_run)
     except OSError as error:
         logger.warning("this training is not recorded in MLflow: no process starts (%s); %s", error, REMEDY)
         yield on_event
@@ -181,6 +132,52 @@ def recorded(
         recorder.close("KILLED" if _is_stop(error) else "FAILED", {})
         raise
     recorder.close("FINISHED", {} if reason is None else {"psflow.stop_reason": reason})
+
+
+def evaluation_record(config: RunConfig, reader: CheckpointReader) -> Callable[[dict[str, float], str | None], None]:
+    """Return a function that records the metrics of an evaluation, and its name, in the active run or that of the job.
+
+    No failure of the record reaches the caller: it is logged. The function waits until the metrics are written. A
+    run that has ended keeps its status.
+    """
+    place, manifest, model_dir = requested_run(config), reader.manifest, reader.store.files.url
+    if place is None:
+        return lambda metrics, name: None
+
+    def record(metrics: dict[str, float], name: str | None) -> None:
+        try:
+            recorder = Recorder(_request_of_evaluation(place, model_dir), lambda run_id: None)
+        except (PsflowError, OSError) as error:
+            logger.warning("this evaluation is not recorded in MLflow: %s; %s", error, REMEDY_OF_EVALUATION)
+            return
+        recorder.handle(
+            Evaluation(manifest.step, measured(metrics), manifest.saved_at, name, role="evaluator-0", number=1)
+        )
+        recorder.close("FINISHED", {})
+
+    with suppress(OSError):  # `record` meets it again
+        start_writer()
+    return record
+
+
+def _request_of_evaluation(place: RunPlace, model_dir: str) -> RecordingRequest:
+    job = JobFile(model_dir).read()
+    run_id = place.run_id or (None if job is None else job.run_id)
+    named: dict[str, Any] = {"run_name": "", "is_callers": True}
+    if run_id is None:
+        if job is None:
+            raise UsageError((f"{model_dir} has no job.json, which names the job of the checkpoint",))
+        named = {"run_name": _run_name(place, job), "is_callers": False, "tags": _tags(job, model_dir)}
+    return RecordingRequest(
+        model_dir=model_dir,
+        uri=place.uri,
+        experiment=place.experiment,
+        run_id=run_id,
+        catches_up=False,
+        source=_source(),
+        trains=False,
+        **named,
+    )
 
 
 def _is_stop(error: BaseException) -> bool:
@@ -202,19 +199,30 @@ def _request(place: RunPlace, attempt: Attempt) -> RecordingRequest:
         uri=place.uri,
         experiment=place.experiment,
         run_id=place.run_id or record.run_id,
-        run_name=f"{place.experiment}-{record.job_id[:6]}",
+        run_name=_run_name(place, record),
         is_callers=is_callers,
         catches_up=not is_callers or place.run_id == record.run_id,
-        source=os.path.abspath(sys.argv[0] if os.path.isfile(sys.argv[0]) else "."),
+        source=_source(),
         params=public(_params(attempt)),
         tags={
-            "psflow.job_id": record.job_id,
-            "psflow.kind": "train",
+            **_tags(record, attempt.model_dir),
             "psflow.attempts": str(attempt.number),
-            "psflow.model_dir": without_secrets(attempt.model_dir),
             **({} if digest is None else {"psflow.code_digest": digest}),
         },
     )
+
+
+def _run_name(place: RunPlace, job: JobRecord) -> str:
+    return f"{place.experiment}-{job.job_id[:6]}"
+
+
+def _source() -> str:
+    return os.path.abspath(sys.argv[0] if os.path.isfile(sys.argv[0]) else ".")
+
+
+def _tags(job: JobRecord, model_dir: str) -> dict[str, str]:
+    """Return the tags by which the run of a job is found."""
+    return {"psflow.job_id": job.job_id, "psflow.kind": "train", "psflow.model_dir": without_secrets(model_dir)}
 
 
 def _params(attempt: Attempt) -> dict[str, Any]:
@@ -248,114 +256,3 @@ def _plain(value: Any) -> Any:
             return {str(key): _plain(each) for key, each in value.items()}
         case _:
             return f"a {type(value).__qualname__}"
-
-
-class _Recorder:
-    """The process that writes one job to MLflow, and the threads that talk to it.
-
-    Notes
-    -----
-    `handle` does not block and is thread-safe. The address of the store, which may hold a password, goes through the
-    pipe: others see the command of a process.
-    """
-
-    def __init__(self, request: RecordingRequest, note_run: Callable[[str], None]) -> None:
-        self._note_run = note_run
-        self._messages: SimpleQueue[Event | tuple[str, Any] | None] = SimpleQueue()
-        self._num_dropped = 0
-        self._run_id: str | None = None
-        self._is_over = False
-        """Whether it has said how it ended, or why it records nothing."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", installed_writer().recorder],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=child_environment({}),
-            start_new_session=True,  # Ctrl-C is for this process, which says how the run ends
-        )
-        self._threads = [
-            threading.Thread(target=self._send, args=(request,), name="psflow-recorder-send", daemon=True),
-            threading.Thread(target=self._hear, name="psflow-recorder-hear", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def handle(self, event: Event) -> None:
-        """Send an event, if it is one that is recorded."""
-        if not isinstance(event, _SENT) or self._is_over:
-            return
-        if self._messages.qsize() >= MAX_EVENTS:
-            self._num_dropped += 1
-            return
-        # the last events of a role may be lost with it, but not what it has written
-        self._messages.put((CATCH_UP, {}) if isinstance(event, RoleLost) else event)
-
-    def close(self, status: str, tags: Mapping[str, str]) -> None:
-        """End the run, and wait until the remaining writes are done, or their time is over. Blocks."""
-        self._messages.put((END, {"status": status, "tags": tags, "timeout_secs": END_SECS[status]}))
-        self._messages.put(None)
-        limit = END_SECS[status] + START_SECS + GRACE_SECS
-        try:
-            self._process.wait(limit)
-        except subprocess.TimeoutExpired:
-            self._is_over = True
-            self._warn(f"the process that writes did not end within {limit:g} s, and is killed")
-            self._process.kill()
-            self._process.wait()
-        for thread in self._threads:
-            thread.join()
-        if self._num_dropped:
-            logger.warning("MLflow run %s lacks %d events: its process took none", self._run_id, self._num_dropped)
-
-    def _send(self, request: RecordingRequest) -> None:
-        assert self._process.stdin is not None
-        with suppress(OSError), self._process.stdin as pipe:  # the other thread sees why nothing takes them
-            pipe.write(json.dumps(asdict(request)).encode() + b"\n")
-            pipe.flush()
-            while (message := self._messages.get()) is not None:
-                line = message if isinstance(message, tuple) else encode_event(message)
-                try:
-                    text = json.dumps(line, default=methodcaller("item"))  # of numpy's numbers
-                except (AttributeError, TypeError, ValueError) as error:
-                    logger.warning("not written to MLflow: %s (%s)", message, error)
-                    continue
-                pipe.write(text.encode() + b"\n")
-                pipe.flush()
-
-    def _hear(self) -> None:
-        assert self._process.stdout is not None
-        with without_events(), self._process.stdout as answers:
-            for line in answers:
-                kind, text = json.loads(line)
-                self._take(RecorderAnswer(kind), text)
-            if self._is_over:
-                return
-            self._is_over = True
-            code = self._process.wait()
-            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            self._warn(f"the process that writes ended with {how}")
-
-    def _warn(self, reason: str) -> None:
-        if self._run_id is None:
-            logger.warning("this training is not recorded in MLflow: %s; %s", reason, REMEDY)
-        else:
-            logger.warning("MLflow run %s lacks the rest of this training: %s; %s", self._run_id, reason, REMEDY)
-
-    def _take(self, kind: RecorderAnswer, text: str) -> None:
-        match kind:
-            case RecorderAnswer.OPENED:
-                self._run_id = text
-                try:
-                    self._note_run(text)
-                except (PsflowError, OSError) as error:
-                    logger.warning("job.json does not name the MLflow run %s: %s", text, error)
-            case RecorderAnswer.WARNING:
-                logger.warning("%s", text)
-            case RecorderAnswer.FAILED:
-                self._is_over = True
-                self._warn(text)
-                self._messages.put(None)
-            case RecorderAnswer.ENDED:
-                self._is_over = True
-            case _:
-                assert_never(kind)

@@ -7,7 +7,7 @@ import math
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -40,8 +40,9 @@ from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.environment import child_environment
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.estimator import recording
-from psflow.ps_runtime.estimator.recording import END, RecordingRequest, RunPlace, requested_run
+from psflow.ps_runtime.estimator import recorder, recording
+from psflow.ps_runtime.estimator.recorder import BEGIN, END, RecordingRequest
+from psflow.ps_runtime.estimator.recording import RunPlace, requested_run
 from psflow.ps_runtime.model.best import BestRecord
 from psflow.ps_runtime.roles.event_codec import encode_event
 from psflow.ps_runtime.roles.events import Evaluation, Export, Metrics, Restored
@@ -53,14 +54,17 @@ from tests.free_ports import free_address
 from tests.limits import HANG_SECS
 from tests.ps_runtime.estimator.regression import FailAt, records, regression
 from tests.started_processes import num_started
+from tests.tasks.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 EVAL = EvalSpec(records, steps=None, start_delay_secs=0, throttle_secs=0)
 
 
 @pytest.fixture(autouse=True)
-def _no_autolog(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_autolog(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(recording, "_autolog", None)
+    yield
+    recorder.end_writers()  # as at the end of a program
 
 
 @pytest.fixture
@@ -147,7 +151,6 @@ def test_a_resumed_job_continues_its_run(client: MlflowClient, tmp_path: Path) -
     assert run.data.tags["psflow.stop_reason"] == "all steps are done"
     assert steps_of(client, run, "loss") == [5, 10, 15]
     assert set(steps_of(client, run, "eval/mae")) == {0, 5, 10, 15}
-    assert not writers()
 
 
 PROGRAM = """
@@ -280,7 +283,7 @@ def test_training_goes_on_without_its_writer(
     psflow.autolog()
     estimator(tmp_path / "model").train(records, hooks=[KillTheWriter()], max_steps=10)
     assert CheckpointStore(str(tmp_path / "model")).latest() == 10
-    [warning] = [each.message for each in caplog.records if each.name == recording.__name__]
+    [warning] = [each.message for each in caplog.records if each.name == recorder.__name__]
     assert warning == (
         "this training is not recorded in MLflow: the process that writes ended with signal SIGKILL; "
         "training continues; the next training in this model_dir completes the run with what is there"
@@ -297,7 +300,7 @@ def test_a_store_that_cannot_be_used_is_a_warning(
         other.commit()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/other.db")
     estimator(tmp_path / "model", experiment="digits").train(records, max_steps=1)
-    [warning] = [each.message for each in caplog.records if each.name == recording.__name__]
+    [warning] = [each.message for each in caplog.records if each.name == recorder.__name__]
     assert warning.startswith(
         f"this training is not recorded in MLflow: the MLflow store sqlite:///{tmp_path}/other.db"
     )
@@ -311,7 +314,7 @@ def test_the_run_of_a_killed_program_is_killed(client: MlflowClient, store: str,
         Restored(1, 0.5, role="chief-0", number=2),
         Metrics(2, {"accuracy": 0.5}, role="chief-0", number=3),
     ]
-    lines = [asdict(request), *map(encode_event, events)]
+    lines = [(BEGIN, asdict(request)), *map(encode_event, events)]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "psflow.tasks.recorder"],
         input="".join(json.dumps(line) + "\n" for line in lines),
@@ -328,6 +331,94 @@ def test_the_run_of_a_killed_program_is_killed(client: MlflowClient, store: str,
     assert "system/cpu_utilization_percentage" in run.data.metrics
     assert steps_of(client, run, "loss") == [3]
     assert is_orphaned(run.data.tags)
+
+
+PROGRAM_OF_MANY_CALLS = """
+import json, os, signal, sys
+import mlflow, psutil
+from psflow import Estimator, RunConfig
+from tests.ps_runtime.estimator.regression import records, regression
+
+def writers():
+    return [each.pid for each in psutil.Process().children() if "psflow.tasks.recorder" in each.cmdline()]
+
+with mlflow.start_run() as active:
+    estimator = Estimator(regression, sys.argv[1], RunConfig(log_step_count_steps=2))
+    pids = []
+    for _ in range(2):
+        estimator.train(records, steps=2)
+        pids.append(writers())
+    estimator.evaluate(records, name="held")
+    pids.append(writers())
+    history = mlflow.MlflowClient().get_metric_history
+    points = {key: [p.step for p in history(active.info.run_id, key)] for key in ("loss", "eval_held/loss")}
+copy = os.fork() if sys.argv[2] == "killed" else None
+if copy == 0:
+    signal.pause()
+print(json.dumps([pids, points, copy]), flush=True)
+if copy:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE  # where nothing collects orphans
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("end", "code"), [("ends", 0), ("killed", -9)])
+def test_one_process_writes_all_calls_of_a_program_and_ends_with_it(
+    end: str, code: int, client: MlflowClient, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", PROGRAM_OF_MANY_CALLS, str(tmp_path / "model"), end]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        [[writer], *others], points, copy = json.loads(program.stdout.readline())
+        assert program.wait(HANG_SECS) == code
+        if copy is not None:  # a fork of the program, which inherited the pipes, does not keep the writer
+            wait_until(lambda: has_ended(writer))
+            psutil.Process(copy).kill()
+    assert has_ended(writer)
+    assert others == [[writer], [writer]]
+    assert points == {"loss": [2, 4], "eval_held/loss": [4]}
+
+
+@pytest.mark.process
+def test_an_evaluation_goes_to_the_run_of_its_job_and_leaves_its_status(client: MlflowClient, tmp_path: Path) -> None:
+    trained = estimator(tmp_path / "model", experiment="digits")
+    with pytest.raises(ZeroDivisionError):
+        run_session(trained)
+    metrics = trained.evaluate(records)
+    [run] = runs_of(client)
+    assert run.info.status == "FAILED"
+    assert metrics["global_step"] == 5
+    assert (steps_of(client, run, "eval/mae"), run.data.metrics["eval/mae"]) == ([5], metrics["mae"])
+    assert run.data.tags["psflow.reached_step"] == "5"
+    estimator(tmp_path / "other").train(records, max_steps=5)
+    estimator(tmp_path / "other", experiment="digits").evaluate(records)
+    [unrecorded] = [each for each in runs_of(client) if each.info.run_id != run.info.run_id]
+    job = JobFile(str(tmp_path / "other")).read()
+    assert job is not None
+    assert (unrecorded.info.status, unrecorded.data.tags["psflow.job_id"]) == ("FINISHED", job.job_id)
+    assert unrecorded.data.metrics.keys() == {"eval/loss", "eval/mae"}
+
+
+@pytest.mark.process
+def test_a_writer_of_another_environment_is_not_kept(
+    tmp_path: Path, echoed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = estimator(tmp_path / "model", experiment="digits")
+    trained.train(records, steps=1)
+    [first] = psutil.Process().children()
+    trained.train(records, steps=1)
+    assert psutil.Process().children() == [first]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///other.db")
+    trained.train(records, steps=1)
+    [second] = psutil.Process().children()
+    assert second != first
 
 
 def test_a_second_job_in_one_run_is_a_warning(
