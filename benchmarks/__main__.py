@@ -27,6 +27,7 @@ __all__ = ["NAMES", "main", "run"]
 NAMES = (
     "mlp",
     "dense",
+    "torch",
     "embedding",
     "clicks",
     "input",

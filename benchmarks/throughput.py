@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from benchmarks.cases import Case
@@ -35,11 +35,14 @@ class Contest:
         With the same number of ps and of replicas.
     peer_is_local : bool
         The peer trains in one process, without any ps.
+    peer : callable ``(workload, case) -> System``, optional
+        The peer; default: TensorFlow Estimator, where it is installed. Its steps are gradients.
     """
 
     workload: Workload
     cases: Sequence[Case]
     peer_is_local: bool = False
+    peer: Callable[[Workload, Case], System] | None = None
 
 
 def measure_contests(contests: Iterable[Contest], settings: Settings) -> list[Row]:
@@ -53,9 +56,9 @@ def chosen(contests: Iterable[Contest], settings: Settings) -> list[Contest]:
     for contest in contests:
         cases = [case for case in contest.cases if settings.wants(case.key)]
         if cases:
-            left.append(Contest(contest.workload, cases, contest.peer_is_local))
+            left.append(replace(contest, cases=cases))
     if settings.quick and left:
-        return [Contest(left[0].workload, left[0].cases[:1], left[0].peer_is_local)]
+        return [replace(left[0], cases=left[0].cases[:1])]
     return left
 
 
@@ -73,27 +76,35 @@ def _measure(contest: Contest, settings: Settings) -> list[Row]:
         secs = settings.slice_secs(contest.workload.slice_secs)
         for name, more in alternate(systems, num_rounds, partial(step_rate, secs=secs)).items():
             slices[name] += more
-    return [_row(case, slices, name, limit, peer) for name, case in products.items()]
+    counts_gradients = contest.peer is not None
+    return [
+        _row(case, slices, name, limit, peer, 1.0 if counts_gradients else case.gradients_per_update)
+        for name, case in products.items()
+    ]
 
 
 def _systems(contest: Contest, settings: Settings) -> tuple[System, System | None, list[System]]:
     """Return new systems: the limit, the peer if it takes part, and psflow in each case."""
     workload, first = contest.workload, contest.cases[0]
-    found = None if settings.quick else find_peer()
-    peer = None if found is None else peer_system(found, workload, first, is_local=contest.peer_is_local)
+    peer: System | None = None
+    if settings.quick:
+        peer = None
+    elif contest.peer is not None:
+        peer = contest.peer(workload, first)
+    elif (found := find_peer()) is not None:
+        peer = peer_system(found, workload, first, is_local=contest.peer_is_local)
     products: list[System] = [ProductSystem(workload, case) for case in contest.cases]
     return limit_system(workload, first.num_replicas), peer, products
 
 
-def _row(case: Case, slices: dict[str, list[Slice]], name: str, limit: str, peer: str) -> Row:
+def _row(case: Case, slices: dict[str, list[Slice]], name: str, limit: str, peer: str, peer_factor: float) -> Row:
     mine = samples_of(slices, name)
     assert mine is not None
     theirs = samples_of(slices, peer)
-    factor = case.gradients_per_update
     return Row.of(
         case.key,
         case.unit,
-        mine.scaled(factor),
+        mine.scaled(case.gradients_per_update),
         samples_of(slices, limit),
-        None if theirs is None else theirs.scaled(factor),
+        None if theirs is None else theirs.scaled(peer_factor),
     )
