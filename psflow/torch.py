@@ -1,4 +1,4 @@
-"""Training of torch modules: `TorchEstimator`, and the parts of it for a model_fn of one's own. Needs torch."""
+"""Training of torch modules: `TorchEstimator`, parts of it for a model_fn of one's own, and `batches`. Needs torch."""
 
 import psflow
 

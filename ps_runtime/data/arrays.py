@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.data.object_arrays import plain_objects
+from psflow.ps_runtime.data.torch_values import is_tensor, tensor_as_array
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import ArraySpec
 
@@ -120,7 +121,7 @@ def _plain_array(what: str, value: object, faults: list[str]) -> Array | None:
     return None if array is None else np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
 
-def array_of(what: str, value: object, faults: list[str]) -> Array | None:
+def array_of(what: str, value: Any, faults: list[str]) -> Array | None:
     """Return a value as a plain array, or None with the reason appended to `faults`.
 
     Python objects become texts, booleans or numbers if all of them are. `what` names the value in error messages.
@@ -133,9 +134,13 @@ def array_of(what: str, value: object, faults: list[str]) -> Array | None:
         names = ", ".join(repr(name) for name in list(value)[:MAX_NAMES])
         faults.append(f"{what} is a dict of {names}: expected an array; give each its own name among the others")
         return None
-    if isinstance(value, tuple) and any(np.ndim(part) for part in value):  # numpy would combine them into one array
-        faults.append(f"{what} is a tuple of {len(value)} arrays: expected an array; give each a name, in a dict")
+    holds_parts = isinstance(value, tuple) or (isinstance(value, list) and any(map(is_tensor, value[:1])))
+    if holds_parts and any(np.ndim(part) for part in value):  # numpy would combine them into one array
+        kind = f"a {type(value).__name__} of {len(value)} arrays"
+        faults.append(f"{what} is {kind}: expected an array; give each a name, in a dict")
         return None
+    if is_tensor(value):
+        return tensor_as_array(what, value, faults)
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:

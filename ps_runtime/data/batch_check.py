@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
 from psflow.ps_runtime.data.arrays import Columns, plain_arrays
+from psflow.ps_runtime.data.torch_values import is_pair, is_tensor
 from psflow.ps_runtime.errors import InputError, LabelError
 
 Batch = tuple[Columns, Columns | None]
@@ -28,18 +30,19 @@ def check_batch(features: object, labels: object, where: str) -> Batch:
         raise InputError(tuple(f"{where}: {fault}" for fault in error.faults)) from None
 
 
-def checked_batch(given: object, where: str) -> Batch:
+def checked_batch(given: Any, where: str) -> Batch:
     """Return `check_batch` of a tuple (features, labels), or of features alone; InputError for anything else."""
     if is_features(given):
         return check_batch(given, None, where)
-    if isinstance(given, tuple) and len(given) == 2:
-        return check_batch(*given, where)
+    if (isinstance(given, tuple) and len(given) == 2) or is_pair(given):
+        features, labels = given
+        return check_batch(features, labels, where)
     raise InputError((f"{where}: expected a tuple (features, labels), got {kind_of(given)}",))
 
 
 def is_features(value: object) -> bool:
     """Whether `value` is features without labels."""
-    return isinstance(value, Mapping | np.ndarray)
+    return isinstance(value, Mapping | np.ndarray) or is_tensor(value)
 
 
 def kind_of(value: object) -> str:

@@ -21,6 +21,7 @@ from psflow.ps_runtime.data.non_finite_policy import batches_with_policy, datase
 from psflow.ps_runtime.data.reading_progress import watched_call
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.data.torch_values import fault_of_torch_data, is_pair
 from psflow.ps_runtime.data.transformations import Transformations
 from psflow.ps_runtime.data.whole_files import whole_dataset
 from psflow.ps_runtime.errors import InputError, UsageError, did_you_mean
@@ -156,7 +157,9 @@ def _as_input(result: Any, where: str, first_pass: int) -> Dataset | RecordInput
         return _batched(result, where, first_pass)
     if is_features(result):
         return _one_batch((result, None), where)
-    if isinstance(result, list) and not all(isinstance(batch, tuple) for batch in result):
+    if fault := fault_of_torch_data(result):
+        raise InputError((f"{where} returned {fault}",))
+    if isinstance(result, list) and not all(isinstance(batch, tuple) or is_pair(batch) for batch in result):
         raise InputError((f"{where} returned {kind_of(result)} of other things than tuples: {EXPECTED}",))
     if not isinstance(result, Iterable) or isinstance(result, str | bytes):
         raise InputError((f"{where} returned {kind_of(result)}: {EXPECTED}",))

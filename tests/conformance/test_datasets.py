@@ -42,6 +42,13 @@ def named(rows: Any) -> dict[str, Any]:
     return {"row": rows}
 
 
+def of_torch() -> Transformations:
+    pytest.importorskip("torch")
+    from psflow.torch import batches
+
+    return batches([named(row) for row in range(NUM_RECORDS)], 2, shuffle_seed=3)
+
+
 def values(data: Transformations) -> list[Any]:
     return [np.asarray(element).tolist() for element in data]
 
@@ -59,6 +66,7 @@ BY_NUMBER: dict[str, Callable[[], Transformations]] = {
     "concatenate": lambda: records().concatenate(Dataset.range(20, 24)).map(named).batch(4),
     "enumerate": lambda: records().enumerate(5).map(lambda i, n: {"row": n, "i": i}).batch(3),
     "zip": lambda: Dataset.zip(records(), records().skip(2)).map(lambda a, b: {"row": a, "b": b}).batch(2),
+    "batches of torch": of_torch,
 }
 """Data sets of which the replicas read their own batches."""
 
@@ -157,7 +165,8 @@ def counts(features: Any, labels: Any, mode: str) -> EstimatorSpec:
 
 
 @pytest.mark.parametrize(
-    "input_fn", [BY_NUMBER["map"], BY_NUMBER["repeat before batch"], STREAMS["map in threads"], STREAMS["shuffle"]]
+    "input_fn",
+    [BY_NUMBER["map"], BY_NUMBER["repeat before batch"], of_torch, STREAMS["map in threads"], STREAMS["shuffle"]],
 )
 def test_training_that_was_interrupted_reads_on(make: Callable[..., Any], input_fn: Callable[[], Any]) -> None:
     estimator = make(counts, save_checkpoints_steps=1)

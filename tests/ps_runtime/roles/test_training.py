@@ -27,6 +27,7 @@ from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Sync
 from psflow.ps_runtime.specs.roles import Role
 from psflow.ps_runtime.specs.run_config import RunConfig
 from tests.ps_runtime.estimator.regression import (
+    BATCH_SIZE,
     NUM_BATCHES,
     NUM_RECORDS,
     BatchRows,
@@ -100,6 +101,14 @@ def test_slices_change_no_bit_and_a_job_goes_on_with_others(roles, make, tmp_pat
     assert arrays_of(there.model_dir, 12) == arrays_of(make("here").model_dir, 12)
 
 
+def of_torch():
+    """Return the records as `records` does, as a map-style data set of torch."""
+    pytest.importorskip("torch")
+    from psflow.torch import batches
+
+    return batches([({"x": x, "row": row}, y) for row, (x, y) in enumerate(zip(X, Y, strict=True))], BATCH_SIZE)
+
+
 class SharedRows(BatchRows):
     """Keeps the rows that all replicas see; each has its own copy of a hook on a cluster, but not here."""
 
@@ -110,7 +119,7 @@ class SharedRows(BatchRows):
             super().after_run(run_context, run_values)
 
 
-@pytest.mark.parametrize("input_fn", [records, computed, batches, filtered])
+@pytest.mark.parametrize("input_fn", [records, computed, of_torch, batches, filtered])
 def test_replicas_share_an_epoch_so_that_each_example_is_used_once(roles, make, input_fn):
     seen = SharedRows()
     estimator = make()

@@ -1,0 +1,138 @@
+"""Map-style data sets of torch as batches that workers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import Dataset, IterableDataset, default_collate
+
+from psflow.ps_runtime.data.elements import ElementAddress, Elements
+from psflow.ps_runtime.data.lazy_dataset import LazyDataset
+from psflow.ps_runtime.data.splittable import batching_faults
+from psflow.ps_runtime.data.transformations import check_callable, check_flag
+from psflow.ps_runtime.data.user_code import user_code
+from psflow.ps_runtime.errors import InputError
+
+
+def batches(
+    dataset: Dataset[Any],
+    batch_size: int = 1,
+    *,
+    shuffle_seed: int | None = None,
+    drop_last: bool = False,
+    collate_fn: Callable[[list[Any]], Any] = default_collate,
+) -> LazyDataset:
+    """Return the examples of a map-style data set in batches, for an input_fn to return.
+
+    Parameters
+    ----------
+    dataset : torch.utils.data.Dataset
+        Has ``__len__`` and ``__getitem__``. Each process that reads it has its own, and calls ``__getitem__`` with
+        the examples of its batches only. An example is features, or a tuple (features, labels).
+    batch_size : int
+        Examples of a batch, >= 1. The last batch of an epoch may be smaller.
+    shuffle_seed : int or None
+        >= 0: each epoch has its own order, the same in every process; None: the order of the data set.
+    drop_last : bool
+        Whether to leave out a last batch that is smaller.
+    collate_fn : callable
+        Makes a batch of a list of examples.
+
+    Returns
+    -------
+    LazyDataset
+        One epoch; its `repeat` returns several. Each example is read once per epoch over all replicas, and a resumed
+        job continues at its batch.
+
+    Raises
+    ------
+    InputError
+        If the data set is not map-style or too small for a batch, or another argument is out of range. When it is
+        read: for any error of the data set and of `collate_fn`, with the example.
+
+    Notes
+    -----
+    Random transformations of a data set draw from the generators of their process, which a resumed job does not
+    restore.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.utils.data import TensorDataset
+    >>> for features, labels in batches(TensorDataset(torch.arange(3.0), torch.arange(3)), 2):
+    ...     print(features.tolist(), labels.tolist())
+    [0.0, 1.0] [0, 1]
+    [2.0] [2]
+    """
+    if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise InputError(
+            (
+                f"batches expects a map-style data set, which has __len__ and __getitem__, got "
+                f"{type(dataset).__name__}; for other data, yield batches (features, labels) from a generator input_fn",
+            )
+        )
+    if faults := batching_faults(batch_size, None, shuffle_seed):
+        raise InputError(tuple(faults))
+    check_flag("batches", "drop_last", drop_last)
+    check_callable("batches", collate_fn)
+    examples = Examples(dataset, collate_fn)
+    least = batch_size if drop_last else 1
+    if examples.num_elements < least:
+        number = f"the {type(dataset).__name__} has {examples.num_elements} examples"
+        raise InputError((f"{number}: expected at least {least}" + ", or drop_last=False" * drop_last,))
+    ordered = LazyDataset(examples)
+    if shuffle_seed is not None:
+        ordered = ordered.shuffle(examples.num_elements, shuffle_seed)
+    return ordered.batch(batch_size, drop_last)
+
+
+@dataclass(frozen=True, eq=False)
+class Examples(Elements):
+    """The examples of a map-style data set by index."""
+
+    dataset: Any
+    collate_fn: Callable[[list[Any]], Any]
+
+    def count(self) -> int:
+        """See `Elements`."""
+        return len(self.dataset)
+
+    def each(self, addresses: Iterable[ElementAddress]) -> Iterator[Any]:
+        """See `Elements`."""
+        for address in addresses:
+            with user_code(self.dataset.__getitem__, InputError, f"for {self.place(address)}"):
+                example = self.dataset[address.number]
+            yield example
+
+    def block(self, addresses: Sequence[ElementAddress]) -> Any:
+        """See `Elements`."""
+        examples = list(self.each(addresses))
+        try:
+            with user_code(self.collate_fn, InputError, f"for {self.places(addresses)}"):
+                batch = self.collate_fn(examples)
+        except InputError as error:
+            odd = self._odd(examples)
+            culprit = "" if odd is None else f"; {self.place(addresses[odd])} is the first that does not fit"
+            if self.collate_fn is default_collate:
+                culprit += "; return tensors of one shape or numbers from __getitem__, or give a collate_fn"
+            raise InputError(tuple(fault + culprit for fault in error.faults)) from error.__cause__
+        return tuple(batch) if isinstance(batch, list) else batch
+
+    def _odd(self, examples: list[Any]) -> int | None:
+        """Return the first example that makes no batch with the first one."""
+        for place, example in enumerate(examples):
+            try:
+                self.collate_fn([examples[0], example])
+            except Exception:  # the user's code may raise anything
+                return place
+        return None
+
+    def place(self, address: ElementAddress) -> str:
+        """See `Elements`."""
+        return f"example {address.number}"
+
+    def is_row(self, first: ElementAddress, last: ElementAddress) -> bool:
+        """See `Elements`."""
+        return True
