@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import Dataset, IterableDataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, Subset, default_collate
 
 from psflow.ps_runtime.data.elements import ElementAddress, Elements
 from psflow.ps_runtime.data.lazy_dataset import LazyDataset
 from psflow.ps_runtime.data.splittable import batching_faults
 from psflow.ps_runtime.data.transformations import check_callable, check_flag
-from psflow.ps_runtime.data.user_code import user_code
+from psflow.ps_runtime.data.user_code import user_error
 from psflow.ps_runtime.errors import InputError
 
 
@@ -54,8 +54,8 @@ def batches(
 
     Notes
     -----
-    Random transformations of a data set draw from the generators of their process, which a resumed job does not
-    restore.
+    Random transformations that use torch's global generator also change what dropout draws, and a resumed job repeats
+    neither.
 
     Examples
     --------
@@ -81,7 +81,8 @@ def batches(
     least = batch_size if drop_last else 1
     if examples.num_elements < least:
         number = f"the {type(dataset).__name__} has {examples.num_elements} examples"
-        raise InputError((f"{number}: expected at least {least}" + ", or drop_last=False" * drop_last,))
+        remedy = ", or drop_last=False" if drop_last else ""
+        raise InputError((f"{number}: expected at least {least}{remedy}",))
     ordered = LazyDataset(examples)
     if shuffle_seed is not None:
         ordered = ordered.shuffle(examples.num_elements, shuffle_seed)
@@ -102,26 +103,30 @@ class Examples(Elements):
     def each(self, addresses: Iterable[ElementAddress]) -> Iterator[Any]:
         """See `Elements`."""
         for address in addresses:
-            with user_code(self.dataset.__getitem__, InputError, f"for {self.place(address)}"):
+            try:
                 example = self.dataset[address.number]
+            except Exception as cause:  # StopIteration, too, which would end the reading
+                what = f"for {self.place(address)}"
+                raise user_error(_whole(self.dataset).__getitem__, InputError, what, cause) from cause
             yield example
 
     def block(self, addresses: Sequence[ElementAddress]) -> Any:
         """See `Elements`."""
         examples = list(self.each(addresses))
         try:
-            with user_code(self.collate_fn, InputError, f"for {self.places(addresses)}"):
-                batch = self.collate_fn(examples)
-        except InputError as error:
-            odd = self._odd(examples)
-            culprit = "" if odd is None else f"; {self.place(addresses[odd])} is the first that does not fit"
+            batch = self.collate_fn(examples)
+        except Exception as cause:
+            what = f"for {self.places(addresses)}"
+            faults = user_error(self.collate_fn, InputError, what, cause).faults
+            odd = self._first_misfit(examples)
+            hint = "" if odd is None else f"; {self.place(addresses[odd])} is the first that does not fit"
             if self.collate_fn is default_collate:
-                culprit += "; return tensors of one shape or numbers from __getitem__, or give a collate_fn"
-            raise InputError(tuple(fault + culprit for fault in error.faults)) from error.__cause__
+                hint += "; return tensors of one shape or numbers from __getitem__, or give a collate_fn"
+            raise InputError(tuple(fault + hint for fault in faults)) from cause
         return tuple(batch) if isinstance(batch, list) else batch
 
-    def _odd(self, examples: list[Any]) -> int | None:
-        """Return the first example that makes no batch with the first one."""
+    def _first_misfit(self, examples: list[Any]) -> int | None:
+        """Return the place of the first example that makes no batch with the first one."""
         for place, example in enumerate(examples):
             try:
                 self.collate_fn([examples[0], example])
@@ -136,3 +141,10 @@ class Examples(Elements):
     def is_row(self, first: ElementAddress, last: ElementAddress) -> bool:
         """See `Elements`."""
         return True
+
+
+def _whole(dataset: Any) -> Any:
+    """Return the data set of a subset, such as one of random_split, whose code reads the examples."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    return dataset

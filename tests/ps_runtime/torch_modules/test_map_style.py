@@ -109,6 +109,7 @@ def test_examples_by_name_and_a_collate_function_that_pads() -> None:
     ("dataset", "fault"),
     [
         (Broken(), r"Broken\.__getitem__ raised OSError for example 3 at .*test_map_style.py:\d+: no such image"),
+        (Subset(Broken(), [1, 3]), r"Broken\.__getitem__ raised OSError for example 1 at .*test_map_style.py:\d+: no"),
         (
             Texts(),
             "default_collate raised RuntimeError for example 0 to example 4 .* equal size.*; example 1 is the first "
