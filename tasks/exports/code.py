@@ -20,6 +20,7 @@ from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.shipping.own_modules import is_installed
 from psflow.ps_runtime.shipping.travelling_modules import module_of
+from psflow.tasks.exports.script import reduced
 
 ENGINE = "psflow"
 ENGINE_ROOT = Path(ps_runtime.__file__).parents[2]
@@ -36,6 +37,9 @@ ENTRY_POINTS = (
 )
 """Imports of the script of an export."""
 
+MAIN = ("__main__", "__mp_main__")
+"""Names of the module that runs as a program."""
+
 ROOMS = ("flows", "tasks", "ps_runtime")
 """Packages of psflow that import all names eagerly."""
 
@@ -45,12 +49,16 @@ _distributions: dict[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class ModelFnSource:
-    """Location of a model_fn: ``module:qualname``, in the file `path` below the import root `root`."""
+    """Location of a model_fn, or of another definition: ``module:qualname`` in the file `path` below `root`.
+
+    `is_script` says whether the file ran as a program, and may have trained as such.
+    """
 
     module: str
     qualname: str
     path: Path
     root: Path
+    is_script: bool = False
 
 
 def source_of(model_fn: Callable[..., Any], what: str = "model_fn") -> ModelFnSource:
@@ -92,8 +100,7 @@ def source_of(model_fn: Callable[..., Any], what: str = "model_fn") -> ModelFnSo
                 "such as model.py, and import it from there",
             )
         )
-    importable, root = _module_of(path.absolute(), module)
-    return ModelFnSource(importable, name, path.absolute(), root)
+    return _source(path.absolute(), module, name)
 
 
 def _owner(method: MethodType, what: str) -> type:
@@ -111,8 +118,8 @@ def _owner(method: MethodType, what: str) -> type:
     return type(owner)
 
 
-def module_of_optimizer(rule: Optimizer) -> str:
-    """Return the importable name of the module of an optimizer.
+def source_of_optimizer(rule: Optimizer) -> ModelFnSource:
+    """Find the file of the class of an optimizer.
 
     Raises ModelFnError if it has no file, or is not at its top level.
     """
@@ -126,12 +133,17 @@ def module_of_optimizer(rule: Optimizer) -> str:
                 "my_optimizer.py, and import it from there",
             )
         )
-    return _module_of(path, kind.__module__)[0]
+    return _source(path, kind.__module__, kind.__qualname__)
+
+
+def _source(path: Path, module: str, qualname: str) -> ModelFnSource:
+    importable, root = _module_of(path, module)
+    return ModelFnSource(importable, qualname, path, root, module in MAIN)
 
 
 def _module_of(path: Path, name: str) -> tuple[str, Path]:
     """Return the importable name of a file, and its import root."""
-    if name in ("__main__", "__mp_main__"):
+    if name in MAIN:
         spec = getattr(sys.modules.get(name), "__spec__", None)
         name = path.stem if spec is None or spec.origin != str(path) else spec.name
     parts = name.split(".")
@@ -150,20 +162,28 @@ class RequiredCode:
     Without the engine only the user's files are collected, which takes a hundredth of the time.
 
     The search follows imports of psflow's engine, and of the user's own code: files beside or below that of model_fn,
-    or on Python's path outside the installed libraries. Blocks for type checkers or ``__main__`` are skipped.
+    or on Python's path outside the installed libraries. Blocks for type checkers or ``__main__`` are skipped. Of a
+    script only the part that model_fn and the `others` use is taken, as `reduced` says.
 
-    Raises ModelFnError if a file of the user imports all names of psflow.
+    Raises ModelFnError if a file of the user imports all names of psflow, or as `reduced` does.
     """
 
     source: ModelFnSource
+    others: tuple[ModelFnSource, ...] = ()
     modules: tuple[str, ...] = ()
     has_engine: bool = True
     files: dict[Path, Path] = field(default_factory=dict, init=False)
+    scripts: dict[Path, bytes] = field(default_factory=dict, init=False)
+    """The contents of files that differ from those on disk."""
     libraries: set[str] = field(default_factory=set, init=False)
     _followed: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
-        for name in (*(ENTRY_POINTS if self.has_engine else ()), self.source.module, *self.modules):
+        sources = (self.source, *self.others)
+        for path in {one.path for one in sources if one.is_script}:
+            self.scripts[path] = reduced(path, {one.qualname.split(".")[0] for one in sources if one.path == path})
+        modules = (one.module for one in sources)
+        for name in (*(ENTRY_POINTS if self.has_engine else ()), *modules, *self.modules):
             self._add(name)
 
     def requirements(self) -> list[str]:
@@ -196,7 +216,8 @@ class RequiredCode:
             package = parts[:length] if path.name == "__init__.py" else parts[: length - 1]
             around = ".".join(package)
             is_ours = top == ENGINE
-            found = _engine_imports(path, around, path.stat().st_mtime_ns) if is_ours else _imports(path, around)
+            own = self.scripts.get(path)
+            found = _engine_imports(path, around, path.stat().st_mtime_ns) if is_ours else _imports(path, around, own)
             for imported in found:
                 self._add(imported)
 
@@ -240,9 +261,9 @@ def _engine_imports(path: Path, package: str, changed_at_ns: int) -> frozenset[s
     return frozenset(_imports(path, package, into_functions=False))
 
 
-def _imports(path: Path, package: str, *, into_functions: bool = True) -> set[str]:
+def _imports(path: Path, package: str, text: bytes | None = None, *, into_functions: bool = True) -> set[str]:
     """Return the modules that a file may import at its top level, and in functions unless excluded."""
-    tree = ast.parse(path.read_bytes(), str(path))
+    tree = ast.parse(path.read_bytes() if text is None else text, str(path))
     found: set[str] = set()
     names: dict[str, str] = {}
     """Modules of psflow that are used by an attribute of a name, such as ``tf.estimator.ModeKeys``."""

@@ -26,7 +26,7 @@ from psflow.ps_runtime.model.export.receiver import RawServingInput, ServingInpu
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.scratch import scratch_directory
 from psflow.ps_runtime.shipping.own_modules import is_installed
-from psflow.tasks.exports.code import ENGINE, ModelFnSource, RequiredCode, module_of_optimizer, pinned, source_of
+from psflow.tasks.exports.code import ENGINE, ModelFnSource, RequiredCode, pinned, source_of, source_of_optimizer
 from psflow.tasks.exports.signature import input_example, model_signature, tried_receiver
 from psflow.tasks.tracking.store import keep_quiet
 
@@ -91,7 +91,9 @@ class MlflowModelWriter:
         has_columns = preprocessing is not None or any(isinstance(part, get_args(FeatureColumn)) for part in parts)
         required = (*ALWAYS_REQUIRED, "pyarrow") if has_columns else ALWAYS_REQUIRED
         functions = [source_of(part, "the function") for part in parts if _is_code(part)]
-        code = _required_code(source, serving, {*_modules_of(parts), *(function.module for function in functions)})
+        optimizers = [source_of_optimizer(part) for part in parts if isinstance(part, Optimizer)]
+        ours = {type(part).__module__ for part in parts if _is_ours(part)}
+        code = _required_code(source, serving, (*functions, *optimizers), ours)
         _check_files(functions, code)
         with scratch_directory() as temporary:
             model, beside, script = Path(temporary, "model"), Path(temporary, "code"), Path(temporary, SCRIPT.name)
@@ -99,7 +101,10 @@ class MlflowModelWriter:
             shutil.copyfile(SCRIPT, script)  # MLflow copies the permissions of the original
             for below, path in code.files.items():
                 (beside / below).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, beside / below)
+                if path in code.scripts:
+                    (beside / below).write_bytes(code.scripts[path])
+                else:
+                    shutil.copyfile(path, beside / below)
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*input example was not provided")  # the signature is given
                 with _refusals_of_the_disk():
@@ -151,18 +156,19 @@ def checkpoint_of(directory: str) -> tuple[int, float] | None:
 def _required_code(
     source: ModelFnSource,
     serving: ServingInputReceiverFn | None,
+    others: tuple[ModelFnSource, ...] = (),
     modules: Collection[str] = (),
     *,
     has_engine: bool = True,
 ) -> RequiredCode:
-    """Return the code of model_fn, of a serving_input_receiver_fn, and of other modules.
+    """Return the code of model_fn, of a serving_input_receiver_fn, of others, and of modules of psflow.
 
     Raises ModelFnError if model_fn cannot import the file of that function; or as `RequiredCode` does.
     """
     if serving is None or isinstance(serving, RawServingInput):
-        return RequiredCode(source, tuple(sorted(modules)), has_engine)
+        return RequiredCode(source, others, tuple(sorted(modules)), has_engine)
     of_serving = source_of(serving, "serving_input_receiver_fn")
-    code = RequiredCode(source, tuple(sorted({*modules, of_serving.module})), has_engine)
+    code = RequiredCode(source, (*others, of_serving), tuple(sorted(modules)), has_engine)
     if of_serving.path not in code.files.values():
         raise ModelFnError(
             (
@@ -237,15 +243,6 @@ def _parts_of(value: Any) -> Iterator[Any]:
         yield from _parts_of(part)
 
 
-def _modules_of(parts: Iterable[Any]) -> Iterator[str]:
-    """Yield the modules of optimizers and psflow dataclasses among the parts of parameters."""
-    for part in parts:
-        if isinstance(part, Optimizer):
-            yield module_of_optimizer(part)
-        elif _is_ours(part):
-            yield type(part).__module__
-
-
 def _is_ours(value: Any) -> bool:
     """Whether it is a dataclass of psflow, such as a schedule, a head or a feature column."""
     return is_dataclass(value) and type(value).__module__.startswith(f"{ENGINE}.")
@@ -286,7 +283,7 @@ def _encoded(value: Any, where: str) -> Any:
     cls = type(value)
     if isinstance(value, Optimizer) or _is_ours(value):
         of_fields = {f.name: _encoded(getattr(value, f.name), f"{where}.{f.name}") for f in _exported_fields(value)}
-        module = module_of_optimizer(value) if isinstance(value, Optimizer) else cls.__module__
+        module = source_of_optimizer(value).module if isinstance(value, Optimizer) else cls.__module__
         return {"$dataclass": f"{module}:{cls.__qualname__}", "fields": of_fields}
     if isinstance(value, partial) and not value.args:
         keywords = {key: _encoded(item, f"{where}({key})") for key, item in value.keywords.items()}

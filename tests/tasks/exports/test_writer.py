@@ -30,7 +30,7 @@ from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.optimizers import Adagrad, ExponentialDecay, GradientDescent
 from psflow.ps_runtime.specs.schema import InputSchema, Scaling
 from psflow.ps_runtime.tables.table import Table
-from psflow.tasks.exports.code import RequiredCode, module_of_optimizer, source_of
+from psflow.tasks.exports.code import RequiredCode, source_of, source_of_optimizer
 from psflow.tasks.exports.writer import MlflowModelWriter
 from tests.tasks.exports.elsewhere import Elsewhere, mlflow_alone
 
@@ -364,10 +364,10 @@ def test_an_optimizer_that_inherits_its_update_is_looked_for_where_its_class_is(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     heavy = importlib.import_module("heavy").Heavy(learning_rate=0.1)
-    assert module_of_optimizer(heavy) == "heavy"
+    assert source_of_optimizer(heavy).module == "heavy"
     monkeypatch.delitem(sys.modules, "heavy")
     with pytest.raises(ModelFnError, match="the optimizer Heavy cannot be exported"):
-        module_of_optimizer(heavy)
+        source_of_optimizer(heavy)
 
 
 OTHERS = {
