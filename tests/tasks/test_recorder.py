@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -352,12 +355,11 @@ with mlflow.start_run() as active:
     pids.append(writers())
     history = mlflow.MlflowClient().get_metric_history
     points = {key: [p.step for p in history(active.info.run_id, key)] for key in ("loss", "eval_held/loss")}
-copy = os.fork() if sys.argv[2] == "killed" else None
+copy = os.fork()
 if copy == 0:
     signal.pause()
 print(json.dumps([pids, points, copy]), flush=True)
-if copy:
-    os.kill(os.getpid(), signal.SIGKILL)
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -369,19 +371,14 @@ def has_ended(pid: int) -> bool:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("end", "code"), [("ends", 0), ("killed", -9)])
-def test_one_process_writes_all_calls_of_a_program_and_ends_with_it(
-    end: str, code: int, client: MlflowClient, tmp_path: Path
-) -> None:
-    command = [sys.executable, "-c", PROGRAM_OF_MANY_CALLS, str(tmp_path / "model"), end]
+def test_one_process_writes_all_calls_of_a_program_and_ends_with_it(client: MlflowClient, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM_OF_MANY_CALLS, str(tmp_path / "model")]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         [[writer], *others], points, copy = json.loads(program.stdout.readline())
-        assert program.wait(HANG_SECS) == code
-        if copy is not None:  # a fork of the program, which inherited the pipes, does not keep the writer
-            wait_until(lambda: has_ended(writer))
-            psutil.Process(copy).kill()
-    assert has_ended(writer)
+        assert program.wait(HANG_SECS) == -signal.SIGKILL
+        wait_until(lambda: has_ended(writer))  # though a fork of the program, which inherited the pipes, lives on
+        psutil.Process(copy).kill()
     assert others == [[writer], [writer]]
     assert points == {"loss": [2, 4], "eval_held/loss": [4]}
 
@@ -404,6 +401,40 @@ def test_an_evaluation_goes_to_the_run_of_its_job_and_leaves_its_status(client: 
     assert job is not None
     assert (unrecorded.info.status, unrecorded.data.tags["psflow.job_id"]) == ("FINISHED", job.job_id)
     assert unrecorded.data.metrics.keys() == {"eval/loss", "eval/mae"}
+
+
+@pytest.mark.process
+def test_trainings_in_two_threads_have_a_writer_each(tmp_path: Path, echoed: Any) -> None:
+    both = threading.Barrier(2, timeout=HANG_SECS)
+
+    class Meet(SessionRunHook):
+        def begin(self) -> None:
+            both.wait()
+
+    def train(name: str) -> None:
+        (tmp_path / name).mkdir()
+        estimator(tmp_path / name / "model", experiment="digits").train(records, hooks=[Meet()], max_steps=1)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(train, ("a", "b")))
+    for name in ("a", "b"):
+        lines = (tmp_path / name / "recorded.jsonl").read_text().splitlines()
+        assert json.loads(lines[0])["model_dir"] == str(tmp_path / name / "model")
+        assert json.loads(lines[-1])[0] == "End"
+    assert len(psutil.Process().children()) == 2
+
+
+@pytest.mark.process
+def test_a_writer_that_does_not_end_is_killed(
+    tmp_path: Path, echoed: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recorder, "GRACE_SECS", 0.1)
+    estimator(tmp_path / "model", experiment="digits").train(records, max_steps=1)
+    [writer] = psutil.Process().children()
+    writer.suspend()
+    recorder.end_writers()
+    assert not writer.is_running()
+    assert "the process that writes to MLflow did not end within 0.1 s, and is killed" in caplog.messages
 
 
 @pytest.mark.process
