@@ -79,8 +79,8 @@ class RunConfig:
         The cluster, and the process in it, such as the target of a Server. Default: that of the distribute coordinator
         within a `worker_fn`, else that of TF_CONFIG, which is read once, here. None: no cluster.
     experiment : str or None
-        Records each training of a program as a run of this MLflow experiment, in the process of the chief. None: only
-        in a run that is active, or after `autolog`.
+        Records each training of a program, and each evaluation, in the run of its job in this MLflow experiment; of a
+        cluster, in the process of the chief. None: only in a run that is active, or after `autolog`.
 
     Raises
     ------
