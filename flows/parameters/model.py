@@ -46,7 +46,7 @@ class OwnOptimizer(KindParameters, NamesCode):
 
     def build(self) -> Any:
         """Return the optimizer; ConfigError or UsageError as `built_by_user` raises."""
-        return built_by_user(self.name, Optimizer, self.model_extra or {})
+        return built_by_user(self.name, Optimizer, self.model_extra or {}, _nested(SCHEDULE_MODELS))
 
 
 def _nested(schedules: Mapping[str, type[CheckedParameters]]) -> dict[type, Nested]:

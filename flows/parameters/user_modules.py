@@ -82,8 +82,10 @@ def own_class(name: str, base: type, noun: str) -> Any:
     return kind
 
 
-def built_by_user(name: str, base: type, values: Mapping[str, Any]) -> Any:
+def built_by_user(name: str, base: type, values: Mapping[str, Any], nested: Mapping[type, Nested]) -> Any:
     """Return an instance of the class that the user names, a subclass of `base`, with `values` as its parameters.
+
+    `nested` are the configurations of objects among them.
 
     Raises
     ------
@@ -93,4 +95,4 @@ def built_by_user(name: str, base: type, values: Mapping[str, Any]) -> Any:
         If it refuses a value.
     """
     noun = base.__name__.lower()
-    return own_parameters(own_class(name, base, noun), values, {}, f"{noun} {name}").build()
+    return own_parameters(own_class(name, base, noun), values, nested, f"{noun} {name}").build()

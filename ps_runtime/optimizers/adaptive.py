@@ -50,6 +50,7 @@ class Adagrad(DecayingOptimizer):
     initial_accumulator_value: Annotated[
         float, Key("Start of the sum of squared gradients, > 0, or 0 with an epsilon.")
     ] = 0.1
+    _: KW_ONLY
     epsilon: Annotated[float, Key("Added to the root of the sum, 0 or more; torch's is 1e-10.")] = 0.0
 
     slot_names: ClassVar[tuple[str, ...]] = ("accumulator",)

@@ -61,7 +61,7 @@ def test_another_optimizer_and_seed_are_refused_unless_allowed() -> None:
     other = ("seed=4", "model.params.optimizer={name: Adam}", "train.max_steps=9")
     words = (
         r"(?s)^runs/t was trained with other values of keys .* \(--fork DIR, resume\.fork\).*--allow-changes.*:\n"
-        r"  model\.params\.optimizer\.name: Adagrad -> Adam\n.*  seed: 3 -> 4\n"
+        r"  model\.params\.optimizer\.name: Adagrad -> Adam\n.*  and \d+ more$"
     )
     with pytest.raises(UsageError, match=words):
         plan_start(parsed(*other))

@@ -109,7 +109,7 @@ OPTIMIZERS = {
         lambda p: torch.optim.RMSprop(p, 0.001, momentum=0.5, centered=True, weight_decay=0.01),
     ),
     "Adagrad": (
-        lambda: psflow.Adagrad(0.05, 0.0, 1e-10, weight_decay=0.01),
+        lambda: psflow.Adagrad(0.05, 0.0, epsilon=1e-10, weight_decay=0.01),
         lambda p: torch.optim.Adagrad(p, 0.05, weight_decay=0.01),
     ),
 }

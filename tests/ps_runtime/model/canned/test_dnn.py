@@ -62,7 +62,9 @@ def test_the_variables_are_named_as_in_the_reference():
     }
     assert {v.dtype for v in built.model.variables} == {"float32"}
     assert {v.optimizer for v in built.model.variables} == {0}
-    assert built.model.optimizers == ({"name": "Adagrad", "initial_accumulator_value": 0.1},)
+    assert built.model.optimizers == (
+        {"name": "Adagrad", "initial_accumulator_value": 0.1, "epsilon": 0.0, "weight_decay": 0.0},
+    )
     assert not built.initial_values["dnn/logits/bias"].any()
     assert built.initial_values["dnn/logits/kernel"].any()
 

@@ -114,4 +114,4 @@ def test_an_optimizer_that_is_given_is_used():
     params = {"head": RegressionHead(2), "optimizer": GradientDescent(learning_rate=1), "sparse_combiner": "sum"}
     caller = ModelCaller(linear_model, params, None)
     built = caller.reading(SCHEMA).build(FEATURES, TARGETS, ModeKeys.TRAIN, seed=1)
-    assert built.model.optimizers == ({"name": "GradientDescent"},)
+    assert built.model.optimizers == ({"name": "GradientDescent", "weight_decay": 0.0},)
