@@ -15,7 +15,7 @@ from psflow.ps_runtime.metrics import Metric
 from psflow.ps_runtime.model.canned.arguments import check
 from psflow.ps_runtime.model.canned.base import Head
 from psflow.ps_runtime.model.evaluation import read_values
-from psflow.ps_runtime.optimizers import Adam, Optimizer
+from psflow.ps_runtime.optimizers import Adam, Counter, MovingAverage, Optimizer
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.torch_modules.model import FreeLoss, torch_model
@@ -47,6 +47,8 @@ class TorchEstimator(CannedEstimator):
     loss : callable ``(outputs, labels) -> tensor``, optional
         A loss in place of a head, such as ``torch.nn.functional.mse_loss``, of what forward returns and of labels as
         tensors; its result has one number.
+    buffers : mapping of str to MovingAverage or Counter, optional
+        See `TorchModule`.
     metrics : callable ``(labels, predictions) -> mapping of str to Metric``, optional
         Further metrics of an evaluation with a `loss`, of arrays.
 
@@ -66,7 +68,8 @@ class TorchEstimator(CannedEstimator):
 
     Running statistics of batch and instance normalization are moving averages on the ps: with several replicas each
     batch moves them once, so that they follow all batches. With one replica they are those of plain torch. Frozen
-    parameters and other persistent buffers keep their values; a module that changes a buffer in training is refused.
+    parameters and other persistent buffers keep their values; a module that changes one in training is refused, unless
+    `buffers` names it.
 
     Dropout and other random layers draw from the seed of the job, for each replica and step.
     """
@@ -83,13 +86,14 @@ class TorchEstimator(CannedEstimator):
         params: Mapping[str, Any] | None = None,
         loss: Callable[..., Any] | None = None,
         metrics: Callable[..., Mapping[str, Metric]] | None = None,
+        buffers: Mapping[str, MovingAverage | Counter] | None = None,
     ) -> None:
         check("TorchEstimator", [*_faults(module, head, loss, metrics), *optimizer_faults(optimizer, "Adam(0.001)")])
         state = None
         if not isinstance(warm_start_from, WarmStartSettings) and is_state_file(warm_start_from):
             state, warm_start_from = os.path.abspath(str(warm_start_from)), None
         given = {
-            "module": TorchModule(module, dict(params or {}), state=state),
+            "module": TorchModule(module, dict(params or {}), dict(buffers or {}), state=state),
             "optimizer": optimizer,
             "loss": FreeLoss(loss, metrics),
         }

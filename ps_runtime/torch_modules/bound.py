@@ -6,23 +6,26 @@ moving averages on the ps: in training a layer measures its batch, and the push 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.utils.parametrizations import _SpectralNorm
 
-from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.errors import ModelFnError, did_you_mean
 from psflow.ps_runtime.initializers import constant
 from psflow.ps_runtime.model.calls.scope import Declared, ModelScope
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.optimizers import Counter, MovingAverage, Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.torch_modules.random_numbers import seed_step
-from psflow.ps_runtime.torch_modules.sparse import sparse_layers
+from psflow.ps_runtime.torch_modules.sparse import SparseLayer, sparse_layers
+from psflow.ps_runtime.torch_modules.tracked import LAST_VALUE, Tracked
 
 ARRAY_DTYPES = frozenset(
     {
@@ -34,7 +37,7 @@ ARRAY_DTYPES = frozenset(
 
 
 @dataclass(slots=True)
-class _Held:
+class Held:
     """A tensor of a module that holds a variable."""
 
     name: str
@@ -52,9 +55,26 @@ class _Held:
         """The name in its part of the module."""
         return self.name.rpartition(".")[2]
 
+    @property
+    def is_replaced(self) -> bool:
+        """Whether forward has put another tensor in the place of this buffer."""
+        return self.buffers is not None and self.buffers.get(self.key) is not self.tensor
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether forward has changed it since the call began."""
+        return self.is_replaced or self.tensor._version != self.version
+
     @classmethod
-    def of(cls, name: str, tensor: torch.Tensor, owner: str, *, trainable: bool) -> _Held:
+    def of(cls, name: str, tensor: torch.Tensor, owner: str, *, trainable: bool) -> Held:
         """Describe a tensor; ModelFnError if psflow cannot hold it."""
+        if torch.nn.parameter.is_lazy(tensor):
+            raise ModelFnError(
+                (
+                    f"{owner}.{name} has no shape before the first batch: give lazy layers their sizes, such as "
+                    "nn.Linear(64, 10) for nn.LazyLinear(10)",
+                )
+            )
         if tensor.dtype not in ARRAY_DTYPES or tensor.layout != torch.strided:
             kind = str(tensor.dtype).removeprefix("torch.")
             raise ModelFnError(
@@ -93,7 +113,7 @@ class _Norm:
     def __init__(self, prefix: str, layer: Any, owner: str) -> None:
         self.layer, self.prefix = layer, prefix
         named = {f"{prefix}running_mean": layer.running_mean, f"{prefix}running_var": layer.running_var}
-        self.statistics = [_Held.of(name, tensor, owner, trainable=True) for name, tensor in named.items()]
+        self.statistics = [Held.of(name, tensor, owner, trainable=True) for name, tensor in named.items()]
         self._measured = [torch.zeros_like(tensor) for tensor in named.values()]
         self.count_name = f"{prefix}num_batches_tracked"
         self._count = Declared((), "float64", trainable=True)  # an int64 cannot be pushed; exact up to 2**53
@@ -152,12 +172,14 @@ class BoundModule:
         The type of floats that it computes with: that of its first parameter.
     """
 
-    def __init__(self, module: torch.nn.Module, label: str, dot: str) -> None:
+    def __init__(
+        self, module: torch.nn.Module, label: str, dot: str, rules: Mapping[str, MovingAverage | Counter]
+    ) -> None:
         self.module, self.label = module, label
         self._tables = list(sparse_layers(module, dot, self.label))
         placeholders = {id(layer.layer.weight) for layer in self._tables}
         self._parameters = [
-            _Held.of(dot + name, parameter, self.label, trainable=parameter.requires_grad)
+            Held.of(dot + name, parameter, self.label, trainable=parameter.requires_grad)
             for name, parameter in module.named_parameters()
             if id(parameter) not in placeholders
         ]
@@ -167,7 +189,7 @@ class BoundModule:
             for prefix, layer in module.named_modules()
             if isinstance(layer, _NormBase) and layer.running_mean is not None
         ]
-        self._buffers = list(self._other_buffers(dot))
+        self._buffers, self._tracked = self._other_buffers(dot, rules)
         floats = [held.tensor.dtype for held in self._parameters if held.tensor.is_floating_point()]
         self.float_dtype = floats[0] if floats else torch.float32
         self._rates: list[float] | None = None
@@ -176,18 +198,33 @@ class BoundModule:
         self.scope: ModelScope | None = None
         """That of the present call."""
 
-    def _other_buffers(self, dot: str) -> Iterator[_Held]:
+    def _other_buffers(
+        self, dot: str, rules: Mapping[str, MovingAverage | Counter]
+    ) -> tuple[list[Held], list[Tracked]]:
+        """Return the buffers that are constant, and those that `rules` name or that spectral normalization has."""
         norms = {id(norm.layer) for norm in self._norms}
+        constant: list[Held] = []
+        tracked: list[Tracked] = []
         seen: set[int] = set()
         for prefix, part in self.module.named_modules():
             for name, buffer in part._buffers.items():
-                is_constant = buffer is None or name in part._non_persistent_buffers_set or id(part) in norms
-                if is_constant or id(buffer) in seen:
+                is_elsewhere = buffer is None or name in part._non_persistent_buffers_set or id(part) in norms
+                if is_elsewhere or id(buffer) in seen:
                     continue
                 seen.add(id(buffer))
-                held = _Held.of(f"{dot}{prefix}{'.' * bool(prefix)}{name}", buffer, self.label, trainable=False)
+                held = Held.of(f"{dot}{prefix}{'.' * bool(prefix)}{name}", buffer, self.label, trainable=False)
                 held.buffers = part._buffers
-                yield held
+                found = [rule for pattern, rule in rules.items() if fnmatchcase(held.name, pattern)]
+                rule = found[0] if found else LAST_VALUE if isinstance(part, _SpectralNorm) else None
+                if rule is None:
+                    constant.append(held)
+                else:
+                    tracked.append(Tracked(held, rule))
+        names = [one.name for one in tracked]
+        if unused := [pattern for pattern in rules if not any(fnmatchcase(name, pattern) for name in names)]:
+            others = [held.name for held in constant]
+            raise ModelFnError((f"buffers: {self.label} has no buffer {unused[0]!r}{did_you_mean(unused[0], others)}",))
+        return constant, tracked
 
     def begin(self, scope: ModelScope, mode: ModeKeys, config: Any) -> None:
         """Give the module its mode, its values, and in training its random numbers."""
@@ -197,10 +234,9 @@ class BoundModule:
             self.module.train(is_training)
         for held in (*self._parameters, *self._buffers):
             held.begin(scope)
-        for norm in self._norms:
-            norm.begin(scope)
-        for table in self._tables:
-            table.begin(scope)
+        parts: list[_Norm | SparseLayer | Tracked] = [*self._norms, *self._tables, *self._tracked]
+        for part in parts:
+            part.begin(scope)
         if is_training:
             seed_step(scope, config)
 
@@ -248,7 +284,8 @@ class BoundModule:
         for table in self._tables:
             gradients[table.name] = table.gradient([found.pop(0) for _ in table.leaves])
         trained = (*(held.name for held in self._trained), *(table.name for table in self._tables))
-        return [replace(optimizer.apply_gradients(gradients), var_list=trained), *self._averages()]
+        ops = [replace(optimizer.apply_gradients(gradients), var_list=trained)]
+        return [*ops, *self._averages(), *self._tracked_ops()]
 
     def _averages(self) -> Iterator[TrainOp]:
         active = [norm for norm in self._norms if norm.layer.training]
@@ -278,15 +315,20 @@ class BoundModule:
         counts = {norm.count_name: np.float64(norm.num_passes) for norm in active if norm.num_passes}
         yield replace(Counter().apply_gradients(counts), var_list=tuple(norm.count_name for norm in active))
 
+    def _tracked_ops(self) -> Iterator[TrainOp]:
+        for rule in dict.fromkeys(one.rule for one in self._tracked):
+            of_rule = [one for one in self._tracked if one.rule == rule]
+            pushed = {one.name: one.pushed() for one in of_rule}  # without those that are None
+            yield replace(rule.apply_gradients(pushed), var_list=tuple(pushed))
+
     def _check_unchanged(self) -> None:
         """Refuse writes to parameters and buffers: the next pull would undo them."""
         for held in (*self._parameters, *self._buffers):
-            is_replaced = held.buffers is not None and held.buffers.get(held.key) is not held.tensor
-            if is_replaced or held.tensor._version != held.version:
-                raise ModelFnError((_changed(self.label, held, "replaces" if is_replaced else "changes"),))
+            if held.is_changed:
+                raise ModelFnError((_changed(self.label, held, "replaces" if held.is_replaced else "changes"),))
 
 
-def _changed(label: str, held: _Held, what: str) -> str:
+def _changed(label: str, held: Held, what: str) -> str:
     if held.buffers is None:
         return (
             f"{label} {what} its parameter {held.name} in place in training, which only the optimizer on the ps can: "
@@ -294,6 +336,6 @@ def _changed(label: str, held: _Held, what: str) -> str:
         )
     return (
         f"{label} {what} its buffer {held.name} in training, and psflow does not know how the values of several "
-        "replicas become one: only those of batch and instance normalization are combined; keep a temporary value in a "
-        "buffer with persistent=False, and a lasting one in a model_fn of your own, by psflow.MovingAverage"
+        f"replicas become one: say so by buffers={{{held.name!r}: MovingAverage(0.1)}}, with the weight of a batch, or "
+        "Counter() where each adds; a temporary value needs register_buffer(..., persistent=False)"
     )

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.errors import ModelFnError, UsageError
 from psflow.ps_runtime.model.calls.scope import BuildScope, ModelScope, current_scope
 from psflow.ps_runtime.model.calls.values import ModelValues
 from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.optimizers import Counter, MovingAverage
 from psflow.ps_runtime.torch_modules.bound import BoundModule
 from psflow.ps_runtime.torch_modules.random_numbers import any_seed
 from psflow.ps_runtime.torch_modules.state import fill, load_state
@@ -37,6 +38,10 @@ class TorchModule:
         A subclass of ``torch.nn.Module``, or a function that returns a module; at the top level of its module.
     arguments : mapping
         Its keyword arguments.
+    buffers : mapping of str to MovingAverage or Counter
+        How the values of several replicas become one, for buffers that the module changes in training: by names or
+        patterns such as ``"*.ema"``. A `MovingAverage` has the weight that a batch has in the module, 1 if each batch
+        sets a new value. Batch, instance and spectral normalization need no entry.
     name : str
         Prefix of the names of its variables, where a model has several modules; ``"left"`` makes them ``left.<name>``.
 
@@ -57,9 +62,19 @@ class TorchModule:
 
     build: Callable[..., Any]
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    buffers: Mapping[str, MovingAverage | Counter] = field(default_factory=dict)
     name: str = ""
     state: str | None = field(default=None, metadata={"is_exported": False})
     """A file with a state_dict, the initial values of a new training."""
+
+    def __post_init__(self) -> None:
+        faults = [
+            f"buffers[{name!r}] is {rule!r}, expected MovingAverage(weight) or Counter()"
+            for name, rule in self.buffers.items()
+            if not isinstance(rule, MovingAverage | Counter) or callable(rule.learning_rate)
+        ]
+        if faults:
+            raise UsageError(tuple(faults))
 
     @property
     def label(self) -> str:
@@ -89,7 +104,7 @@ class TorchModule:
             module = self._built(scope)
             if self.state is not None and isinstance(scope, BuildScope) and mode == ModeKeys.TRAIN:
                 load_state(module, self.state)
-            found = BoundModule(module, self.label, self.dot)
+            found = BoundModule(module, self.label, self.dot, self.buffers)
             bound.append((self, found))
         if found.scope is not scope:
             found.begin(scope, mode, config)

@@ -217,6 +217,44 @@ class Writes(nn.Module):
         return self.layer(x).detach() if self.what == "detached" else self.layer(x)
 
 
+class Tracks(nn.Module):
+    """Three buffers of its own: a moving average, a counter and the last value; and spectral normalization."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 1))
+        self.register_buffer("ema", torch.zeros(3))
+        self.register_buffer("seen", torch.tensor(5))
+        self.register_buffer("last", torch.zeros(3))
+
+    def forward(self, x: Any) -> Any:
+        if self.training:
+            self.ema.mul_(0.75).add_(x.mean(0), alpha=0.25)
+            self.seen += len(x)
+            self.last = x[-1].clone()
+        return self.layer(x - self.ema).squeeze(1)
+
+
+RULES = {"ema": psflow.MovingAverage(0.25), "se*": psflow.Counter(), "last": psflow.MovingAverage(1.0)}
+
+
+def test_buffers_with_a_rule_are_those_of_plain_torch(tmp_path: Path) -> None:
+    estimator = trained(Tracks, of(X), tmp_path, head=None, loss=F.mse_loss, buffers=RULES)
+    torch.manual_seed(1)
+    plain = Tracks()
+    optimizer = torch.optim.SGD(plain.parameters(), 0.1)
+    for start in [*range(0, 40, 8)] * 5:
+        optimizer.zero_grad()
+        batch = slice(start, start + 8)
+        F.mse_loss(plain(torch.from_numpy(X[batch])), torch.from_numpy(Y[batch])).backward()
+        optimizer.step()
+    found, expected = estimator.to_torch().state_dict(), plain.state_dict()
+    assert found.keys() == expected.keys()
+    assert int(found["seen"]) == 5 + 200
+    for name, value in expected.items():
+        assert torch.allclose(found[name], value, rtol=1e-4, atol=1e-6), name
+
+
 class Unregistered(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -251,6 +289,14 @@ def no_module() -> Any:
         (Writes, {"params": {"what": "detached"}}, ModelFnError, r"the loss of Writes depends on no parameter"),
         (Unregistered, {}, ModelFnError, r"Unregistered\.projection is random, .* register_buffer\('projection'"),
         (half, {}, ModelFnError, r"half\.weight is a bfloat16 tensor"),
+        (nn.LazyLinear, {"params": {"out_features": 1}}, ModelFnError, r"LazyLinear\.weight has no shape before"),
+        (Tracks, {"buffers": RULES | {"emb": psflow.Counter()}}, ModelFnError, r"Tracks has no buffer 'emb'"),
+        (
+            Tracks,
+            {"buffers": {"ema": psflow.Adam()}},
+            UsageError,
+            r"buffers\['ema'\] is Adam.*, expected MovingAverage",
+        ),
         (no_module, {}, ModelFnError, r"no_module returned a int, expected a torch\.nn\.Module"),
         (linear, {"params": {"size": 3}}, ModelFnError, r"unexpected keyword argument 'size'"),
         (
