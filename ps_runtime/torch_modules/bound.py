@@ -25,7 +25,7 @@ from psflow.ps_runtime.optimizers import Counter, MovingAverage, Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.torch_modules.random_numbers import seed_step
 from psflow.ps_runtime.torch_modules.sparse import SparseLayer, sparse_layers
-from psflow.ps_runtime.torch_modules.tracked import LAST_VALUE, Tracked
+from psflow.ps_runtime.torch_modules.tracked import LAST_VALUE, TrackedBuffer
 
 ARRAY_DTYPES = frozenset(
     {
@@ -37,7 +37,7 @@ ARRAY_DTYPES = frozenset(
 
 
 @dataclass(slots=True)
-class Held:
+class HeldTensor:
     """A tensor of a module that holds a variable."""
 
     name: str
@@ -66,7 +66,7 @@ class Held:
         return self.is_replaced or self.tensor._version != self.version
 
     @classmethod
-    def of(cls, name: str, tensor: torch.Tensor, owner: str, *, trainable: bool) -> Held:
+    def of(cls, name: str, tensor: torch.Tensor, owner: str, *, trainable: bool) -> HeldTensor:
         """Describe a tensor; ModelFnError if psflow cannot hold it."""
         if torch.nn.parameter.is_lazy(tensor):
             raise ModelFnError(
@@ -113,7 +113,7 @@ class _Norm:
     def __init__(self, prefix: str, layer: Any, owner: str) -> None:
         self.layer, self.prefix = layer, prefix
         named = {f"{prefix}running_mean": layer.running_mean, f"{prefix}running_var": layer.running_var}
-        self.statistics = [Held.of(name, tensor, owner, trainable=True) for name, tensor in named.items()]
+        self.statistics = [HeldTensor.of(name, tensor, owner, trainable=True) for name, tensor in named.items()]
         self._measured = [torch.zeros_like(tensor) for tensor in named.values()]
         self.count_name = f"{prefix}num_batches_tracked"
         self._count = Declared((), "float64", trainable=True)  # an int64 cannot be pushed; exact up to 2**53
@@ -179,7 +179,7 @@ class BoundModule:
         self._tables = list(sparse_layers(module, dot, self.label))
         placeholders = {id(layer.layer.weight) for layer in self._tables}
         self._parameters = [
-            Held.of(dot + name, parameter, self.label, trainable=parameter.requires_grad)
+            HeldTensor.of(dot + name, parameter, self.label, trainable=parameter.requires_grad)
             for name, parameter in module.named_parameters()
             if id(parameter) not in placeholders
         ]
@@ -200,11 +200,11 @@ class BoundModule:
 
     def _other_buffers(
         self, dot: str, rules: Mapping[str, MovingAverage | Counter]
-    ) -> tuple[list[Held], list[Tracked]]:
+    ) -> tuple[list[HeldTensor], list[TrackedBuffer]]:
         """Return the buffers that are constant, and those that `rules` name or that spectral normalization has."""
         norms = {id(norm.layer) for norm in self._norms}
-        constant: list[Held] = []
-        tracked: list[Tracked] = []
+        constant: list[HeldTensor] = []
+        tracked: list[TrackedBuffer] = []
         seen: set[int] = set()
         for prefix, part in self.module.named_modules():
             for name, buffer in part._buffers.items():
@@ -212,14 +212,14 @@ class BoundModule:
                 if is_elsewhere or id(buffer) in seen:
                     continue
                 seen.add(id(buffer))
-                held = Held.of(f"{dot}{prefix}{'.' * bool(prefix)}{name}", buffer, self.label, trainable=False)
+                held = HeldTensor.of(f"{dot}{prefix}{'.' * bool(prefix)}{name}", buffer, self.label, trainable=False)
                 held.buffers = part._buffers
                 found = [rule for pattern, rule in rules.items() if fnmatchcase(held.name, pattern)]
                 rule = found[0] if found else LAST_VALUE if isinstance(part, _SpectralNorm) else None
                 if rule is None:
                     constant.append(held)
                 else:
-                    tracked.append(Tracked(held, rule))
+                    tracked.append(TrackedBuffer(held, rule))
         names = [one.name for one in tracked]
         if unused := [pattern for pattern in rules if not any(fnmatchcase(name, pattern) for name in names)]:
             others = [held.name for held in constant]
@@ -234,7 +234,7 @@ class BoundModule:
             self.module.train(is_training)
         for held in (*self._parameters, *self._buffers):
             held.begin(scope)
-        parts: list[_Norm | SparseLayer | Tracked] = [*self._norms, *self._tables, *self._tracked]
+        parts: list[_Norm | SparseLayer | TrackedBuffer] = [*self._norms, *self._tables, *self._tracked]
         for part in parts:
             part.begin(scope)
         if is_training:
@@ -328,7 +328,7 @@ class BoundModule:
                 raise ModelFnError((_changed(self.label, held, "replaces" if held.is_replaced else "changes"),))
 
 
-def _changed(label: str, held: Held, what: str) -> str:
+def _changed(label: str, held: HeldTensor, what: str) -> str:
     if held.buffers is None:
         return (
             f"{label} {what} its parameter {held.name} in place in training, which only the optimizer on the ps can: "

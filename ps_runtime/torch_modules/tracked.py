@@ -12,16 +12,16 @@ from psflow.ps_runtime.model.calls.scope import Declared, ModelScope
 from psflow.ps_runtime.optimizers import Counter, MovingAverage
 
 if TYPE_CHECKING:
-    from psflow.ps_runtime.torch_modules.bound import Held
+    from psflow.ps_runtime.torch_modules.bound import HeldTensor
 
 LAST_VALUE = MovingAverage(1.0)
 """The rule of a buffer that each batch sets anew."""
 
 
-class Tracked:
+class TrackedBuffer:
     """A buffer of its own in each call: in training, forward changes a copy, and the push carries what it did."""
 
-    def __init__(self, held: Held, rule: MovingAverage | Counter) -> None:
+    def __init__(self, held: HeldTensor, rule: MovingAverage | Counter) -> None:
         self.held, self.rule, self.name = held, rule, held.name
         dtype = held.declared.dtype if held.tensor.is_floating_point() else "float64"  # integers cannot be pushed
         self._declared = Declared(held.declared.shape, dtype, trainable=True)
