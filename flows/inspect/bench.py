@@ -14,7 +14,18 @@ from psflow.ps_runtime.config.environment import child_environment
 from psflow.ps_runtime.errors import RoleFailedError, UsageError
 
 BenchName = Literal[
-    "mlp", "dense", "embedding", "clicks", "input", "predict", "checkpoint", "startup", "memory", "recovery", "scaling"
+    "mlp",
+    "dense",
+    "torch",
+    "embedding",
+    "clicks",
+    "input",
+    "predict",
+    "checkpoint",
+    "startup",
+    "memory",
+    "recovery",
+    "scaling",
 ]
 
 USAGE = 2
