@@ -40,3 +40,4 @@ def lazy_names(module: str, file: str) -> tuple[Callable[[str], Any], Callable[[
 
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)
+__all__.remove("torch")  # which `from psflow import *` would put in the place of torch itself

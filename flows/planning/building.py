@@ -155,9 +155,15 @@ def _torch_estimator(found: Any, model: FunctionModel, settings: Mapping[str, An
         None if model.head is None else model.head.build(),
         DEFAULT_OPTIMIZER if model.optimizer is None else model.optimizer.build(),
         params=model.params,
-        loss=None if model.loss is None else _function(find(model.loss, "model.loss"), model.loss, "model.loss"),
+        loss=None if model.loss is None else _loss(model.loss),
         **settings,
     )
+
+
+def _loss(name: str) -> Callable[..., Any]:
+    """Return the function of a loss, or an instance of its class with its defaults."""
+    found = _function(find(name, "model.loss"), name, "model.loss")
+    return found() if isinstance(found, type) else found
 
 
 def _check_takes(kind: type[Estimator], name: str, settings: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.canned.base import CannedEstimator, optimizer_faults
 from psflow.ps_runtime.estimator.checkpoint_values import check_texts, opened_checkpoint
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
@@ -20,7 +21,7 @@ from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.torch_modules.model import FreeLoss, torch_model
 from psflow.ps_runtime.torch_modules.module import TorchModule
-from psflow.ps_runtime.torch_modules.state import is_state_file
+from psflow.ps_runtime.torch_modules.state import StateFile, is_state_file
 
 DEFAULT_OPTIMIZER = Adam(0.001)
 
@@ -41,7 +42,8 @@ class TorchEstimator(CannedEstimator):
         See `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
         See `Estimator`; or a file with a state_dict (``.pt``, ``.pth``, ``.bin`` or ``.safetensors``), from which all
-        values are taken. The chief reads it, without running code in it.
+        values are taken, or with WarmStartSettings those that its ``vars_to_warm_start`` match. The chief reads it,
+        without running code in it.
     params : mapping, optional
         The arguments of `module`, by name.
     loss : callable ``(outputs, labels) -> tensor``, optional
@@ -89,9 +91,8 @@ class TorchEstimator(CannedEstimator):
         buffers: Mapping[str, MovingAverage | Counter] | None = None,
     ) -> None:
         check("TorchEstimator", [*_faults(module, head, loss, metrics), *optimizer_faults(optimizer, "Adam(0.001)")])
-        state = None
-        if not isinstance(warm_start_from, WarmStartSettings) and is_state_file(warm_start_from):
-            state, warm_start_from = os.path.abspath(str(warm_start_from)), None
+        state = _state_file(warm_start_from)
+        warm_start_from = None if state else warm_start_from
         given = {
             "module": TorchModule(module, dict(params or {}), dict(buffers or {}), state=state),
             "optimizer": optimizer,
@@ -135,6 +136,22 @@ class TorchEstimator(CannedEstimator):
         return ()
 
 
+def _state_file(warm_start_from: Any) -> StateFile | None:
+    """Return the file with a state_dict, if the settings name one; else None.
+
+    Raises UsageError if they have settings that only checkpoints have.
+    """
+    if not isinstance(warm_start_from, WarmStartSettings):
+        return StateFile(os.path.abspath(warm_start_from)) if is_state_file(warm_start_from) else None
+    path = warm_start_from.ckpt_to_initialize_from
+    if not is_state_file(path):
+        return None
+    if warm_start_from.var_name_to_vocab_info or warm_start_from.var_name_to_prev_var_name:
+        raise UsageError((f"warm_start_from: {path} is a state_dict, of which only vars_to_warm_start are chosen",))
+    chosen = None if warm_start_from.takes_all_trainable else "|".join(f"(?:{one})" for one in warm_start_from.patterns)
+    return StateFile(os.path.abspath(path), chosen)
+
+
 def _faults(module: Any, head: Any, loss: Any, metrics: Any) -> list[str]:
     faults = []
     if isinstance(module, torch.nn.Module):
@@ -145,11 +162,19 @@ def _faults(module: Any, head: Any, loss: Any, metrics: Any) -> list[str]:
     elif not callable(module):
         faults.append(f"module is {module!r}, expected a subclass of torch.nn.Module or a function that returns one")
     if (head is None) == (loss is None):
-        faults.append(f"{'neither' if head is None else 'both'} head and loss given: give one of the two")
+        faults.append(
+            "neither head nor loss is given: give one of them" if head is None else "give either head or loss, not both"
+        )
     elif head is not None and not isinstance(head, Head):
         faults.append(f"head is {head!r}, expected a Head such as MultiClassHead(n_classes=10)")
-    elif loss is not None and not callable(loss):
-        faults.append(f"loss is {loss!r}, expected a function of outputs and labels")
+    elif loss is not None and (not callable(loss) or isinstance(loss, type)):
+        example = f": give an instance, such as {loss.__name__}()" if isinstance(loss, type) else ""
+        faults.append(f"loss is {loss!r}, expected a function of outputs and labels{example}")
+    elif isinstance(loss, torch.nn.Module) and any(True for _ in loss.parameters()):
+        faults.append(
+            f"loss {type(loss).__name__} has parameters, which only those of module are trained: keep them in the "
+            "module, and have its forward return what the loss needs of them"
+        )
     if metrics is not None and (head is not None or not callable(metrics)):
         faults.append("metrics: expected a function of labels and predictions, with a loss only: a head has its own")
     return faults

@@ -20,6 +20,10 @@ from psflow.ps_runtime.optimizers.base import (
     move_mean,
 )
 
+EpsilonHat = Annotated[
+    bool, Key("Whether epsilon is added before the correction of the mean square; false: after it, as in torch.")
+]
+
 
 @dataclass(frozen=True)
 class Adam(DecayingOptimizer):
@@ -60,9 +64,7 @@ class Adam(DecayingOptimizer):
     beta2: Annotated[float, Key("Decay of the mean squared gradient, in [0, 1).")] = 0.999
     epsilon: Annotated[float, Key("Added to the root of the mean squared gradient, > 0.")] = 1e-8
     _: KW_ONLY
-    epsilon_hat: Annotated[
-        bool, Key("Whether epsilon is added before the correction of the mean square; false: after it, as in torch.")
-    ] = True
+    epsilon_hat: EpsilonHat = True
     amsgrad: Annotated[bool, Key("Whether to divide by the largest mean square so far.")] = False
 
     slot_names: ClassVar[tuple[str, ...]] = ("m", "v")
@@ -115,13 +117,13 @@ class AdamW(Adam):
     Parameters
     ----------
     learning_rate, beta1, beta2, epsilon, epsilon_hat, amsgrad
-        See `Adam`.
+        See `Adam`; `epsilon_hat` is off.
     weight_decay : float
         Share of a parameter that is taken off, multiplied by the learning rate, >= 0.
 
     Notes
     -----
-    ``torch.optim.AdamW`` has ``epsilon_hat=False``. Of a sparse table only the rows of a push decay.
+    The defaults are those of ``torch.optim.AdamW``. Of a sparse table only the rows of a push decay.
 
     References
     ----------
@@ -129,6 +131,7 @@ class AdamW(Adam):
     """
 
     _: KW_ONLY
+    epsilon_hat: EpsilonHat = False
     weight_decay: Annotated[
         float,
         Key("Share of each parameter that is taken off, before it is multiplied by the learning rate, 0 or more."),
@@ -155,7 +158,7 @@ class NAdam(Adam):
 
     Notes
     -----
-    ``torch.optim.NAdam`` has ``epsilon_hat=False``.
+    The defaults are those of ``torch.optim.NAdam``.
 
     References
     ----------
@@ -163,6 +166,7 @@ class NAdam(Adam):
     """
 
     _: KW_ONLY
+    epsilon_hat: EpsilonHat = False
     momentum_decay: Annotated[float, Key("How fast the mean gradient gains weight, 0 or more.")] = 0.004
 
     def _step(self, operands: UpdateOperands, correction: float) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.utils.parametrizations import _SpectralNorm
 
 from psflow.ps_runtime.errors import ModelFnError, did_you_mean
@@ -77,10 +77,11 @@ class HeldTensor:
             )
         if tensor.dtype not in ARRAY_DTYPES or tensor.layout != torch.strided:
             kind = str(tensor.dtype).removeprefix("torch.")
+            form = "" if tensor.layout == torch.strided else f" with layout {tensor.layout}"
             raise ModelFnError(
                 (
-                    f"{owner}.{name} is a {kind} tensor with layout {tensor.layout}, which numpy and so a ps cannot "
-                    "hold: keep it in float32, and convert it in forward, for example under torch.autocast",
+                    f"{owner}.{name} is a {kind} tensor{form}, which a ps cannot hold: keep it as real numbers of 32 "
+                    "or 64 bits, and convert it in forward, for example under torch.autocast",
                 )
             )
         if tensor.device.type != "cpu":
@@ -177,24 +178,25 @@ class BoundModule:
     ) -> None:
         self.module, self.label = module, label
         self._tables = list(sparse_layers(module, dot, self.label))
-        placeholders = {id(layer.layer.weight) for layer in self._tables}
         self._parameters = [
             HeldTensor.of(dot + name, parameter, self.label, trainable=parameter.requires_grad)
             for name, parameter in module.named_parameters()
-            if id(parameter) not in placeholders
         ]
         self._trained = [held for held in self._parameters if held.declared.trainable]
         self._norms = [
             _Norm(f"{dot}{prefix}." if prefix else dot, layer, self.label)
             for prefix, layer in module.named_modules()
-            if isinstance(layer, _NormBase) and layer.running_mean is not None
+            if isinstance(layer, _NormBase) and layer.running_mean is not None and _moves(layer)
         ]
         self._buffers, self._tracked = self._other_buffers(dot, rules)
         floats = [held.tensor.dtype for held in self._parameters if held.tensor.is_floating_point()]
         self.float_dtype = floats[0] if floats else torch.float32
         self._rates: list[float] | None = None
         """For each moving average of the train_op, the weight of a batch in the first call."""
-        self._mode = ModeKeys.TRAIN
+        self._mode: ModeKeys | None = None
+        self._copies: dict[str, torch.Tensor] | None = None
+        """The values before the first training call, to find changes that torch does not count."""
+        self._is_checked = False
         self.scope: ModelScope | None = None
         """That of the present call."""
 
@@ -228,16 +230,19 @@ class BoundModule:
 
     def begin(self, scope: ModelScope, mode: ModeKeys, config: Any) -> None:
         """Give the module its mode, its values, and in training its random numbers."""
-        self.scope, self._mode = scope, mode
         is_training = mode == ModeKeys.TRAIN
-        if self.module.training is not is_training:
-            self.module.train(is_training)
+        if mode != self._mode:
+            self.module.train(is_training)  # which may be the user's, to keep a part in evaluation
+        self.scope, self._mode = scope, mode
         for held in (*self._parameters, *self._buffers):
             held.begin(scope)
         parts: list[_Norm | SparseLayer | TrackedBuffer] = [*self._norms, *self._tables, *self._tracked]
         for part in parts:
             part.begin(scope)
         if is_training:
+            if not self._is_checked:
+                fixed = (*self._parameters, *self._buffers)
+                self._copies = {one.name: one.tensor.detach().clone() for one in fixed}
             seed_step(scope, config)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -312,7 +317,8 @@ class BoundModule:
             measured = {name: value for norm in used for name, value in norm.measured().items()}
             names = tuple(held.name for norm in norms for held in norm.statistics)
             yield replace(MovingAverage(rate).apply_gradients(measured), var_list=names)
-        counts = {norm.count_name: np.float64(norm.num_passes) for norm in active if norm.num_passes}
+        counted = {norm.count_name: float(norm.layer.num_batches_tracked) for norm in active}
+        counts = {name: np.float64(number) for name, number in counted.items() if number}  # torch counts in some layers
         yield replace(Counter().apply_gradients(counts), var_list=tuple(norm.count_name for norm in active))
 
     def _tracked_ops(self) -> Iterator[TrainOp]:
@@ -323,9 +329,16 @@ class BoundModule:
 
     def _check_unchanged(self) -> None:
         """Refuse writes to parameters and buffers: the next pull would undo them."""
+        copies, self._copies, self._is_checked = self._copies or {}, None, True
         for held in (*self._parameters, *self._buffers):
-            if held.is_changed:
+            before = copies.get(held.name)
+            if held.is_changed or (before is not None and not torch.equal(before, held.tensor)):
                 raise ModelFnError((_changed(self.label, held, "replaces" if held.is_replaced else "changes"),))
+
+
+def _moves(layer: Any) -> bool:
+    """Return whether training moves the running statistics of a layer: without a momentum, only a mean of all."""
+    return isinstance(layer, _BatchNorm) if layer.momentum is None else bool(layer.momentum)
 
 
 def _changed(label: str, held: HeldTensor, what: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -142,21 +142,34 @@ def _check_columns(name: str, outputs: Any, wanted: Any) -> None:
 
 
 def predictions_of(name: str, outputs: Any) -> dict[str, NDArray[Any]]:
-    """Return the outputs of a module by name: a tensor as ``outputs``, a mapping or a named tuple by its names.
+    """Return the outputs of a module by name: a tensor as ``outputs``, others by their names or places.
+
+    None is left out, and so is a tensor with another number of rows than the first, such as the state of a recurrent
+    layer, which is no prediction of an example.
 
     Raises ModelFnError for other outputs.
     """
-    if isinstance(outputs, torch.Tensor):
-        return {"outputs": array_of(outputs)}
+    found = dict(_tensors(outputs, ""))
+    if not found or not all(isinstance(value, torch.Tensor) for value in found.values()):
+        kinds = ", ".join(sorted({type(value).__name__ for value in found.values()})) or type(outputs).__name__
+        raise ModelFnError(
+            (f"forward of {name} returned {kinds}, expected a tensor, or tensors by name or in a tuple",)
+        )
+    rows = next(iter(found.values())).shape[:1]
+    return {key or "outputs": array_of(value) for key, value in found.items() if value.shape[:1] == rows}
+
+
+def _tensors(outputs: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of what a forward returned, with their names."""
     if hasattr(outputs, "_asdict"):
         outputs = outputs._asdict()
     if isinstance(outputs, tuple | list):
-        outputs = {f"output_{index}": value for index, value in enumerate(outputs)}
-    if isinstance(outputs, Mapping) and all(isinstance(value, torch.Tensor) for value in outputs.values()):
-        return {str(key): array_of(value) for key, value in outputs.items()}
-    raise ModelFnError(
-        (f"forward of {name} returned a {type(outputs).__name__}, expected a tensor, or tensors by name or in a tuple",)
-    )
+        outputs = {f"output_{index}" if not name else str(index): part for index, part in enumerate(outputs)}
+    if isinstance(outputs, Mapping):
+        for key, part in outputs.items():
+            yield from _tensors(part, f"{name}_{key}" if name else str(key))
+    elif outputs is not None:
+        yield name, outputs
 
 
 def array_of(value: torch.Tensor) -> NDArray[Any]:

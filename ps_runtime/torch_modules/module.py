@@ -17,7 +17,7 @@ from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.optimizers import Counter, MovingAverage
 from psflow.ps_runtime.torch_modules.bound import BoundModule
 from psflow.ps_runtime.torch_modules.random_numbers import any_seed
-from psflow.ps_runtime.torch_modules.state import fill, load_state
+from psflow.ps_runtime.torch_modules.state import StateFile, fill
 
 MAX_TABLES_BYTES = 64 << 20
 """Size of the tables up to which an export has a state_dict beside them."""
@@ -64,8 +64,8 @@ class TorchModule:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     buffers: Mapping[str, MovingAverage | Counter] = field(default_factory=dict)
     name: str = ""
-    state: str | None = field(default=None, metadata={"is_exported": False})
-    """A file with a state_dict, the initial values of a new training."""
+    state: StateFile | None = field(default=None, metadata={"is_exported": False})
+    """The initial values of a new training."""
 
     def __post_init__(self) -> None:
         faults = [
@@ -103,7 +103,7 @@ class TorchModule:
             bound[:] = [pair for pair in bound if pair[0] != self][-MAX_MODULES + 1 :]
             module = self._built(scope)
             if self.state is not None and isinstance(scope, BuildScope) and mode == ModeKeys.TRAIN:
-                load_state(module, self.state)
+                self.state.load(module)
             found = BoundModule(module, self.label, self.dot, self.buffers)
             bound.append((self, found))
         if found.scope is not scope:
@@ -122,7 +122,7 @@ class TorchModule:
         if sum(sizes) > MAX_TABLES_BYTES:
             return None
         state = self.filled(values).state_dict()
-        return {self.dot + name: value.numpy() for name, value in state.items()}
+        return {self.dot + name: value.numpy() for name, value in state.items() if isinstance(value, torch.Tensor)}
 
     @property
     def dot(self) -> str:
@@ -157,7 +157,10 @@ def _unregistered(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]
     """Yield the tensors of a module that its state_dict lacks."""
     for prefix, part in module.named_modules():
         dots = f"{prefix}." if prefix else ""
-        yield from ((dots + name, value) for name, value in vars(part).items() if isinstance(value, torch.Tensor))
+        for name, value in vars(part).items():
+            is_computed = any(f"{name}_{ending}" in part._parameters for ending in ("orig", "g"))  # in each forward
+            if isinstance(value, torch.Tensor) and value.grad_fn is None and not is_computed:
+                yield dots + name, value
         for name in part._non_persistent_buffers_set:
             if (value := part._buffers[name]) is not None:
                 yield dots + name, value

@@ -40,7 +40,8 @@ class SparseLayer:
         self._spec: TableSpec | None = None
         self._scope: ModelScope | None = None
         self._parts: list[tuple[NDArray[np.int64], torch.Tensor, int | None]] = []
-        layer.weight = torch.nn.Parameter(torch.empty(0, layer.embedding_dim, dtype=layer.weight.dtype))
+        del layer._parameters["weight"]
+        layer.__class__ = _without_weight(type(layer), f"{owner}.{self.name}")
         layer.forward = self._forward
 
     def begin(self, scope: ModelScope) -> None:
@@ -154,14 +155,43 @@ class SparseLayer:
         return name, 1.0 if abs(deviation - 1) <= error else deviation
 
 
+def _without_weight(kind: type, name: str) -> type:
+    """Return the class of a layer whose weight is a table: reading the weight is an error."""
+
+    def refuse(self: Any) -> Any:
+        raise ModelFnError(
+            (
+                f"{name} is a sparse table, of which only the rows of a batch are here: look rows up by calling the "
+                "layer, or take sparse=True out",
+            )
+        )
+
+    return type(kind.__name__, (kind,), {"weight": property(refuse)})
+
+
 def is_table(layer: Any) -> bool:
     """Return whether the rows of a layer are those of a table."""
     kinds = (torch.nn.Embedding, torch.nn.EmbeddingBag)
-    return isinstance(layer, kinds) and layer.sparse and layer.weight.requires_grad
+    weight = layer._parameters.get("weight") if isinstance(layer, kinds) else None
+    return weight is not None and layer.sparse and weight.requires_grad
 
 
 def sparse_layers(module: torch.nn.Module, dot: str, owner: str) -> Iterator[SparseLayer]:
-    """Yield the embeddings of a module that are tables, each made ready for it."""
-    for prefix, layer in module.named_modules():
+    """Yield the embeddings of a module that are tables, each made ready for it.
+
+    Raises ModelFnError if the weight of one has another name, too.
+    """
+    names: dict[int, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    for layer in filter(is_table, module.modules()):
+        if len(tied := names[id(layer.weight)]) > 1:
+            raise ModelFnError(
+                (
+                    f"{owner}: {' and '.join(tied)} are one weight, which cannot be a table and a parameter: take "
+                    "sparse=True out, or untie them",
+                )
+            )
+    for prefix, layer in list(module.named_modules()):
         if is_table(layer):
             yield SparseLayer(f"{dot}{prefix}." if prefix else dot, layer, owner)

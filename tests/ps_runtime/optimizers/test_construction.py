@@ -18,6 +18,7 @@ def test_defaults_are_the_references():
     assert Adagrad().config() == {"name": "Adagrad", "initial_accumulator_value": 0.1, "epsilon": 0.0} | decay
     adam = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "epsilon_hat": True, "amsgrad": False}
     assert Adam().config() == {"name": "Adam"} | adam | decay
+    adam["epsilon_hat"] = False
     assert AdamW().config() == {"name": "AdamW"} | adam | {"weight_decay": 0.01}
     assert NAdam().config() == {"name": "NAdam"} | adam | {"momentum_decay": 0.004} | decay
     assert RMSProp(learning_rate=1.0).config() == {

@@ -16,7 +16,10 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 import psflow  # noqa: E402
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader  # noqa: E402
+from psflow.ps_runtime.checkpoint.store import CheckpointStore  # noqa: E402
 from psflow.ps_runtime.errors import InputError, ModelFnError, ModelFnTypeError, PsflowError, UsageError  # noqa: E402
+from psflow.ps_runtime.model.evaluation import read_values  # noqa: E402
 from psflow.torch import TorchEstimator, TorchModule, spec  # noqa: E402
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
@@ -204,6 +207,7 @@ class Writes(nn.Module):
         super().__init__()
         self.layer = nn.Linear(3, 1)
         self.register_buffer("ema", torch.zeros(3))
+        self.register_buffer("spread", torch.ones(3))
         self.what = what
 
     def forward(self, x: Any) -> Any:
@@ -214,6 +218,10 @@ class Writes(nn.Module):
                 self.ema = self.ema * 0.9 + x.mean(0) * 0.1
             elif self.what == "weight":
                 self.layer.weight.clamp_(-1, 1)
+            elif self.what == "data":
+                self.layer.weight.data.clamp_(-0.01, 0.01)
+            elif self.what == "function":
+                F.batch_norm(x, self.ema, self.spread, training=True)
         return self.layer(x).detach() if self.what == "detached" else self.layer(x)
 
 
@@ -255,6 +263,123 @@ def test_buffers_with_a_rule_are_those_of_plain_torch(tmp_path: Path) -> None:
         assert torch.allclose(found[name], value, rtol=1e-4, atol=1e-6), name
 
 
+class KeepsNorm(nn.Module):
+    """Keeps its normalization in evaluation mode, as fine-tuning does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.layer = nn.BatchNorm1d(3), nn.Linear(3, 1)
+
+    def train(self, mode: bool = True) -> Any:
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(self.norm(x)).squeeze(1)
+
+
+def test_the_train_of_a_module_is_called(tmp_path: Path) -> None:
+    net = trained(KeepsNorm, of(X), tmp_path).to_torch()
+    assert net.norm.running_mean.tolist() == [0.0, 0.0, 0.0]
+    assert int(net.norm.num_batches_tracked) == 0
+
+
+class Instances(nn.Module):
+    """Instance normalization, whose batches torch does not count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.InstanceNorm1d(1, track_running_stats=True)
+        self.layer = nn.Linear(3, 1)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(self.first(x.unsqueeze(1)).squeeze(1)).squeeze(1)
+
+
+def test_instances_are_normalized_as_in_torch(tmp_path: Path) -> None:
+    found = trained(Instances, of(X), tmp_path).to_torch().state_dict()
+    plain = Instances()
+    for start in [*range(0, 40, 8)] * 5:
+        plain(torch.from_numpy(X[start : start + 8]))
+    for name, value in plain.state_dict().items():
+        assert "layer" in name or torch.allclose(found[name], value, rtol=1e-5), name
+
+
+class Recurrent(nn.Module):
+    """Returns its state, too, as language models do; and normalizes a weight in the older way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.last = nn.LSTM(1, 4, batch_first=True), nn.utils.weight_norm(nn.Linear(4, 1))
+
+    def forward(self, x: Any) -> Any:
+        found, (h, c) = self.lstm(x.unsqueeze(2))
+        return self.last(found[:, -1]).squeeze(1), (h, c), None
+
+
+def of_first(outputs: Any, labels: Any) -> Any:
+    return F.mse_loss(outputs[0], labels)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+def test_states_beside_the_outputs_are_no_predictions(tmp_path: Path) -> None:
+    estimator = trained(Recurrent, of(X), tmp_path, head=None, loss=of_first)
+    assert estimator.evaluate(of(X))["loss"] > 0
+    assert {tuple(one) for one in estimator.predict(of(X))} == {("output_0",)}
+
+
+class Extra(nn.Linear):
+    def get_extra_state(self) -> Any:
+        return {"version": 3}
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+
+def test_extra_state_is_left_out(tmp_path: Path) -> None:
+    path, size = tmp_path / "net.pt", {"in_features": 3, "out_features": 1}
+    torch.save(Extra(**size).state_dict(), path)
+    estimator = trained(Extra, of(X), tmp_path / "job", params=size, warm_start_from=str(path))
+    store = CheckpointStore(estimator.model_dir)
+    values = read_values(CheckpointReader(store, store.latest()))
+    assert set(estimator.params["module"].state_dict_of(values)) == {"weight", "bias"}
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone, self.last = nn.Linear(3, 4), nn.Linear(4, 1)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.backbone(x)).squeeze(1)
+
+
+def test_a_part_of_a_state_dict(tmp_path: Path) -> None:
+    path = tmp_path / "net.pt"
+    torch.save(
+        {"backbone.weight": torch.ones(4, 3), "backbone.bias": torch.ones(4), "head.weight": torch.ones(9)}, path
+    )
+    settings = psflow.WarmStartSettings(str(path), ["backbone"])
+    estimator = TorchEstimator(Two, REGRESSION, psflow.GradientDescent(0.0), tmp_path / "job", warm_start_from=settings)
+    estimator.train(of(X))
+    assert estimator.get_variable_value("backbone.weight").tolist() == [[1.0] * 3] * 4
+    with pytest.raises(UsageError, match=r"matches no name of the module"):
+        trained(Two, of(X), tmp_path / "no", warm_start_from=psflow.WarmStartSettings(str(path), ["tail"]))
+
+
+class Sparse(nn.Module):
+    def __init__(self, how: str = "") -> None:
+        super().__init__()
+        self.how, self.table, self.out = how, nn.Embedding(5, 4, sparse=True), nn.Linear(4, 5, bias=False)
+        if how == "tied":
+            self.out.weight = self.table.weight
+
+    def forward(self, city: Any) -> Any:
+        found = self.out(self.table(city))[:, 0]
+        return found + self.table.weight.sum() if self.how == "read" else found
+
+
 class Unregistered(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -286,6 +411,8 @@ def no_module() -> Any:
         (Writes, {"params": {"what": "ema"}}, ModelFnError, r"Writes changes its buffer ema in training"),
         (Writes, {"params": {"what": "again"}}, ModelFnError, r"Writes replaces its buffer ema"),
         (Writes, {"params": {"what": "weight"}}, ModelFnError, r"changes its parameter layer\.weight in place"),
+        (Writes, {"params": {"what": "data"}}, ModelFnError, r"changes its parameter layer\.weight in place"),
+        (Writes, {"params": {"what": "function"}}, ModelFnError, r"Writes changes its buffer ema in training"),
         (Writes, {"params": {"what": "detached"}}, ModelFnError, r"the loss of Writes depends on no parameter"),
         (Unregistered, {}, ModelFnError, r"Unregistered\.projection is random, .* register_buffer\('projection'"),
         (half, {}, ModelFnError, r"half\.weight is a bfloat16 tensor"),
@@ -332,10 +459,46 @@ def test_features_that_forward_cannot_take(module: Any, features: Any, message: 
 
 
 @pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("tied", r"table\.weight and out\.weight are one weight, which cannot be a table and a parameter"),
+        ("read", r"Sparse\.table\.weight is a sparse table, of which only the rows of a batch are here"),
+    ],
+)
+def test_a_table_is_no_weight(how: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelFnError, match=message):
+        trained(Sparse, of({"city": CITIES}), tmp_path, params={"how": how})
+
+
+def test_a_table_takes_no_values_from_a_state_dict(tmp_path: Path) -> None:
+    torch.save(Sparse().state_dict(), tmp_path / "net.pt")
+    with pytest.raises(UsageError, match=r"'table\.weight' is a sparse embedding, which takes no values"):
+        trained(Sparse, of({"city": CITIES}), tmp_path / "job", warm_start_from=str(tmp_path / "net.pt"))
+
+
+class LossWithWeight(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.zeros(()))
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (nn.MSELoss, r"loss is .*: give an instance, such as MSELoss\(\)"),
+        (LossWithWeight(), r"loss LossWithWeight has parameters"),
+    ],
+)
+def test_a_wrong_loss(loss: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        TorchEstimator(linear, None, model_dir=tmp_path, loss=loss)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((linear(), REGRESSION), r"module is an instance of Linear: give its class with params"),
-        ((linear, None), r"neither head and loss given|neither"),
+        ((linear, None), r"neither head nor loss is given: give one of them"),
         ((linear, "mse"), r"head is 'mse', expected a Head"),
         ((linear, REGRESSION, torch.optim.SGD), r"optimizer is .*, expected an Optimizer"),
     ],

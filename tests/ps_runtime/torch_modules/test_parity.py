@@ -100,8 +100,8 @@ OPTIMIZERS = {
         lambda: psflow.Adam(0.003, epsilon_hat=False, amsgrad=True),
         lambda p: torch.optim.Adam(p, 0.003, amsgrad=True),
     ),
-    "AdamW": (lambda: psflow.AdamW(0.003, epsilon_hat=False), lambda p: torch.optim.AdamW(p, 0.003)),
-    "NAdam": (lambda: psflow.NAdam(0.003, epsilon_hat=False), lambda p: torch.optim.NAdam(p, 0.003)),
+    "AdamW": (lambda: psflow.AdamW(0.003), lambda p: torch.optim.AdamW(p, 0.003)),
+    "NAdam": (lambda: psflow.NAdam(0.003), lambda p: torch.optim.NAdam(p, 0.003)),
     "RMSprop": (
         lambda: psflow.RMSProp(
             0.001, 0.99, 0.5, 1e-8, centered=True, initial_mean_square=0.0, epsilon_in_root=False, weight_decay=0.01
@@ -141,7 +141,7 @@ def trained_with_clips_and_a_schedule(module: Any) -> dict[str, Any]:
 
 
 def test_clipping_and_a_schedule_as_in_torch(tmp_path: Path) -> None:
-    rule = psflow.AdamW(psflow.OneCycle(0.01, NUM_STEPS), epsilon_hat=False, clip_norm=LIMIT)
+    rule = psflow.AdamW(psflow.OneCycle(0.01, NUM_STEPS), clip_norm=LIMIT)
     found = trained(Normalized, rule, tmp_path, dtype="float64")
     for name, value in trained_with_clips_and_a_schedule(initial(Normalized, dtype="float64")).items():
         assert np.abs(found[name] - value).max() <= 1e-5 * np.abs(value).max(), name  # torch adds 1e-6 to the norm
