@@ -146,8 +146,8 @@ class CosineDecayRestarts(Schedule):
     Examples
     --------
     >>> rate = CosineDecayRestarts(0.1, first_decay_steps=10)
-    >>> rate(0), rate(5), rate(10), rate(35)
-    (0.1, 0.05, 0.2, 0.1)
+    >>> rate(0), rate(5), rate(10), rate(20), rate(30)
+    (0.1, 0.05, 0.1, 0.05, 0.1)
     """
 
     learning_rate: Annotated[float, Key("Rate at step 0.", ge=0)]
