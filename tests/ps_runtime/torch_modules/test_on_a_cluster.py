@@ -24,7 +24,7 @@ from psflow.ps_runtime.roles.events import RoleLost  # noqa: E402
 from psflow.torch import TorchEstimator  # noqa: E402
 from tests.leak_guard import no_leaks  # noqa: E402
 
-pytestmark = pytest.mark.cluster(shared=True)
+pytestmark = pytest.mark.cluster
 
 X = np.random.default_rng(1).normal(3.0, 2.0, (400, 6)).astype(np.float32)
 Y = (X[:, :2].sum(axis=1) > 6).astype(np.int64)
@@ -52,7 +52,7 @@ def all_rows() -> psflow.Dataset:
 EVAL = psflow.EvalSpec(all_rows, None, start_delay_secs=0, throttle_secs=0)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture  # for each test, as a process that was a ps may have another role in the next
 def client() -> Iterator[Client]:
     with no_leaks(), open_cluster(None, 4, 300) as client:  # ps, chief, worker and evaluator
         yield client
