@@ -91,6 +91,13 @@ class HeldTensor:
                     "leave parameters and buffers on the CPU, and move copies to the device in forward",
                 )
             )
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ModelFnError(
+                (
+                    f"{owner}.{name} holds NaN or infinite numbers, which no checkpoint keeps: register a constant, "
+                    "such as a mask, with register_buffer(..., persistent=False), and initialize parameters",
+                )
+            )
         dtype = str(tensor.dtype).removeprefix("torch.")
         return cls(name, tensor, Declared(tuple(tensor.shape), dtype, trainable))
 

@@ -98,9 +98,9 @@ class TorchModule:
         """
         scope = current_scope("a torch module")
         bound: list[tuple[TorchModule, BoundModule]] = _here.__dict__.setdefault("bound", [])
-        found = next((made for module, made in bound if module is self or module == self), None)
+        found = next((made for module, made in bound if self._equals(module)), None)
         if found is None or (isinstance(scope, BuildScope) and found.scope is not scope):
-            bound[:] = [pair for pair in bound if pair[0] != self][-MAX_MODULES + 1 :]
+            bound[:] = [pair for pair in bound if not self._equals(pair[0])][-MAX_MODULES + 1 :]
             module = self._built(scope)
             if self.state is not None and isinstance(scope, BuildScope) and mode == ModeKeys.TRAIN:
                 self.state.load(module)
@@ -109,6 +109,13 @@ class TorchModule:
         if found.scope is not scope:
             found.begin(scope, mode, config)
         return found
+
+    def _equals(self, other: TorchModule) -> bool:
+        """Return whether both build the same module; not if they differ in arrays, which have no truth value."""
+        try:
+            return self is other or self == other
+        except (ValueError, RuntimeError):
+            return False
 
     def filled(self, values: ModelValues) -> torch.nn.Module:
         """Return a new module, in evaluation mode, with the values of a model."""

@@ -380,6 +380,39 @@ class Sparse(nn.Module):
         return found + self.table.weight.sum() if self.how == "read" else found
 
 
+class Masked(nn.Module):
+    def __init__(self, persistent: bool) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+        self.register_buffer("mask", torch.full((3, 3), -torch.inf).triu(1), persistent=persistent)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x @ self.mask.softmax(dim=1))
+
+
+def test_a_mask_is_no_state(tmp_path: Path) -> None:
+    trained(Masked, of(X), tmp_path / "job", params={"persistent": False})
+    with pytest.raises(ModelFnError, match=r"Masked\.mask holds NaN or infinite numbers, .* persistent=False"):
+        trained(Masked, of(X), tmp_path / "no", params={"persistent": True})
+
+
+class Weighted(nn.Linear):
+    def __init__(self, weights: Any) -> None:
+        super().__init__(3, 1)
+        self.scale = float(weights.sum())
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x * self.scale)
+
+
+def test_arrays_among_the_arguments_tell_modules_apart(tmp_path: Path) -> None:
+    for number in (1.0, 2.0):
+        weights = np.full(3, number / 3)
+        estimator = trained(Weighted, of(X), tmp_path / str(number), params={"weights": weights})
+        assert estimator.to_torch().scale == pytest.approx(number)
+        assert estimator.evaluate(of(X))["loss"] < 0.1
+
+
 class Unregistered(nn.Module):
     def __init__(self) -> None:
         super().__init__()
