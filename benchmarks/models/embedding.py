@@ -19,7 +19,7 @@ from psflow.ps_runtime.model.embedding import embedding_lookup
 from psflow.ps_runtime.model.lookups import SparseGradient
 from psflow.ps_runtime.tables.duplicate_ids import find_occurrences
 
-__all__ = ["NUM_ROWS", "arrays", "bare_step", "input_fn", "model_fn"]
+__all__ = ["NUM_ROWS", "arrays", "bare_step", "input_fn", "model_fn", "uniform_ids", "zipf_ids"]
 
 NUM_ROWS, DIM = 1_000_000, 16
 BATCH_SIZE, NUM_IDS = 1024, 26
@@ -36,7 +36,7 @@ def arrays(params: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """Return `features`, (records, 26) ids as `params["ids"]` says, and `labels`, (records,) of 0 and 1."""
     rng = np.random.default_rng(3)
     shape = (NUM_BATCHES * BATCH_SIZE, NUM_IDS)
-    ids = {"uniform": _uniform_ids, "zipf": _zipf_ids}[params["ids"]](rng, shape)
+    ids = {"uniform": uniform_ids, "zipf": zipf_ids}[params["ids"]](rng, shape, NUM_ROWS)
     return {"features": ids, "labels": rng.integers(0, 2, len(ids)).astype(np.float32)}
 
 
@@ -107,12 +107,14 @@ class _BareTable:
                 records.put(some, rows.reshape(-1).view(records.dtype), mode="clip")
 
 
-def _uniform_ids(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.int64]:
-    return rng.integers(0, NUM_ROWS, shape)
+def uniform_ids(rng: np.random.Generator, shape: tuple[int, ...], num_rows: int) -> NDArray[np.int64]:
+    """Return ids of `num_rows` rows, each as frequent as the others."""
+    return rng.integers(0, num_rows, shape)
 
 
-def _zipf_ids(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.int64]:
-    shares = np.cumsum(np.arange(1, NUM_ROWS + 1, dtype=np.float64) ** -ZIPF_EXPONENT)
+def zipf_ids(rng: np.random.Generator, shape: tuple[int, ...], num_rows: int) -> NDArray[np.int64]:
+    """Return ids of `num_rows` rows that follow the Zipf law."""
+    shares = np.cumsum(np.arange(1, num_rows + 1, dtype=np.float64) ** -ZIPF_EXPONENT)
     ranks = np.searchsorted(shares, rng.random(shape) * shares[-1])
-    ids: NDArray[np.int64] = ranks * SCATTER % NUM_ROWS
+    ids: NDArray[np.int64] = ranks * SCATTER % num_rows
     return ids

@@ -12,30 +12,26 @@ import time
 
 import torch
 import torch.distributed as dist
-from torch.nn import functional as F  # noqa: N812  (its usual name)
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.models.torch_nets import BATCH_SIZE, LEARNING_RATE, NETWORKS, arrays
+from benchmarks.models.torch_nets import LEARNING_RATE, NETWORKS, batches
 
 
-def main(network: str, report_steps: int) -> None:
+def main(name: str, report_steps: int) -> None:
     """Train until this process is killed."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     torch.manual_seed(2)
-    module = DistributedDataParallel(NETWORKS[network]())
+    network = NETWORKS[name]
+    module = DistributedDataParallel(network.build())
     optimizer = torch.optim.SGD(module.parameters(), LEARNING_RATE)
-    data = arrays({})
-    images, labels = (torch.from_numpy(data[name])[dist.get_rank() :: dist.get_world_size()] for name in data)
-    count = 0
-    while True:
-        for batch, wanted in zip(images.split(BATCH_SIZE), labels.split(BATCH_SIZE), strict=True):
-            optimizer.zero_grad()
-            F.cross_entropy(module(batch), wanted).backward()
-            optimizer.step()
-            count += 1
-            if count % report_steps == 0:
-                print(json.dumps({"step": count, "time": time.monotonic()}), flush=True)
+    own = slice(dist.get_rank(), None, dist.get_world_size())
+    for count, (features, labels) in enumerate(batches(name, own), start=1):
+        optimizer.zero_grad()
+        network.loss(module(features), labels).backward()
+        optimizer.step()
+        if count % report_steps == 0:
+            print(json.dumps({"step": count, "time": time.monotonic()}), flush=True)
 
 
 if __name__ == "__main__":

@@ -285,7 +285,9 @@ class BoundModule:
                 )
             )
         wanted = [*(held.tensor for held in self._trained), *leaves]
-        found = list(torch.autograd.grad(outputs, wanted, gradient, allow_unused=True))
+        if gradient is not None:  # handed to torch as it is, it would import sympy, which takes half a second
+            outputs = (outputs * gradient).sum()
+        found = list(torch.autograd.grad(outputs, wanted, allow_unused=True))
         self._check_unchanged()
         gradients: dict[str, Any] = {
             held.name: (value.to_dense() if value.is_sparse else value).numpy()
