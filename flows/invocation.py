@@ -68,7 +68,7 @@ def invoke(
         check_named_api()  # before long-running steps
         with _prepared(parameters, prepare) as prepared, prefect_api(begun.server):
             invocation = Invocation(prepared, begun.began_at)
-            begun.rest.end()
+            begun.rest.close()
             close_orphaned_runs()
             result, failure = _outcome(flow, parameters, invocation)
     if invocation.received is not None:

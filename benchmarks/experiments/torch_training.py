@@ -26,7 +26,6 @@ from benchmarks.markdown import markdown_table, with_tables
 from benchmarks.peer import free_ports
 from psflow.ps_runtime.cluster.fork_server import ENVIRONMENT
 from psflow.ps_runtime.config.environment import child_environment
-from psflow.ps_runtime.config.files import dump, load
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.digits import Digits
 from psflow.ps_runtime.data.idx_images import Idx
@@ -45,13 +44,18 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Problem:
-    """What is trained: a configuration without input, and the same for plain torch; arrays for both."""
+    """What is trained: a configuration, and the same for plain torch."""
 
-    configuration: Mapping[str, Any]
+    configuration: Callable[[Path], Path]
+    """Returns the file, which may read the arrays in a folder."""
+    module: str
+    """A class, as the configuration names it, in the folder `code`."""
     code: Path
-    """The folder of the module that the configuration names."""
-    metric: str
+    optimizer: str
+    learning_rate: float
+    batch_size: int
     num_gradients: int
+    metric: str
     arrays: Callable[[], tuple[Arrays, Arrays]]
 
 
@@ -96,22 +100,37 @@ def _ratings() -> tuple[Arrays, Arrays]:
     return train, test
 
 
-def _conf(name: str) -> Mapping[str, Any]:
-    return load([CONF / name]).values
+def _recommender(folder: Path) -> Path:
+    def read(part: str, **order: Any) -> dict[str, Any]:
+        return {"format": "npz", "path": f"{folder}/{part}.npz", **order}
+
+    optimizer = {"name": "Adagrad", "learning_rate": 0.1, "initial_accumulator_value": 0.0, "epsilon": 1e-10}
+    head = {"name": "BinaryClassHead"}
+    conf = {
+        "experiment": "recommender",
+        "code_dir": str(EXAMPLES),
+        "model": {"name": "torch_recommender:Recommender", "head": head, "optimizer": optimizer},
+        "input": {"train": read("train", batch_size=200, shuffle=True), "eval": read("test", batch_size=1000)},
+    }
+    path = folder / "recommender.yaml"
+    path.write_text(json.dumps(conf))  # which is YAML, too
+    return path
 
 
-RECOMMENDER = {
-    "model": {
-        "name": "torch_recommender:Recommender",
-        "head": {"name": "BinaryClassHead"},
-        "optimizer": {"name": "Adagrad", "learning_rate": 0.1, "initial_accumulator_value": 0.0, "epsilon": 1e-10},
-    },
-    "input": {"train": {"batch_size": 200}},
-}
 PROBLEMS = {
-    "digits": Problem(_conf("torch_digits.yaml"), CONF, "accuracy", 1500, _digits),
-    "Fashion-MNIST": Problem(_conf("torch_fashion_mnist.yaml"), CONF, "accuracy", 3000, _clothes),
-    "recommender": Problem(RECOMMENDER, EXAMPLES, "auc", 3000, _ratings),
+    "digits": Problem(
+        lambda _: CONF / "torch_digits.yaml",
+        *("torch_models:DigitsNet", CONF, "Adam", 0.003, 32, 1500, "accuracy"),
+        _digits,
+    ),
+    "Fashion-MNIST": Problem(
+        lambda _: CONF / "torch_fashion_mnist.yaml",
+        *("torch_models:ClothesNet", CONF, "Adam", 0.001, 100, 3000, "accuracy"),
+        _clothes,
+    ),
+    "recommender": Problem(
+        _recommender, *("torch_recommender:Recommender", EXAMPLES, "Adagrad", 0.1, 200, 3000, "auc"), _ratings
+    ),
 }
 
 
@@ -146,33 +165,23 @@ def _figures(results: list[Result]) -> list[str]:
 def _product(consistency: str) -> Callable[[Problem, Path, int], Result]:
     def run(problem: Problem, folder: Path, seed: int) -> Result:
         num_updates = problem.num_gradients // (NUM_REPLICAS if consistency == "sync" else 1)
-        batch_size = problem.configuration["input"]["train"]["batch_size"]
-        conf = {
-            "experiment": "torch_training",
+        settings = {
             "seed": seed,
-            "model": problem.configuration["model"],
-            "code_dir": str(problem.code),
-            "model_dir": str(folder / f"{consistency}-{seed}"),
-            "input": {
-                "train": {
-                    "format": "npz",
-                    "path": str(folder / "train.npz"),
-                    "batch_size": batch_size,
-                    "shuffle": True,
-                },
-                "eval": {"format": "npz", "path": f"{folder}/test.npz", "batch_size": 1000},
-            },
-            "train": {"max_steps": num_updates, "save_checkpoints_steps": num_updates, "consistency": consistency},
-            "cluster": {"ps": 1, "workers": NUM_REPLICAS - 1},
+            "model_dir": folder / f"{consistency}-{seed}",
+            "train.max_steps": num_updates,
+            "train.save_checkpoints_steps": num_updates,
+            "train.consistency": consistency,
+            "cluster.ps": 1,
+            "cluster.workers": NUM_REPLICAS - 1,
         }
-        path = folder / f"{consistency}-{seed}.yaml"
-        path.write_text(dump(conf))
+        overrides = [f"{key}={value}" for key, value in settings.items()]
+        command = ["-m", "psflow", "train", str(problem.configuration(folder)), *overrides, "--json"]
         tracking = {"MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}"}
-        [output], wall_secs, cpu_secs = _run([["-m", "psflow", "train", str(path), "--json"]], tracking)
+        [output], wall_secs, cpu_secs = _run([command], tracking)
         summary = json.loads(output.splitlines()[-1])
         [*_, last] = Path(summary["model_dir"], "evaluations.jsonl").read_text().splitlines()
         metric = json.loads(last)["metrics"][problem.metric]
-        rate = batch_size * problem.num_gradients / summary["train"]["secs"]
+        rate = problem.batch_size * problem.num_gradients / summary["train"]["secs"]
         return Result(metric, wall_secs, cpu_secs, rate)
 
     return run
@@ -180,17 +189,14 @@ def _product(consistency: str) -> Callable[[Problem, Path, int], Result]:
 
 def _plain(world_size: int) -> Callable[[Problem, Path, int], Result]:
     def run(problem: Problem, folder: Path, seed: int) -> Result:
-        model, optimizer = problem.configuration["model"], problem.configuration["model"]["optimizer"]
-        batch_size = problem.configuration["input"]["train"]["batch_size"]
         facts = {
             "folder": str(problem.code),
-            "module": model["name"],
-            "params": model.get("params", {}),
-            "optimizer": optimizer["name"],
-            "learning_rate": optimizer["learning_rate"],
+            "module": problem.module,
+            "optimizer": problem.optimizer,
+            "learning_rate": problem.learning_rate,
             "metric": problem.metric,
             "num_gradients": problem.num_gradients,
-            "batch_size": batch_size,
+            "batch_size": problem.batch_size,
             "seed": seed,
             "world_size": world_size,
             "address": f"tcp://127.0.0.1:{free_ports(1)[0]}",
@@ -202,7 +208,8 @@ def _plain(world_size: int) -> Callable[[Problem, Path, int], Result]:
         programs = [["-m", "benchmarks.peers.torch_training", str(path), str(rank)] for rank in range(world_size)]
         [output, *_], wall_secs, cpu_secs = _run(programs)
         found = json.loads(output)
-        return Result(found[problem.metric], wall_secs, cpu_secs, batch_size * problem.num_gradients / found["secs"])
+        rate = problem.batch_size * problem.num_gradients / found["secs"]
+        return Result(found[problem.metric], wall_secs, cpu_secs, rate)
 
     return run
 

@@ -32,7 +32,7 @@ def main(path: Path, rank: int) -> None:
     file, _, name = facts["module"].partition(":")
     torch.set_num_threads(1)
     torch.manual_seed(facts["seed"])
-    module = getattr(importlib.import_module(file), name)(**facts["params"])
+    module = getattr(importlib.import_module(file), name)()
     trained = module
     if world_size > 1:
         dist.init_process_group("gloo", facts["address"], rank=rank, world_size=world_size)

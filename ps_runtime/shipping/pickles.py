@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar, final
 
 import cloudpickle
 
+from psflow.ps_runtime.collector import collector_at_rest
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.shipping.own_modules import ByValue, global_names, imported_names, is_own, own_module
 from psflow.ps_runtime.shipping.parts import TYPING, culprit, enum_reduced, member_reduced, sentinel, typing_reduced
@@ -63,7 +64,7 @@ def unpickled(data: bytes) -> Any:
 
     Raises UsageError if a library is missing here.
     """
-    with _reading:  # concurrent calls share only complete modules
+    with _reading, collector_at_rest():  # concurrent calls share only complete modules
         try:
             return pickle.loads(data)
         except ImportError as error:

@@ -56,7 +56,7 @@ def test_the_garbage_collector_works_again_if_nothing_comes_of_it() -> None:
 
 def test_the_garbage_collector_works_again_as_soon_as_a_flow_begins() -> None:
     with head_start() as begun:
-        begun.rest.end()
+        begun.rest.close()
         assert gc.isenabled()
 
 
@@ -74,7 +74,7 @@ def test_a_garbage_collector_that_the_caller_has_stopped_stays_so() -> None:
     gc.disable()
     try:
         with head_start() as begun:
-            begun.rest.end()
+            begun.rest.close()
         assert not gc.isenabled()
     finally:
         gc.enable()
