@@ -53,15 +53,17 @@ from psflow.ps_runtime.redaction import public_sentence, without_secrets
 # fmt: on
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return ``"; did you mean 'x'?"`` for the known name nearest to `name` in any case, or an empty string.
+
+    `cutoff` is the least similarity, in [0, 1].
 
     Examples
     --------
     >>> did_you_mean("MAX_STEP", ["max_steps", "model_dir"])
     "; did you mean 'max_steps'?"
     """
-    near = difflib.get_close_matches(name.lower(), by_lower := {one.lower(): one for one in known}, n=1)
+    near = difflib.get_close_matches(name.lower(), by_lower := {one.lower(): one for one in known}, 1, cutoff)
     return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
 
 

@@ -149,6 +149,10 @@ def _is_torch_module(found: Any, model: FunctionModel) -> bool:
 
 def _torch_estimator(found: Any, model: FunctionModel, settings: Mapping[str, Any]) -> Estimator:
     from psflow.ps_runtime.estimator.torch_estimator import DEFAULT_OPTIMIZER, TorchEstimator  # imports torch
+    from psflow.ps_runtime.torch_modules.module import argument_faults
+
+    if faults := argument_faults(found, model.params):
+        raise ConfigError(tuple(f"model.params: {fault}" for fault in faults))
 
     return TorchEstimator(
         found,

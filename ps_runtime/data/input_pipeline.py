@@ -134,7 +134,7 @@ def _name(input_fn: Any) -> str:
 def call_input_fn(input_fn: Callable[..., Any], context: InputContext | None = None, **offered: Any) -> CalledInput:
     """Call `input_fn` with the arguments that its signature names.
 
-    Raises InputError if `input_fn` cannot be called, or asks for an unknown argument.
+    Raises InputError if `input_fn` cannot be called, asks for an unknown argument, or returned a data set of torch.
     """
     if not callable(input_fn):
         raise InputError((f"expected an input_fn to call, got {kind_of(input_fn)}; {GIVE_A_FUNCTION}",))
@@ -143,6 +143,8 @@ def call_input_fn(input_fn: Callable[..., Any], context: InputContext | None = N
     with watched_call(f"the input_fn {name}"):
         result = input_fn(**arguments)
     opened = result() if inspect.isgeneratorfunction(result) else result
+    if fault := fault_of_torch_data(opened):
+        raise InputError((f"input_fn {name} returned {fault}",))
     return CalledInput(name, opened, input_fn, takes_context="input_context" in arguments)
 
 
@@ -157,8 +159,6 @@ def _as_input(result: Any, where: str, first_pass: int) -> Dataset | RecordInput
         return _batched(result, where, first_pass)
     if is_features(result):
         return _one_batch((result, None), where)
-    if fault := fault_of_torch_data(result):
-        raise InputError((f"{where} returned {fault}",))
     if isinstance(result, list) and not all(isinstance(batch, tuple) or is_pair(batch) for batch in result):
         raise InputError((f"{where} returned {kind_of(result)} of other things than tuples: {EXPECTED}",))
     if not isinstance(result, Iterable) or isinstance(result, str | bytes):

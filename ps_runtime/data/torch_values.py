@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -46,13 +47,29 @@ def fault_of_torch_data(data: Any) -> str:
         return f"an IterableDataset of torch, of which psflow cannot tell batches from examples: {in_generator}"
     if isinstance(data, _class_of("torch.utils.data", "Dataset")):
         return "a Dataset of torch without batches: return psflow.torch.batches(dataset, batch_size)"
-    if not isinstance(data, _class_of("torch.utils.data", "DataLoader")):
-        return ""
+    if (fault := _fault_of_loop(data)) or not isinstance(data, _class_of("torch.utils.data", "DataLoader")):
+        return fault
     loader = "a DataLoader of torch, which shuffles and splits by itself"
     if isinstance(data.dataset, _class_of("torch.utils.data", "IterableDataset")):
         return f"{loader}: {in_generator}"
     size = "batch_size" if data.batch_size is None else data.batch_size
-    return f"{loader}: return psflow.torch.batches(dataset, {size}) with its data set, and shuffle_seed=1 to shuffle"
+    return f"{loader}: {_batches(size)}"
+
+
+def _fault_of_loop(data: Any) -> str:
+    """Return what to return in place of a loop over the DataLoader of a map-style data set; "" for anything else."""
+    if inspect.isgenerator(data) and data.gi_frame is not None:
+        data = data.gi_frame.f_locals.get(".0")  # what a generator expression iterates over
+    if not isinstance(data, _class_of("torch.utils.data.dataloader", "_BaseDataLoaderIter")):
+        return ""
+    if isinstance(data._dataset, _class_of("torch.utils.data", "IterableDataset")):
+        return ""  # a stream in any form
+    size = getattr(data._index_sampler, "batch_size", "batch_size")
+    return f"a loop over a DataLoader of torch, which ps-0 alone would read, with torch in its memory: {_batches(size)}"
+
+
+def _batches(size: Any) -> str:
+    return f"return psflow.torch.batches(dataset, {size}) with its data set, and shuffle_seed=1 to shuffle"
 
 
 def _class_of(module: str, name: str) -> Any:

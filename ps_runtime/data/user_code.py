@@ -7,12 +7,14 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import CodeType
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 from psflow.ps_runtime.data.called_input import CalledInput
 from psflow.ps_runtime.errors import PsflowError, UsageError
 from psflow.ps_runtime.redaction import shown_file
+from psflow.ps_runtime.shipping.own_modules import ENGINE, is_installed
 
 
 @contextmanager
@@ -26,10 +28,17 @@ def user_code(function: Callable[..., Any], error: type[UsageError], when: str) 
         raise user_error(function, error, when, cause) from cause
 
 
-def user_error(function: Callable[..., Any], error: type[UsageError], when: str, cause: Exception) -> UsageError:
-    """Return the `error` for an exception of `function`, as in `user_code`."""
+def user_error(
+    function: Callable[..., Any], error: type[UsageError], when: str, cause: Exception, *, in_any_file: bool = False
+) -> UsageError:
+    """Return the `error` for an exception of `function`, as in `user_code`.
+
+    `in_any_file` prefers the innermost line of all files of the user to that of the function's file.
+    """
     message = f": {cause}" if str(cause) else ""
-    return error((f"{_name(function)} raised {type(cause).__name__} {when}{_place(function, cause)}{message}",))
+    return error(
+        (f"{_name(function)} raised {type(cause).__name__} {when}{_place(function, cause, in_any_file)}{message}",)
+    )
 
 
 def misfit(function: Callable[..., Any], num_arguments: int) -> str:
@@ -52,18 +61,29 @@ def _name(function: Callable[..., Any]) -> str:
     return f"{getattr(plain, '__module__', type(plain).__module__)}:{qualified}"
 
 
-def _place(function: Callable[..., Any], cause: Exception) -> str:
-    """Return the innermost line in the function's file, or the innermost of all if that file is not involved.
+def _place(function: Callable[..., Any], cause: Exception, in_any_file: bool) -> str:
+    """Return the innermost line of the function's file, else of the user's files, else of all.
 
     Empty if the only line is the call by psflow.
     """
     code = _code(function)
-    frames = traceback.extract_tb(cause.__traceback__)
-    own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
-    if not own and len(frames) == 1:
+    lines = list(traceback.walk_tb(cause.__traceback__))
+    own = [(frame, line) for frame, line in lines if code is not None and _file(frame) == code.co_filename]
+    of_user = [(frame, line) for frame, line in lines if _is_of_user(frame)]
+    if not own and not of_user and len(lines) == 1:
         return ""
-    frame = (own or frames)[-1]
-    return f" at {shown_file(frame.filename)}:{frame.lineno}"
+    frame, line = ((of_user or own if in_any_file else own or of_user) or lines)[-1]
+    return f" at {shown_file(_file(frame))}:{line}"
+
+
+def _file(frame: FrameType) -> str:
+    return frame.f_code.co_filename
+
+
+def _is_of_user(frame: FrameType) -> bool:
+    """Return whether a frame runs code that is neither psflow's nor installed."""
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return package != ENGINE and not is_installed(Path(_file(frame)))
 
 
 def _definition(function: Callable[..., Any]) -> str:

@@ -20,7 +20,7 @@ from psflow.ps_runtime.optimizers import Adam, Counter, MovingAverage, Optimizer
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.torch_modules.model import FreeLoss, torch_model
-from psflow.ps_runtime.torch_modules.module import TorchModule
+from psflow.ps_runtime.torch_modules.module import TorchModule, argument_faults
 from psflow.ps_runtime.torch_modules.state import StateFile, is_state_file
 
 DEFAULT_OPTIMIZER = Adam(0.001)
@@ -61,9 +61,10 @@ class TorchEstimator(CannedEstimator):
 
     Notes
     -----
-    Forward takes a batch as tensors: an array as its only argument, features by name as those of its parameters that
-    have their names, or all features side by side, sorted by name, if no parameter is named as one. Floats have the
-    type of the first parameter; other numbers keep their type.
+    Forward takes a batch as tensors: an array as its only argument, and features by name as those of its parameters
+    that have their names. If no parameter is named as a feature, it takes the only feature; or several by the
+    annotation of its parameter: ``dict`` for all by name, ``torch.Tensor`` for all side by side, sorted by name. Floats
+    have the type of the first parameter; other numbers keep their type.
 
     With a head, predictions, metrics and signatures are those of the head. With a loss, predictions are ``outputs``,
     or the tensors that forward returns by name.
@@ -90,7 +91,8 @@ class TorchEstimator(CannedEstimator):
         metrics: Callable[..., Mapping[str, Metric]] | None = None,
         buffers: Mapping[str, MovingAverage | Counter] | None = None,
     ) -> None:
-        check("TorchEstimator", [*_faults(module, head, loss, metrics), *optimizer_faults(optimizer, "Adam(0.001)")])
+        faults = [*_faults(module, head, loss, metrics), *optimizer_faults(optimizer, "Adam(0.001)")]
+        check("TorchEstimator", [*faults, *_params_faults(module, params)])
         state = _state_file(warm_start_from)
         warm_start_from = None if state else warm_start_from
         given = {
@@ -150,6 +152,13 @@ def _state_file(warm_start_from: Any) -> StateFile | None:
         raise UsageError((f"warm_start_from: {path} is a state_dict, of which only vars_to_warm_start are chosen",))
     chosen = None if warm_start_from.takes_all_trainable else "|".join(f"(?:{one})" for one in warm_start_from.patterns)
     return StateFile(os.path.abspath(path), chosen)
+
+
+def _params_faults(module: Any, params: Any) -> list[str]:
+    if not isinstance(params, Mapping | None):
+        return [f"params is {params!r}, expected the arguments of module by name, such as {{'hidden': 64}}"]
+    is_built = callable(module) and not isinstance(module, torch.nn.Module)
+    return [f"params: {fault}" for fault in argument_faults(module, params or {})] if is_built else []
 
 
 def _faults(module: Any, head: Any, loss: Any, metrics: Any) -> list[str]:

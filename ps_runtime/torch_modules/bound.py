@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from psflow.ps_runtime.model.calls.scope import Declared, ModelScope
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.optimizers import Counter, MovingAverage, Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
+from psflow.ps_runtime.torch_modules.inputs import ForwardArguments, call
 from psflow.ps_runtime.torch_modules.random_numbers import seed_step
 from psflow.ps_runtime.torch_modules.sparse import SparseLayer, sparse_layers
 from psflow.ps_runtime.torch_modules.tracked import LAST_VALUE, TrackedBuffer
@@ -43,8 +45,8 @@ class HeldTensor:
     name: str
     tensor: torch.Tensor
     declared: Declared
-    buffers: dict[str, Any] | None = None
-    """Those of the part of the module that it is a buffer of."""
+    part: torch.nn.Module | None = None
+    """The part of the module that it is a buffer of."""
     value: NDArray[Any] | None = None
     """The pulled value that it points at."""
     version: int = 0
@@ -58,7 +60,7 @@ class HeldTensor:
     @property
     def is_replaced(self) -> bool:
         """Whether forward has put another tensor in the place of this buffer."""
-        return self.buffers is not None and self.buffers.get(self.key) is not self.tensor
+        return self.part is not None and getattr(self.part, self.key, None) is not self.tensor
 
     @property
     def is_changed(self) -> bool:
@@ -222,7 +224,7 @@ class BoundModule:
                     continue
                 seen.add(id(buffer))
                 held = HeldTensor.of(f"{dot}{prefix}{'.' * bool(prefix)}{name}", buffer, self.label, trainable=False)
-                held.buffers = part._buffers
+                held.part = part
                 found = [rule for pattern, rule in rules.items() if fnmatchcase(held.name, pattern)]
                 rule = found[0] if found else LAST_VALUE if isinstance(part, _SpectralNorm) else None
                 if rule is None:
@@ -253,9 +255,17 @@ class BoundModule:
             seed_step(scope, config)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Return what forward returns; with a graph for gradients in training only."""
+        """Return what forward returns; with a graph for gradients in training only.
+
+        Raises ModelFnError with the user's line and the shapes of the arguments if it fails.
+        """
         with torch.set_grad_enabled(self._mode == ModeKeys.TRAIN):
-            return self.module(*arguments, **named)
+            return call(self.module, self._mode, *arguments, **named)
+
+    @cached_property
+    def arguments(self) -> ForwardArguments:
+        """Chooses the features that forward takes."""
+        return ForwardArguments(self.module.forward, self.label)
 
     def train_ops(
         self, optimizer: Optimizer, outputs: torch.Tensor, gradient: torch.Tensor | None = None
@@ -351,7 +361,7 @@ def _moves(layer: Any) -> bool:
 
 
 def _changed(label: str, held: HeldTensor, what: str) -> str:
-    if held.buffers is None:
+    if held.part is None:
         return (
             f"{label} {what} its parameter {held.name} in place in training, which only the optimizer on the ps can: "
             "the next pull would undo it; compute a new tensor in forward"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,8 @@ from psflow.ps_runtime.data.lazy_dataset import LazyDataset
 from psflow.ps_runtime.data.splittable import batching_faults
 from psflow.ps_runtime.data.transformations import check_callable, check_flag
 from psflow.ps_runtime.data.user_code import user_error
-from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.errors import InputError, did_you_mean
+from psflow.ps_runtime.specs.schema_enforcement import listed_names
 
 
 def batches(
@@ -23,6 +24,7 @@ def batches(
     shuffle_seed: int | None = None,
     drop_last: bool = False,
     collate_fn: Callable[[list[Any]], Any] = default_collate,
+    label: str | None = None,
 ) -> LazyDataset:
     """Return the examples of a map-style data set in batches, for an input_fn to return.
 
@@ -39,6 +41,9 @@ def batches(
         Whether to leave out a last batch that is smaller.
     collate_fn : callable
         Makes a batch of a list of examples.
+    label : str or None
+        The name of the labels in batches that are one mapping, as those of Hugging Face are: they become
+        (features, labels).
 
     Returns
     -------
@@ -77,7 +82,9 @@ def batches(
         raise InputError(tuple(faults))
     check_flag("batches", "drop_last", drop_last)
     check_callable("batches", collate_fn)
-    examples = Examples(dataset, collate_fn)
+    if not isinstance(label, str | None):
+        raise InputError((f"batches: label is {label!r}, expected the name of the labels in a batch, or None",))
+    examples = Examples(dataset, collate_fn, label)
     least = batch_size if drop_last else 1
     if examples.num_elements < least:
         number = f"the {type(dataset).__name__} has {examples.num_elements} examples"
@@ -95,6 +102,7 @@ class Examples(Elements):
 
     dataset: Any
     collate_fn: Callable[[list[Any]], Any]
+    label: str | None = None
 
     def count(self) -> int:
         """See `Elements`."""
@@ -123,7 +131,24 @@ class Examples(Elements):
             if self.collate_fn is default_collate:
                 hint += "; return tensors of one shape or numbers from __getitem__, or give a collate_fn"
             raise InputError(tuple(fault + hint for fault in faults)) from cause
+        if self.label is not None:
+            return self._labelled(batch)
         return tuple(batch) if isinstance(batch, list) else batch
+
+    def _labelled(self, batch: Any) -> tuple[dict[str, Any], Any]:
+        """Return the features and labels of a batch that is one mapping."""
+        if not isinstance(batch, Mapping):
+            raise InputError(
+                (
+                    f"batches: label is {self.label!r}, but a batch is a {type(batch).__name__}, expected a mapping "
+                    "with that name: leave label out for pairs (features, labels)",
+                )
+            )
+        if self.label not in batch:
+            near = did_you_mean(str(self.label), batch) or listed_names("array", list(batch))
+            raise InputError((f"batches: label is {self.label!r}, which a batch lacks{near}",))
+        features = dict(batch)
+        return features, features.pop(self.label)
 
     def _first_misfit(self, examples: list[Any]) -> int | None:
         """Return the place of the first example that makes no batch with the first one."""

@@ -10,15 +10,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.errors import InputError, ModelFnError
 from psflow.ps_runtime.metrics import Metric
 from psflow.ps_runtime.model.canned.base import HeadSpec
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.torch_modules.bound import BoundModule
-from psflow.ps_runtime.torch_modules.inputs import ForwardArguments, targets
+from psflow.ps_runtime.torch_modules.inputs import call, targets
 from psflow.ps_runtime.torch_modules.module import TorchModule
+
+LABELS = ("labels", "label", "target", "targets")
+"""Usual names of labels among the features of a collate function."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +85,16 @@ def torch_model(
     `params` has the ``module``, for training the ``optimizer``, and the ``head`` or a ``loss``.
     """
     module: TorchModule = params["module"]
+    if labels is None and mode != ModeKeys.PREDICT:
+        raise InputError((_without_labels(module.label, features, mode),))
     net = module.bound(mode, config)
-    positional, named = ForwardArguments(net.module.forward, net.label).of(features, input_schema, net.float_dtype)
-    outputs = net(*positional, **named)
+    positional, named = net.arguments.of(features, input_schema, net.float_dtype)
+    try:
+        outputs = net(*positional, **named)
+    except ModelFnError as error:
+        if hint := net.arguments.hint(features, positional, error.__cause__):
+            raise ModelFnError(tuple(fault + hint for fault in error.faults)) from error.__cause__
+        raise
     template: HeadSpec | None = params["head"]
     if template is None:
         return _with_loss(net, outputs, labels, mode, params)
@@ -96,6 +106,19 @@ def torch_model(
         logits.detach().numpy(),
         labels,
         lambda gradient: net.train_ops(params["optimizer"], logits, torch.from_numpy(gradient)),
+    )
+
+
+def _without_labels(name: str, features: Any, mode: ModeKeys) -> str:
+    """Return what to do about a batch of features alone, which may hold the labels, as many collate functions do."""
+    known = [key for key in LABELS if isinstance(features, Mapping) and key in features]
+    fault = f"{name} needs labels in {mode} mode, and the batch has none: return (features, labels) from the input_fn"
+    if not known:
+        return fault
+    key = repr(known[0])
+    return (
+        f"{fault}; the feature {key} becomes the labels with psflow.torch.batches(..., label={key}), or in a generator "
+        f"with: labels = batch.pop({key}); yield batch, labels"
     )
 
 
@@ -119,10 +142,12 @@ def _with_loss(net: BoundModule, outputs: Any, labels: Any, mode: ModeKeys, para
     wanted = targets(labels, net.float_dtype)
     _check_columns(net.label, outputs, wanted)
     with torch.set_grad_enabled(mode == ModeKeys.TRAIN):
-        loss = free.loss(outputs, wanted)
+        loss = call(free.loss, mode, outputs, wanted)
     if mode == ModeKeys.TRAIN:
         return spec(mode, net, loss=loss, optimizer=params["optimizer"])
-    metrics = None if free.metrics is None else free.metrics(labels, predictions_of(net.label, outputs))
+    metrics = None
+    if free.metrics is not None:
+        metrics = call(free.metrics, mode, labels, predictions_of(net.label, outputs))
     return spec(mode, net, loss=loss, predictions=outputs, eval_metric_ops=metrics)
 
 

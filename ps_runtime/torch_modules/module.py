@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,8 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.errors import ModelFnError, UsageError
+from psflow.ps_runtime.data.user_code import user_code
+from psflow.ps_runtime.errors import ModelFnError, UsageError, did_you_mean
 from psflow.ps_runtime.model.calls.scope import BuildScope, ModelScope, current_scope
 from psflow.ps_runtime.model.calls.values import ModelValues
 from psflow.ps_runtime.model.spec import ModeKeys
@@ -45,6 +47,11 @@ class TorchModule:
     name : str
         Prefix of the names of its variables, where a model has several modules; ``"left"`` makes them ``left.<name>``.
 
+    Raises
+    ------
+    UsageError
+        If `build` has no such argument, or lacks one; or if `buffers` holds something else.
+
     Examples
     --------
     A model_fn with a torch module of its own::
@@ -68,7 +75,8 @@ class TorchModule:
     """The initial values of a new training."""
 
     def __post_init__(self) -> None:
-        faults = [
+        faults = [f"arguments: {fault}" for fault in argument_faults(self.build, self.arguments)]
+        faults += [
             f"buffers[{name!r}] is {rule!r}, expected MovingAverage(weight) or Counter()"
             for name, rule in self.buffers.items()
             if not isinstance(rule, MovingAverage | Counter) or callable(rule.learning_rate)
@@ -79,7 +87,7 @@ class TorchModule:
     @property
     def label(self) -> str:
         """The name in messages."""
-        return getattr(self.build, "__qualname__", repr(self.build))
+        return _label(self.build)
 
     def bound(self, mode: ModeKeys, config: Any = None) -> BoundModule:
         """Return the module of this thread, with the values of the current call of a model_fn.
@@ -153,11 +161,40 @@ class TorchModule:
         return module
 
     def _new(self, seed: int) -> torch.nn.Module:
-        with any_seed(seed):
+        given = ", ".join(self.arguments)
+        when = f"with the arguments {given}" if given else "without arguments"
+        with any_seed(seed), user_code(self.build, ModelFnError, when):
             module = self.build(**self.arguments)
         if not isinstance(module, torch.nn.Module):
             raise ModelFnError((f"{self.label} returned a {type(module).__name__}, expected a torch.nn.Module",))
         return module
+
+
+def argument_faults(build: Callable[..., Any], arguments: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each of `arguments` that what builds a module does not take, and for each missing one."""
+    try:
+        parameters = inspect.signature(build).parameters
+    except (TypeError, ValueError):  # some callables of extension modules have no signature
+        return []
+    by_name = {
+        name: parameter
+        for name, parameter in parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    label, free = _label(build), [name for name in by_name if name not in arguments]
+    taken = f"; it takes {', '.join(by_name)}" if by_name else "; it takes none"
+    faults = [
+        f"{label} takes no {name!r}{did_you_mean(name, free) or taken}"
+        for name in arguments
+        if not takes_any and name not in by_name
+    ]
+    missing = [name for name in free if by_name[name].default is inspect.Parameter.empty]
+    return [*faults, *(f"{label} needs {name!r}, which is not given{taken}" for name in missing)]
+
+
+def _label(build: Callable[..., Any]) -> str:
+    return getattr(build, "__qualname__", repr(build))
 
 
 def _unregistered(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -34,16 +34,13 @@ class TrackedBuffer:
         value: NDArray[Any] = scope.variable(self.name, self._declared, lambda shape, dtype, rng: self._first)
         self._before = value.copy()
         held.tensor.data = torch.from_numpy(value.copy()).to(held.tensor.dtype)
-        assert held.buffers is not None
-        held.buffers[held.key] = held.tensor  # forward may have put another one there
-        held.version = held.tensor._version
+        setattr(held.part, held.key, held.tensor)  # forward may have put another one there
 
     def pushed(self) -> NDArray[Any] | None:
         """Return what a push carries: the value of the batch, or what was added; None if nothing changed."""
-        if not self.held.is_changed:
+        after = getattr(self.held.part, self.held.key).detach().numpy().astype(self._declared.dtype)
+        if np.array_equal(after, self._before):  # torch does not count all writes, such as those of F.batch_norm
             return None
-        assert self.held.buffers is not None
-        after = self.held.buffers[self.held.key].detach().numpy().astype(self._declared.dtype)
         if isinstance(self.rule, Counter):
             return np.asarray(after - self._before)
         weight = self.rule.learning_rate_at(0)  # a number, as TorchModule checks

@@ -31,6 +31,7 @@ class Own(__import__("psflow").Estimator):
     pass
 """
 HEAD = {"name": "MultiClassHead", "n_classes": 10}
+WIDTH = {"width": 64}
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def built(**model: Any) -> Any:
 
 
 def test_a_class_or_a_function_with_a_head() -> None:
-    for name, params in (("Net", {"in_features": 64, "out_features": 10}), ("net", {"width": 64})):
+    for name, params in (("Net", {"in_features": 64, "out_features": 10}), ("net", WIDTH)):
         found = built(name=f"torch_models:{name}", params=params, head=HEAD)
         assert isinstance(found, TorchEstimator)
         assert found.params["head"] == psflow.MultiClassHead(10)
@@ -57,7 +58,7 @@ def test_a_class_or_a_function_with_a_head() -> None:
 
 def test_a_loss_and_an_optimizer() -> None:
     optimizer = {"name": "Momentum", "learning_rate": 0.1}
-    found = built(name="torch_models:net", loss="torch_models:squares", optimizer=optimizer)
+    found = built(name="torch_models:net", params=WIDTH, loss="torch_models:squares", optimizer=optimizer)
     assert found.params["loss"].loss.__name__ == "squares"
     assert found.params["optimizer"] == psflow.Momentum(0.1)
 
@@ -69,7 +70,18 @@ def test_a_loss_and_an_optimizer() -> None:
         ({"name": "Net", "head": HEAD, "loss": "torch_models:squares"}, r"model\.loss: expected one of the two"),
         ({"name": "Net", "head": HEAD | {"name": "MultiClasHead"}}, r"unknown head 'MultiClasHead'.*did you mean"),
         ({"name": "Net", "head": HEAD | {"n_clases": 3}}, r"model\.head\.n_clases: unknown key"),
-        ({"name": "Net", "loss": "torch_models:cubes"}, r"model\.loss: 'torch_models' has no 'cubes'"),
+        (
+            {"name": "net", "params": {"width": 9}, "loss": "torch_models:cubes"},
+            r"model\.loss: 'torch_models' has no 'cubes'",
+        ),
+        (
+            {"name": "net", "head": HEAD, "params": {"with": 9}},
+            r"model\.params: net takes no 'with'; did you mean 'width'",
+        ),
+        (
+            {"name": "Net", "head": HEAD},
+            r"model\.params: Net needs 'in_features', which is not given; it takes in_feat",
+        ),
         ({"name": "Own", "head": HEAD}, r"model\.head: only for a torch module, but torch_models:Own is none"),
         ({"name": "net", "optimizer": {"name": "Adam"}}, r"model\.optimizer: only for a torch module"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import UserDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,8 @@ def test_arguments_that_are_refused(dataset: Any, arguments: dict[str, Any], fau
         ),
         (DataLoader(ROWS, batch_size=None), r"psflow\.torch\.batches\(dataset, batch_size\)"),
         (DataLoader(Endless()), "returned a DataLoader .*: yield its batches .* from a generator"),
+        (iter(DataLoader(ROWS, 3)), r"returned a loop over a DataLoader .* ps-0 .*torch\.batches\(dataset, 3\)"),
+        ((pair for pair in DataLoader(ROWS, 3)), r"returned a loop over a DataLoader .*batches\(dataset, 3\)"),
         (Endless(), "returned an IterableDataset .*: yield its batches .* from a generator"),
         ([torch.ones(2), torch.ones(2)], "returned list of other things than tuples"),
     ],
@@ -160,6 +163,31 @@ def test_arguments_that_are_refused(dataset: Any, arguments: dict[str, Any], fau
 def test_what_an_input_fn_returns_instead_is_refused_with_what_to_return(returned: Any, fault: str) -> None:
     with pytest.raises(InputError, match=fault):
         open_input(lambda: returned)
+
+
+def named(examples: list[Any]) -> Any:
+    """Return a batch as collate functions of Hugging Face do: a mapping that is no dict, with the labels in it."""
+    ids = pad_sequence([example["ids"] for example in examples], batch_first=True, padding_value=-1)
+    return UserDict({"ids": ids, "labels": torch.tensor([example["row"] for example in examples])})
+
+
+def test_labels_are_taken_out_of_a_batch() -> None:
+    [(features, labels), _] = read(batches(Texts(), 3, collate_fn=named, label="labels"))
+    assert list(features) == ["ids"]
+    assert labels.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("collate_fn", "label", "fault"),
+    [
+        (named, "label", r"label is 'label', which a batch lacks; did you mean 'labels'\?"),
+        (padded, "labels", r"label is 'labels', but a batch is a list, expected a mapping"),
+        (named, 3, r"batches: label is 3, expected the name of the labels"),
+    ],
+)
+def test_labels_that_a_batch_lacks(collate_fn: Any, label: Any, fault: str) -> None:
+    with pytest.raises(InputError, match=fault):
+        read(batches(Texts(), 3, collate_fn=collate_fn, label=label))
 
 
 # Batches of tensors
