@@ -18,6 +18,8 @@ from psflow.ps_runtime.specs.input import ColumnSpec, LibSvmReading, TextReading
 
 MATRIX = "features"
 """Name of the single feature array of a table with named columns."""
+ANY_LENGTH = -1
+"""In the shape of an array of a request: rows of any length, as in the signatures of MLflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,12 @@ class ArraySpec:
     def is_text(self) -> bool:
         """Whether it holds strings."""
         return np.dtype(self.dtype).kind == "U"
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Return whether rows may have this shape; ``ANY_LENGTH`` in that of the array stands for any length."""
+        return len(shape) == len(self.shape) and all(
+            wanted in (size, ANY_LENGTH) for wanted, size in zip(self.shape, shape, strict=True)
+        )
 
     def is_like(self, other: ArraySpec) -> bool:
         """Return whether labels of both are interchangeable, perhaps after a reshape to one number or string a row.

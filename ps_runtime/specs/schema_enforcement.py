@@ -130,7 +130,7 @@ def _cast(given: Any, spec: ArraySpec, where: str, faults: list[str], noun: str 
     wanted = np.dtype(spec.dtype)
     array: NDArray[Any] = np.atleast_1d(_objects(given) if wanted.kind == "U" else np.asarray(given))
     what = f"{where}: {noun} {spec.name!r}" if spec.name else f"{where}: the {noun}"
-    if array.shape[1:] != spec.shape:
+    if not spec.takes(array.shape[1:]):
         hint = f"; {PAD}" if array.ndim > 1 and array.ndim == 1 + len(spec.shape) else ""
         faults.append(f"{what} has rows of shape {list(array.shape[1:])}, expected {list(spec.shape)}{hint}")
         return None

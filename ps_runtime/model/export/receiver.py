@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import DTypeLike, NDArray
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.model.calls.scope import is_in_model_fn
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
-from psflow.ps_runtime.specs.schema import ArraySpec
+from psflow.ps_runtime.specs.schema import ANY_LENGTH, ArraySpec
 from psflow.ps_runtime.specs.schema_enforcement import enforce_arrays
 
 FEATURE = "feature"
@@ -106,7 +107,8 @@ def placeholder(dtype: DTypeLike, shape: Sequence[int | None], name: str | None 
     dtype : dtype
         A dtype of numbers or booleans, or ``str``.
     shape : sequence of int or None
-        None, for any number of rows; then the shape of a row.
+        None, for any number of rows; then the shape of a row. In a serving_input_receiver_fn, None in that shape takes
+        rows of any length, one for all rows of a request, which the function pads to that of the training.
     name : str, optional
         Its name in errors. Clients use its name in ``receiver_tensors``.
     example : value of one row, optional
@@ -132,7 +134,8 @@ def placeholder(dtype: DTypeLike, shape: Sequence[int | None], name: str | None 
     if call is None and is_in_model_fn():
         raise UsageError(("placeholder: a model_fn takes its arrays as features and labels; call it outside",))
     number = "" if call is None else f" {len(call.asked)}"
-    spec = _asked(f"placeholder{number}" if name is None else f"placeholder {name!r}", dtype, shape)
+    place = f"placeholder{number}" if name is None else f"placeholder {name!r}"
+    spec = _asked(place, dtype, shape, may_be_open=call is not None)
     return Placeholder(spec, _example(spec, example)) if call is None else call.take(spec, example)
 
 
@@ -214,17 +217,26 @@ class ReceiverCall:
 _current: ContextVar[ReceiverCall | None] = ContextVar("serving_input", default=None)
 
 
-def _asked(place: str, dtype: DTypeLike, shape: Sequence[int | None]) -> ArraySpec:
+def _asked(place: str, dtype: DTypeLike, shape: Sequence[int | None], *, may_be_open: bool) -> ArraySpec:
     faults = ArgumentFaults(f"{place}: ")
     kind = _dtype(dtype)
     if kind is None:
         faults.add_type("dtype", "str, or a dtype of numbers or booleans such as np.float32", dtype)
     is_sequence = isinstance(shape, Sequence) and not isinstance(shape, str)
-    if not is_sequence or not len(shape) or shape[0] is not None or any(type(size) is not int for size in shape[1:]):
+    sizes = list(shape[1:]) if is_sequence else []
+    if (
+        not is_sequence
+        or not len(shape)
+        or shape[0] is not None
+        or any(type(size) not in (int, NoneType) for size in sizes)
+    ):
         faults.add_type("shape", "None, for any number of rows, and the whole numbers of the shape of a row", shape)
+    elif None in sizes and not may_be_open:
+        faults.add(f"{place}: shape {list(shape)} has rows of any length, which only a serving_input_receiver_fn takes")
     faults.raise_any()
     assert kind is not None, "an invalid dtype is a fault"
-    return ArraySpec(place, "str" if kind.kind == "U" else kind.name, tuple(size for size in shape if size is not None))
+    row = tuple(ANY_LENGTH if size is None else size for size in sizes)
+    return ArraySpec(place, "str" if kind.kind == "U" else kind.name, row)
 
 
 def _dtype(given: Any) -> np.dtype[Any] | None:
@@ -242,8 +254,9 @@ def _example(spec: ArraySpec, example: Any) -> NDArray[Any]:
     """Return one row for calling a function without a request."""
     if example is None and spec.dtype == "str":
         raise UsageError((f"{spec.name}: text has no obvious example; give one, such as example='0.5;red'",))
-    row = np.zeros(spec.shape, spec.dtype) if example is None else np.asarray(example)
-    if row.shape != spec.shape or (row.dtype.kind == "U") != (spec.dtype == "str"):
+    shape = [1 if size == ANY_LENGTH else size for size in spec.shape]
+    row = np.zeros(shape, spec.dtype) if example is None else np.asarray(example)
+    if not spec.takes(row.shape) or (row.dtype.kind == "U") != (spec.dtype == "str"):
         expected = f"{spec.dtype}{list(spec.shape)}"
         raise UsageError((f"{spec.name}: the example is {row.dtype.name}{list(row.shape)}, expected {expected}",))
     [array] = enforce_arrays({spec.name: row[np.newaxis]}, (spec,), "the example")

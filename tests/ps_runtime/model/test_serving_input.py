@@ -19,7 +19,7 @@ from psflow.ps_runtime.model.export.receiver import (
     placeholder,
 )
 from psflow.ps_runtime.model.export.serving_input import ServingInput
-from psflow.ps_runtime.specs.schema import ArraySpec
+from psflow.ps_runtime.specs.schema import ANY_LENGTH, ArraySpec
 
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "serve.md"
 
@@ -136,7 +136,7 @@ def test_a_placeholder_elsewhere_is_a_key_for_what_a_loop_feeds() -> None:
         ((("f4", -1), [None]), {}, TypeError, "or a dtype of numbers or booleans such as np.float32, got tuple"),
         (("f4", []), {}, TypeError, "placeholder 'a': shape should be None, for any number of rows, and the whole"),
         (("f4", [3]), {}, TypeError, "placeholder 'a': shape should be None, for any number of rows, and the whole"),
-        (("f4", [None, None]), {}, TypeError, "placeholder 'a': shape should be None, for any number of rows"),
+        (("f4", [None, 2.0]), {}, TypeError, "placeholder 'a': shape should be None, for any number of rows"),
         (("f4", None), {}, TypeError, "placeholder 'a': shape should be None, for any number of rows"),
         ((str, [None]), {}, ValueError, "placeholder 'a': text has no obvious example; give one, such as example="),
         ((str, [None]), {"example": 3}, ValueError, "placeholder 'a': the example is int64[], expected str[]"),
@@ -151,6 +151,25 @@ def test_what_no_placeholder_is(arguments: Any, options: Any, kind: type[Excepti
 
     with pytest.raises(kind, match=re.escape(fault)):
         ServingInput.of(asking)
+
+
+def padded() -> ServingInputReceiver:
+    ids = placeholder("int64", [None, None], "ids")
+    made = np.zeros((len(ids), 5), np.int64)
+    made[:, : ids.shape[1]] = ids[:, :5]
+    return ServingInputReceiver({"ids": made}, {"ids": ids})
+
+
+def test_rows_of_any_length_where_the_function_says_so() -> None:
+    received = ServingInput.of(padded)
+    assert received.received == (ArraySpec("ids", "int64", (ANY_LENGTH,)),)
+    for ids, expected in (([[1, 2]], [1, 2, 0, 0, 0]), ([[1, 2, 3, 4, 5, 6, 7]], [1, 2, 3, 4, 5])):
+        assert received.features({"ids": ids}, "the input")["ids"].tolist() == [expected]
+    for ids, fault in ((3, r"rows of shape \[\], expected"), ([[1], [1, 2]], "rows of different shapes")):
+        with pytest.raises(InputError, match=rf"array 'ids' has {fault}"):
+            received.features({"ids": ids}, "the input")
+    with pytest.raises(UsageError, match=r"placeholder: shape \[None, None\] has .* only a serving_input_receiver_fn"):
+        placeholder("int64", [None, None])
 
 
 @pytest.mark.parametrize("example", [0.5, 3, np.float64(2)])
