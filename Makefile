@@ -46,7 +46,7 @@ test: venv
 
 # Everything that takes minutes, in pieces of ten, or one of them: make acceptance PIECE=3. Each leaves a line in docs/acceptance.md.
 # PSFLOW_STOP=all has every scene meet every signal and every state of the servers (tests/acceptance/test_stop.py), half an hour more
-acceptance: venv
+acceptance: torch
 	$(BIN)/python -m tests.checks acceptance $(if $(PIECE),--piece $(PIECE))
 
 # What .ci/run does, once Chromium is there
