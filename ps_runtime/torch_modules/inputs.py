@@ -125,7 +125,7 @@ class ForwardArguments:
 
 def _parameters(forward: Callable[..., Any]) -> Iterable[inspect.Parameter]:
     """Return the parameters of a forward; of a scripted or traced module by its schema."""
-    if (schema := getattr(forward, "schema", None)) is None:
+    if not isinstance(forward, torch.ScriptMethod):
         try:
             return inspect.signature(forward, eval_str=True).parameters.values()
         except Exception:  # a text that is no annotation where it stands, such as a name imported for type checkers
@@ -133,7 +133,7 @@ def _parameters(forward: Callable[..., Any]) -> Iterable[inspect.Parameter]:
     kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
     return [
         inspect.Parameter(one.name, kind, default=None if one.has_default_value() else empty, annotation=str(one.type))
-        for one in schema.arguments[1:]
+        for one in forward.schema.arguments[1:]
     ]
 
 
