@@ -17,6 +17,8 @@ EXPERIMENT = r"^[A-Za-z0-9][\w.-]*$"
 """Pattern of an experiment, which names directories and registered models."""
 MODEL_NAME = r"^[^/:]*[^/:.\s][^/:]*$"
 """Pattern of a registered model in MLflow."""
+NO_MAPPING = "no_mapping"
+"""Error type of a value that should be a mapping whose keys depend on one of them."""
 
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
 """A list, in files and in JSON."""

@@ -14,8 +14,9 @@ from os import PathLike
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
+from pydantic_core import PydanticCustomError
 
-from psflow.flows.parameters.base import Alternatives, FlowParameters, KeyFaultsError, value_of
+from psflow.flows.parameters.base import NO_MAPPING, Alternatives, FlowParameters, KeyFaultsError, value_of
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.keys import Key
 
@@ -190,20 +191,23 @@ class Choice:
         """The type of the field."""
         kinds = [*self.models.values(), *([self.own] if self.own else []), *self.others.values()]
         union = reduce(or_, (Annotated[(kind, Tag(kind.__name__))] for kind in kinds))
+        tagged = Discriminator(self._tag)
         if not self.is_named_alone:
-            return Annotated[(union, Discriminator(self._tag), BeforeValidator(self._checked), Alternatives())]
+            return Annotated[(union, tagged, BeforeValidator(self._checked), Alternatives())]
         shown = reduce(or_, [Literal[tuple(self.models)], *kinds])
-        return Annotated[
-            (union, Discriminator(self._tag), BeforeValidator(self._checked, json_schema_input_type=shown))
-        ]
+        return Annotated[(union, tagged, BeforeValidator(self._checked, json_schema_input_type=shown))]
 
     def _checked(self, value: Any) -> Any:
-        """Return the mapping of a value; refuse an unknown name."""
+        """Return the mapping of a value; refuse another value and an unknown name."""
         given = {self.key: value} if self.is_named_alone and isinstance(value, str) else value
         known = ", ".join([*self.models, *([ONE_OF_YOURS] if self.own else [])])
         if self.is_named_alone and not isinstance(given, Mapping | BaseModel):
             raise ValueError(f"expected one of {known}, or a mapping with one of these as {self.key}, got {value!r}")
-        if not isinstance(given, Mapping | BaseModel) or any(value_of(given, key) is not None for key in self.others):
+        if not isinstance(given, Mapping | BaseModel):
+            raise PydanticCustomError(
+                NO_MAPPING, "expected a mapping", {"key": " or a ".join([self.key, *self.others])}
+            )
+        if any(value_of(given, key) is not None for key in self.others):
             return given
         name = value_of(given, self.key)
         if name is None:
@@ -214,9 +218,7 @@ class Choice:
         return given
 
     def _tag(self, value: Any) -> str | None:
-        """Return the name of the chosen parameters; None if `value` is not a mapping."""
-        if not isinstance(value, Mapping | BaseModel):
-            return None
+        """Return the name of the chosen parameters."""
         for key, kind in self.others.items():
             if value_of(value, key) is not None:
                 return kind.__name__

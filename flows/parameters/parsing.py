@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from psflow.flows.parameters.base import EXPERIMENT, FUNCTION, MODEL_NAME, KeyFaultsError
+from psflow.flows.parameters.base import EXPERIMENT, FUNCTION, MODEL_NAME, NO_MAPPING, KeyFaultsError
 from psflow.ps_runtime.config.files import Origin
 from psflow.ps_runtime.errors import ConfigError, did_you_mean
 from psflow.ps_runtime.specs.arguments import NAME, NAME_IN_WORDS
@@ -24,6 +24,7 @@ OTHER_KINDS = frozenset(
         "int_type",
         "literal_error",
         "model_type",
+        NO_MAPPING,
         "string_type",
         "tuple_type",
     }
@@ -149,7 +150,7 @@ EXPECTED = {
     "string_type": "a string",
     "too_short": "at least {min_length} item{s}",
     "tuple_type": "a list",
-    "union_tag_not_found": "a mapping",
+    NO_MAPPING: "a mapping with a {key}",
 }
 PATTERNS = {
     FUNCTION: "module:name, such as my_models:price",

@@ -256,7 +256,7 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
         ),
         ("model={name: 'a:b c'}", r"model\.name: expected module:name, such as my_models:price, got 'a:b c'"),
         ("model={}", r"model\.name: is missing"),
-        ("model=null", r"model: expected a mapping, got None"),
+        ("model=null", r"model: expected a mapping with a name, got None"),
         ("model.params.hidden_units=3", r"model\.params\.hidden_units: expected a list, got 3"),
         ("model.params.hidden_units=[0]", r"model\.params\.hidden_units\.0: expected a number >= 1, got 0"),
         ("model.params.n_classes=1", r"model\.params\.n_classes: expected a number >= 2, got 1"),
@@ -273,7 +273,7 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
             "model.params.optimizer.beta1=2",
             r"model\.params\.optimizer: Adam: beta1 is 2.0, expected a number in \[0, 1\)",
         ),
-        ("input.eval=3", r"input\.eval: expected a mapping, got 3"),
+        ("input.eval=3", r"input\.eval: expected a mapping with a format or a name, got 3"),
         (
             "input.train.format=cvs",
             r"input\.train\.format: unknown input format 'cvs', expected one of .*; did you mean 'csv'\?",
@@ -369,7 +369,17 @@ def test_a_learning_rate_can_be_any_schedule_by_name():
         ("{name: CosineDecay, learning_rate: 1}", "learning_rate.decay_steps: is missing"),
         ("{name: WarmupCosine, peak: 1, warmup_steps: 5, decay_steps: 3}", "decay_steps is 3, expected more than"),
         ("{name: LinearWarmup, warmup_steps: 2, learning_rate: {name: OneCycl}}", "unknown schedule 'OneCycl'"),
-        ("fast", "learning_rate: expected"),
+        ("fast", "learning_rate: expected a number, or a mapping with a name, got 'fast'"),
+        ("null", "learning_rate: expected a number, or a mapping with a name, got None"),
+        ("[0.1]", r"learning_rate: expected a number, or a mapping with a name, got \[0.1\]"),
+        (
+            "{name: LinearWarmup, warmup_steps: 2, learning_rate: fast}",
+            "learning_rate.learning_rate: expected a number, or a mapping with a name, got 'fast'",
+        ),
+        (
+            "{name: ChainedSchedules, schedules: [0.1], boundaries: []}",
+            "learning_rate.schedules.0: expected a mapping with a name, got 0.1",
+        ),
     ],
 )
 def test_a_wrong_schedule_is_named(text, fault):
