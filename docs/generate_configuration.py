@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -107,9 +107,7 @@ NAMES = {bool: "true or false", int: "integer", float: "number", str: "string", 
 
 def _type(field: FieldInfo) -> str:
     found = {name: getattr(bound, name) for bound in field.metadata for name in SIGNS if hasattr(bound, name)}
-    given = [m.json_schema_input_type for m in field.metadata if isinstance(m, BeforeValidator)]
-    annotation = next((kind for kind in given if kind is not PydanticUndefined), field.annotation)
-    text = _type_of(annotation)
+    text = _type_of(_shown_type(field.annotation, field.metadata))
     if not found:
         return text
     number, *others = text.split(" or ")
@@ -117,10 +115,16 @@ def _type(field: FieldInfo) -> str:
     return " or ".join([f"{number} {bounds}", *others])
 
 
+def _shown_type(annotation: Any, metadata: Iterable[Any]) -> Any:
+    """Return the type that forms show."""
+    given = [m.json_schema_input_type for m in metadata if isinstance(m, BeforeValidator)]
+    return next((kind for kind in given if kind is not PydanticUndefined), annotation)
+
+
 def _type_of(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _type_of(arguments[0])
+        return _type_of(_shown_type(arguments[0], arguments[1:]))
     if origin in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(_type_of(argument) for argument in arguments))
     if origin is Literal:

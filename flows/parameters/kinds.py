@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
-from psflow.flows.parameters.base import NO_MAPPING, Alternatives, FlowParameters, KeyFaultsError, value_of
+from psflow.flows.parameters.base import FUNCTION, NO_MAPPING, Alternatives, FlowParameters, KeyFaultsError, value_of
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.keys import Key
 
@@ -185,6 +185,7 @@ class Choice:
     key: str = "name"
     others: Mapping[str, type[BaseModel]] = field(default_factory=dict)
     is_named_alone: bool = False
+    names_elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def annotation(self) -> Any:
@@ -194,7 +195,9 @@ class Choice:
         tagged = Discriminator(self._tag)
         if not self.is_named_alone:
             return Annotated[(union, tagged, BeforeValidator(self._checked), Alternatives())]
-        shown = reduce(or_, [Literal[tuple(self.models)], *kinds])
+        names = [name for name, model in self.models.items() if not self._required(model)]
+        own = [Annotated[str, Field(pattern=FUNCTION)]] if self.own else []
+        shown = reduce(or_, [Literal[tuple(names)], *own, *kinds])
         return Annotated[(union, tagged, BeforeValidator(self._checked, json_schema_input_type=shown))]
 
     def _checked(self, value: Any) -> Any:
@@ -213,9 +216,16 @@ class Choice:
         if name is None:
             raise KeyFaultsError({self.key: f"is missing: expected one of {known}"})
         if not isinstance(name, str) or not (name in self.models or (self.own and ":" in name)):
-            near = did_you_mean(name, self.models) if isinstance(name, str) else ""
+            near = did_you_mean(self.names_elsewhere.get(name, name), self.models) if isinstance(name, str) else ""
             raise KeyFaultsError({self.key: f"unknown {self.noun} {name!r}, expected one of {known}{near}"})
+        if given is not value and name in self.models and (missing := self._required(self.models[name])):
+            keys = ", ".join([self.key, *missing])
+            raise ValueError(f"{name} has no default of {', '.join(missing)}: expected a mapping with {keys}")
         return given
+
+    def _required(self, model: type[BaseModel]) -> list[str]:
+        """Return the keys, beside that of the name, that have no default."""
+        return [key for key, info in model.model_fields.items() if info.is_required() and key != self.key]
 
     def _tag(self, value: Any) -> str | None:
         """Return the name of the chosen parameters."""

@@ -23,7 +23,15 @@ from psflow.ps_runtime.model.canned.base import Head
 from psflow.ps_runtime.model.canned.class_heads import BinaryClassHead, MultiClassHead
 from psflow.ps_runtime.model.canned.multi_label_head import MultiLabelHead
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead
-from psflow.ps_runtime.optimizers import OPTIMIZERS, SCHEDULES, ChainedSchedules, LinearWarmup, Optimizer, Schedule
+from psflow.ps_runtime.optimizers import (
+    NAMES_ELSEWHERE,
+    OPTIMIZERS,
+    SCHEDULES,
+    ChainedSchedules,
+    LinearWarmup,
+    Optimizer,
+    Schedule,
+)
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES
 
 KINDS: dict[str, type[CheckedParameters]] = {
@@ -74,7 +82,9 @@ OPTIMIZER_MODELS: dict[str, type[CheckedParameters]] = {
 if TYPE_CHECKING:
     OptimizerParameters = KindParameters
 else:
-    OptimizerParameters = Choice("optimizer", OPTIMIZER_MODELS, own=OwnOptimizer).annotation
+    OptimizerParameters = Choice(
+        "optimizer", OPTIMIZER_MODELS, own=OwnOptimizer, is_named_alone=True, names_elsewhere=NAMES_ELSEWHERE
+    ).annotation
 
 
 def _parameters(rule: Optimizer) -> Any:

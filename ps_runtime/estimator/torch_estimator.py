@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.estimator.canned.base import CannedEstimator, optimizer_faults
+from psflow.ps_runtime.estimator.canned.base import CannedEstimator, optimizer_faults, optimizer_of
 from psflow.ps_runtime.estimator.checkpoint_values import check_texts, opened_checkpoint
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.metrics import Metric
@@ -36,8 +36,8 @@ class TorchEstimator(CannedEstimator):
         process, and each export, builds its own. Its initial parameters depend only on the seed of `config`.
     head : Head, optional
         Interprets the outputs of the module as logits ``(batch, logits_dimension)``: loss, predictions and metrics.
-    optimizer : Optimizer
-        Applies the gradients on the ps: psflow's own, not one of ``torch.optim``.
+    optimizer : Optimizer or str
+        Applies the gradients on the ps: psflow's own, not one of ``torch.optim``; or its name, see `DNNClassifier`.
     model_dir, config
         See `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
@@ -81,7 +81,7 @@ class TorchEstimator(CannedEstimator):
         self,
         module: Callable[..., Any],
         head: Head | None = None,
-        optimizer: Optimizer = DEFAULT_OPTIMIZER,
+        optimizer: Optimizer | str = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
@@ -97,7 +97,7 @@ class TorchEstimator(CannedEstimator):
         warm_start_from = None if state else warm_start_from
         given = {
             "module": TorchModule(module, dict(params or {}), dict(buffers or {}), state=state),
-            "optimizer": optimizer,
+            "optimizer": optimizer_of(optimizer),
             "loss": FreeLoss(loss, metrics),
         }
         super().__init__(torch_model, head, given, model_dir, config, warm_start_from)

@@ -50,6 +50,25 @@ def model_of(name: str, folder: Path, **arguments: Any) -> Estimator:
     return made
 
 
+@pytest.mark.parametrize("name", VARIABLES)
+def test_an_optimizer_is_an_instance_or_a_name(name: str, tmp_path: Path) -> None:
+    """As in TensorFlow, with the learning rate of the class; a name without one is refused."""
+    keys = ("linear_optimizer", "dnn_optimizer") if name in COMBINED_MODELS else ("optimizer",)
+    model = model_of(name, tmp_path, **dict.fromkeys(keys, "Adam"))
+    assert [model.params[key] for key in keys] == [psflow.Adam(0.001)] * len(keys)
+    for key in keys:
+        with pytest.raises(UsageError, match=rf"{name}: {key}: 'RMSProp' has no default learning rate: give RMSProp\("):
+            model_of(name, tmp_path, **{key: "RMSProp"})
+
+
+@pytest.mark.parametrize("name", ["LinearEstimator", "DNNEstimator", "DNNLinearCombinedEstimator", "BaselineEstimator"])
+def test_an_optimizer_of_a_given_head_is_an_instance_or_a_name(name: str, tmp_path: Path) -> None:
+    units = [[3]] if name.startswith("DNN") else []
+    key = "dnn_optimizer" if "Combined" in name else "optimizer"
+    model = getattr(psflow, name)(psflow.RegressionHead(), *units, **{key: "Adam"}, model_dir=str(tmp_path))
+    assert model.params[key] == psflow.Adam(0.001)
+
+
 def labels_of(name: str) -> Any:
     return VALUES if name in REGRESSORS else CLASSES
 

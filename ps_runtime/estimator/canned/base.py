@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
+from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.feature_columns.choosing import deep_columns_faults, has_columns, linear_columns_faults
@@ -18,7 +19,7 @@ from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.unscaled import unscaled_sentences
 from psflow.ps_runtime.model.spec import EstimatorSpec
 from psflow.ps_runtime.numeric import is_number
-from psflow.ps_runtime.optimizers import Optimizer
+from psflow.ps_runtime.optimizers import Optimizer, optimizer_named
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
 
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     NamesOrColumns = FeatureColumn | Iterable[str] | Iterable[FeatureColumn]
 else:
     NamesOrColumns = Sequence[str]  # a configuration has only names
+
+if TYPE_CHECKING:
+    OptimizerOrName = Optimizer | str
+else:
+    OptimizerOrName = Optimizer  # a configuration has keys for it
 
 
 def classifier_faults(n_classes: Any, weight_column: Any, label_vocabulary: Any, loss_reduction: Any) -> list[str]:
@@ -56,10 +62,19 @@ def units_faults(hidden_units: Any, name: str = "hidden_units") -> list[str]:
 
 
 def optimizer_faults(optimizer: Any, example: str, name: str = "optimizer") -> list[str]:
-    """Return the faults of an optimizer; `example` shows how to create one."""
-    if isinstance(optimizer, Optimizer):
+    """Return the faults of an optimizer, or of its name; `example` shows how to create one."""
+    try:
+        given = optimizer_of(optimizer)
+    except UsageError as error:
+        return [f"{name}: {fault}" for fault in error.faults]
+    if isinstance(given, Optimizer):
         return []
-    return [f"{name} is {optimizer!r}, expected an Optimizer such as {example}"]
+    return [f"{name} is {optimizer!r}, expected an Optimizer such as {example}, or the name of one"]
+
+
+def optimizer_of(optimizer: Any) -> Any:
+    """Return the optimizer of a name, and anything else as it is."""
+    return optimizer_named(optimizer) if isinstance(optimizer, str) else optimizer
 
 
 def hidden_faults(activation_fn: Any, dropout: Any, prefix: str = "") -> list[str]:

@@ -8,9 +8,11 @@ from psflow.ps_runtime.estimator.canned.base import (
     CannedEstimator,
     LabelVocabulary,
     NumClasses,
+    OptimizerOrName,
     classifier_faults,
     head_faults,
     optimizer_faults,
+    optimizer_of,
     regressor_faults,
 )
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
@@ -21,7 +23,7 @@ from psflow.ps_runtime.model.canned.base import Head, LossReduction, WeightColum
 from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.model.canned.linear import baseline_model
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead
-from psflow.ps_runtime.optimizers import Ftrl, Optimizer
+from psflow.ps_runtime.optimizers import Ftrl
 from psflow.ps_runtime.specs.run_config import RunConfig
 
 DEFAULT_OPTIMIZER = Ftrl(learning_rate=0.3)
@@ -34,7 +36,7 @@ class BaselineClassifier(CannedEstimator):
     ----------
     n_classes : int, optional
         See `DNNClassifier`.
-    optimizer : Optimizer
+    optimizer : Optimizer or str
         Trains the bias; by default Ftrl with learning rate 0.3.
     model_dir : str, optional
         See `Estimator`.
@@ -64,7 +66,7 @@ class BaselineClassifier(CannedEstimator):
     def __init__(
         self,
         n_classes: NumClasses = None,
-        optimizer: Annotated[Optimizer, Key("Applies the gradients on the ps.")] = DEFAULT_OPTIMIZER,
+        optimizer: Annotated[OptimizerOrName, Key("Applies the gradients on the ps.")] = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
@@ -79,7 +81,9 @@ class BaselineClassifier(CannedEstimator):
         ]
         check("BaselineClassifier", faults)
         head = ClassifierSpec(n_classes, weight_column, label_vocabulary, loss_reduction)
-        super().__init__(baseline_model, head, {"optimizer": optimizer}, model_dir, config, warm_start_from)
+        super().__init__(
+            baseline_model, head, {"optimizer": optimizer_of(optimizer)}, model_dir, config, warm_start_from
+        )
 
 
 class BaselineEstimator(CannedEstimator):
@@ -89,7 +93,7 @@ class BaselineEstimator(CannedEstimator):
     ----------
     head : Head
         Interprets the logits, such as `MultiLabelHead`.
-    optimizer : Optimizer
+    optimizer : Optimizer or str
         See `BaselineClassifier`.
     model_dir : str, optional
         See `Estimator`.
@@ -112,14 +116,14 @@ class BaselineEstimator(CannedEstimator):
     def __init__(
         self,
         head: Head,
-        optimizer: Optimizer = DEFAULT_OPTIMIZER,
+        optimizer: OptimizerOrName = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
     ) -> None:
         faults = [*head_faults(head), *optimizer_faults(optimizer, "Ftrl(learning_rate=0.3)")]
         check("BaselineEstimator", faults)
-        params = {"optimizer": optimizer}
+        params = {"optimizer": optimizer_of(optimizer)}
         super().__init__(baseline_model, head, params, model_dir, config, warm_start_from)
 
 
@@ -130,7 +134,7 @@ class BaselineRegressor(CannedEstimator):
     ----------
     label_dimension : int
         See `DNNRegressor`.
-    optimizer : Optimizer
+    optimizer : Optimizer or str
         Trains the bias; by default Ftrl with learning rate 0.3.
     model_dir : str, optional
         See `Estimator`.
@@ -158,7 +162,7 @@ class BaselineRegressor(CannedEstimator):
     def __init__(
         self,
         label_dimension: Annotated[int, Key("Size of a label.", ge=1)] = 1,
-        optimizer: Annotated[Optimizer, Key("Applies the gradients on the ps.")] = DEFAULT_OPTIMIZER,
+        optimizer: Annotated[OptimizerOrName, Key("Applies the gradients on the ps.")] = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
@@ -172,4 +176,6 @@ class BaselineRegressor(CannedEstimator):
         ]
         check("BaselineRegressor", faults)
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
-        super().__init__(baseline_model, head, {"optimizer": optimizer}, model_dir, config, warm_start_from)
+        super().__init__(
+            baseline_model, head, {"optimizer": optimizer_of(optimizer)}, model_dir, config, warm_start_from
+        )

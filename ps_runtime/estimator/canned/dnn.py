@@ -11,10 +11,12 @@ from psflow.ps_runtime.estimator.canned.base import (
     HiddenActivation,
     LabelVocabulary,
     NumClasses,
+    OptimizerOrName,
     classifier_faults,
     head_faults,
     hidden_faults,
     optimizer_faults,
+    optimizer_of,
     regressor_faults,
     units_faults,
 )
@@ -29,7 +31,7 @@ from psflow.ps_runtime.model.canned.base import Head, LossReduction, WeightColum
 from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.model.canned.dnn import dnn_model
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead
-from psflow.ps_runtime.optimizers import Adagrad, Optimizer
+from psflow.ps_runtime.optimizers import Adagrad
 from psflow.ps_runtime.specs.run_config import RunConfig
 
 DEFAULT_OPTIMIZER = Adagrad(learning_rate=0.05)
@@ -48,8 +50,9 @@ class DNNClassifier(CannedEstimator):
     n_classes : int, optional
         Number of classes, at least 2; labels are integers in [0, n_classes), of shape ``(batch,)`` or ``(batch, 1)``.
         By default the number of class names where the labels are strings, or 2 where they are numbers.
-    optimizer : Optimizer
-        Trains all layers; by default Adagrad with learning rate 0.05.
+    optimizer : Optimizer or str
+        Trains all layers; by default Adagrad with learning rate 0.05. A name stands for the defaults of a class that
+        has a default learning rate: Adagrad, Adam, AdamW or NAdam.
     model_dir : str, optional
         See `Estimator`.
     config : RunConfig, optional
@@ -96,7 +99,7 @@ class DNNClassifier(CannedEstimator):
         ],
         feature_columns: DenseColumn | Iterable[DenseColumn] | None = None,
         n_classes: NumClasses = None,
-        optimizer: Annotated[Optimizer, Key("Applies the gradients on the ps.")] = DEFAULT_OPTIMIZER,
+        optimizer: Annotated[OptimizerOrName, Key("Applies the gradients on the ps.")] = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
@@ -121,7 +124,7 @@ class DNNClassifier(CannedEstimator):
             "activation_fn": activation_fn,
             "dropout": dropout,
             "feature_columns": columns,
-            "optimizer": optimizer,
+            "optimizer": optimizer_of(optimizer),
         }
         head = ClassifierSpec(n_classes, weight_column, label_vocabulary, loss_reduction)
         super().__init__(dnn_model, head, params, model_dir, config, warm_start_from)
@@ -138,7 +141,7 @@ class DNNEstimator(CannedEstimator):
         See `DNNClassifier`.
     feature_columns : column or iterable of column, optional
         See `DNNClassifier`.
-    optimizer : Optimizer
+    optimizer : Optimizer or str
         See `DNNClassifier`.
     model_dir : str, optional
         See `Estimator`.
@@ -165,7 +168,7 @@ class DNNEstimator(CannedEstimator):
         head: Head,
         hidden_units: Sequence[int],
         feature_columns: DenseColumn | Iterable[DenseColumn] | None = None,
-        optimizer: Optimizer = DEFAULT_OPTIMIZER,
+        optimizer: OptimizerOrName = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
@@ -187,7 +190,7 @@ class DNNEstimator(CannedEstimator):
             "activation_fn": activation_fn,
             "dropout": dropout,
             "feature_columns": columns,
-            "optimizer": optimizer,
+            "optimizer": optimizer_of(optimizer),
         }
         super().__init__(dnn_model, head, params, model_dir, config, warm_start_from)
 
@@ -205,7 +208,7 @@ class DNNRegressor(CannedEstimator):
     label_dimension : int
         Size of a label, at least 1; labels are numbers of shape ``(batch, label_dimension)``, or ``(batch,)`` for size
         1.
-    optimizer : Optimizer
+    optimizer : Optimizer or str
         Trains all layers; by default Adagrad with learning rate 0.05.
     model_dir : str, optional
         See `Estimator`.
@@ -247,7 +250,7 @@ class DNNRegressor(CannedEstimator):
         ],
         feature_columns: DenseColumn | Iterable[DenseColumn] | None = None,
         label_dimension: Annotated[int, Key("Size of a label.", ge=1)] = 1,
-        optimizer: Annotated[Optimizer, Key("Applies the gradients on the ps.")] = DEFAULT_OPTIMIZER,
+        optimizer: Annotated[OptimizerOrName, Key("Applies the gradients on the ps.")] = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
@@ -271,7 +274,7 @@ class DNNRegressor(CannedEstimator):
             "activation_fn": activation_fn,
             "dropout": dropout,
             "feature_columns": columns,
-            "optimizer": optimizer,
+            "optimizer": optimizer_of(optimizer),
         }
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         super().__init__(dnn_model, head, params, model_dir, config, warm_start_from)

@@ -12,11 +12,13 @@ from psflow.ps_runtime.estimator.canned.base import (
     LabelVocabulary,
     NamesOrColumns,
     NumClasses,
+    OptimizerOrName,
     classifier_faults,
     combiner_faults,
     head_faults,
     hidden_faults,
     optimizer_faults,
+    optimizer_of,
     parts_faults,
     regressor_faults,
     units_faults,
@@ -32,7 +34,7 @@ from psflow.ps_runtime.model.canned.base import Head, LossReduction, WeightColum
 from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.model.canned.dnn_linear_combined import dnn_linear_combined_model
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead
-from psflow.ps_runtime.optimizers import Adagrad, Optimizer
+from psflow.ps_runtime.optimizers import Adagrad
 from psflow.ps_runtime.specs.run_config import RunConfig
 
 DEFAULT_DNN_OPTIMIZER = Adagrad(learning_rate=0.001)
@@ -48,9 +50,9 @@ class DNNLinearCombinedClassifier(CannedEstimator):
     linear_feature_columns, dnn_feature_columns : sequence of column or of str, optional
         The columns of a part, as for `LinearClassifier` and `DNNClassifier`, or names of features; for both parts or
         neither. By default each part reads all features.
-    linear_optimizer : Optimizer, optional
+    linear_optimizer : Optimizer or str, optional
         Trains the linear part; by default Ftrl with learning rate ``min(0.005, 1 / sqrt(number of its columns))``.
-    dnn_optimizer : Optimizer
+    dnn_optimizer : Optimizer or str
         Trains the deep part; by default Adagrad with learning rate 0.001.
     n_classes : int, optional
         See `DNNClassifier`.
@@ -94,13 +96,13 @@ class DNNLinearCombinedClassifier(CannedEstimator):
             NamesOrColumns | None, Key("Names of the features that the linear part reads; null: all.")
         ] = None,
         linear_optimizer: Annotated[
-            Optimizer | None,
+            OptimizerOrName | None,
             Key("Trains the linear part; null: Ftrl, learning rate min(0.005, 1 / sqrt(number of its columns))."),
         ] = None,
         dnn_feature_columns: Annotated[
             NamesOrColumns | None, Key("Names of the features that the deep part reads; null: all.")
         ] = None,
-        dnn_optimizer: Annotated[Optimizer, Key("Trains the deep part.")] = DEFAULT_DNN_OPTIMIZER,
+        dnn_optimizer: Annotated[OptimizerOrName, Key("Trains the deep part.")] = DEFAULT_DNN_OPTIMIZER,
         n_classes: NumClasses = None,
         model_dir: str | None = None,
         config: RunConfig | None = None,
@@ -131,9 +133,9 @@ class DNNLinearCombinedClassifier(CannedEstimator):
             "dnn_dropout": dnn_dropout,
             "linear_feature_columns": linear_columns,
             "linear_sparse_combiner": linear_sparse_combiner,
-            "linear_optimizer": linear_optimizer,
+            "linear_optimizer": optimizer_of(linear_optimizer),
             "dnn_feature_columns": dnn_columns,
-            "dnn_optimizer": dnn_optimizer,
+            "dnn_optimizer": optimizer_of(dnn_optimizer),
         }
         head = ClassifierSpec(n_classes, weight_column, label_vocabulary, loss_reduction)
         super().__init__(dnn_linear_combined_model, head, params, model_dir, config, warm_start_from)
@@ -175,9 +177,9 @@ class DNNLinearCombinedEstimator(CannedEstimator):
         head: Head,
         dnn_hidden_units: Sequence[int],
         linear_feature_columns: NamesOrColumns | None = None,
-        linear_optimizer: Optimizer | None = None,
+        linear_optimizer: OptimizerOrName | None = None,
         dnn_feature_columns: NamesOrColumns | None = None,
-        dnn_optimizer: Optimizer = DEFAULT_DNN_OPTIMIZER,
+        dnn_optimizer: OptimizerOrName = DEFAULT_DNN_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
@@ -204,9 +206,9 @@ class DNNLinearCombinedEstimator(CannedEstimator):
             "dnn_dropout": dnn_dropout,
             "linear_feature_columns": linear_columns,
             "linear_sparse_combiner": linear_sparse_combiner,
-            "linear_optimizer": linear_optimizer,
+            "linear_optimizer": optimizer_of(linear_optimizer),
             "dnn_feature_columns": dnn_columns,
-            "dnn_optimizer": dnn_optimizer,
+            "dnn_optimizer": optimizer_of(dnn_optimizer),
         }
         super().__init__(dnn_linear_combined_model, head, params, model_dir, config, warm_start_from)
 
@@ -221,9 +223,9 @@ class DNNLinearCombinedRegressor(CannedEstimator):
     linear_feature_columns, dnn_feature_columns : sequence of column or of str, optional
         The columns of a part, as for `LinearClassifier` and `DNNClassifier`, or names of features; for both parts or
         neither. By default each part reads all features.
-    linear_optimizer : Optimizer, optional
+    linear_optimizer : Optimizer or str, optional
         Trains the linear part; by default Ftrl with learning rate ``min(0.005, 1 / sqrt(number of its columns))``.
-    dnn_optimizer : Optimizer
+    dnn_optimizer : Optimizer or str
         Trains the deep part; by default Adagrad with learning rate 0.001.
     label_dimension : int
         See `DNNRegressor`.
@@ -265,13 +267,13 @@ class DNNLinearCombinedRegressor(CannedEstimator):
             NamesOrColumns | None, Key("Names of the features that the linear part reads; null: all.")
         ] = None,
         linear_optimizer: Annotated[
-            Optimizer | None,
+            OptimizerOrName | None,
             Key("Trains the linear part; null: Ftrl, learning rate min(0.005, 1 / sqrt(number of its columns))."),
         ] = None,
         dnn_feature_columns: Annotated[
             NamesOrColumns | None, Key("Names of the features that the deep part reads; null: all.")
         ] = None,
-        dnn_optimizer: Annotated[Optimizer, Key("Trains the deep part.")] = DEFAULT_DNN_OPTIMIZER,
+        dnn_optimizer: Annotated[OptimizerOrName, Key("Trains the deep part.")] = DEFAULT_DNN_OPTIMIZER,
         label_dimension: Annotated[int, Key("Size of a label.", ge=1)] = 1,
         model_dir: str | None = None,
         config: RunConfig | None = None,
@@ -301,9 +303,9 @@ class DNNLinearCombinedRegressor(CannedEstimator):
             "dnn_dropout": dnn_dropout,
             "linear_feature_columns": linear_columns,
             "linear_sparse_combiner": linear_sparse_combiner,
-            "linear_optimizer": linear_optimizer,
+            "linear_optimizer": optimizer_of(linear_optimizer),
             "dnn_feature_columns": dnn_columns,
-            "dnn_optimizer": dnn_optimizer,
+            "dnn_optimizer": optimizer_of(dnn_optimizer),
         }
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         super().__init__(dnn_linear_combined_model, head, params, model_dir, config, warm_start_from)

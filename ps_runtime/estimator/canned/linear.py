@@ -9,10 +9,12 @@ from psflow.ps_runtime.estimator.canned.base import (
     CannedEstimator,
     LabelVocabulary,
     NumClasses,
+    OptimizerOrName,
     classifier_faults,
     combiner_faults,
     head_faults,
     optimizer_faults,
+    optimizer_of,
     regressor_faults,
 )
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
@@ -25,7 +27,6 @@ from psflow.ps_runtime.model.canned.base import Head, LossReduction, WeightColum
 from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.model.canned.linear import linear_model
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead
-from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.run_config import RunConfig
 
 
@@ -40,7 +41,7 @@ class LinearClassifier(CannedEstimator):
     n_classes : int, optional
         Number of classes, at least 2; labels are integers in [0, n_classes), of shape ``(batch,)`` or ``(batch, 1)``.
         By default the number of class names where the labels are strings, or 2 where they are numbers.
-    optimizer : Optimizer, optional
+    optimizer : Optimizer or str, optional
         Trains all weights; by default Ftrl with learning rate ``min(0.2, 1 / sqrt(number of columns))``.
     model_dir : str, optional
         See `Estimator`.
@@ -81,7 +82,7 @@ class LinearClassifier(CannedEstimator):
         feature_columns: LinearColumn | Iterable[LinearColumn] | None = None,
         n_classes: NumClasses = None,
         optimizer: Annotated[
-            Optimizer | None,
+            OptimizerOrName | None,
             Key("Applies the gradients on the ps; null: Ftrl, learning rate min(0.2, 1 / sqrt(number of columns))."),
         ] = None,
         model_dir: str | None = None,
@@ -101,7 +102,7 @@ class LinearClassifier(CannedEstimator):
         if columns is not None:
             faults += linear_columns_faults(columns)
         check("LinearClassifier", faults)
-        params = {"feature_columns": columns, "sparse_combiner": sparse_combiner, "optimizer": optimizer}
+        params = {"feature_columns": columns, "sparse_combiner": sparse_combiner, "optimizer": optimizer_of(optimizer)}
         head = ClassifierSpec(n_classes, weight_column, label_vocabulary, loss_reduction)
         super().__init__(linear_model, head, params, model_dir, config, warm_start_from)
 
@@ -115,7 +116,7 @@ class LinearEstimator(CannedEstimator):
         Interprets the logits, such as `MultiLabelHead`.
     feature_columns : column or iterable of column, optional
         See `LinearClassifier`.
-    optimizer : Optimizer, optional
+    optimizer : Optimizer or str, optional
         See `LinearClassifier`.
     model_dir : str, optional
         See `Estimator`.
@@ -141,7 +142,7 @@ class LinearEstimator(CannedEstimator):
         self,
         head: Head,
         feature_columns: LinearColumn | Iterable[LinearColumn] | None = None,
-        optimizer: Optimizer | None = None,
+        optimizer: OptimizerOrName | None = None,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
@@ -155,7 +156,7 @@ class LinearEstimator(CannedEstimator):
         if optimizer is not None:
             faults += optimizer_faults(optimizer, "Ftrl(learning_rate=0.2)")
         check("LinearEstimator", faults)
-        params = {"feature_columns": columns, "sparse_combiner": sparse_combiner, "optimizer": optimizer}
+        params = {"feature_columns": columns, "sparse_combiner": sparse_combiner, "optimizer": optimizer_of(optimizer)}
         super().__init__(linear_model, head, params, model_dir, config, warm_start_from)
 
 
@@ -170,7 +171,7 @@ class LinearRegressor(CannedEstimator):
     label_dimension : int
         Size of a label, at least 1; labels are numbers of shape ``(batch, label_dimension)``, or ``(batch,)`` for size
         1.
-    optimizer : Optimizer, optional
+    optimizer : Optimizer or str, optional
         Trains all weights; by default Ftrl with learning rate ``min(0.2, 1 / sqrt(number of columns))``.
     model_dir : str, optional
         See `Estimator`.
@@ -202,7 +203,7 @@ class LinearRegressor(CannedEstimator):
         feature_columns: LinearColumn | Iterable[LinearColumn] | None = None,
         label_dimension: Annotated[int, Key("Size of a label.", ge=1)] = 1,
         optimizer: Annotated[
-            Optimizer | None,
+            OptimizerOrName | None,
             Key("Applies the gradients on the ps; null: Ftrl, learning rate min(0.2, 1 / sqrt(number of columns))."),
         ] = None,
         model_dir: str | None = None,
@@ -221,6 +222,6 @@ class LinearRegressor(CannedEstimator):
         if columns is not None:
             faults += linear_columns_faults(columns)
         check("LinearRegressor", faults)
-        params = {"feature_columns": columns, "sparse_combiner": sparse_combiner, "optimizer": optimizer}
+        params = {"feature_columns": columns, "sparse_combiner": sparse_combiner, "optimizer": optimizer_of(optimizer)}
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         super().__init__(linear_model, head, params, model_dir, config, warm_start_from)

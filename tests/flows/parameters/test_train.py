@@ -344,10 +344,43 @@ def test_prediction_parameters():
         parse_predict_parameters(values | {"cluster": {"worker": 3}}, {"cluster.worker": COMMAND_LINE})
 
 
+def model_with(optimizer):
+    return parsed(f"model={{name: LinearRegressor, params: {{optimizer: {optimizer}}}}}").model
+
+
+def test_an_optimizer_is_built_from_its_name_alone():
+    found = model_with("Adam").params
+    assert found.build().params["optimizer"] == Adam(0.001)
+    assert found.model_dump()["optimizer"]["learning_rate"] == 0.001, "the resolved configuration shows it"
+    assert found == model_with("{name: Adam}").params
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("RMSProp", "optimizer: RMSProp has no default of learning_rate: expected a mapping with name, learning_rate"),
+        ("SGD", "optimizer.name: unknown optimizer 'SGD', expected one of .*; did you mean 'GradientDescent'"),
+        (
+            "{name: SGD, learning_rate: 0.1}",
+            "optimizer.name: unknown optimizer 'SGD', expected one of .*did you mean 'GradientDescent'",
+        ),
+        ("adam", "optimizer.name: unknown optimizer 'adam', .*; did you mean 'Adam'"),
+        ("0.1", "optimizer: expected one of GradientDescent, .*, or a mapping with one of these as name, got 0.1"),
+    ],
+)
+def test_a_name_that_is_no_whole_optimizer(text, fault):
+    with pytest.raises(ConfigError, match=rf"model\.params\.{fault}"):
+        model_with(text)
+
+
+def test_the_form_offers_the_optimizers_that_a_name_alone_stands_for():
+    schema = TrainParameters.model_json_schema()
+    [names] = [kind for kind in schema["$defs"]["FunctionModel"]["properties"]["optimizer"]["anyOf"] if "enum" in kind]
+    assert names["enum"] == ["Adagrad", "Adam", "AdamW", "NAdam"]
+
+
 def schedule_of(text):
-    optimizer = f"{{name: Adam, learning_rate: {text}}}"
-    model = parsed(f"model={{name: LinearRegressor, params: {{optimizer: {optimizer}}}}}").model
-    return model.params.build().params["optimizer"].learning_rate
+    return model_with(f"{{name: Adam, learning_rate: {text}}}").params.build().params["optimizer"].learning_rate
 
 
 def test_a_learning_rate_can_be_any_schedule_by_name():

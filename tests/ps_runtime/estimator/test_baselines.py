@@ -47,7 +47,7 @@ def test_all_faults_come_at_once() -> None:
         BaselineRegressor(label_dimension=0, optimizer="Ftrl")
     assert caught.value.faults == (
         "BaselineRegressor: label_dimension is 0, expected an integer >= 1",
-        "BaselineRegressor: optimizer is 'Ftrl', expected an Optimizer such as Ftrl(learning_rate=0.3)",
+        "BaselineRegressor: optimizer: 'Ftrl' has no default learning rate: give Ftrl(learning_rate)",
     )
     with pytest.raises(UsageError, match="BaselineClassifier: n_classes is 1, expected an integer >= 2"):
         BaselineClassifier(n_classes=1)

@@ -63,11 +63,12 @@ def test_defaults_are_the_references():
 
 def test_says_all_faults_at_once():
     with pytest.raises(UsageError) as caught:
-        DNNClassifier([8, 0], n_classes=1, optimizer="Adagrad")
+        DNNClassifier([8, 0], n_classes=1, optimizer="Adagard")
     assert caught.value.faults == (
         "DNNClassifier: hidden_units is [8, 0], expected a list of integers >= 1",
         "DNNClassifier: n_classes is 1, expected an integer >= 2",
-        "DNNClassifier: optimizer is 'Adagrad', expected an Optimizer such as Adagrad(learning_rate=0.05)",
+        "DNNClassifier: optimizer: unknown optimizer 'Adagard', expected one of GradientDescent, Momentum, Adagrad, "
+        "Adam, AdamW, NAdam, RMSProp, Ftrl; did you mean 'Adagrad'?",
     )
 
 

@@ -58,7 +58,8 @@ def test_all_faults_come_at_once() -> None:
     assert caught.value.faults == (
         "DNNRegressor: hidden_units is [0], expected a list of integers >= 1",
         "DNNRegressor: label_dimension is 0, expected an integer >= 1",
-        "DNNRegressor: optimizer is None, expected an Optimizer such as Adagrad(learning_rate=0.05)",
+        "DNNRegressor: optimizer is None, expected an Optimizer such as Adagrad(learning_rate=0.05), or the "
+        "name of one",
     )
 
 

@@ -66,7 +66,7 @@ def test_all_faults_come_at_once() -> None:
         LinearClassifier(n_classes=1, optimizer="Ftrl")
     assert caught.value.faults == (
         "LinearClassifier: n_classes is 1, expected an integer >= 2",
-        "LinearClassifier: optimizer is 'Ftrl', expected an Optimizer such as Ftrl(learning_rate=0.2)",
+        "LinearClassifier: optimizer: 'Ftrl' has no default learning rate: give Ftrl(learning_rate)",
     )
     with pytest.raises(UsageError, match="LinearRegressor: label_dimension is 0, expected an integer >= 1"):
         LinearRegressor(label_dimension=0)

@@ -99,10 +99,10 @@ def test_all_faults_come_at_once() -> None:
         "DNNLinearCombinedRegressor: linear_feature_columns is 'word', expected a list of names of features, each once",
         "DNNLinearCombinedRegressor: dnn_feature_columns is missing: name the features of both parts, or of neither "
         "(each reads all); for one part alone use LinearClassifier or LinearRegressor",
-        "DNNLinearCombinedRegressor: dnn_optimizer is None, expected an Optimizer such as Adagrad(learning_rate=0.001)",
+        "DNNLinearCombinedRegressor: dnn_optimizer is None, expected an Optimizer such as "
+        "Adagrad(learning_rate=0.001), or the name of one",
         "DNNLinearCombinedRegressor: label_dimension is 0, expected an integer >= 1",
-        "DNNLinearCombinedRegressor: linear_optimizer is 'Ftrl', expected an Optimizer such as "
-        "Ftrl(learning_rate=0.005)",
+        "DNNLinearCombinedRegressor: linear_optimizer: 'Ftrl' has no default learning rate: give Ftrl(learning_rate)",
     )
 
 

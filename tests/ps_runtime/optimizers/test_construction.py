@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.optimizers import Adagrad, Adam, AdamW, Ftrl, GradientDescent, Momentum, NAdam, RMSProp
+from psflow.ps_runtime.optimizers import (
+    OPTIMIZERS,
+    Adagrad,
+    Adam,
+    AdamW,
+    Ftrl,
+    GradientDescent,
+    Momentum,
+    NAdam,
+    RMSProp,
+    optimizer_named,
+)
 
 
 def test_defaults_are_the_references():
@@ -43,6 +54,21 @@ def test_defaults_are_the_references():
     assert (Adagrad().learning_rate, Adam().learning_rate) == (0.001, 0.001)
     with pytest.raises(TypeError, match="learning_rate"):
         GradientDescent()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_name_stands_for_the_defaults_of_a_rule_that_has_a_learning_rate(name):
+    if name in ("Adagrad", "Adam", "AdamW", "NAdam"):
+        assert optimizer_named(name) == OPTIMIZERS[name](0.001)
+    else:
+        with pytest.raises(UsageError, match=rf"'{name}' has no default learning rate: give {name}\(learning_rate\)"):
+            optimizer_named(name)
+
+
+@pytest.mark.parametrize(("name", "near"), [("adam", "Adam"), ("RMSprop", "RMSProp"), ("SGD", "GradientDescent")])
+def test_a_name_of_tensorflow_or_torch_leads_to_that_of_psflow(name, near):
+    with pytest.raises(UsageError, match=f"unknown optimizer '{name}', expected one of .*; did you mean '{near}'"):
+        optimizer_named(name)
 
 
 @pytest.mark.parametrize(

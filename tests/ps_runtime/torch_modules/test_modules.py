@@ -139,6 +139,8 @@ def test_a_wrong_loss(loss: Any, message: str, tmp_path: Path) -> None:
         ((linear, None), r"neither head nor loss is given: give one of them"),
         ((linear, "mse"), r"head is 'mse', expected a Head"),
         ((linear, REGRESSION, torch.optim.SGD), r"optimizer is .*, expected an Optimizer"),
+        ((linear, REGRESSION, "SGD"), r"optimizer: unknown optimizer 'SGD'.*did you mean 'GradientDescent'"),
+        ((linear, REGRESSION, "Momentum"), r"optimizer: 'Momentum' has no default learning rate: give Momentum\("),
     ],
 )
 def test_wrong_arguments(arguments: Any, message: str, tmp_path: Path) -> None:
@@ -170,6 +172,10 @@ def test_params_that_a_module_does_not_take(module: Any, params: Any, message: s
     if not isinstance(params, list):
         with pytest.raises(UsageError, match=message.replace("params", "arguments")):
             TorchModule(module, params or {})
+
+
+def test_an_optimizer_by_name(tmp_path: Path) -> None:
+    assert TorchEstimator(linear, REGRESSION, "NAdam", tmp_path).params["optimizer"] == psflow.NAdam(0.001)
 
 
 def test_an_estimator_of_a_module_names_the_right_one(tmp_path: Path) -> None:
