@@ -91,7 +91,8 @@ class RMSProp(DecayingOptimizer):
 
     ``r = decay * r + (1 - decay) * g * g``, then ``p -= m`` with
     ``m = momentum * m + learning_rate * g / sqrt(r + epsilon)``; with `centered`, ``r - a * a`` replaces ``r`` in the
-    root, where ``a = decay * a + (1 - decay) * g``.
+    root, where ``a = decay * a + (1 - decay) * g``. Without `rate_in_momentum`, ``p -= learning_rate * m`` with
+    ``m = momentum * m + g / sqrt(r + epsilon)``.
 
     Parameters
     ----------
@@ -109,14 +110,16 @@ class RMSProp(DecayingOptimizer):
         Initial value of the mean square, >= 0; 1 as in `tf.train.RMSPropOptimizer`, so that the first steps are small.
     epsilon_in_root : bool
         Whether `epsilon` is added inside the root, as there; else to the root.
+    rate_in_momentum : bool
+        Whether each step enters the momentum with its own learning rate, as there; else the learning rate of an update
+        scales the whole momentum. The results differ only under a schedule.
     weight_decay : float
         See `Momentum`.
 
     Notes
     -----
-    ``torch.optim.RMSprop`` has ``decay=0.99, epsilon=1e-8, initial_mean_square=0.0, epsilon_in_root=False``, and
-    multiplies its momentum by the learning rate of each step, which differs only under a schedule. An estimated
-    variance that rounding makes negative counts as 0.
+    ``torch.optim.RMSprop`` has ``decay=0.99, epsilon=1e-8, initial_mean_square=0.0, epsilon_in_root=False,
+    rate_in_momentum=False``. An estimated variance that rounding makes negative counts as 0.
 
     References
     ----------
@@ -133,6 +136,10 @@ class RMSProp(DecayingOptimizer):
     initial_mean_square: Annotated[float, Key("Start of the mean squared gradient, 0 or more; torch's is 0.")] = 1.0
     epsilon_in_root: Annotated[
         bool, Key("Whether epsilon is added inside the root; false: to the root, as in torch.")
+    ] = True
+    rate_in_momentum: Annotated[
+        bool,
+        Key("Whether each step enters the momentum with its learning rate; false: that of now scales it, as in torch."),
     ] = True
 
     slot_names: ClassVar[tuple[str, ...]] = ("mean_square",)
@@ -167,13 +174,16 @@ class RMSProp(DecayingOptimizer):
         np.sqrt(scratch, out=scratch)
         if outside:
             np.add(scratch, outside, out=scratch)
-        np.multiply(gradients, learning_rate, out=gradients)
+        if self.rate_in_momentum:
+            np.multiply(gradients, learning_rate, out=gradients)
         np.divide(gradients, scratch, out=gradients)
         if self.momentum > 0.0:
             last = slots["momentum"]
             np.multiply(last, self.momentum, out=last)
             np.add(last, gradients, out=last)
             gradients = last
+        if not self.rate_in_momentum:
+            gradients = np.multiply(gradients, learning_rate, out=scratch)
         np.subtract(parameters, gradients, out=parameters)
 
     def _range_faults(self) -> Iterator[str]:

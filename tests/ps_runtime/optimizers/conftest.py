@@ -40,6 +40,7 @@ RULES = [
     RMSProp(learning_rate=0.01, initial_mean_square=0.0, epsilon=1e-6, epsilon_in_root=False),
     RMSProp(learning_rate=0.01, decay=0.8, momentum=0.5, epsilon=1e-3),
     RMSProp(learning_rate=0.01, momentum=0.9, centered=True),
+    RMSProp(learning_rate=0.01, momentum=0.5, rate_in_momentum=False),
     Ftrl(learning_rate=0.1),
     Ftrl(
         learning_rate=0.1,
@@ -186,8 +187,9 @@ def rms_prop(p: list[float], rate: float, rule: RMSProp) -> Iterator[list[float]
         mean = [(1 - d) * sum(d ** (t - 1 - s) * history[s][i] for s in range(t)) for i in range(len(p))]
         inside, outside = (rule.epsilon, 0.0) if rule.epsilon_in_root else (0.0, rule.epsilon)
         root = [(v - rule.centered * m**2 + inside) ** 0.5 + outside for v, m in zip(square, mean, strict=True)]
-        step = [rule.momentum * s + rate * gx / r for s, gx, r in zip(step, g, root, strict=True)]
-        p = [x - s for x, s in zip(p, step, strict=True)]
+        inner, outer = (rate, 1.0) if rule.rate_in_momentum else (1.0, rate)
+        step = [rule.momentum * s + inner * gx / r for s, gx, r in zip(step, g, root, strict=True)]
+        p = [x - outer * s for x, s in zip(p, step, strict=True)]
 
 
 def ftrl(p: list[float], rate: float, rule: Ftrl) -> Iterator[list[float]]:

@@ -40,6 +40,7 @@ def test_defaults_are_the_references():
         "centered": False,
         "initial_mean_square": 1.0,
         "epsilon_in_root": True,
+        "rate_in_momentum": True,
         "weight_decay": 0.0,
     }
     assert Ftrl(learning_rate=1.0).config() == {

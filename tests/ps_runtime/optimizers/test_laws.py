@@ -90,7 +90,9 @@ def test_a_zero_learning_rate_stops_only_the_slots_that_hold_steps(rule, arena_o
         UpdateOperands(arena.parameters, gradients, arena.slots, arena.scratch, learning_rate=rate, num_updates=1)
     )
     for name, slot in arena.slots.items():
-        holds_steps = isinstance(rule, Ftrl) or (isinstance(rule, RMSProp) and name == "momentum")
+        holds_steps = isinstance(rule, Ftrl) or (
+            isinstance(rule, RMSProp) and name == "momentum" and rule.rate_in_momentum
+        )
         assert ((slot != rule.initial_slot(name)) == (rate > 0.0 or not holds_steps)).all(), name
 
 

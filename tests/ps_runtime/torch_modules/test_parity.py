@@ -147,6 +147,37 @@ def test_clipping_and_a_schedule_as_in_torch(tmp_path: Path) -> None:
         assert np.abs(found[name] - value).max() <= 1e-5 * np.abs(value).max(), name  # torch adds 1e-6 to the norm
 
 
+def falling(step: int) -> float:
+    return 0.001 * 0.1 ** (step // 40)
+
+
+def test_the_momentum_of_rmsprop_under_a_schedule_is_that_of_torch(tmp_path: Path) -> None:
+    plain = initial(Plain, dtype="float64")
+    optimizer = torch.optim.RMSprop(plain.parameters(), 1.0, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, falling)
+    for x, y in batches():
+        optimizer.zero_grad()
+        F.cross_entropy(plain(torch.from_numpy(x).double()), torch.from_numpy(y)).backward()
+        optimizer.step()
+        schedule.step()
+
+    def error(*, rate_in_momentum: bool) -> float:
+        rule = psflow.RMSProp(
+            falling,
+            0.99,
+            0.9,
+            1e-8,
+            initial_mean_square=0.0,
+            epsilon_in_root=False,
+            rate_in_momentum=rate_in_momentum,
+        )
+        found = trained(Plain, rule, tmp_path / str(rate_in_momentum), dtype="float64")
+        return max(np.abs(found[n] - v.numpy()).max() / v.abs().max().item() for n, v in plain.state_dict().items())
+
+    assert error(rate_in_momentum=False) <= 1e-6
+    assert error(rate_in_momentum=True) > 1e-4, "TensorFlow's"
+
+
 CASES = [
     *((optimizer, "with dropout", "float32") for optimizer in OPTIMIZERS),
     *((optimizer, "plain", "float64") for optimizer in OPTIMIZERS),
