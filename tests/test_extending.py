@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from pathlib import Path
 
@@ -11,9 +12,11 @@ from psflow.flows.parameters.configuration import read_settings
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.errors import ConfigError, UsageError
+from psflow.ps_runtime.estimator.planning import plan_job
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from tests.extending import write_project
 
-MODULES = ("my_optimizer", "my_format", "my_model")
+MODULES = ("my_optimizer", "my_schedule", "my_format", "my_model")
 
 
 @pytest.fixture
@@ -47,6 +50,41 @@ def test_an_optimizer_of_a_user_trains_a_model_of_psflow() -> None:
     assert estimator.params["optimizer"].config() == {"name": "my_optimizer:Lion", "beta1": 0.8, "beta2": 0.99}
 
 
+HALVING = "{name: my_schedule:Halving, learning_rate: 0.4, halve_every: 10}"
+
+
+@pytest.mark.parametrize(
+    ("rate", "of_steps"),
+    [
+        (HALVING, {0: 0.4, 10: 0.2, 25: 0.1}),
+        (f"{{name: LinearWarmup, learning_rate: {HALVING}, warmup_steps: 20}}", {0: 0.0, 10: 0.1, 25: 0.1}),
+        (f"{{name: ChainedSchedules, schedules: [{HALVING}, {HALVING}], boundaries: [15]}}", {14: 0.2, 15: 0.4}),
+    ],
+)
+@pytest.mark.usefixtures("_folder")
+def test_a_schedule_of_a_user_is_a_learning_rate_of_an_optimizer_of_psflow(
+    rate: str, of_steps: dict[int, float]
+) -> None:
+    model = f"{{name: LinearRegressor, params: {{optimizer: {{name: Momentum, learning_rate: {rate}}}}}}}"
+    optimizer = build_training(parameters(f"model={model}")).estimator.params["optimizer"]
+    assert {step: optimizer.learning_rate_at(step) for step in of_steps} == pytest.approx(of_steps)
+
+
+@pytest.mark.usefixtures("_folder")
+def test_a_configuration_is_read_without_the_code_of_a_schedule() -> None:
+    given = parameters("model.params.optimizer={name: Adam, learning_rate: {name: nowhere:Halving}}")
+    assert "nowhere:Halving" in given.model_dump_json()
+
+
+@pytest.mark.usefixtures("_folder")
+def test_a_ps_receives_no_schedule_of_a_user() -> None:
+    model = f"{{name: LinearRegressor, params: {{optimizer: {{name: Momentum, learning_rate: {HALVING}}}}}}}"
+    training = build_training(parameters(f"model={model}"))
+    plan = plan_job(training.estimator.caller, training.train_spec, (), 1, 1, lambda *_: None, KeptInputs("nowhere"))
+    assert b"my_schedule" in pickle.dumps(training.estimator.params["optimizer"])
+    assert b"my_schedule" not in pickle.dumps(plan.optimizers)
+
+
 @pytest.mark.parametrize(
     ("override", "fault"),
     [
@@ -58,6 +96,22 @@ def test_an_optimizer_of_a_user_trains_a_model_of_psflow() -> None:
         ),
         ("model.params.optimizer={name: my_optimizer:Lyon}", r"optimizer my_optimizer:Lyon: .* did you mean 'Lion'\?"),
         ("model.params.optimizer={name: my_format:JsonLines}", r"expected a subclass of .*:Optimizer, got <class"),
+        (
+            "model.params.optimizer.learning_rate={name: nowhere:Halving}",
+            r"learning_rate nowhere:Halving: cannot import 'nowhere': .*put the module beside the configuration file",
+        ),
+        (
+            "model.params.optimizer.learning_rate={name: my_schedule:Halfing}",
+            r"learning_rate my_schedule:Halfing: .* did you mean 'Halving'\?",
+        ),
+        (
+            "model.params.optimizer.learning_rate={name: my_schedule:Halving, learning_rate: 1}",
+            r"learning_rate my_schedule:Halving: halve_every: is missing",
+        ),
+        (
+            "model.params.optimizer.learning_rate={name: my_optimizer:Lion}",
+            r"learning_rate my_optimizer:Lion: expected a subclass of .*:Schedule, got",
+        ),
         ("input.train={format: my_format:JsonLines}", r"format my_format:JsonLines: path: is missing"),
         ("input.train={format: nowhere:JsonLines}", r"format nowhere:JsonLines: cannot import 'nowhere'"),
     ],

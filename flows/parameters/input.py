@@ -65,7 +65,7 @@ class OwnDataInput(DataInput, NamesCode):
             raise UsageError(
                 (f"format {self.format} has a parameter {taken[0]!r}, which is a key of every input; rename it",)
             )
-        return built_by_user(self.format, Format, self.model_extra or {}, {})
+        return built_by_user("format", self.format, Format, self.model_extra or {}, {})
 
 
 class FunctionInput(FlowParameters, NamesCode):

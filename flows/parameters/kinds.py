@@ -16,7 +16,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
-from psflow.flows.parameters.base import FUNCTION, NO_MAPPING, Alternatives, FlowParameters, KeyFaultsError, value_of
+from psflow.flows.parameters.base import (
+    FUNCTION,
+    NO_MAPPING,
+    Alternatives,
+    FlowParameters,
+    KeyFaultsError,
+    NamesCode,
+    value_of,
+)
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.keys import Key
 
@@ -45,15 +53,26 @@ class KindParameters(FlowParameters):
 
 
 class CheckedParameters(KindParameters):
-    """Keys of an object that is cheap to build: it is built to validate the configuration."""
+    """Keys of an object that is cheap to build: it is built to validate the configuration, unless it has user code."""
 
     @model_validator(mode="after")
     def _can_be_built(self) -> Self:
+        if _names_code(self):
+            return self
         try:
             self.build()
         except UsageError as error:
             raise ValueError("; ".join(error.faults)) from None
         return self
+
+
+def _names_code(value: Any) -> bool:
+    """Return whether `value`, or one of its parameters at any depth, is a class of the user."""
+    if isinstance(value, KindParameters):
+        return isinstance(value, NamesCode) or any(_names_code(item) for _, item in value)
+    if isinstance(value, Mapping):
+        return any(map(_names_code, value.values()))
+    return isinstance(value, tuple) and any(map(_names_code, value))
 
 
 def _built(value: Any) -> Any:

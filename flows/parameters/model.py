@@ -54,12 +54,24 @@ class OwnOptimizer(KindParameters, NamesCode):
 
     def build(self) -> Any:
         """Return the optimizer; ConfigError or UsageError as `built_by_user` raises."""
-        return built_by_user(self.name, Optimizer, self.model_extra or {}, _nested(SCHEDULE_MODELS))
+        return built_by_user("optimizer", self.name, Optimizer, self.model_extra or {}, _nested(SCHEDULE_MODELS))
+
+
+class OwnSchedule(KindParameters, NamesCode):
+    """A schedule of the user; other keys are its parameters."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str = Field(pattern=FUNCTION, description="The schedule, as package.module:Class.")
+
+    def build(self) -> Any:
+        """Return the schedule; ConfigError or UsageError as `built_by_user` raises."""
+        return built_by_user("learning_rate", self.name, Schedule, self.model_extra or {}, _nested(SCHEDULE_MODELS))
 
 
 def _nested(schedules: Mapping[str, type[CheckedParameters]]) -> dict[type, Nested]:
-    """Return the configuration of a schedule, one of `schedules`, within other objects."""
-    return {Schedule: Nested(Choice("schedule", schedules).annotation, lambda schedule: schedule)}
+    """Return the configuration of a schedule, one of `schedules` or the user's, within other objects."""
+    return {Schedule: Nested(Choice("schedule", schedules, own=OwnSchedule).annotation, lambda schedule: schedule)}
 
 
 def _schedules(nested: Mapping[type, Nested], *, holding_others: bool) -> dict[str, type[CheckedParameters]]:

@@ -82,10 +82,10 @@ def own_class(name: str, base: type, noun: str) -> Any:
     return kind
 
 
-def built_by_user(name: str, base: type, values: Mapping[str, Any], nested: Mapping[type, Nested]) -> Any:
+def built_by_user(noun: str, name: str, base: type, values: Mapping[str, Any], nested: Mapping[type, Nested]) -> Any:
     """Return an instance of the class that the user names, a subclass of `base`, with `values` as its parameters.
 
-    `nested` are the configurations of objects among them.
+    `noun` is what an error calls it; `nested` are the configurations of objects among them.
 
     Raises
     ------
@@ -94,5 +94,4 @@ def built_by_user(name: str, base: type, values: Mapping[str, Any], nested: Mapp
     UsageError
         If it refuses a value.
     """
-    noun = base.__name__.lower()
     return own_parameters(own_class(name, base, noun), values, nested, f"{noun} {name}").build()

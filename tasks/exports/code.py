@@ -17,7 +17,7 @@ from typing import Any
 
 from psflow import ps_runtime
 from psflow.ps_runtime.errors import ModelFnError
-from psflow.ps_runtime.optimizers import Optimizer
+from psflow.ps_runtime.optimizers import Optimizer, Schedule
 from psflow.ps_runtime.shipping.own_modules import is_installed
 from psflow.ps_runtime.shipping.travelling_modules import module_of
 from psflow.tasks.exports.script import reduced
@@ -118,8 +118,8 @@ def _owner(method: MethodType, what: str) -> type:
     return type(owner)
 
 
-def source_of_optimizer(rule: Optimizer) -> ModelFnSource:
-    """Find the file of the class of an optimizer.
+def source_of_rule(rule: Optimizer | Schedule) -> ModelFnSource:
+    """Find the file of the class of an optimizer or a schedule.
 
     Raises ModelFnError if it has no file, or is not at its top level.
     """
@@ -127,10 +127,11 @@ def source_of_optimizer(rule: Optimizer) -> ModelFnSource:
     file = getattr(module_of(kind), "__file__", None)  # of the class: update may be inherited
     path = Path(file or "").absolute()
     if not path.is_file() or "." in kind.__qualname__:
+        noun = "optimizer" if isinstance(rule, Optimizer) else "schedule"
         raise ModelFnError(
             (
-                f"the optimizer {kind.__qualname__} cannot be exported: move it to the top level of a module, such as "
-                "my_optimizer.py, and import it from there",
+                f"the {noun} {kind.__qualname__} cannot be exported: move it to the top level of a module, such as "
+                f"my_{noun}.py, and import it from there",
             )
         )
     return _source(path, kind.__module__, kind.__qualname__)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import Field, asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +23,10 @@ from psflow.ps_runtime.config.environment import prepare_environment
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.feature_columns.kinds import FeatureColumn
 from psflow.ps_runtime.model.export.receiver import RawServingInput, ServingInputReceiverFn
-from psflow.ps_runtime.optimizers import Optimizer
+from psflow.ps_runtime.optimizers import Optimizer, Schedule
 from psflow.ps_runtime.scratch import scratch_directory
 from psflow.ps_runtime.shipping.own_modules import is_installed
-from psflow.tasks.exports.code import ENGINE, ModelFnSource, RequiredCode, pinned, source_of, source_of_optimizer
+from psflow.tasks.exports.code import ENGINE, ModelFnSource, RequiredCode, pinned, source_of, source_of_rule
 from psflow.tasks.exports.signature import input_example, model_signature, tried_receiver
 from psflow.tasks.tracking.store import keep_quiet
 
@@ -91,9 +91,9 @@ class MlflowModelWriter:
         has_columns = preprocessing is not None or any(isinstance(part, get_args(FeatureColumn)) for part in parts)
         required = (*ALWAYS_REQUIRED, "pyarrow") if has_columns else ALWAYS_REQUIRED
         functions = [source_of(part, "the function") for part in parts if _is_code(part)]
-        optimizers = [source_of_optimizer(part) for part in parts if isinstance(part, Optimizer)]
+        rules = [source_of_rule(part) for part in parts if _is_rule(part)]
         ours = {type(part).__module__ for part in parts if _is_ours(part)}
-        code = _required_code(source, serving, (*functions, *optimizers), ours)
+        code = _required_code(source, serving, (*functions, *rules), ours)
         _check_files(functions, code)
         with scratch_directory() as temporary:
             model, beside, script = Path(temporary, "model"), Path(temporary, "code"), Path(temporary, SCRIPT.name)
@@ -237,7 +237,7 @@ def _parts_of(value: Any) -> Iterator[Any]:
         parts = value
     elif isinstance(value, partial):
         parts = (value.func, *value.keywords.values())
-    elif _is_ours(value):
+    elif _is_ours(value) or _is_rule(value):
         parts = (getattr(value, f.name) for f in _exported_fields(value))
     for part in parts:
         yield from _parts_of(part)
@@ -246,6 +246,11 @@ def _parts_of(value: Any) -> Iterator[Any]:
 def _is_ours(value: Any) -> bool:
     """Whether it is a dataclass of psflow, such as a schedule, a head or a feature column."""
     return is_dataclass(value) and type(value).__module__.startswith(f"{ENGINE}.")
+
+
+def _is_rule(value: Any) -> TypeGuard[Optimizer | Schedule]:
+    """Whether it is an optimizer or a schedule, of psflow or of the user."""
+    return isinstance(value, Optimizer) or (isinstance(value, Schedule) and is_dataclass(value))
 
 
 def _is_code(value: Any) -> bool:
@@ -271,7 +276,7 @@ def _check_files(functions: Iterable[ModelFnSource], code: RequiredCode) -> None
 
 
 def _encoded(value: Any, where: str) -> Any:
-    """Return a parameter as JSON; optimizers, and schedules, heads and columns of psflow, by their fields."""
+    """Return a parameter as JSON; optimizers, schedules, and heads and columns of psflow, by their fields."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, np.generic):
@@ -281,9 +286,9 @@ def _encoded(value: Any, where: str) -> Any:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _encoded(item, f"{where}[{key!r}]") for key, item in value.items()}
     cls = type(value)
-    if isinstance(value, Optimizer) or _is_ours(value):
+    if _is_rule(value) or _is_ours(value):
         of_fields = {f.name: _encoded(getattr(value, f.name), f"{where}.{f.name}") for f in _exported_fields(value)}
-        module = source_of_optimizer(value).module if isinstance(value, Optimizer) else cls.__module__
+        module = source_of_rule(value).module if _is_rule(value) else cls.__module__
         return {"$dataclass": f"{module}:{cls.__qualname__}", "fields": of_fields}
     if isinstance(value, partial) and not value.args:
         keywords = {key: _encoded(item, f"{where}({key})") for key, item in value.keywords.items()}
@@ -294,7 +299,7 @@ def _encoded(value: Any, where: str) -> Any:
     raise ModelFnError(
         (
             f"{where} is a {cls.__name__}, which an export cannot hold: expected numbers, strings, lists and mappings "
-            "of them, an optimizer, or a schedule, head or feature column of psflow; build other objects inside "
-            "model_fn",
+            "of them, an optimizer, a schedule that is a dataclass, or a head or feature column of psflow; build other "
+            "objects inside model_fn",
         )
     )

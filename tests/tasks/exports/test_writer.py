@@ -27,10 +27,10 @@ from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
 from psflow.ps_runtime.model.canned.dnn import dnn_model
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 from psflow.ps_runtime.model.spec import ModeKeys
-from psflow.ps_runtime.optimizers import Adagrad, ExponentialDecay, GradientDescent
+from psflow.ps_runtime.optimizers import Adagrad, ExponentialDecay, GradientDescent, LinearWarmup
 from psflow.ps_runtime.specs.schema import InputSchema, Scaling
 from psflow.ps_runtime.tables.table import Table
-from psflow.tasks.exports.code import RequiredCode, source_of, source_of_optimizer
+from psflow.tasks.exports.code import RequiredCode, source_of, source_of_rule
 from psflow.tasks.exports.writer import MlflowModelWriter
 from tests.tasks.exports.elsewhere import Elsewhere, mlflow_alone
 
@@ -355,6 +355,47 @@ def test_a_copy_of_a_model_outlives_the_first_one(user_model: Any, tmp_path: Pat
     assert model.predict(np.ones(1, np.float32))["y"].tolist() == [2.0]
 
 
+HALVING = """
+from dataclasses import dataclass
+from psflow import Schedule
+
+@dataclass(frozen=True)
+class Halving(Schedule):
+    learning_rate: float
+
+    def __call__(self, global_step):
+        return self.learning_rate * 0.5**global_step
+
+class NoDataclass(Schedule):
+    __call__ = Halving.__call__
+"""
+
+
+def test_a_schedule_of_a_user_comes_back_with_its_optimizer(
+    user_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Elsewhere
+) -> None:
+    (tmp_path / "my").mkdir()
+    (tmp_path / "my" / "halving.py").write_text(HALVING)
+    monkeypatch.syspath_prepend(str(tmp_path / "my"))
+    module = importlib.import_module("halving")
+    params = {"scale": 2.0, "optimizer": GradientDescent(LinearWarmup(module.Halving(0.8), 1))}
+    bundle = bundle_of(user_model.linear, np.ones(3, np.float32), params, w=np.float32(1).reshape(()))
+    MlflowModelWriter().write(str(tmp_path / "model"), bundle)
+    program = f"""
+        import mlflow.pyfunc
+        model = mlflow.pyfunc.load_model({str(tmp_path / "model")!r}).unwrap_python_model()
+        print(model._call.params["optimizer"].learning_rate_at(2))
+    """
+    assert elsewhere.run(program, tmp_path) == "0.2\n"
+    with pytest.raises(
+        ModelFnError, match=r"learning_rate is a NoDataclass, .*: expected .* a schedule that is a dataclass"
+    ):
+        MlflowModelWriter().check(user_model.linear, {"optimizer": GradientDescent(module.NoDataclass())})
+    monkeypatch.delitem(sys.modules, "halving")
+    with pytest.raises(ModelFnError, match=r"the schedule Halving cannot be exported: .* such as my_schedule\.py"):
+        source_of_rule(module.Halving(0.8))
+
+
 def test_an_optimizer_that_inherits_its_update_is_looked_for_where_its_class_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,10 +405,10 @@ def test_an_optimizer_that_inherits_its_update_is_looked_for_where_its_class_is(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     heavy = importlib.import_module("heavy").Heavy(learning_rate=0.1)
-    assert source_of_optimizer(heavy).module == "heavy"
+    assert source_of_rule(heavy).module == "heavy"
     monkeypatch.delitem(sys.modules, "heavy")
     with pytest.raises(ModelFnError, match="the optimizer Heavy cannot be exported"):
-        source_of_optimizer(heavy)
+        source_of_rule(heavy)
 
 
 OTHERS = {
