@@ -118,6 +118,7 @@ from psflow.ps_runtime.optimizers import OneCycle as OneCycle
 from psflow.ps_runtime.optimizers import Optimizer as Optimizer
 from psflow.ps_runtime.optimizers import PiecewiseConstant as PiecewiseConstant
 from psflow.ps_runtime.optimizers import PolynomialDecay as PolynomialDecay
+from psflow.ps_runtime.optimizers import ReduceOnPlateau as ReduceOnPlateau
 from psflow.ps_runtime.optimizers import RMSProp as RMSProp
 from psflow.ps_runtime.optimizers import Schedule as Schedule
 from psflow.ps_runtime.optimizers import WarmupCosine as WarmupCosine

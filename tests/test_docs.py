@@ -54,7 +54,14 @@ SOURCE_PATH = re.compile(r"(?:psflow|flows|tasks|ps_runtime|benchmarks|tests|doc
 MODULE_NAME = re.compile(r"(?:psflow\.(?:flows|tasks|ps_runtime)|benchmarks)(?:\.\w+)+")
 CLASS_NAME = re.compile(r"(_?[A-Z]\w*[a-z]\w*)(?:\.(\w+))?")
 
-TORCH_ALONE = {"DataLoader", "OneCycleLR", "CosineAnnealingWarmRestarts", "LinearLR", "SequentialLR"}
+TORCH_ALONE = {
+    "DataLoader",
+    "OneCycleLR",
+    "CosineAnnealingWarmRestarts",
+    "LinearLR",
+    "ReduceLROnPlateau",
+    "SequentialLR",
+}
 TENSORFLOW_ALONE = {"FeedFnHook", "MultiHead", "SequentialHead", "PoissonRegressionHead", "LogisticRegressionHead"}
 NAMES_OF_OTHERS = {"MLmodel", "Pending", "Worker", "LocalCluster", "PyYAML", *TENSORFLOW_ALONE, *TORCH_ALONE}
 """Of MLflow, Prefect, Dask, TensorFlow, and who else is named."""

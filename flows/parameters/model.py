@@ -30,6 +30,7 @@ from psflow.ps_runtime.optimizers import (
     ChainedSchedules,
     LinearWarmup,
     Optimizer,
+    ReduceOnPlateau,
     Schedule,
 )
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES
@@ -74,17 +75,17 @@ def _nested(schedules: Mapping[str, type[CheckedParameters]]) -> dict[type, Nest
     return {Schedule: Nested(Choice("schedule", schedules, own=OwnSchedule).annotation, lambda schedule: schedule)}
 
 
-def _schedules(nested: Mapping[type, Nested], *, holding_others: bool) -> dict[str, type[CheckedParameters]]:
-    """Return the keys of the schedules that hold no others, or of those that do."""
+def _schedules(nested: Mapping[type, Nested], *, are_outermost: bool) -> dict[str, type[CheckedParameters]]:
+    """Return the keys of the schedules that others may hold, or of those that no other may."""
     return {
         name: parameters_of(schedule, f"{name}Parameters", CheckedParameters, {"name": name}, nested)
         for name, schedule in SCHEDULES.items()
-        if (schedule in (LinearWarmup, ChainedSchedules)) is holding_others
+        if (schedule in (LinearWarmup, ChainedSchedules, ReduceOnPlateau)) is are_outermost
     }
 
 
-_SIMPLE = _schedules({}, holding_others=False)
-SCHEDULE_MODELS = _SIMPLE | _schedules(_nested(_SIMPLE), holding_others=True)
+_SIMPLE = _schedules({}, are_outermost=False)
+SCHEDULE_MODELS = _SIMPLE | _schedules(_nested(_SIMPLE), are_outermost=True)
 
 OPTIMIZER_MODELS: dict[str, type[CheckedParameters]] = {
     name: parameters_of(rule, f"{name}Parameters", CheckedParameters, {"name": name}, _nested(SCHEDULE_MODELS))

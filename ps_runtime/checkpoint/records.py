@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import time
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -108,6 +110,11 @@ class EvaluationLog:
     def __init__(self, model_dir: str, fence: Fence = open_fence) -> None:
         self._files = FileStore(model_dir, fence)
 
+    @property
+    def nbytes(self) -> int:
+        """Size of the file; 0 if there is none. It grows with each evaluation."""
+        return self._files.size(EVALUATIONS) or 0
+
     def add(self, evaluation: EvaluationRecord) -> bool:
         """Append `evaluation` unless it is recorded for that checkpoint and name already; return whether it was new.
 
@@ -160,6 +167,30 @@ class EvaluationLog:
         for evaluation in self.read():
             found.setdefault(evaluation.name, {})[evaluation.global_step] = evaluation.checkpoint_saved_at
         return found
+
+
+LOOK_SECS = 1.0
+"""Least time between two looks for new evaluations."""
+
+
+class RecentEvaluations:
+    """The metrics of a model_dir's evaluations by name and step, as of at most a second ago."""
+
+    def __init__(self, model_dir: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = EvaluationLog(model_dir)
+        self._clock = clock
+        self._looked_at, self._nbytes = -math.inf, 0
+        self._known: dict[str, dict[int, Mapping[str, float]]] = {}
+
+    def __call__(self, name: str) -> Mapping[int, Mapping[str, float]]:
+        """Return the metrics of the evaluations `name`, by global_step; CheckpointError if a line is damaged."""
+        if (now := self._clock()) - self._looked_at >= LOOK_SECS:
+            self._looked_at = now
+            if (nbytes := self._log.nbytes) != self._nbytes:
+                self._nbytes, self._known = nbytes, {}
+                for evaluation in self._log.read():
+                    self._known.setdefault(evaluation.name, {})[evaluation.global_step] = evaluation.metrics
+        return self._known.get(name, {})
 
 
 WAITING_METRICS = "waiting_metrics.jsonl"

@@ -19,6 +19,7 @@ from psflow.ps_runtime.errors import LostDirectoryError, ModelDirError, PsflowEr
 from psflow.ps_runtime.estimator.eval_metrics import (
     apply_saver_hook,
     check_early_stopping,
+    check_evaluated_schedules,
     check_waiters,
     stopped_exactly,
 )
@@ -131,6 +132,7 @@ class Attempt:
             estimator.doubts,
         )
         check_early_stopping(train_spec, self.plan.eval_metrics, estimator.model_dir)
+        check_evaluated_schedules(self.plan.built.spec.train_ops, self.plan.eval_metrics)
         scaffold = self.plan.built.spec.scaffold
         if scaffold is not None and scaffold.saver is not None:
             self._config = scaffold.saver.applied_to(self._config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -22,6 +22,7 @@ from psflow.ps_runtime.model.hooks.base import (
 from psflow.ps_runtime.model.hooks.basic import CheckpointSaverHook, GlobalStepWaiterHook, StopAtStepHook
 from psflow.ps_runtime.model.hooks.batch import BatchSession
 from psflow.ps_runtime.model.training import TrainSpec
+from psflow.ps_runtime.optimizers.base import EvaluatedSchedule, TrainOp
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.run_config import RunConfig, absolute
 
@@ -96,12 +97,7 @@ class MetricPredicate(ABC):
     def check_metric(self, metrics: Collection[str], evaluation: str) -> None:
         """Refuse an evaluation that lacks the metric."""
         if self.metric_name not in metrics:
-            raise UsageError(
-                (
-                    f"early stopping reads the metric {self.metric_name!r}, but {evaluation} has "
-                    f"{', '.join(sorted(metrics))}{did_you_mean(self.metric_name, metrics)}",
-                )
-            )
+            raise UsageError((_lacks(metrics, "early stopping", self.metric_name, evaluation),))
 
     def _check_newest(self, found: Mapping[int, Mapping[str, float]]) -> None:
         """Refuse a new evaluation that lacks the metric; evaluations of an earlier training may lack it."""
@@ -124,7 +120,7 @@ class MetricPredicate(ABC):
                 "early stopping waits for evaluations of %s, but only those of %s exist; pass "
                 "eval_dir=estimator.eval_dir(name) with the name of an EvalSpec",
                 self.eval_dir,
-                ", ".join(repr(name) if name else "an EvalSpec without a name" for name in others),
+                _made(others),
             )
 
 
@@ -265,12 +261,10 @@ def check_early_stopping(train_spec: TrainSpec, metrics: Mapping[str, frozenset[
         if absolute(of_dir) != absolute(model_dir):
             continue
         if name in metrics:
-            array, _, index = predicate.metric_name.rpartition("_")
-            if index.isdecimal() and array in metrics[name]:
-                continue  # may be an element of an array metric
-            predicate.check_metric(metrics[name], f"the evaluation {name!r}" if name else "the evaluation")
+            if not _may_have(metrics[name], predicate.metric_name):
+                predicate.check_metric(metrics[name], f"the evaluation {name!r}" if name else "the evaluation")
             continue
-        made = ", ".join(repr(name) if name else "an EvalSpec without a name" for name in sorted(metrics))
+        made = _made(metrics)
         logger.warning(
             "early stopping waits for evaluations of %s, but this training makes %s: give train_and_evaluate %s%s",
             predicate.eval_dir,
@@ -278,6 +272,39 @@ def check_early_stopping(train_spec: TrainSpec, metrics: Mapping[str, frozenset[
             f"an EvalSpec named {name!r}" if name else "an EvalSpec without a name",
             ", or pass eval_dir=estimator.eval_dir(name) of one that is made" if made else "",
         )
+
+
+def check_evaluated_schedules(train_ops: Iterable[TrainOp], metrics: Mapping[str, frozenset[str]]) -> None:
+    """Raise UsageError if a schedule reads evaluations that this training does not make, or a metric that they lack."""
+    faults = []
+    for op in train_ops:
+        if not isinstance(schedule := op.optimizer.learning_rate, EvaluatedSchedule):
+            continue
+        reader, name = f"learning_rate: {type(schedule).__name__}", schedule.eval_name or ""
+        if name not in metrics:
+            faults.append(
+                f"{reader} reads the evaluations of {_made([name])}, but this training makes "
+                f"{f'those of {_made(metrics)}; set eval_name' if metrics else 'none; call train_and_evaluate'}"
+            )
+        elif not _may_have(metrics[name], schedule.metric):
+            faults.append(_lacks(metrics[name], reader, schedule.metric, "the evaluation"))
+    if faults:
+        raise UsageError(tuple(faults))
+
+
+def _made(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) if name else "an EvalSpec without a name" for name in sorted(names))
+
+
+def _may_have(metrics: Collection[str], name: str) -> bool:
+    """Return whether an evaluation has the metric, or one of arrays of which it may be an element."""
+    array, _, index = name.rpartition("_")
+    return name in metrics or (index.isdecimal() and array in metrics)
+
+
+def _lacks(metrics: Collection[str], reader: str, name: str, evaluation: str) -> str:
+    near = did_you_mean(name, metrics)
+    return f"{reader} reads the metric {name!r}, but {evaluation} has {', '.join(sorted(metrics))}{near}"
 
 
 def _check_place(saver: CheckpointSaverHook, model_dir: str) -> None:

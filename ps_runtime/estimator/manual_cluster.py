@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
@@ -29,6 +29,7 @@ from psflow.ps_runtime.estimator.model_dir import check_local
 from psflow.ps_runtime.estimator.recording import RunPlace, recorded
 from psflow.ps_runtime.model.export.bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.optimizers.base import EvaluatedSchedule, TrainOp
 from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.roles.event_dispatch import OnEvent, dispatching
 from psflow.ps_runtime.roles.events import Event, LogMessage, RoleLost
@@ -161,7 +162,7 @@ def run_manual_role(
 
         slots = led.await_processes(timeout_secs, check)
         if eval_specs and RoleId(Role.EVALUATOR, 0) not in slots:
-            _say_without_evaluator(train_spec)
+            _say_without_evaluator(train_spec, attempt.plan.built.spec.train_ops)
 
         stands_in = False
 
@@ -216,12 +217,14 @@ def _evaluated_end(
     return f"nothing is left to evaluate: the training in {shown_path(model_dir)} has ended at step {end.final_step}"
 
 
-def _say_without_evaluator(train_spec: TrainSpec) -> None:
+def _say_without_evaluator(train_spec: TrainSpec, train_ops: Iterable[TrainOp]) -> None:
     """Log what happens while no evaluator is there."""
     logger.info("no evaluator has joined yet; training starts, and one may join at any time")
+    why = "reads the evaluations of an evaluator, and none has joined yet: until then it"
     if any(isinstance(hook, EarlyStoppingHook) for hook in train_spec.hooks):
-        why = "reads the evaluations of an evaluator, and none has joined yet: until then it stops nothing"
-        logger.warning("the early stopping of this training %s", why)
+        logger.warning("the early stopping of this training %s stops nothing", why)
+    if any(isinstance(op.optimizer.learning_rate, EvaluatedSchedule) for op in train_ops):
+        logger.warning("the learning rate of this training %s does not fall", why)
 
 
 def _meeting_secs(config: RunConfig) -> float:

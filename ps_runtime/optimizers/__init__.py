@@ -11,6 +11,7 @@ from psflow.ps_runtime.optimizers.averages import Counter, MovingAverage
 from psflow.ps_runtime.optimizers.base import FloatArray, LearningRate, Optimizer, Schedule, Slots, UpdateOperands
 from psflow.ps_runtime.optimizers.ftrl import Ftrl
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent, Momentum
+from psflow.ps_runtime.optimizers.plateau import ReduceOnPlateau
 from psflow.ps_runtime.optimizers.schedules import (
     CosineDecay,
     ExponentialDecay,
@@ -54,6 +55,7 @@ __all__ = [
     "PiecewiseConstant",
     "PolynomialDecay",
     "RMSProp",
+    "ReduceOnPlateau",
     "Schedule",
     "Slots",
     "UpdateOperands",
@@ -102,9 +104,10 @@ SCHEDULES: Mapping[str, type[Schedule]] = MappingProxyType(
             PiecewiseConstant,
             PolynomialDecay,
             WarmupCosine,
+            ReduceOnPlateau,
             LinearWarmup,
             ChainedSchedules,
         )
     }
 )
-"""The schedules that a configuration can name; the last two hold others."""
+"""The schedules that a configuration can name; the last two hold others, except the one that reads evaluations."""

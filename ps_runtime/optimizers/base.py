@@ -29,6 +29,30 @@ class Schedule(ABC):
         """Return the learning rate at `global_step`."""
 
 
+Evaluations = Callable[[str], Mapping[int, Mapping[str, float]]]
+"""Returns the metrics of the evaluations of a name so far, by global_step."""
+
+
+def no_evaluations(name: str) -> Mapping[int, Mapping[str, float]]:
+    """Return no evaluation."""
+    return {}
+
+
+class EvaluatedSchedule(Schedule):
+    """A schedule that depends on evaluations, too."""
+
+    eval_name: str | None
+    metric: str
+
+    def __call__(self, global_step: int) -> float:
+        """Return the learning rate at `global_step` without any evaluation."""
+        return self.rate(global_step, no_evaluations)
+
+    @abstractmethod
+    def rate(self, global_step: int, evaluations: Evaluations) -> float:
+        """Return the learning rate at `global_step`."""
+
+
 LearningRate = Annotated[
     float | Schedule | Callable[[int], float], Key("Step size of an update, 0 or more; or a schedule.")
 ]
@@ -117,8 +141,8 @@ class Optimizer(ABC):
                 # 0, 0.0 and np.float32(0) are one configuration, with one JSON form
                 object.__setattr__(self, name, float(getattr(self, name)))
 
-    def learning_rate_at(self, global_step: int) -> float:
-        """Return the step size at `global_step`.
+    def learning_rate_at(self, global_step: int, evaluations: Evaluations = no_evaluations) -> float:
+        """Return the step size at `global_step`, given the evaluations of the training.
 
         Raises
         ------
@@ -126,7 +150,10 @@ class Optimizer(ABC):
             If it is negative, infinite or NaN.
         """
         rate = self.learning_rate
-        value = float(rate(global_step)) if callable(rate) else float(rate)
+        if isinstance(rate, EvaluatedSchedule):
+            value = rate.rate(global_step, evaluations)
+        else:
+            value = float(rate(global_step)) if callable(rate) else float(rate)
         if not 0.0 <= value < math.inf:
             raise UsageError(
                 (

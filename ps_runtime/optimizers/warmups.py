@@ -12,7 +12,7 @@ from typing import Annotated
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.numeric import is_number
-from psflow.ps_runtime.optimizers.base import Schedule
+from psflow.ps_runtime.optimizers.base import EvaluatedSchedule, Schedule
 from psflow.ps_runtime.optimizers.schedules import check
 
 
@@ -203,6 +203,7 @@ class LinearWarmup(Schedule):
 
     def __post_init__(self) -> None:
         check(self, warmup_steps=lambda steps: steps >= 0, start_factor=lambda share: 0 <= share <= 1)
+        _check_parts(self, self.learning_rate)
         if not callable(self.learning_rate):
             check(self, learning_rate=lambda rate: rate >= 0)
 
@@ -250,6 +251,8 @@ class ChainedSchedules(Schedule):
                 f"there are {len(self.schedules)} schedules and {len(self.boundaries)} boundaries, expected one more "
                 "schedule than boundaries"
             )
+        else:
+            _check_parts(self, *self.schedules)
         if faults:
             raise UsageError(tuple(f"ChainedSchedules: {fault}" for fault in faults))
 
@@ -257,6 +260,18 @@ class ChainedSchedules(Schedule):
         """Return the learning rate at `global_step`."""
         index = bisect_right(self.boundaries, global_step)
         return float(self.schedules[index](global_step - (0, *self.boundaries)[index]))
+
+
+def _check_parts(schedule: Schedule, *parts: object) -> None:
+    """Refuse a part that is no function of global_step alone."""
+    for part in parts:
+        if isinstance(part, EvaluatedSchedule):
+            raise UsageError(
+                (
+                    f"{type(schedule).__name__}: {type(part).__name__} depends on evaluations, and cannot be part of "
+                    "another schedule; give it to the optimizer itself",
+                )
+            )
 
 
 def _cosine(start: float, end: float, share: float) -> float:

@@ -23,6 +23,7 @@ from psflow.ps_runtime.model.lookups import Lookups
 from psflow.ps_runtime.model.scaffold import Scaffold
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.summary_files import FileSummary
+from psflow.ps_runtime.optimizers.base import Evaluations
 from psflow.ps_runtime.roles.step_source import InTurn, KnownIds, OneAhead, Reader, StepSource, Work, next_work
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.variables import ModelSpec
@@ -189,6 +190,7 @@ class MonitoredSession:
     caller: ModelCaller
     model: ModelSpec
     seed: int
+    evaluations: Evaluations
     step_session: StepSession
     hooks_of: HooksOf
     on_step: Callable[[MonitoredSession], None]
@@ -292,7 +294,7 @@ class MonitoredSession:
         return values
 
     def _step_source(self, built: BuiltModel) -> StepSource:
-        self._gradient_fn = GradientFn(self.caller, built)
+        self._gradient_fn = GradientFn(self.caller, built, self.evaluations)
         known = KnownIds(self.model.tables, built.table_features)
         kind = OneAhead if self.pipeline_depth else InTurn
         return kind(self.client, self.reader, self._call_model_fn, known)

@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from psflow.ps_runtime.checkpoint.records import RecentEvaluations
 from psflow.ps_runtime.client.shard_client import Connect, Identity, ShardClients
 from psflow.ps_runtime.client.training import HOLD_TIMEOUT_SECS, TrainingClient
 from psflow.ps_runtime.data.enforcement import Enforcement
@@ -140,6 +141,7 @@ def open_session(
         caller=ModelCaller(job.model_fn, job.params, job.config, job.model.schema),
         model=job.model,
         seed=job.seed,
+        evaluations=RecentEvaluations(job.model_dir),
         step_session=step_session,
         hooks_of=lambda built: _hooks(job, context, built),
         on_step=on_step,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -19,11 +20,19 @@ from psflow.ps_runtime.model.lookups import Lookups, RowGradient, SparseGradient
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.summary_files import FileSummary
 from psflow.ps_runtime.numeric import plain
-from psflow.ps_runtime.optimizers.base import Optimizer, TrainOp
+from psflow.ps_runtime.optimizers.base import (
+    EvaluatedSchedule,
+    Evaluations,
+    Optimizer,
+    TrainOp,
+    no_evaluations,
+)
 from psflow.ps_runtime.specs.variables import TableSpec
 
 if TYPE_CHECKING:
     from psflow.ps_runtime.model.calls.autodiff import Trace
+
+logger = logging.getLogger(__name__)
 
 
 def gradient_buffer(name: str) -> NDArray[Any]:
@@ -79,8 +88,11 @@ class StepResult(NamedTuple):
 class GradientFn:
     """Calls model_fn in TRAIN mode on given variables and rows."""
 
-    def __init__(self, caller: ModelCaller, built: BuiltModel) -> None:
+    def __init__(self, caller: ModelCaller, built: BuiltModel, evaluations: Evaluations = no_evaluations) -> None:
         self._caller = caller
+        self._evaluations = evaluations
+        self._rates: dict[int, float] = {}
+        """Last learning rates that depend on evaluations, by the index of the optimizer."""
         self._declared = built.declared
         self._seed = built.seed
         self._tables = {table.name: table for table in built.model.tables}
@@ -125,8 +137,16 @@ class GradientFn:
             for index, op in enumerate(self._ops(spec)):
                 gradients |= clipped(op.optimizer, self._checked(index, op, scope))
         check_loss(spec.loss, self._caller.name)
-        rates = tuple([op.optimizer.learning_rate_at(global_step) for op in spec.train_ops])
+        rates = tuple([self._learning_rate(i, op.optimizer, global_step) for i, op in enumerate(spec.train_ops)])
         return StepResult(spec, float(spec.loss), gradients, rates, summaries, scope.file_summaries)
+
+    def _learning_rate(self, index: int, optimizer: Optimizer, global_step: int) -> float:
+        rate = optimizer.learning_rate_at(global_step, self._evaluations)
+        if isinstance(schedule := optimizer.learning_rate, EvaluatedSchedule):
+            if rate != self._rates.get(index, schedule(0)):
+                logger.info("learning rate is %g from global_step %d, by %r", rate, global_step, schedule)
+            self._rates[index] = rate
+        return rate
 
     def _ops(self, spec: EstimatorSpec) -> tuple[TrainOp, ...]:
         ops = spec.train_ops

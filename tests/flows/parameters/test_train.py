@@ -18,7 +18,16 @@ from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.losses import Reduction
 from psflow.ps_runtime.model.canned.class_heads import ClassifierSpec
-from psflow.ps_runtime.optimizers import Adagrad, Adam, ChainedSchedules, LinearWarmup, Momentum, OneCycle, WarmupCosine
+from psflow.ps_runtime.optimizers import (
+    Adagrad,
+    Adam,
+    ChainedSchedules,
+    LinearWarmup,
+    Momentum,
+    OneCycle,
+    ReduceOnPlateau,
+    WarmupCosine,
+)
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, BoundedStaleness, Hogwild, Sync
 
 DIGITS = Path(__file__).parents[3] / "conf" / "digits.yaml"
@@ -393,6 +402,8 @@ def test_a_learning_rate_can_be_any_schedule_by_name():
     cycle = "{name: OneCycle, peak: 1, total_steps: 9}"
     found = schedule_of(f"{{name: ChainedSchedules, schedules: [{cycle}, {warmup}], boundaries: [9]}}")
     assert found == ChainedSchedules([OneCycle(1.0, 9), WarmupCosine(0.1, 5, 60)], [9])
+    plateau = "{name: ReduceOnPlateau, learning_rate: 0.1, patience: 3, metric: accuracy, mode: max}"
+    assert schedule_of(plateau) == ReduceOnPlateau(0.1, patience=3, metric="accuracy", mode="max")
 
 
 @pytest.mark.parametrize(
@@ -402,6 +413,11 @@ def test_a_learning_rate_can_be_any_schedule_by_name():
         ("{name: CosineDecay, learning_rate: 1}", "learning_rate.decay_steps: is missing"),
         ("{name: WarmupCosine, peak: 1, warmup_steps: 5, decay_steps: 3}", "decay_steps is 3, expected more than"),
         ("{name: LinearWarmup, warmup_steps: 2, learning_rate: {name: OneCycl}}", "unknown schedule 'OneCycl'"),
+        ("{name: ReduceOnPlateau, learning_rate: 0.1, mode: less}", "learning_rate.mode: expected 'min' or 'max', got"),
+        (
+            "{name: LinearWarmup, warmup_steps: 2, learning_rate: {name: ReduceOnPlateau, learning_rate: 1}}",
+            "learning_rate.learning_rate.name: unknown schedule 'ReduceOnPlateau', expected one of",
+        ),
         ("fast", "learning_rate: expected a number, or a mapping with a name, got 'fast'"),
         ("null", "learning_rate: expected a number, or a mapping with a name, got None"),
         ("[0.1]", r"learning_rate: expected a number, or a mapping with a name, got \[0.1\]"),

@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 
 from psflow import (
+    Adam,
     Dataset,
     Estimator,
     EstimatorSpec,
     EvalSpec,
     FinalExporter,
     GradientDescent,
+    ReduceOnPlateau,
     RunConfig,
     Server,
     TrainSpec,
@@ -220,11 +222,14 @@ def test_a_late_evaluator_ends_only_where_nothing_is_left(
     assert (waited is not None) == evaluated
 
 
-def test_early_stopping_without_an_evaluator_is_told(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_what_reads_evaluations_is_told_without_an_evaluator(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     hook = stop_if_no_decrease_hook(Estimator(step_model, str(tmp_path)), "loss", 10)
-    _say_without_evaluator(TrainSpec(rows, hooks=[hook]))
-    words = "the early stopping of this training reads the evaluations of an evaluator, and none has joined yet"
-    assert words in caplog.text
+    _say_without_evaluator(TrainSpec(rows, hooks=[hook]), [])
+    words = "reads the evaluations of an evaluator, and none has joined yet: until then it"
+    assert f"the early stopping of this training {words} stops nothing" in caplog.text
+    assert "learning rate" not in caplog.text
+    _say_without_evaluator(TrainSpec(rows), [Adam(ReduceOnPlateau(0.1)).apply_gradients({})])
+    assert f"the learning rate of this training {words} does not fall" in caplog.text
 
 
 @pytest.mark.parametrize("protocol", ["s3", "gs", "memory"])
