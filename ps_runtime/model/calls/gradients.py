@@ -144,7 +144,9 @@ class GradientFn:
         rate = optimizer.learning_rate_at(global_step, self._evaluations)
         if isinstance(schedule := optimizer.learning_rate, EvaluatedSchedule):
             if rate != self._rates.get(index, schedule(0)):
-                logger.info("learning rate is %g from global_step %d, by %r", rate, global_step, schedule)
+                logger.info(
+                    "learning rate is %g from global_step %d, by evaluated %s", rate, global_step, schedule.metric
+                )
             self._rates[index] = rate
         return rate
 
