@@ -17,6 +17,7 @@ from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs, shown_warn
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_host
 from psflow.ps_runtime.cluster.own_security import new_pem, security_of
 from psflow.ps_runtime.cluster.role_worker import CHIEF, EVALUATOR, ChiefScheduler, RoleWorker
+from psflow.ps_runtime.cluster.versions import COMPARED, own_versions
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import PsflowError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.roles.events import Event
@@ -45,12 +46,12 @@ logger = logging.getLogger(__name__)
 def describe(cluster: ClusterAddresses, model_dir: str, program: Mapping[str, str]) -> dict[str, str]:
     """Return the settings on which all processes of a cluster must agree, as texts; the evaluator is left out."""
     addresses = {f"cluster.{kind}": repr(list(names)) for kind, names in cluster.spec.as_dict().items()}
-    return {**addresses, "model_dir": repr(model_dir), **program}
+    return {**addresses, "model_dir": repr(model_dir), **own_versions(), **program}
 
 
 def is_of_cluster(name: str) -> bool:
-    """Whether a setting concerns processes without a program, too: the cluster, and the model_dir."""
-    return name == "model_dir" or name.startswith("cluster.")
+    """Whether a setting concerns processes without a program, too: the cluster, the model_dir, and the versions."""
+    return name == "model_dir" or name.startswith("cluster.") or name in COMPARED
 
 
 @contextmanager

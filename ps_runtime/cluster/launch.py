@@ -22,8 +22,9 @@ from psflow.ps_runtime.cluster.role_futures import RoleFutures
 from psflow.ps_runtime.cluster.role_monitor import START_TIMEOUT_SECS, RoleMonitor, late_start
 from psflow.ps_runtime.cluster.rollback import RollbackReservation
 from psflow.ps_runtime.cluster.supervisor import Supervisor
+from psflow.ps_runtime.cluster.versions import Versions
 from psflow.ps_runtime.deadline import ROLES_SECS, stop_clock
-from psflow.ps_runtime.errors import ProtocolError, RoleFailedError
+from psflow.ps_runtime.errors import ProtocolError, RoleFailedError, UsageError
 from psflow.ps_runtime.roles.event_codec import decode_event
 from psflow.ps_runtime.roles.events import (
     Checkpoint,
@@ -56,6 +57,7 @@ MAX_RESTARTS = 3
 """Default number for one role within an hour."""
 PROBE_TIMEOUT_SECS = 30.0
 """Default limit for a silent role; replicas give up a ps after 60 s."""
+SAME_EVERYWHERE = "install the same on all hosts, and start that worker again"
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +102,7 @@ class ClusterJob:
         self._restarter: Restarter | None = None
         self._rollback = RollbackReservation(client, self._supervisor)
         self._min_workers = min_workers
+        self._versions = Versions(client)
 
     def __enter__(self) -> Self:
         self._client.subscribe_topic(self._futures.topic, self._take_event)
@@ -131,11 +134,15 @@ class ClusterJob:
         ------
         CapacityError
             If there are too few slots; see `admission`. Nothing was started.
+        UsageError
+            If Dask workers have another psflow, Python or numpy. Nothing was started.
         WaitTimeoutError
             If another job does not start, or a role does not report.
         """
         roles = self.job.roles
         with admission(self._client, slots_needed(roles, self._min_workers), policy, check, most=len(roles)) as slots:
+            if faults := self._versions.faults(slots):
+                raise UsageError(tuple(f"{fault}; {SAME_EVERYWHERE}" for fault in faults.values()))
             self.start_at(dict(zip(roles_to_begin(roles, len(slots)), slots, strict=True)), None, check)
 
     def start_at(self, slots: Mapping[RoleId, str], slot_of: SlotOf | None, check: Callable[[], None]) -> None:
@@ -144,7 +151,9 @@ class ClusterJob:
         # a ps whose job is on one host listens only on that host
         host = next(iter(self._hosts)) if len(self._hosts) == 1 else None
         too_few = partial(shortage, self._supervisor, self.job.num_workers, self._min_workers)
-        self._restarter = Restarter(self._client, self._supervisor, self._submit, host, slot_of, too_few)
+        self._restarter = Restarter(
+            self._client, self._supervisor, self._submit, host, slot_of, too_few, self._versions.faults
+        )
         listens, has_started = self._supervisor.is_listening, self._supervisor.has_started
         servers = [role for role in slots if role.role is Role.PS]
         others = [role for role in slots if role.role is not Role.PS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from distributed import Client
 
@@ -42,6 +42,7 @@ class Restarter:
         host: str | None,
         slot_of: SlotOf | None = None,
         shortage: Callable[[], str] = str,
+        version_faults: Callable[[Sequence[str]], Mapping[str, str]] = lambda slots: {},
     ) -> None:
         self.reserved: Sequence[str] = ()
         self._client = client
@@ -49,6 +50,9 @@ class Restarter:
         self._submit = submit
         self._slot_of = slot_of
         self._shortage = shortage
+        self._version_faults = version_faults
+        self._others: Mapping[str, str] = {}
+        """Free slots with other versions at the last look, and what differs there."""
         self._host = host
         self._another_starts = False
         """Whether another job held the lock on slots at the last look."""
@@ -93,7 +97,8 @@ class Restarter:
             busy = [*self._supervisor.busy_slots(), *self.reserved]
         with free_now(self._client, check, self._host, has_lock=has_lock) as slots:
             self._another_starts = slots is None
-            slots = slots or []
+            self._others = self._version_faults(slots or [])
+            slots = [slot for slot in slots or [] if slot not in self._others]
             best = slots[: len(due) + len(busy)]
             free = list((Counter(best) - Counter(busy)).elements())[: len(due)]
             for role, slot in zip(due, free, strict=False):
@@ -132,7 +137,7 @@ class Restarter:
     @property
     def _reasons(self) -> str:
         with self._supervisor.lock:
-            said = [self._shortage(), ANOTHER_STARTS if self._another_starts else ""]
+            said = [self._shortage(), ANOTHER_STARTS if self._another_starts else "", *self._others.values()]
         return "".join(f"{reason}; " for reason in said if reason)
 
     @property

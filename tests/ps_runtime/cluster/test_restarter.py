@@ -118,6 +118,16 @@ def test_a_slot_whose_role_has_not_left_yet_is_nobody_elses(monkeypatch: pytest.
     assert scene.submitted == [(PS, "c")]
 
 
+def test_a_slot_with_other_versions_is_given_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    options: Any = {"version_faults": lambda slots: {slot: f"{slot} is older" for slot in slots if slot == "a"}}
+    scene.restarter = Restarter(None, scene.supervisor, scene.submit, None, **options)  # type: ignore[arg-type]
+    scene.free = ["a", "b"]
+    scene.look()
+    assert scene.submitted == [(WORKER, "b")]
+    assert scene.restarter._reasons == "a is older; "
+
+
 def test_roles_with_places_of_their_own_begin_there_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     places: dict[RoleId, str] = {EVALUATOR: "e"}
