@@ -171,10 +171,10 @@ class PsPair:
     def connect(self) -> None:
         """Wait for the ps, and let the replicas come."""
         addresses = [ps.address() for ps in self._all_ps]
-        give_values(self._job, [PsProcess.connect_function(address, "tcp") for address in addresses])
+        give_values(self._job, [PsProcess.connect_function(self._job, address, "tcp") for address in addresses])
         replicas = iter(range(len(TRANSPORTS) * self._num_replicas))
         for transport in TRANSPORTS:
-            connect_functions = [PsProcess.connect_function(address, transport) for address in addresses]
+            connect_functions = [PsProcess.connect_function(self._job, address, transport) for address in addresses]
             shards = [
                 open_shards(self._job, connect_functions, Purpose.TRAIN, next(replicas))
                 for _ in range(self._num_replicas)

@@ -22,6 +22,7 @@ from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.client.checkpoints import SavingClient
 from psflow.ps_runtime.client.shard_client import Connect, Identity, ShardClients, never_stop
 from psflow.ps_runtime.client.training import TrainingClient
+from psflow.ps_runtime.cluster.own_security import new_pem
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.protocol.message import Handler, Kind, Message, Purpose, Reply
 from psflow.ps_runtime.roles.context import RoleContext
@@ -65,6 +66,7 @@ def bare_job(shard_nbytes: int, num_ps: int, num_replicas: int) -> JobSpec:
         seed=1,
         num_ps=num_ps,
         num_workers=num_replicas - 1,
+        certificate=new_pem(),
     )
 
 
@@ -158,9 +160,9 @@ class PsProcess:
         return event.address
 
     @staticmethod
-    def connect_function(address: Address, transport: str) -> Connect:
-        """Return what connects to an address by one transport."""
-        return partial(connect, address, transport)
+    def connect_function(job: JobSpec, address: Address, transport: str) -> Connect:
+        """Return what connects to an address of a job by one transport."""
+        return partial(connect, address, transport, certificate=job.certificate)
 
     def close(self) -> None:
         """End it and wait for it. Idempotent."""

@@ -119,6 +119,7 @@ class ShardClient:
     def _say_hello(self, deadline: Deadline) -> Connection:
         connection = self._connect(min(deadline.remaining_secs, CONNECT_SECS))
         try:
+            self._await(connection.shake_hands, connection.peer, "complete the TLS handshake", deadline)
             connection.send(self._identity.hello())
             what = f"accept {self._identity.name}"
             self.sequence = self._await(connection.receive, connection.peer, what, deadline).sequence

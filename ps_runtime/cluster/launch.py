@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, assert_never
@@ -17,6 +18,7 @@ from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
 from psflow.ps_runtime.cluster.failures import root_cause, user_fault
 from psflow.ps_runtime.cluster.loss_reports import LossReports
 from psflow.ps_runtime.cluster.missing_workers import roles_to_begin, shortage, slots_needed
+from psflow.ps_runtime.cluster.own_security import new_pem
 from psflow.ps_runtime.cluster.restarter import Restarter, SlotOf
 from psflow.ps_runtime.cluster.role_futures import RoleFutures
 from psflow.ps_runtime.cluster.role_monitor import START_TIMEOUT_SECS, RoleMonitor, late_start
@@ -79,10 +81,10 @@ class ClusterJob:
         min_workers: int | None = None,
         probe_timeout_secs: float = PROBE_TIMEOUT_SECS,
     ) -> None:
-        self.job = job
+        self.job = replace(job, certificate=new_pem())
         self._client = client
         self._on_event = on_event
-        self._futures = RoleFutures(client, job, self._take_outcome)
+        self._futures = RoleFutures(client, self.job, self._take_outcome)
         self._supervisor = Supervisor(
             job.roles,
             job.first_incarnation,

@@ -100,7 +100,7 @@ def run_role(
 def _run(
     job: JobSpec, context: RoleContext, addresses: Sequence[Address], worker: Worker, topic: str, *, is_alone: bool
 ) -> dict[str, Any]:
-    connect_functions = [ps_connect(address, job.transport, f"ps-{i}") for i, address in enumerate(addresses)]
+    connect_functions = [ps_connect(address, job, f"ps-{i}") for i, address in enumerate(addresses)]
     training_loop = worker.training_loop if isinstance(worker, RoleWorker) else train
     match context.role.role:
         case Role.PS:
@@ -140,11 +140,11 @@ def _facts(job: JobSpec, role: RoleId) -> TaskFacts:
     return TaskFacts.of(role, job.num_ps, job.num_workers) if is_manual is None else is_manual.cluster.facts_of(role)
 
 
-def ps_connect(address: Address, transport: str, peer: str) -> Connect:
+def ps_connect(address: Address, job: JobSpec, peer: str) -> Connect:
     """Return the connect function of one ps."""
 
     def connect_to_ps(timeout_secs: float) -> Connection:
-        return connect(address, transport, timeout_secs, peer)
+        return connect(address, job.transport, timeout_secs, peer, certificate=job.certificate)
 
     return connect_to_ps
 

@@ -40,6 +40,8 @@ class JobSpec:
     seed: int
     num_ps: int = 1
     num_workers: int = 0
+    certificate: str = field(default="", repr=False)
+    """A key and its certificate, as PEM: by it the roles know each other on TCP. A job in one process has none."""
     transport: str = "auto"
     writer: ModelWriter | None = None
     finished_step: int | None = None

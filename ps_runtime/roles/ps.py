@@ -198,6 +198,7 @@ def run_ps(job: JobSpec, context: RoleContext, host: str, *, is_alone: bool) -> 
         parts.handler,
         tcp_host=host if _needs_tcp(transport, is_alone=is_alone) else None,
         unix=transport.unix != "never",
+        certificate=job.certificate,
         arena=arena,
         max_connections=_max_connections(job.num_workers + 1),
         awake_secs=_awake_secs(job),

@@ -55,6 +55,18 @@ class Connection(ABC):
     """The arena of the ps, read without a request; None where it is not shared."""
 
     @abstractmethod
+    def shake_hands(self, timeout_secs: float) -> None:
+        """Have both ends prove that they belong to the job, where the transport needs that; comes before any request.
+
+        Raises
+        ------
+        WaitTimeoutError
+            After `timeout_secs`: call it again, because no request is possible before.
+        ClosedError, BrokenPeerError
+            If this end was closed; if the peer is gone, or does not belong to the job.
+        """
+
+    @abstractmethod
     def send(self, message: Message) -> None:
         """Send a request. Blocks until it is handed over; the body may be changed after that, unless it is an outbox.
 

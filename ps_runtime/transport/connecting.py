@@ -12,6 +12,7 @@ from psflow.ps_runtime.transport.listeners import Address, is_same_user, tune, u
 from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
 from psflow.ps_runtime.transport.sharing import no_sharing
 from psflow.ps_runtime.transport.socket_client import Sharing, SocketConnection
+from psflow.ps_runtime.transport.tls import TlsSocket, client_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,11 @@ def connect(
     timeout_secs: float = 10.0,
     peer: str = "ps",
     *,
+    certificate: str = "",
     send_timeout_secs: float = 60.0,
     max_reply_bytes: int = 4 * 1024**3,
 ) -> SocketConnection:
-    """Connect to a ps.
+    """Connect to a ps; TCP needs the `certificate` of the job. `shake_hands` comes before the first request.
 
     Raises
     ------
@@ -77,7 +79,7 @@ def connect(
         else:
             why = "same host" if wanted.unix == "maybe" else why
             return SocketConnection(sock, "unix", why, name, send_timeout_secs, max_reply_bytes, wanted.sharing)
-    sock, name = _connect_tcp(address, timeout_secs, peer)
+    sock, name = _connect_tcp(address, certificate, timeout_secs, peer)
     return SocketConnection(sock, "tcp", why, name, send_timeout_secs, max_reply_bytes)
 
 
@@ -100,17 +102,18 @@ def _connect_unix(address: Address, timeout_secs: float, peer: str) -> tuple[soc
     return sock, name
 
 
-def _connect_tcp(address: Address, timeout_secs: float, peer: str) -> tuple[socket.socket, str]:
+def _connect_tcp(address: Address, certificate: str, timeout_secs: float, peer: str) -> tuple[TlsSocket, str]:
     if address.tcp_port is None:
         raise BrokenPeerError(peer, "it does not listen on TCP")
     name = f"{peer} at {address.host}:{address.tcp_port}"
+    context = client_context(certificate)
     try:
         family, _, _, _, place = socket.getaddrinfo(address.host, address.tcp_port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         raise BrokenPeerError(name, error.strerror or str(error)) from error
     sock = socket.socket(family, socket.SOCK_STREAM)
     _connect(sock, place, timeout_secs, name)
-    return sock, name
+    return TlsSocket(sock, context), name
 
 
 def _connect(sock: socket.socket, place: object, timeout_secs: float, name: str) -> None:

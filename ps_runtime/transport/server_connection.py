@@ -231,12 +231,10 @@ class UnauthenticatedConnections:
         self._timeout_secs = timeout_secs
         self._deadlines: dict[int, float] = {}  # oldest first
         self._remote: dict[int, None] = {}  # oldest first
+        self._heard: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._deadlines)
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._deadlines
 
     @property
     def num_remote(self) -> int:
@@ -256,6 +254,13 @@ class UnauthenticatedConnections:
             self._remote[number] = None
         return oldest
 
+    def hear(self, number: int, now: float) -> None:
+        """Restart the time of a connection at its first bytes: until then the ps may have been busy."""
+        if number in self._deadlines and number not in self._heard:
+            self._heard.add(number)
+            del self._deadlines[number]
+            self._deadlines[number] = now + self._timeout_secs  # the last again
+
     def is_remote(self, number: int) -> bool:
         """Whether connection `number` uses TCP and has not authenticated."""
         return number in self._remote
@@ -264,6 +269,7 @@ class UnauthenticatedConnections:
         """Remove connection `number`: it has authenticated, or is gone. Idempotent."""
         self._deadlines.pop(number, None)
         self._remote.pop(number, None)
+        self._heard.discard(number)
 
     def late(self, now: float) -> list[int]:
         """Return the connections that have timed out."""

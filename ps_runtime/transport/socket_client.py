@@ -33,6 +33,7 @@ from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.inbox import INLINE_BYTES, Inbox
 from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
 from psflow.ps_runtime.transport.sharing import Descriptors, Shared, no_sharing, take_over
+from psflow.ps_runtime.transport.tls import TlsSocket
 
 Sharing = Literal["never", "maybe", "must"]
 """Whether a connection shares memory with its ps."""
@@ -70,6 +71,22 @@ class SocketConnection(Connection):
         self._num_requests = self._bytes_out = self._bytes_in = 0
         self._send_timeout_secs = send_timeout_secs
         self._set_timeout(socket.SO_SNDTIMEO, send_timeout_secs)
+
+    def shake_hands(self, timeout_secs: float) -> None:  # noqa: D102
+        if self._end is not None:
+            raise self._end
+        deadline = Deadline(timeout_secs)
+        while isinstance(self._socket, TlsSocket) and not self._socket.is_open:
+            self._limit_receiving(deadline.remaining_secs)
+            try:
+                self._socket.shake_hands()
+            except BlockingIOError:
+                if deadline.has_passed:
+                    raise WaitTimeoutError(self.peer, "complete the TLS handshake", timeout_secs) from None
+            except BrokenPeerError as error:
+                raise self._broken(BrokenPeerError(self.peer, error.reason)) from error.__cause__
+            except OSError as error:
+                raise self._broken(BrokenPeerError(self.peer, error.strerror or str(error))) from error
 
     def send(self, message: Message) -> None:  # noqa: D102
         if self._end is not None:
@@ -182,8 +199,7 @@ class SocketConnection(Connection):
         remaining_secs = timeout_secs
         while True:
             if remaining_secs != self._receive_timeout_secs:
-                self._set_timeout(socket.SO_RCVTIMEO, remaining_secs)
-                self._receive_timeout_secs = remaining_secs
+                self._limit_receiving(remaining_secs)
             message = self._read(into)
             if message is not None:
                 return message
@@ -225,6 +241,10 @@ class SocketConnection(Connection):
         if self._shared is not None:
             self._shared.close()
             self._shared = self.arena = self._inbox.tray = None
+
+    def _limit_receiving(self, timeout_secs: float) -> None:
+        self._set_timeout(socket.SO_RCVTIMEO, timeout_secs)
+        self._receive_timeout_secs = timeout_secs
 
     def _set_timeout(self, option: int, timeout_secs: float) -> None:
         # the kernel's own timeout saves the poll that Python makes before each call of a socket with settimeout

@@ -6,6 +6,7 @@ Over a Unix socket a peer may ask to share memory, once the handler has authenti
 from __future__ import annotations
 
 import itertools
+import math
 import selectors
 import socket
 import time
@@ -35,6 +36,7 @@ from psflow.ps_runtime.transport.server_connection import (
     say_at_once,
 )
 from psflow.ps_runtime.transport.sharing import new_mailbox, what_is_shared
+from psflow.ps_runtime.transport.tls import TlsSocket, server_context
 
 _READ = selectors.EVENT_READ
 _WRITE = selectors.EVENT_WRITE
@@ -54,6 +56,7 @@ class SocketServer:
         tcp_host: str | None = "127.0.0.1",
         unix: bool = True,
         *,
+        certificate: str = "",
         arena: Arena | None = None,
         max_connections: int = 256,
         max_unauthenticated: int = 32,
@@ -62,6 +65,8 @@ class SocketServer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._handler = handler
+        self._tls = None if tcp_host is None else server_context(certificate)
+        """Of all TCP connections."""
         self._arena = arena
         self._lent = None if arena is None or arena.bytes.size < LARGE_BYTES else arena.bytes
         """Memory that replies are sent from without a copy: its changes wait for no peer, but announce themselves."""
@@ -123,10 +128,11 @@ class SocketServer:
         if self._unauthenticated:
             timeout_secs = max(0.0, min(timeout_secs, self._unauthenticated.next_deadline - self._clock()))
         ready = self._waiting.select(timeout_secs)
-        late = self._unauthenticated.late(self._clock()) if self._unauthenticated else ()
+        now = self._clock() if self._unauthenticated else -math.inf
         for key, events in ready:
             key.data(events)
-        self._drop_unauthenticated(late)  # unless they were ready: the events before may have taken minutes
+        if self._unauthenticated:
+            self._drop_unauthenticated(now)  # unless they were ready: the events before may have taken minutes
 
     def post(self, event: Callable[[], Iterable[Reply]]) -> None:
         """Have `run_once` run an event of the ps itself, and send the replies that it returns. Thread-safe.
@@ -215,11 +221,14 @@ class SocketServer:
     def _welcome(self, sock: socket.socket, *, is_remote: bool) -> None:
         sock.setblocking(False)
         tune(sock)
-        number = next(self._numbers)
+        number, serve = next(self._numbers), self._serve
+        if is_remote:
+            assert self._tls is not None, "it listens on TCP"
+            sock, serve = TlsSocket(sock, self._tls), self._serve_tls
         connection = ServerConnection(number, sock, self._handler, self._spares, self._lent)
         self._connections[number] = connection
         self._num_accepted += 1
-        self._selector.register(sock, _READ, partial(self._serve, connection))
+        self._selector.register(sock, _READ, partial(serve, connection))
         oldest = self._unauthenticated.add(number, self._clock(), is_remote=is_remote)
         if oldest is not None:
             reason = (
@@ -228,12 +237,11 @@ class SocketServer:
             self._refuse(self._connections[oldest], refusal("full", reason))
             self._bury()
 
-    def _drop_unauthenticated(self, late: Iterable[int]) -> None:
-        for number in late:
-            if number in self._unauthenticated:
-                reason = f"no valid HELLO came within {self._hello_timeout_secs:g} s"
-                self._refuse(self._connections[number], refusal("late", reason))
-                self._bury()
+    def _drop_unauthenticated(self, now: float) -> None:
+        for number in self._unauthenticated.late(now):
+            reason = f"no valid HELLO came within {self._hello_timeout_secs:g} s"
+            self._refuse(self._connections[number], refusal("late", reason))
+            self._bury()
 
     def _refuse(self, connection: ServerConnection, words: Message) -> None:
         self._num_refused += 1
@@ -283,6 +291,18 @@ class SocketServer:
             self._handle(connection, message)
         if self._lost:
             self._bury()
+
+    def _serve_tls(self, connection: ServerConnection, events: int) -> None:
+        if self._unauthenticated:
+            self._unauthenticated.hear(connection.number, self._clock())
+        self._serve(connection, events)
+        assert isinstance(connection.socket, TlsSocket), "its peer uses TCP"
+        if connection.number in self._connections and connection.socket.has_more:
+            self.post(partial(self._serve_more, connection))  # after the others
+
+    def _serve_more(self, connection: ServerConnection) -> Iterable[Reply]:
+        self._serve_tls(connection, _READ)
+        return ()
 
     def _handle(self, connection: ServerConnection, message: Message) -> None:
         if self._unauthenticated and self._unauthenticated.is_remote(connection.number) and self._is_full:
@@ -335,7 +355,7 @@ class SocketServer:
                     self._watch(connection, _READ | _WRITE)
 
     def _watch(self, connection: ServerConnection, events: int) -> None:
-        self._selector.modify(connection.socket, events, partial(self._serve, connection))
+        self._selector.modify(connection.socket, events, self._selector.get_key(connection.socket).data)
 
 
 class _ArenaReaders:

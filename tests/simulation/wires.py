@@ -123,6 +123,9 @@ class Wire(Connection):
     def close(self) -> None:
         self.break_()
 
+    def shake_hands(self, timeout_secs: float) -> None:
+        pass
+
     def share(self, timeout_secs: float) -> None:
         pass
 

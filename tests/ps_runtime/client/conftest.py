@@ -70,6 +70,9 @@ class FragileConnection(Connection):
             raise BrokenPeerError(self.peer, "the line went dead")
         return self.inner.receive(timeout_secs, into)
 
+    def shake_hands(self, timeout_secs: float) -> None:
+        pass
+
     def share(self, timeout_secs: float) -> None:
         pass
 

@@ -10,6 +10,7 @@ import pytest
 
 from psflow.ps_runtime.client.pulls import RowClient, Splits
 from psflow.ps_runtime.client.shard_client import Identity, ShardClients, never_stop
+from psflow.ps_runtime.cluster.own_security import new_pem
 from psflow.ps_runtime.protocol.message import Kind, Message, Purpose
 from psflow.ps_runtime.protocol.payloads import RowLayout
 from psflow.ps_runtime.specs.variables import TableSpec
@@ -57,9 +58,11 @@ class Scene:
             self.servers = [InProcessServer(handler) for handler in self.handlers]
             connect_functions = [lambda secs, s=server: s.connect() for server in self.servers]
         else:
-            self.servers = [SocketServer(handler) for handler in self.handlers]
+            certificate = new_pem()
+            self.servers = [SocketServer(handler, certificate=certificate) for handler in self.handlers]
             connect_functions = [
-                lambda secs, s=server: connect(s.address, transport, secs, "ps") for server in self.servers
+                lambda secs, s=server: connect(s.address, transport, secs, "ps", certificate=certificate)
+                for server in self.servers
             ]
             self._threads = [threading.Thread(target=self._serve, args=(server,)) for server in self.servers]
             for thread in self._threads:

@@ -82,6 +82,9 @@ class Line(Connection):
             raise answer
         return answer
 
+    def shake_hands(self, timeout_secs: float) -> None:
+        pass
+
     def share(self, timeout_secs: float) -> None:
         pass
 

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.client.shard_client import Connect
+from psflow.ps_runtime.cluster.own_security import new_pem
+from psflow.ps_runtime.cluster.role_task import ps_connect
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.roles.chief import run_chief
 from psflow.ps_runtime.roles.context import RoleContext
@@ -21,7 +23,6 @@ from psflow.ps_runtime.roles.ps import run_ps
 from psflow.ps_runtime.roles.trainer import run_worker
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.task_facts import TaskFacts
-from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.listeners import Address
 
 WAIT_SECS = 200
@@ -59,6 +60,7 @@ class RoleThreads:
     def start_ps(self, job: JobSpec, *, is_alone: bool = True) -> tuple[list[Future[Any]], list[Connect]]:
         """Start all ps of a job; return their reports to come, and how to reach them."""
         reports, connect_functions = [], []
+        job = replace(job, certificate=new_pem())  # as ClusterJob does
         for index in range(job.num_ps):
             addresses: SimpleQueue[Address] = SimpleQueue()
             context = self.context(
@@ -70,7 +72,7 @@ class RoleThreads:
             reports.append(self.start(lambda c=context: run_ps(job, c, "127.0.0.1", is_alone=is_alone)))
             address = addresses.get(timeout=WAIT_SECS)
             self.addresses.append(address)
-            connect_functions.append(lambda secs, a=address: connect(a, job.transport, secs, "ps"))
+            connect_functions.append(ps_connect(address, job, "ps"))
         return reports, connect_functions
 
     def train(self, job: JobSpec) -> dict[str, dict[str, Any]]:

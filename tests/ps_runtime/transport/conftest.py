@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
+from psflow.ps_runtime.cluster.own_security import new_pem
 from psflow.ps_runtime.errors import ClosedError, ProtocolError
 from psflow.ps_runtime.protocol.message import Kind, Message, Reply, refusal
 from psflow.ps_runtime.transport.base import Connection
@@ -19,6 +20,7 @@ from psflow.ps_runtime.transport.in_process import InProcessServer
 from psflow.ps_runtime.transport.socket_server import SocketServer
 
 TIMEOUT_SECS = 200.0
+CERTIFICATE = new_pem()
 
 
 class Probe:
@@ -95,7 +97,8 @@ class Ps:
         if kind == "in-process":
             self.server = InProcessServer(self.probe)
         else:
-            self.server = SocketServer(self.probe, "127.0.0.1" if kind == "tcp" else None, kind != "tcp")
+            host = "127.0.0.1" if kind == "tcp" else None
+            self.server = SocketServer(self.probe, host, kind != "tcp", certificate=CERTIFICATE)
             self._thread = threading.Thread(target=self._loop)
             self._thread.start()
 
@@ -113,7 +116,8 @@ class Ps:
         if isinstance(self.server, InProcessServer):
             connection: Connection = self.server.connect("ps-0")
         else:
-            connection = connect(self.server.address, self.kind, TIMEOUT_SECS, "ps-0")
+            connection = connect(self.server.address, self.kind, TIMEOUT_SECS, "ps-0", certificate=CERTIFICATE)
+            connection.shake_hands(TIMEOUT_SECS)
             connection.share(TIMEOUT_SECS)
         self._connections.append(connection)
         return connection

@@ -11,11 +11,12 @@ from psflow.ps_runtime.errors import BrokenPeerError, UsageError
 from psflow.ps_runtime.transport import connecting
 from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.socket_server import SocketServer
+from tests.ps_runtime.transport.conftest import CERTIFICATE
 
 
 @pytest.fixture
 def server(probe) -> Iterator[SocketServer]:
-    with SocketServer(probe) as server:
+    with SocketServer(probe, certificate=CERTIFICATE) as server:
         yield server
 
 
@@ -24,7 +25,7 @@ def server(probe) -> Iterator[SocketServer]:
     [("auto", "unix", "same host"), ("unix", "unix", "it was requested"), ("tcp", "tcp", "it was requested")],
 )
 def test_the_transport_asked_for(server, asked, got, why):
-    with connect(server.address, asked, peer="ps-0") as connection:
+    with connect(server.address, asked, peer="ps-0", certificate=CERTIFICATE) as connection:
         assert connection.transport == got
         assert connection.statistics()["why"] == why
         place = server.address.unix_name if got == "unix" else f"127.0.0.1:{server.address.tcp_port}"
@@ -43,7 +44,7 @@ def test_the_transport_asked_for(server, asked, got, why):
 )
 def test_auto_falls_back_to_tcp_and_says_why(server, change, why):
     address = dataclasses.replace(server.address, **change)
-    with connect(address) as connection:
+    with connect(address, certificate=CERTIFICATE) as connection:
         assert connection.transport == "tcp"
         assert connection.statistics()["why"] == why
     with pytest.raises(BrokenPeerError):
@@ -57,10 +58,10 @@ def test_a_unix_socket_of_another_user_is_not_trusted(server, monkeypatch):
 
 
 def test_nobody_there(probe):
-    with SocketServer(probe) as server:
+    with SocketServer(probe, certificate=CERTIFICATE) as server:
         address = server.address
     with pytest.raises(BrokenPeerError, match=r"no connection to ps-1 at 127.0.0.1:\d+: Connection refused"):
-        connect(address, peer="ps-1")
+        connect(address, peer="ps-1", certificate=CERTIFICATE)
     with pytest.raises(BrokenPeerError, match=r"no connection to ps at @psflow-\w+: Connection refused"):
         connect(dataclasses.replace(address, tcp_port=None))
     with pytest.raises(BrokenPeerError, match="it does not listen on TCP"):
@@ -76,7 +77,7 @@ def test_a_host_that_is_not_ours_is_an_error(probe):
     with pytest.raises(
         UsageError, match=r"a ps cannot listen at '192.0.2.1': .*; expected a name or an address of this"
     ):
-        SocketServer(probe, "192.0.2.1")
+        SocketServer(probe, "192.0.2.1", certificate=CERTIFICATE)
 
 
 def test_a_server_needs_a_door(probe):

@@ -17,6 +17,8 @@ from psflow.ps_runtime.protocol.message import HEADER, MAGIC, Kind, Message, dec
 from psflow.ps_runtime.transport import listeners
 from psflow.ps_runtime.transport.listeners import Address, unix_path
 from psflow.ps_runtime.transport.socket_server import SocketServer
+from tests.ps_runtime.transport.conftest import CERTIFICATE
+from tests.ps_runtime.transport.tls_peer import received, shaken
 
 PULL = encode_header(Message(Kind.PULL), 0)
 SHARE = encode_header(Message(Kind.SHARE), 0)
@@ -42,9 +44,11 @@ class Scene:
     def dial(self) -> socket.socket:
         address: Address = self.server.address
         sock = socket.socket(socket.AF_INET if self.kind == "tcp" else socket.AF_UNIX)
-        self.opened.append(sock)
         sock.connect((address.host, address.tcp_port) if self.kind == "tcp" else unix_path(address.unix_name))
-        sock.settimeout(200)
+        if self.kind == "tcp":
+            sock = shaken(sock, CERTIFICATE, self.step, 200)
+        self.opened.append(sock)
+        sock.settimeout(3)
         self.step()
         if self.kind == "shm" and self.server.statistics()["connections"] == len(self.opened):
             self.say(sock, SHARE)
@@ -63,9 +67,9 @@ class Scene:
 
     def is_served(self, sock: socket.socket) -> bool:
         self.say(sock, PULL)
-        header = sock.recv(HEADER.size, socket.MSG_WAITALL)
+        header = received(sock, HEADER.size)
         message, length = decode_header(header)
-        return message.kind is Kind.PARAMETERS and len(sock.recv(length, socket.MSG_WAITALL)) == length
+        return message.kind is Kind.PARAMETERS and len(received(sock, length)) == length
 
     def close(self) -> None:
         for sock in self.opened:
@@ -75,9 +79,9 @@ class Scene:
 
 def words_of(sock: socket.socket) -> dict[str, object]:
     """Return what the ps said when it refused, and check that it hung up after it."""
-    message, length = decode_header(sock.recv(HEADER.size, socket.MSG_WAITALL))
+    message, length = decode_header(received(sock, HEADER.size))
     assert message.kind is Kind.REFUSED
-    message.body = sock.recv(length, socket.MSG_WAITALL)
+    message.body = received(sock, length)
     assert is_hung_up(sock)
     return message.json()
 
@@ -96,7 +100,8 @@ sockets_alone = pytest.mark.parametrize("scene", ["unix", "tcp"], indirect=True)
 @pytest.fixture(params=["unix", "tcp", "shm"])
 def scene(request: pytest.FixtureRequest, probe) -> Iterator[Scene]:
     clock = Clock()
-    server = SocketServer(probe, max_connections=4, max_unauthenticated=4, hello_timeout_secs=5.0, clock=clock)
+    limits = {"max_connections": 4, "max_unauthenticated": 4, "hello_timeout_secs": 5.0}
+    server = SocketServer(probe, certificate=CERTIFICATE, clock=clock, **limits)
     scene = Scene(request.param, server, clock, [])
     yield scene
     scene.close()
@@ -189,7 +194,7 @@ def test_a_peer_that_vanishes_as_its_held_reply_comes_is_gone_once(scene, probe)
     honest.sendall(header(Kind.COMMITTED, 0))
     leaving.close()  # both are ready in one round
     scene.step()
-    assert decode_header(honest.recv(HEADER.size, socket.MSG_WAITALL))[0].kind is Kind.DONE
+    assert decode_header(received(honest, HEADER.size))[0].kind is Kind.DONE
     assert probe.gone == [1]
     assert scene.is_served(honest)
 
@@ -201,7 +206,7 @@ def test_a_flood_of_hellos_is_answered_one_by_one(scene, probe):
     flood.sendall(header(Kind.HELLO, 0) * 1000)
     honest.sendall(header(Kind.HELLO, 0))
     scene.server.run_once(0)
-    message, _ = decode_header(honest.recv(HEADER.size, socket.MSG_WAITALL))
+    message, _ = decode_header(received(honest, HEADER.size))
     assert message.kind is Kind.DONE
     assert scene.server.statistics()["messages"] == 2
 
@@ -236,7 +241,7 @@ def test_no_more_peers_than_there_is_room_for(scene):
 
 
 def test_who_does_not_say_hello_over_tcp_gives_way_to_the_next_and_takes_no_seat(probe):
-    with SocketServer(probe, max_connections=2, max_unauthenticated=3) as server:
+    with SocketServer(probe, certificate=CERTIFICATE, max_connections=2, max_unauthenticated=3) as server:
         scene, beside = Scene("tcp", server, Clock(), []), Scene("unix", server, Clock(), [])
         known = scene.dial()
         assert scene.is_served(known)
@@ -255,16 +260,17 @@ def test_who_does_not_say_hello_over_tcp_gives_way_to_the_next_and_takes_no_seat
 
 def test_who_could_not_be_listened_to_has_its_time_still(probe):
     clock = Clock()
-    with SocketServer(probe, hello_timeout_secs=5.0, clock=clock) as server:
+    with SocketServer(probe, certificate=CERTIFICATE, hello_timeout_secs=5.0, clock=clock) as server:
         scene = Scene("tcp", server, clock, [])
         busy = scene.dial()
         handle, probe.handle = probe.handle, lambda *given: setattr(clock, "now", clock.now + 60.0) or handle(*given)
         address = server.address
-        with busy, socket.create_connection((address.host, address.tcp_port)) as late:
+        with busy, socket.create_connection((address.host, address.tcp_port)) as connected:
             busy.sendall(PULL)
-            late.sendall(PULL)
-            scene.step()  # while the ps deals with the first for a minute, the second waits
-            assert decode_header(late.recv(HEADER.size, socket.MSG_WAITALL))[0].kind is Kind.PARAMETERS
+            # while the ps deals with the first for a minute, the second waits
+            late = shaken(connected, CERTIFICATE, scene.step, 200)
+            scene.say(late, PULL)
+            assert decode_header(received(late, HEADER.size))[0].kind is Kind.PARAMETERS
 
 
 def test_another_user_is_turned_away_from_the_unix_socket(scene, monkeypatch):

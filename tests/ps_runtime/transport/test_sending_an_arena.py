@@ -11,8 +11,10 @@ import pytest
 from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.transport import socket_server
 from psflow.ps_runtime.transport.arena import Arena
+from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.socket_server import SocketServer
+from tests.ps_runtime.transport.conftest import CERTIFICATE
 
 SMALL, LARGE = 800_000, 2_000_000
 TAKEN_BYTES = 64 * 1024
@@ -55,7 +57,7 @@ def server(request, monkeypatch):
     monkeypatch.setattr(socket_server, "tune", tune_narrowly)
     arena = Arena.private(request.param)
     arena.bytes[:] = 1
-    with SocketServer(Pages(arena), "127.0.0.1", arena=arena) as server:
+    with SocketServer(Pages(arena), "127.0.0.1", certificate=CERTIFICATE, arena=arena) as server:
         stop = threading.Event()
 
         def serve() -> None:
@@ -69,12 +71,19 @@ def server(request, monkeypatch):
         thread.join()
 
 
+def opened(server: SocketServer, transport: str) -> Connection:
+    connection = connect(server.address, transport, SECS, certificate=CERTIFICATE)
+    connection.shake_hands(SECS)
+    connection.request(Message(Kind.PULL), SECS)  # now the ps has all of the handshake, and sees requests in their order
+    return connection
+
+
 @pytest.mark.parametrize("transport", ["tcp", "unix"])
 @pytest.mark.parametrize("num_changes", [0, 1, 3])
 def test_who_asked_before_a_change_gets_what_was_there(server, transport, num_changes):
     size = server._arena.bytes.size
     into = np.zeros(size, np.uint8)
-    with connect(server.address, transport, SECS) as slow, connect(server.address, transport, SECS) as other:
+    with opened(server, transport) as slow, opened(server, transport) as other:
         slow.send(Message(Kind.PULL))
         for _ in range(num_changes):
             other.request(Message(Kind.PUSH), SECS)

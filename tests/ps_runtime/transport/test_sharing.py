@@ -19,6 +19,7 @@ from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.shared_memory import SharedMemory
 from psflow.ps_runtime.transport.socket_client import SocketConnection
 from psflow.ps_runtime.transport.socket_server import SocketServer
+from tests.ps_runtime.transport.conftest import CERTIFICATE
 
 SECS = 200.0
 ARENA_BYTES = 3_000_000
@@ -31,7 +32,7 @@ class Service:
     def __init__(self, probe) -> None:
         self.probe = probe
         self.arena = Arena.shared(ARENA_BYTES)
-        self.server = SocketServer(probe, arena=self.arena)
+        self.server = SocketServer(probe, certificate=CERTIFICATE, arena=self.arena)
         self._is_over = False
         self._thread = threading.Thread(target=self._loop)
         self._thread.start()
@@ -58,7 +59,8 @@ class Service:
         self.run(change)
 
     def connect(self, transport: str = "auto") -> SocketConnection:
-        connection = connect(self.server.address, transport, SECS, "ps-0")
+        connection = connect(self.server.address, transport, SECS, "ps-0", certificate=CERTIFICATE)
+        connection.shake_hands(SECS)
         connection.share(SECS)
         return connection
 
@@ -111,7 +113,7 @@ def test_the_arena_is_read_without_asking(service):
 
 
 def test_a_ps_may_keep_its_arena_to_itself(probe):
-    with SocketServer(probe, arena=Arena.private(16)) as server:
+    with SocketServer(probe, None, arena=Arena.private(16)) as server:
         connection = connect(server.address, "shm")
         with pytest.raises(WaitTimeoutError):
             connection.share(0.001)
@@ -311,7 +313,7 @@ def test_memory_that_cannot_be_mapped_is_an_error_that_says_what_to_do(service, 
 
 
 def test_sharing_may_be_asked_for_in_slices_of_time(probe):
-    with SocketServer(probe, unix=True, arena=None) as server:
+    with SocketServer(probe, None, arena=None) as server:
         connection = connect(server.address, "auto")
         for _ in range(2):
             with pytest.raises(WaitTimeoutError):

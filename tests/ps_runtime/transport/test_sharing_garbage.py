@@ -16,6 +16,8 @@ from psflow.ps_runtime.transport.inbox import Mailbox
 from psflow.ps_runtime.transport.shared_memory import SharedMemory
 from psflow.ps_runtime.transport.socket_client import SocketConnection
 from psflow.ps_runtime.transport.socket_server import SocketServer
+from tests.ps_runtime.transport.conftest import CERTIFICATE
+from tests.ps_runtime.transport.tls_peer import received, shaken
 
 SECS = 200.0
 PULL = Message(Kind.PULL)
@@ -24,7 +26,7 @@ PULL = Message(Kind.PULL)
 @pytest.fixture
 def stepped(probe) -> Iterator[SocketServer]:
     arena = Arena.shared(16)
-    with SocketServer(probe, arena=arena) as server:
+    with SocketServer(probe, certificate=CERTIFICATE, arena=arena) as server:
         yield server
     arena.close()
 
@@ -74,8 +76,12 @@ def refusal_of(server: SocketServer, sock: socket.socket, data: bytes) -> str:
 
 
 def test_memory_is_shared_by_unix_sockets_alone(stepped):
-    with dial(stepped, socket.AF_INET) as sock:
-        assert "expected SHARE once, after HELLO, over a Unix" in refusal_of(stepped, sock, header(Kind.SHARE, 0, 0))
+    with shaken(dial(stepped, socket.AF_INET), CERTIFICATE, lambda: step(stepped), SECS) as sock:
+        sock.sendall(header(Kind.SHARE, 0, 0))
+        step(stepped)
+        message, length = decode_header(received(sock, HEADER.size))
+        assert message.kind is Kind.REFUSED
+        assert b"expected SHARE once, after HELLO, over a Unix" in received(sock, length)
 
 
 def test_memory_is_shared_only_with_who_was_let_in(stepped, probe):
