@@ -60,7 +60,7 @@ class RoleThreads:
     def start_ps(self, job: JobSpec, *, is_alone: bool = True) -> tuple[list[Future[Any]], list[Connect]]:
         """Start all ps of a job; return their reports to come, and how to reach them."""
         reports, connect_functions = [], []
-        job = replace(job, certificate=new_pem())  # as ClusterJob does
+        job = replace(job, certificate=job.certificate or new_pem())  # as ClusterJob does
         for index in range(job.num_ps):
             addresses: SimpleQueue[Address] = SimpleQueue()
             context = self.context(

@@ -74,7 +74,7 @@ def server(request, monkeypatch):
 def opened(server: SocketServer, transport: str) -> Connection:
     connection = connect(server.address, transport, SECS, certificate=CERTIFICATE)
     connection.shake_hands(SECS)
-    connection.request(Message(Kind.PULL), SECS)  # now the ps has all of the handshake, and sees requests in their order
+    connection.request(Message(Kind.PULL), SECS)  # the ps has all of the handshake now
     return connection
 
 

@@ -10,16 +10,21 @@ from psflow.ps_runtime.transport.tls import client_context
 
 
 def shaken(
-    sock: socket.socket, certificate: str | None, step: Callable[[], None], timeout_secs: float
+    sock: socket.socket, given: str | ssl.SSLContext | None, step: Callable[[], None], timeout_secs: float
 ) -> ssl.SSLSocket:
     """Return the socket after the handshake with a ps that takes a step whenever it is to answer.
 
-    Without a certificate the peer shows none, and trusts any.
+    `given` is a certificate or a context; a peer without shows none, and trusts any.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if certificate is None else client_context(certificate)
-    context.check_hostname = False
-    if certificate is None:
-        context.verify_mode = ssl.CERT_NONE
+    match given:
+        case str():
+            context = client_context(given)
+        case ssl.SSLContext():
+            context = given
+        case None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is sent is there at the next step
     peer = context.wrap_socket(sock, do_handshake_on_connect=False)
     peer.setblocking(False)
@@ -29,6 +34,9 @@ def shaken(
             break
         except ssl.SSLWantReadError:
             step()
+        except BaseException:
+            peer.close()
+            raise
     step()
     peer.settimeout(timeout_secs)
     return peer
