@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from psflow.flows.parameters.base import FlowParameters, OnResume
 from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.specs.cluster_task import CLOSED_SCHEMES
 from psflow.ps_runtime.specs.consistency import StepDeadline
 
 ADDRESS = re.compile(r"inproc://\S+|((tcp|tls|ucx|wss?)://)?([^\s/:]+|\[[\da-fA-F:.]+\]):\d{1,5}")
@@ -19,6 +20,9 @@ class _Address(FlowParameters):
     address: Annotated[str | None, OnResume.FREE] = Field(
         None, description="Address of a Dask scheduler; null: start a cluster on this machine."
     )
+    require_tls: Annotated[bool, OnResume.FREE] = Field(
+        False, description="Whether to refuse a Dask scheduler without TLS; false: warn of it."
+    )
 
     @field_validator("address")
     @classmethod
@@ -26,6 +30,15 @@ class _Address(FlowParameters):
         if value is not None and ADDRESS.fullmatch(value) is None:
             raise ValueError(f"expected tcp://HOST:PORT, or tls:// with certificates, got {value!r}")
         return value
+
+    @model_validator(mode="after")
+    def _is_closed(self) -> Self:
+        if self.require_tls and self.address is not None and not self.address.startswith(CLOSED_SCHEMES):
+            raise ValueError(
+                f"require_tls is true, so address should be tls://HOST:PORT, got {self.address!r}; "
+                "give the scheduler certificates, or set require_tls=false"
+            )
+        return self
 
 
 class StepDeadlineParameters(FlowParameters):

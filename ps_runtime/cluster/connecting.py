@@ -24,6 +24,7 @@ from psflow.ps_runtime.cluster.own_security import own_security
 from psflow.ps_runtime.cluster.worker_keeping import KEEPS_NANNIES, keep_workers, want_no_workers
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import ClusterError, UsageError
+from psflow.ps_runtime.specs.cluster_task import CLOSED_SCHEMES
 
 LOCAL_CLUSTER = {
     **QUIET,
@@ -32,8 +33,6 @@ LOCAL_CLUSTER = {
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
 }
 
-CLOSED = ("tls://", "wss://", "inproc://")
-"""Schemes of schedulers that require certificates."""
 LOOPBACK = "127.0.0.1"
 CONNECT_TIMEOUT_SECS = 10.0
 """For a scheduler that exists."""
@@ -105,11 +104,12 @@ def open_cluster(
 def tls_fault(client: Client) -> str | None:
     """Return what it means that the scheduler of `client` has no TLS; None if it has, or is part of this process."""
     scheduler: Any = client.scheduler
-    if scheduler.address.startswith(CLOSED):
+    if scheduler.address.startswith(CLOSED_SCHEMES):
         return None
     return (
         f"the Dask scheduler at {scheduler.address} has no TLS: anyone who can connect to it can run code as the owner "
-        "of its workers, and read the traffic; give it certificates, and name it by its tls:// address"
+        "of its workers, and anyone who can read its traffic gets the key that encrypts variables and gradients; give "
+        "it certificates, and name it by its tls:// address"
     )
 
 

@@ -19,6 +19,9 @@ from psflow.ps_runtime.specs.task_facts import (
     num_addresses,
 )
 
+CLOSED_SCHEMES = ("tls://", "wss://", "inproc://")
+"""Of the addresses of Dask schedulers that require certificates, or are a part of this process."""
+
 
 class TaskType(StrEnum):
     """The types of processes in TF_CONFIG."""

@@ -12,8 +12,8 @@ import socket
 import sys
 
 NUM_SILENT, NUM_SLOW = 1000, 200
-BEGINNING = b"psf1" + bytes(51)
-"""A header but for its last byte."""
+BEGINNING = {True: b"psf1" + bytes(51), False: b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(44)}
+"""Over a Unix socket a header but for its last byte; over TCP the beginning of a TLS handshake."""
 
 
 def connected(where: str) -> socket.socket | None:
@@ -31,7 +31,7 @@ def connected(where: str) -> socket.socket | None:
 def said(sock: socket.socket | None, num_said: int) -> bool:
     """Say the next byte; return whether somebody listens still."""
     try:
-        return sock is not None and sock.send(BEGINNING[num_said:][:1]) == 1
+        return sock is not None and sock.send(BEGINNING[sock.family == socket.AF_UNIX][num_said:][:1]) == 1
     except OSError:
         return False
 

@@ -210,6 +210,10 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
         ("cluster.min_workers=2", r"cluster: min_workers should be at most workers, 1, got 2"),
         ("cluster=3", r"cluster: expected a mapping, got 3"),
         ("cluster.address=3", r"cluster\.address: expected a string, got 3"),
+        (
+            "cluster={address: 'tcp://h:1', require_tls: true}",
+            r"cluster: require_tls is true, so address",
+        ),
         ("seed=-1", r"seed: expected a number >= 0, got -1"),
         ("pipeline_depth=2", r"pipeline_depth: expected a number <= 1, got 2"),
         ("pipeline_depth=true", r"pipeline_depth: expected an integer, got True"),

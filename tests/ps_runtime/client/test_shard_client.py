@@ -58,7 +58,11 @@ class Line(Connection):
     transport = "tcp"
 
     def __init__(
-        self, clock: Clock, answer: Callable[[Message], Message | BaseException], delay_secs: float = 0.0
+        self,
+        clock: Clock,
+        answer: Callable[[Message], Message | BaseException],
+        delay_secs: float = 0.0,
+        handshake_secs: float = 0.0,
     ) -> None:
         self._clock = clock
         self._answer = answer
@@ -66,8 +70,10 @@ class Line(Connection):
         self.sent: list[Message] = []
         self.is_closed = False
         self._due = 0.0
+        self._is_shaken_at = clock.now + handshake_secs
 
     def send(self, message: Message) -> None:
+        assert self._clock.now >= self._is_shaken_at, "nothing is said before the handshake"
         self.sent.append(message)
         self._due = self._clock.now + self._delay_secs
 
@@ -83,7 +89,10 @@ class Line(Connection):
         return answer
 
     def shake_hands(self, timeout_secs: float) -> None:
-        pass
+        if self._clock.now + timeout_secs < self._is_shaken_at:
+            self._clock.now += timeout_secs
+            raise WaitTimeoutError(self.peer, "complete the TLS handshake", timeout_secs)
+        self._clock.now = max(self._clock.now, self._is_shaken_at)
 
     def share(self, timeout_secs: float) -> None:
         pass
@@ -185,13 +194,14 @@ def test_a_role_looks_up_also_where_no_wait_is_long(clock):
     assert check.count == pytest.approx(clock.elapsed / SLICE_SECS, abs=1)
 
 
-def test_a_ps_may_take_its_time_to_let_a_role_in(clock):
+@pytest.mark.parametrize("part", ["delay_secs", "handshake_secs"])
+def test_a_ps_may_take_its_time_to_let_a_role_in(clock, part):
     check = Check()
     waited: list[float] = []
 
     def dial(timeout_secs: float) -> Connection:
         waited.append(timeout_secs)
-        return Line(clock, welcome, delay_secs=300.0)  # it restores a large model
+        return Line(clock, welcome, **{part: 300.0})  # it restores a large model
 
     ShardClient(dial, IDENTITY, check).open(600.0)
     assert clock.elapsed == pytest.approx(300.0)

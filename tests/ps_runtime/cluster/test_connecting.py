@@ -84,6 +84,6 @@ def test_a_scheduler_without_tls_is_warned_of_once_and_one_with_it_never(
         module.warn_of_tls(client)
     assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
         f"the Dask scheduler at tcp://127.0.0.1:{port} has no TLS: anyone who can connect to it can run code as the "
-        "owner of its workers, and read the traffic"
+        "owner of its workers, and anyone who can read its traffic gets the key that encrypts variables and gradients"
         for port in (1, 4)
     ]
