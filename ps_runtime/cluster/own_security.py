@@ -1,4 +1,4 @@
-"""Makes the certificate of a local cluster: only its holders may talk to the scheduler and the workers."""
+"""Makes the certificate of a cluster, or of a job: only its holders may talk to the scheduler and workers, or the ps."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ MAX_CONTROL_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """The credentials that a peer must have, and the number of replicas. The token is a secret of the job."""
+    """The credentials that a peer must have, and the number of replicas. TLS, or a socket of one user, hides the token."""
 
     job_id: str
     token: str

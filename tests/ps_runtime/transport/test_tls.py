@@ -102,6 +102,19 @@ def test_a_peer_that_does_not_hold_the_certificate_is_refused_and_changes_nothin
     assert scene.serves()
 
 
+def test_a_peer_learns_why_it_is_refused(scene):
+    with (
+        shaken(scene.dial(), None, scene.step, SECS) as peer,
+        pytest.raises(ssl.SSLError, match="certificate required"),
+    ):
+        peer.recv(1)
+
+
+def test_no_ticket_opens_another_connection(scene):
+    assert scene.serves()
+    assert not scene.honest.session.has_ticket
+
+
 @pytest.mark.parametrize("beginning", [b"", CLIENT_HELLO])
 def test_a_handshake_that_stalls_ends_in_time(scene, beginning):
     assert scene.serves()
@@ -115,6 +128,7 @@ def test_a_handshake_that_stalls_ends_in_time(scene, beginning):
             sock.sendall(b"\0")
             scene.step()
         assert scene.server.statistics()["connections"] == 2
+        assert not scene.server._posted  # the ps sleeps until more comes
         scene.now += 1.1
         scene.step()
         assert scene.server.statistics()["connections"] == 1
