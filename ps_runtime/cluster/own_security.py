@@ -1,4 +1,4 @@
-"""Makes the certificate of a cluster, or of a job: only its holders may talk to the scheduler and workers, or the ps."""
+"""Makes the certificate of a cluster, or of a job: only its holders may talk to the other members."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ MAX_CONTROL_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """The credentials that a peer must have, and the number of replicas. TLS, or a socket of one user, hides the token."""
+    """The credentials that a peer must have, and the number of replicas. TLS or the kernel keep the token secret."""
 
     job_id: str
     token: str
