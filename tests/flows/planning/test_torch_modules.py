@@ -61,7 +61,7 @@ def test_a_loss_and_an_optimizer() -> None:
     found = built(name="torch_models:net", params=WIDTH, loss="torch_models:squares", optimizer=optimizer)
     assert found.params["loss"].loss.__name__ == "squares"
     assert found.params["optimizer"] == psflow.Momentum(0.1)
-    by_name = built(name="torch_models:net", loss="torch_models:squares", optimizer="AdamW")
+    by_name = built(name="torch_models:net", params=WIDTH, loss="torch_models:squares", optimizer="AdamW")
     assert by_name.params["optimizer"] == psflow.AdamW(0.001)
 
 

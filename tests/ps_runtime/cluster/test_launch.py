@@ -60,6 +60,7 @@ def run_of(
     rollback = SimpleNamespace(look=lambda check: None, has_lock=False)
     monkeypatch.setattr(module, "RollbackReservation", lambda client, supervisor: rollback)
     monkeypatch.setattr(module, "RoleMonitor", lambda *given: SimpleNamespace(look=lambda: None))
+    monkeypatch.setattr(module, "Versions", lambda client: SimpleNamespace(faults=lambda slots: {}))
     monkeypatch.setattr(module, "replace", lambda job, certificate: job)  # it is no dataclass
     job: Any = SimpleNamespace(
         runs_program=bool,
