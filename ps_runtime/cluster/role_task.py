@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Self, assert_never
@@ -36,6 +40,9 @@ from psflow.ps_runtime.specs.task_facts import TaskFacts
 from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.listeners import Address
+
+LOW_PRIORITY = 10
+"""Of threads, whose usual one is 0; a busy processor gives them a tenth of its time."""
 
 
 class _Unlogged(logging.Filter):
@@ -84,7 +91,7 @@ def run_role(
         )
         context.emit(RoleStarted())
         try:
-            job = _as_seen_by(unpickled(pickled), role, worker)  # which may import for long
+            job = _as_seen_by(_opened(pickled, role), role, worker)  # which may import for long
             mark = job_mark(job.model_dir, job.owner, str(role), liveness.check)
             mark.find()
             context.fence = mark.after(context.fence)
@@ -125,6 +132,21 @@ def _run(
 def _shutdown(name: str, worker: Worker, report: Callable[[], None]) -> AbstractContextManager[GracefulShutdown | None]:
     """Return the graceful shutdown of its Dask worker; a process of a manual cluster closes after the job."""
     return nullcontext() if isinstance(worker, RoleWorker) else shutdown_of(name, worker, report)
+
+
+def _opened(pickled: bytes, role: RoleId) -> JobSpec:
+    """Return the job; the evaluator leaves the processors to roles that train, while it imports the same libraries."""
+    if role.role is not Role.EVALUATOR:
+        job: JobSpec = unpickled(pickled)
+        return job
+    with ThreadPoolExecutor(1, initializer=_lower_priority) as other_thread:  # a priority cannot be raised again
+        return other_thread.submit(unpickled, pickled).result()
+
+
+def _lower_priority() -> None:
+    """Have this thread run where no other one wants to."""
+    if sys.platform.startswith("linux"):  # where a thread has a priority of its own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOW_PRIORITY)
 
 
 def _as_seen_by(job: JobSpec, role: RoleId, worker: Worker) -> JobSpec:
