@@ -136,11 +136,13 @@ def _shutdown(name: str, worker: Worker, report: Callable[[], None]) -> Abstract
 
 def _opened(pickled: bytes, role: RoleId) -> JobSpec:
     """Return the job; the evaluator leaves the processors to roles that train, while it imports the same libraries."""
-    if role.role is not Role.EVALUATOR:
-        job: JobSpec = unpickled(pickled)
-        return job
-    with ThreadPoolExecutor(1, initializer=_lower_priority) as other_thread:  # a priority cannot be raised again
-        return other_thread.submit(unpickled, pickled).result()
+    job: JobSpec
+    if role.role is Role.EVALUATOR:
+        with ThreadPoolExecutor(1, initializer=_lower_priority) as other_thread:  # a priority cannot be raised again
+            job = other_thread.submit(unpickled, pickled).result()
+    else:
+        job = unpickled(pickled)
+    return job
 
 
 def _lower_priority() -> None:
