@@ -72,6 +72,10 @@ class Scene:
         """Return the same where the command starts its own cluster and server."""
         return self._start(_environment(self._directory), {})
 
+    def torch_start(self) -> float:
+        """Return the same for a module of torch."""
+        return self._start(_environment(self._directory), {}, "started_torch")
+
     def cold_start(self) -> float:
         """Return the same where there are no databases either."""
         return self._start(_environment(self._new_directory()), {})
@@ -115,10 +119,12 @@ class Scene:
         environment: Mapping[str, str] = self._servers["environment"]
         return _environment(self._directory) | dict(environment)
 
-    def _start(self, environment: Mapping[str, str], cluster: Mapping[str, Any]) -> float:
+    def _start(self, environment: Mapping[str, str], cluster: Mapping[str, Any], model: str = "started") -> float:
         directory = self._new_directory()
         told, log = directory / "first_step", directory / "log"
-        (directory / "train.yaml").write_text(json.dumps(_configuration(directory, told, cluster)))  # JSON is YAML
+        (directory / "train.yaml").write_text(
+            json.dumps(_configuration(directory, told, cluster, model))
+        )  # JSON is YAML
         with log.open("w") as output:
             started = time.monotonic()
             process = subprocess.Popen(
@@ -154,12 +160,12 @@ def _environment(directory: Path) -> dict[str, str]:
     )
 
 
-def _configuration(directory: Path, told: Path, cluster: Mapping[str, Any]) -> dict[str, Any]:
+def _configuration(directory: Path, told: Path, cluster: Mapping[str, Any], model: str) -> dict[str, Any]:
     source = {"name": "benchmarks.models.mlp:input_fn"}
     return {
         "experiment": "startup",
         "seed": 1,
-        "model": {"name": "benchmarks.models.started:model_fn", "params": {"told": str(told)}},
+        "model": {"name": f"benchmarks.models.{model}:model_fn", "params": {"told": str(told)}},
         "input": {"train": source, "eval": source},
         "train": {"max_steps": 10_000_000},
         "eval": {"steps": 1},
