@@ -121,6 +121,7 @@ def _run(planned: TrainingPlan, parameters: TrainParameters, interrupts: Interru
                 cluster.max_restarts,
                 cluster.min_workers,
                 probe_timeout_secs=cluster.probe_timeout_secs,
+                placement=cluster.placement,
             )
             reports = _run_roles(run, policy, check, watch.logs)
         attempt.note_ended(reports["chief-0"]["statistics"]["job"]["global_step"])

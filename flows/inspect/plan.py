@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, TypeVar
 
-from distributed import Client
-
 from psflow.flows.inspect.endpoints import mlflow_endpoint, prefect_endpoint
 from psflow.flows.output import Answer, ExitCode
 from psflow.flows.parameters.configuration import PipelineParameters, pipeline_parameters, read_conf
@@ -22,9 +20,10 @@ from psflow.flows.replay.export_plan import check_after_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.records import ALL_STEPS, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.cluster.admission import check_capacity, free_slots, look
+from psflow.ps_runtime.cluster.admission import check_capacity, slots_of
 from psflow.ps_runtime.cluster.connecting import open_cluster
-from psflow.ps_runtime.cluster.missing_workers import slots_needed
+from psflow.ps_runtime.cluster.missing_workers import roles_to_begin, slots_needed
+from psflow.ps_runtime.cluster.placement import FreeSlots, host_of
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.errors import CheckpointError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
@@ -36,7 +35,7 @@ from psflow.tasks.cleaning import size_text
 T = TypeVar("T")
 
 MAX_NAMED = 10
-"""Limit of roles that are listed individually."""
+"""Limit of roles, and of hosts, that are listed individually."""
 MAX_PROCESSES_EACH = 4
 """Processes per processor above which a warning is shown."""
 CROWDED = "; too many: lower cluster.ps or cluster.workers, or name a larger cluster with cluster.address"
@@ -69,7 +68,7 @@ def plan(arguments: Sequence[str]) -> Answer:
     _tell_model_dir(seen, asked, start)
     _tell_turn(seen, asked, parameters.resume.when_running)
     _tell_roles(seen, asked, roles, attempt)
-    _tell_cluster(seen, asked, len(roles), slots_needed(roles, asked.cluster.min_workers))
+    _tell_cluster(seen, asked, roles)
     record = seen.attempt(JobFile(asked.model_dir).read)
     mlflow = mlflow_endpoint(None if record is None else record.run_id)
     for name, endpoint in (("prefect", prefect_endpoint()), ("mlflow", mlflow)):
@@ -254,8 +253,9 @@ def _shown(roles: Sequence[RoleId], sizes: Mapping[str, int]) -> Iterator[str]:
         yield f"{shown} ({total})" if names[0] in sizes else shown
 
 
-def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int, num_needed: int) -> None:
-    address = asked.cluster.address
+def _tell_cluster(seen: _Plan, asked: TrainParameters, roles: Sequence[RoleId]) -> None:
+    address, num_roles = asked.cluster.address, len(roles)
+    num_needed = slots_needed(roles, asked.cluster.min_workers)
     if address is None:
         seen.report(
             "cluster",
@@ -267,16 +267,17 @@ def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int, num_neede
 
     open_to: list[str] = []
 
-    def count_slots() -> tuple[int, int]:
+    def look_at_slots() -> tuple[int, FreeSlots]:
         with open_cluster(address, num_roles, 0, warn=open_to.append) as client:
-            num_slots, num_free = _slots(client)
+            num_slots, free = slots_of(client)
             seen.attempt(lambda: check_capacity(client, num_needed))
-            return num_slots, num_free
+            return num_slots, free
 
-    found = seen.attempt(count_slots)
+    found = seen.attempt(look_at_slots)
     if found is None:
         return
-    num_slots, num_free = found
+    num_slots, free = found
+    num_free = len(free)
     wait = f"; waits up to {asked.cluster.admission_timeout_secs:g} s for the others"
     is_full = num_free < num_needed <= num_slots
     seen.report(
@@ -285,14 +286,17 @@ def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int, num_neede
         + (wait if is_full and asked.cluster.when_full == "wait" else ""),
         {"address": address, "slots": num_slots, "free": num_free, "tls": not open_to},
     )
+    if num_free >= num_needed:
+        slots = free.assigned(roles_to_begin(roles, num_free), asked.cluster.placement)
+        hosts: dict[str, list[str]] = {}
+        for role, slot in slots.items():
+            hosts.setdefault(host_of(slot), []).append(str(role))
+        shown = (f"{host}: {', '.join(there)}" for host, there in list(hosts.items())[:MAX_NAMED])
+        more = f"; and {len(hosts) - MAX_NAMED} more" if len(hosts) > MAX_NAMED else ""
+        seen.report("hosts", f"{'; '.join(shown)}{more}", hosts)
     for fault in open_to:
         seen.report("open", fault)
     if is_full and asked.cluster.when_full == "fail":
         seen.faults.append(
             f"{num_free} of {num_slots} slots of {address} are free, but {num_needed} are needed; wait for a job to end"
         )
-
-
-def _slots(client: Client) -> tuple[int, int]:
-    workers, tasks = look(client)
-    return sum(worker["nthreads"] for worker in workers.values()), len(free_slots(workers, tasks))

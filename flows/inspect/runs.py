@@ -81,7 +81,7 @@ def status() -> Answer:
 
 
 def _job(run: RunningRun, now: float) -> RunningJob:
-    roles = role_figures({key: (figure.value, figure.at) for key, figure in run.figures.items()}, now)
+    roles = role_figures({key: (figure.value, figure.at) for key, figure in run.figures.items()}, run.tags, now)
     if is_orphaned(run.tags):
         step = ended_step(run.tags)
         gone = "its process has ended; the command that started it resumes it"
@@ -123,7 +123,10 @@ def _facts(job: RunningJob, now: float) -> dict[str, Any]:
         "model_dir": run.tags["psflow.model_dir"],
         "running_secs": round(now - run.started_at, 1),
         "progress": run.tags.get("psflow.progress"),
-        "roles": [{"role": role.role, **role.values, "age_secs": round(role.age_secs, 1)} for role in job.roles],
+        "roles": [
+            {"role": role.role, "host": role.host, **role.values, "age_secs": round(role.age_secs, 1)}
+            for role in job.roles
+        ],
         "stragglers": list(job.remarks),
     }
 
@@ -138,10 +141,16 @@ def _lines(job: RunningJob, now: float) -> list[str]:
     if "psflow.progress" in run.tags:
         lines.append(f"          {run.tags['psflow.progress']}")
     if job.roles:
-        lines.append(" ".join(["  role       ", *(f"{title:>13}" for title in COLUMNS), " reported"]))
+        lines.append(" ".join(["  role       ", *(f"{title:>13}" for title in COLUMNS), " reported  host"]))
     for role in job.roles:
         values = [_shown(role.values.get(name), unit) for name, unit in COLUMNS.values()]
-        lines.append(" ".join([f"  {role.role:<11}", *(f"{value:>13}" for value in values), f"{role.age_secs:6.0f} s"]))
+        shown = [
+            f"  {role.role:<11}",
+            *(f"{value:>13}" for value in values),
+            f"{role.age_secs:6.0f} s ",
+            role.host or "-",
+        ]
+        lines.append(" ".join(shown))
     return [*lines, *(f"  ! {remark}" for remark in job.remarks)]
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from psflow.flows.parameters.base import FlowParameters, OnResume
+from psflow.ps_runtime.cluster.placement import Placement
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.specs.cluster_task import CLOSED_SCHEMES
 from psflow.ps_runtime.specs.consistency import StepDeadline
@@ -82,6 +83,10 @@ class ClusterParameters(_Address):
         ge=0,
         description="Minimum number of workers to start training, and to continue it for longer than 300 s; "
         "null: all to start, none to continue.",
+    )
+    placement: Annotated[Placement, OnResume.FREE] = Field(
+        "spread",
+        description="spread: ps on different hosts, and replicas, too; pack: all roles on few hosts.",
     )
     admission_timeout_secs: Annotated[float, OnResume.FREE] = Field(
         60.0, gt=0, description="Seconds to wait for enough free slots."

@@ -20,6 +20,7 @@ class RoleFigures:
     role: str
     values: Mapping[str, float]
     age_secs: float
+    host: str | None = None
 
     @property
     def is_replica(self) -> bool:
@@ -27,7 +28,12 @@ class RoleFigures:
         return self.role.startswith(("chief-", "worker-"))
 
 
-def role_figures(figures: Mapping[str, tuple[float, float]], now: float) -> list[RoleFigures]:
+def host_tag(role: str) -> str:
+    """Return the tag of a run that names the host of a role."""
+    return f"psflow.host.{role}"
+
+
+def role_figures(figures: Mapping[str, tuple[float, float]], tags: Mapping[str, str], now: float) -> list[RoleFigures]:
     """Return the figures of each role, ps first, then chief, workers and evaluator."""
     by_role: dict[str, dict[str, tuple[float, float]]] = {}
     for key, figure in figures.items():
@@ -35,7 +41,12 @@ def role_figures(figures: Mapping[str, tuple[float, float]], now: float) -> list
             _, role, name = key.split("/")
             by_role.setdefault(role, {})[name] = figure
     return [
-        RoleFigures(role, {name: value for name, (value, _) in of.items()}, now - max(at for _, at in of.values()))
+        RoleFigures(
+            role,
+            {name: value for name, (value, _) in of.items()},
+            now - max(at for _, at in of.values()),
+            tags.get(host_tag(role)),
+        )
         for role, of in sorted(by_role.items(), key=lambda item: _rank(item[0]))
     ]
 

@@ -18,6 +18,7 @@ from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.reporting.artifacts import Artifacts, PageLinks
 from psflow.flows.reporting.plotting import Plotter
 from psflow.flows.reporting.progress import Progress, TerminalLine, not_on_terminals, shown_metrics
+from psflow.flows.reporting.role_figures import host_tag
 from psflow.ps_runtime.checkpoint.typed_json import metrics_to_json
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.deadline import stop_clock
@@ -215,7 +216,9 @@ class Watch:
                 self._tracker.handle(event)
             case SummaryFile():
                 self._tracker.put_file(event.file, b64decode(event.content_base64))
-            case RoleStarted() | PsListening() | TrainingLoss() | RoleLeaving() | RoleEnded():
+            case RoleStarted():
+                self._tracker.put_tags({host_tag(event.role): event.host})
+            case PsListening() | TrainingLoss() | RoleLeaving() | RoleEnded():
                 pass
             case _:
                 assert_never(event)

@@ -7,24 +7,23 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from distributed import Client
 from distributed.scheduler import heartbeat_interval
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.cluster_lock import CHOOSING, STARTING, ClusterLock
+from psflow.ps_runtime.cluster.placement import RESOURCE, FreeSlots
 from psflow.ps_runtime.cluster.scheduler_rpc import ask
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import CapacityError, RoleFailedError, WaitTimeoutError
 
 CLOSES = ("closing_gracefully", "closing")
 """States in which the scheduler lists a Dask worker that is about to end."""
-RESOURCE = "psflow"
 SILENT_SECS = 10.0
 """A Dask worker whose last heartbeat is this much older than the newest one may be stopped."""
 SILENT_HEARTBEATS = 5
@@ -44,8 +43,7 @@ def check_capacity(client: Client, num_roles: int, check: Callable[[], None] = n
 
     Raises CapacityError if it has fewer than `num_roles` in all.
     """
-    workers, _ = look(client, check)
-    num_slots = sum(worker["nthreads"] for worker in workers.values())
+    num_slots, _ = slots_of(client, check)
     if num_slots < num_roles:
         raise CapacityError(num_roles, num_slots, _where(client))
 
@@ -62,13 +60,12 @@ class AdmissionPolicy:
 
 @contextmanager
 def admission(
-    client: Client, num_roles: int, policy: AdmissionPolicy, check: Callable[[], None], most: int | None = None
-) -> Iterator[list[str]]:
-    """Yield the address of a free slot for each role; no other job is admitted until the block ends.
+    client: Client, num_roles: int, policy: AdmissionPolicy, check: Callable[[], None]
+) -> Iterator[FreeSlots]:
+    """Yield the free slots, at least one for each role; no other job is admitted until the block ends.
 
-    A slot is a thread of a Dask worker that is not `silent`. Workers that declare the resource ``psflow`` come first;
-    among equals the roles spread over as many workers as possible. Waiting jobs are admitted in turn, so that small
-    jobs do not starve a large one. Meanwhile free slots go to roles that other jobs have lost (`free_now`).
+    A slot is a thread of a Dask worker that is not `silent`. Waiting jobs are admitted in turn, so that small jobs do
+    not starve a large one. Meanwhile free slots go to roles that other jobs have lost (`free_now`).
 
     Raises
     ------
@@ -86,7 +83,7 @@ def admission(
         _check_free(client, num_roles, workers, free_slots(workers, tasks))
     with ClusterLock(client, STARTING) as start, ClusterLock(client, CHOOSING) as choice:
         _await_lock(start, client, policy, check)
-        yield _await_slots(choice, client, num_roles, policy, check)[: most or num_roles]
+        yield _await_slots(choice, client, num_roles, policy, check)
 
 
 @contextmanager
@@ -101,8 +98,8 @@ def admission_lock(client: Client, policy: AdmissionPolicy, check: Callable[[], 
 @contextmanager
 def free_now(
     client: Client, check: Callable[[], None], host: str | None = None, *, has_lock: bool = False
-) -> Iterator[list[str] | None]:
-    """Yield the free slots, best first, while no other job chooses any; None while another job does.
+) -> Iterator[FreeSlots | None]:
+    """Yield the free slots while no other job chooses any; None while another job does.
 
     The other job is starting or rolling back; this call does not wait. There are no slots if the connection to the
     scheduler breaks, which the owner of a job detects by other means.
@@ -110,22 +107,22 @@ def free_now(
     Raises WaitTimeoutError if the scheduler is silent for minutes.
     """
     with ClusterLock(client, CHOOSING) as choice:
-        slots: list[str] | None = []
+        slots: FreeSlots | None = FreeSlots([])
         with suppress(RoleFailedError):
             slots = _free(client, check) if has_lock or choice.take(check) else None
-        yield slots and [slot for slot in slots if host is None or urlsplit(slot).hostname == host]
+        yield slots if slots is None or host is None else slots.on_host(host)
 
 
-def await_taken(client: Client, free: Sequence[str], chosen: Sequence[str], check: Callable[[], None]) -> None:
+def await_taken(client: Client, free: FreeSlots, chosen: Sequence[str], check: Callable[[], None]) -> None:
     """Wait until the scheduler lists the tasks submitted to the slots `chosen` among `free`, for a second at most.
 
     Otherwise the next job that holds the lock would count these slots as free.
     """
-    left = Counter(free) - Counter(chosen)
+    left = Counter(free.without(chosen).addresses)
     deadline = Deadline(TAKEN_SECS)
     with suppress(RoleFailedError):
         while chosen and not deadline.has_passed:
-            now = Counter(_free(client, check))
+            now = Counter(_free(client, check).addresses)
             if all(now[slot] <= left[slot] for slot in chosen):
                 return
             time.sleep(TAKEN_POLL_SECS)
@@ -159,7 +156,7 @@ def _await_lock(lock: ClusterLock, client: Client, policy: AdmissionPolicy, chec
 
 def _await_slots(
     choice: ClusterLock, client: Client, num_roles: int, policy: AdmissionPolicy, check: Callable[[], None]
-) -> list[str]:
+) -> FreeSlots:
     """Return all free slots once there are enough and this job is admitted to them."""
     deadline = Deadline(policy.timeout_secs)
     has_said = False
@@ -169,9 +166,9 @@ def _await_slots(
         free = free_slots(workers, tasks)
         if len(free) >= num_roles:
             _await_lock(choice, client, policy, check)
-            free = _free(client, check)  # a lost role may have taken one meanwhile
-            if len(free) >= num_roles:
-                return free
+            left = _free(client, check)  # a lost role may have taken one meanwhile
+            if len(left) >= num_roles:
+                return left
             choice.give_back()
         if not has_said and policy.waits_for_slots:
             policy.say(_waiting(client, num_roles, len(free), workers, tasks, policy))
@@ -196,11 +193,18 @@ def _waiting(
     return f"waiting up to {policy.timeout_secs:g} s for {num_roles} slots of {where}: {free}, {why}"
 
 
-def _free(client: Client, check: Callable[[], None]) -> list[str]:
-    return free_slots(*look(client, check))
+def slots_of(client: Client, check: Callable[[], None] = never_stop) -> tuple[int, FreeSlots]:
+    """Return how many slots a cluster has in all, and its free ones. Blocks as `ask`."""
+    workers, tasks = look(client, check)
+    resources = {address: worker["resources"] for address, worker in workers.items()}
+    return sum(worker["nthreads"] for worker in workers.values()), FreeSlots(free_slots(workers, tasks), resources)
 
 
-def _check_free(client: Client, num_roles: int, workers: Mapping[str, Any], free: Sequence[str]) -> None:
+def _free(client: Client, check: Callable[[], None]) -> FreeSlots:
+    return slots_of(client, check)[1]
+
+
+def _check_free(client: Client, num_roles: int, workers: Mapping[str, Any], free: Sized) -> None:
     if len(free) < num_roles:
         raise CapacityError(num_roles, len(free), _where(client) + _silence(workers))
 
@@ -241,7 +245,10 @@ def _silent_secs(workers: Mapping[str, Any]) -> float:
 
 
 def free_slots(workers: Mapping[str, Any], processing: Mapping[str, Any]) -> list[str]:
-    """Return the free slots of `workers` (an answer of ``scheduler_info``) that are not `silent`, best first."""
+    """Return the free slots of `workers` (an answer of ``scheduler_info``) that are not `silent`, best first.
+
+    Those of workers that declare ``psflow`` come first, and among equals the first free thread of each worker.
+    """
     are_silent = silent(workers)
     stay = sorted(a for a, worker in workers.items() if worker["status"] not in CLOSES and a not in are_silent)
     free = {address: workers[address]["nthreads"] - len(processing.get(address, ())) for address in stay}

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, assert_never
-from urllib.parse import urlsplit
 
 from distributed import Client
 
@@ -19,6 +18,7 @@ from psflow.ps_runtime.cluster.failures import root_cause, user_fault
 from psflow.ps_runtime.cluster.loss_reports import LossReports
 from psflow.ps_runtime.cluster.missing_workers import roles_to_begin, shortage, slots_needed
 from psflow.ps_runtime.cluster.own_security import new_pem
+from psflow.ps_runtime.cluster.placement import Placement, host_of
 from psflow.ps_runtime.cluster.restarter import Restarter, SlotOf
 from psflow.ps_runtime.cluster.role_futures import RoleFutures
 from psflow.ps_runtime.cluster.role_monitor import START_TIMEOUT_SECS, RoleMonitor, late_start
@@ -80,6 +80,7 @@ class ClusterJob:
         max_restarts: int = MAX_RESTARTS,
         min_workers: int | None = None,
         probe_timeout_secs: float = PROBE_TIMEOUT_SECS,
+        placement: Placement = "spread",
     ) -> None:
         self.job = replace(job, certificate=new_pem())
         self._client = client
@@ -99,11 +100,12 @@ class ClusterJob:
         self._cause: RoleFailedError | None = None
         self._monitor = RoleMonitor(client, self._futures.topic, self._supervisor, self._changed, probe_timeout_secs)
         self._ps_addresses: dict[RoleId, Address] = {}
-        self._hosts: set[str | None] = set()
+        self._hosts: set[str] = set()
         """Of the slots that the roles began on."""
         self._restarter: Restarter | None = None
         self._rollback = RollbackReservation(client, self._supervisor)
         self._min_workers = min_workers
+        self._placement: Placement = placement
         self._versions = Versions(client)
 
     def __enter__(self) -> Self:
@@ -142,19 +144,27 @@ class ClusterJob:
             If another job does not start, or a role does not report.
         """
         roles = self.job.roles
-        with admission(self._client, slots_needed(roles, self._min_workers), policy, check, most=len(roles)) as slots:
-            if faults := self._versions.faults(slots):
+        with admission(self._client, slots_needed(roles, self._min_workers), policy, check) as free:
+            slots = free.assigned(roles_to_begin(roles, len(free)), self._placement)
+            if faults := self._versions.faults(slots.values()):
                 raise UsageError(tuple(f"{fault}; {SAME_EVERYWHERE}" for fault in faults.values()))
-            self.start_at(dict(zip(roles_to_begin(roles, len(slots)), slots, strict=True)), None, check)
+            self.start_at(slots, None, check)
 
     def start_at(self, slots: Mapping[RoleId, str], slot_of: SlotOf | None, check: Callable[[], None]) -> None:
         """Start roles on given slots, as `start` does. Blocks; WaitTimeoutError likewise."""
-        self._hosts = {urlsplit(slot).hostname for slot in slots.values()}
+        self._hosts = set(map(host_of, slots.values()))
         # a ps whose job is on one host listens only on that host
         host = next(iter(self._hosts)) if len(self._hosts) == 1 else None
         too_few = partial(shortage, self._supervisor, self.job.num_workers, self._min_workers)
         self._restarter = Restarter(
-            self._client, self._supervisor, self._submit, host, slot_of, too_few, self._versions.faults
+            self._client,
+            self._supervisor,
+            self._submit,
+            host,
+            slot_of,
+            too_few,
+            self._versions.faults,
+            self._placement,
         )
         listens, has_started = self._supervisor.is_listening, self._supervisor.has_started
         servers = [role for role in slots if role.role is Role.PS]

@@ -25,7 +25,7 @@ def slots_needed(roles: Sequence[RoleId], min_workers: int | None) -> int:
 def roles_to_begin(roles: Sequence[RoleId], num_slots: int) -> list[RoleId]:
     """Return the roles that begin on so many slots: the last workers stay unplaced."""
     workers = [role for role in roles if role.role is Role.WORKER]
-    num_there = len(workers) - (len(roles) - num_slots)
+    num_there = len(workers) - max(0, len(roles) - num_slots)
     return [role for role in roles if role.role is not Role.WORKER or role in workers[:num_there]]
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from distributed import Client
 
 from psflow.ps_runtime.cluster.admission import await_taken, free_now
+from psflow.ps_runtime.cluster.placement import FreeSlots, Placement
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import WaitTimeoutError
@@ -43,6 +43,7 @@ class Restarter:
         slot_of: SlotOf | None = None,
         shortage: Callable[[], str] = str,
         version_faults: Callable[[Sequence[str]], Mapping[str, str]] = lambda slots: {},
+        placement: Placement = "spread",
     ) -> None:
         self.reserved: Sequence[str] = ()
         self._client = client
@@ -51,6 +52,7 @@ class Restarter:
         self._slot_of = slot_of
         self._shortage = shortage
         self._version_faults = version_faults
+        self._placement: Placement = placement
         self._others: Mapping[str, str] = {}
         """Free slots with other versions at the last look, and what differs there."""
         self._host = host
@@ -88,23 +90,24 @@ class Restarter:
     def _place(self, due: Sequence[RoleId], check: Callable[[], None], *, has_lock: bool) -> int:
         """Start roles as far as there are slots for them, in order; return how many start."""
         if self._slot_of is not None:
-            places = [(role, slot) for role in due if (slot := self._slot_of(role)) is not None]
-            for role, slot in places:
+            places = {role: slot for role in due if (slot := self._slot_of(role)) is not None}
+            for role, slot in places.items():
                 self._submit(role, slot)
             return len(places)
         with self._supervisor.lock:
             # of cancelled incarnations, and of those to come: the scheduler counts their slots as free
             busy = [*self._supervisor.busy_slots(), *self.reserved]
-        with free_now(self._client, check, self._host, has_lock=has_lock) as slots:
-            self._another_starts = slots is None
-            self._others = self._version_faults(slots or [])
-            slots = [slot for slot in slots or [] if slot not in self._others]
-            best = slots[: len(due) + len(busy)]
-            free = list((Counter(best) - Counter(busy)).elements())[: len(due)]
-            for role, slot in zip(due, free, strict=False):
+            others = self._supervisor.slots()
+        with free_now(self._client, check, self._host, has_lock=has_lock) as found:
+            self._another_starts = found is None
+            slots = found or FreeSlots([])
+            self._others = self._version_faults(slots.addresses)
+            fitting = slots.without(slot for slot in slots.addresses if slot in self._others)
+            places = fitting.without(busy).assigned(due, self._placement, others)
+            for role, slot in places.items():
                 self._submit(role, slot)
-            await_taken(self._client, slots, free, check)
-        return len(free)
+            await_taken(self._client, slots, list(places.values()), check)
+        return len(places)
 
     def _give_up_late(self) -> None:
         with self._supervisor.lock:

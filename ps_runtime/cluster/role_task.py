@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -89,7 +90,7 @@ def run_role(
             fence=SchedulerFence(worker, worker.get_current_task(), str(role), liveness.check),
             first_step_at=first_step_at,
         )
-        context.emit(RoleStarted())
+        context.emit(RoleStarted(socket.gethostname()))
         try:
             job = _as_seen_by(_opened(pickled, role), role, worker)  # which may import for long
             mark = job_mark(job.model_dir, job.owner, str(role), liveness.check)

@@ -129,7 +129,7 @@ def sentences_of(event: Event) -> Sentences:
     """Return the lines about an event, as TensorFlow's Estimator words them, without the name of its role."""
     match event:
         case RoleStarted():
-            return logging.DEBUG, ("started",)
+            return logging.DEBUG, (f"started on {event.host}",)
         case PsListening():
             address = event.address
             return logging.DEBUG, (f"listens at {address.host}:{address.tcp_port or address.unix_name}",)

@@ -10,6 +10,7 @@ from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.connecting import warn_of_tls
 from psflow.ps_runtime.cluster.launch import MAX_RESTARTS, PROBE_TIMEOUT_SECS, ClusterJob
 from psflow.ps_runtime.cluster.ordered_results import Client
+from psflow.ps_runtime.cluster.placement import Placement, check_placement
 from psflow.ps_runtime.errors import ArgumentTypeError, NoClusterError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
@@ -39,6 +40,7 @@ def train_and_evaluate(
     transport: str = "auto",
     max_restarts: int = MAX_RESTARTS,
     min_workers: int | None = None,
+    placement: Placement = "spread",
     probe_timeout_secs: float = PROBE_TIMEOUT_SECS,
     writer: ModelWriter | None = None,
     on_event: Callable[[Event], None] | None = None,
@@ -74,6 +76,8 @@ def train_and_evaluate(
     min_workers : int, optional
         With `client`: the job starts only with this many workers, and continues with fewer for at most five minutes; at
         most `num_workers`. Default: all to start, none to continue.
+    placement : str
+        With `client`: ``spread`` puts ps on different hosts, and replicas, too; ``pack`` puts the roles on few hosts.
     probe_timeout_secs : float
         With `client`: seconds of silence after which the Dask worker of a ps, the chief or the evaluator is
         ended and the role restarts; more than 0. A process that computes is waited for.
@@ -110,10 +114,12 @@ def train_and_evaluate(
     who = "train_and_evaluate"
     eval_specs = _checked_eval_specs(who, estimator, train_spec, eval_spec, writer, on_event, may_be_none=False)
     _check_cluster(who, client, num_ps, num_workers, max_restarts, min_workers, probe_timeout_secs, may_be_none=True)
+    check_placement(who, placement)
     _check_sizes(client, estimator.config.cluster, num_ps, num_workers)
     for name, given, default in (
         ("max_restarts", max_restarts, MAX_RESTARTS),
         ("min_workers", min_workers, None),
+        ("placement", placement, "spread"),
         ("probe_timeout_secs", probe_timeout_secs, PROBE_TIMEOUT_SECS),
     ):
         if client is None and given != default:
@@ -129,6 +135,7 @@ def train_and_evaluate(
         num_workers=num_workers,
         max_restarts=max_restarts,
         min_workers=min_workers,
+        placement=placement,
         probe_timeout_secs=probe_timeout_secs,
     )
 
@@ -260,6 +267,7 @@ class TrainingExecutor:
         num_workers: int,
         max_restarts: int = MAX_RESTARTS,
         min_workers: int | None = None,
+        placement: Placement = "spread",
         probe_timeout_secs: float = PROBE_TIMEOUT_SECS,
     ) -> Reports:
         """Run all roles on a Dask cluster, a thread for each; this process must not belong to a cluster.
@@ -270,18 +278,13 @@ class TrainingExecutor:
             Connected to the Dask cluster.
         num_ps, num_workers : int
             Number of parameter servers, at least 1, and of workers beside the chief.
-        max_restarts : int
-            How often within an hour a role restarts after its Dask worker is lost or its code raises the first
-            exception of a kind; at least 0.
-        min_workers : int, optional
-            The job starts only with this many workers, and continues with fewer for at most five minutes; at most
-            `num_workers`. Default: all to start, none to continue.
-        probe_timeout_secs : float
-            How many seconds a ps, the chief or the evaluator may be silent; more than 0.
+        max_restarts, min_workers, placement, probe_timeout_secs
+            As in `train_and_evaluate`.
         """
         _check_cluster(
             "run_on", client, num_ps, num_workers, max_restarts, min_workers, probe_timeout_secs, may_be_none=False
         )
+        check_placement("run_on", placement)
         place = requested_run(self.estimator.config)
         with self._make_attempt(num_ps=num_ps, num_workers=num_workers) as attempt:
             job = attempt.job(self._writer)
@@ -289,7 +292,7 @@ class TrainingExecutor:
             with (
                 dispatching(self._on_event_here) as hear_own,
                 recorded(place, attempt, hear_own) as hear,
-                ClusterJob(client, job, hear, max_restarts, min_workers, probe_timeout_secs) as run,
+                ClusterJob(client, job, hear, max_restarts, min_workers, probe_timeout_secs, placement) as run,
             ):
                 run.start(AdmissionPolicy(ADMISSION_TIMEOUT_SECS))
                 return run.join(attempt.check)

@@ -55,7 +55,15 @@ class RoleEvent:
 
 @dataclass(frozen=True, slots=True)
 class RoleStarted(RoleEvent):
-    """A role runs on its Dask worker. The first event of each incarnation of a role."""
+    """A role runs on its Dask worker. The first event of each incarnation of a role.
+
+    Parameters
+    ----------
+    host : str
+        The name of the host that it runs on.
+    """
+
+    host: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -334,7 +334,10 @@ def test_a_cluster_is_asked_for_its_slots() -> None:
         ]
         where = {"address": few.scheduler_address, "slots": 4, "free": 4}
         assert answer.facts["cluster"] == {**where, "tls": False}
-        assert plan(["t.yaml", "cluster.ps=1", f"cluster.address={few.scheduler_address}"]).facts["ready"]
+        assert "hosts" not in answer.facts
+        answer = plan(["t.yaml", "cluster.ps=1", f"cluster.address={few.scheduler_address}"])
+        assert answer.facts["ready"]
+        assert answer.facts["hosts"] == {"127.0.0.1": ["ps-0", "chief-0", "worker-0", "evaluator-0"]}
 
 
 def test_a_scheduler_without_tls_is_reported(caplog: pytest.LogCaptureFixture) -> None:

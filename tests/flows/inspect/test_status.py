@@ -51,6 +51,7 @@ def record(job: str, owner: str) -> str:
             "psflow.kind": "train",
             "psflow.model_dir": os.path.abspath(f"runs/{job}"),
             "psflow.progress": "step 600/1500 (40 %)",
+            "psflow.host.chief-0": "ada",
             OWNER: owner,
         },
         datasets=[],
@@ -133,7 +134,10 @@ def test_running_jobs_are_reported_with_their_roles_and_the_straggler(directory:
         "MLflow run from model_dir (checkpoints, evaluations, the best export, metrics, tags and plots)"
     ]
     assert answer.lines is not None
-    assert ["chief-0", "100", "-", "-", "1.25", "12.5", "-", "-", "-"] in [line.split()[:9] for line in answer.lines]
+    assert [(role["role"], role["host"]) for role in job["roles"]][:2] == [("ps-0", None), ("chief-0", "ada")]
+    shown = [line.split() for line in answer.lines]
+    assert ["chief-0", "100", "-", "-", "1.25", "12.5", "-", "-", "-"] in [words[:9] for words in shown]
+    assert ["ada"] in [words[-1:] for words in shown if words[:1] == ["chief-0"]]
     assert "  ! worker-0 makes 20 steps/s, the median of the replicas is 60" in answer.lines
 
 

@@ -19,10 +19,12 @@ def test_figures_are_sorted_by_role_and_as_old_as_the_newest() -> None:
             "role/chief-0/rss_mb": (73.0, 98.0),
             "role/ps-0/rss_mb": (74.0, 98.0),
         },
+        {"psflow.host.worker-2": "ada"},
         now=100.0,
     )
     assert [role.role for role in roles] == ["ps-0", "chief-0", "worker-2", "worker-10", "evaluator-0"]
-    assert roles[2] == RoleFigures("worker-2", {"rss_mb": 71.0, "steps_per_sec": 10.0}, 2.0)
+    assert roles[2] == RoleFigures("worker-2", {"rss_mb": 71.0, "steps_per_sec": 10.0}, 2.0, "ada")
+    assert roles[0].host is None
 
 
 def test_the_replica_that_is_slower_than_its_like_is_named() -> None:

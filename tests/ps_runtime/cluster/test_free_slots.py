@@ -18,6 +18,7 @@ from psflow.ps_runtime.cluster.admission import (
     free_slots,
     silent,
 )
+from psflow.ps_runtime.cluster.placement import FreeSlots
 
 
 def worker(num_threads: int = 1, **resources: float) -> dict[str, Any]:
@@ -103,14 +104,14 @@ def test_what_was_chosen_is_looked_for_until_the_scheduler_knows_all_of_it(
     num_taken = iter(range(len(chosen) + 1))
     workers = {"a": worker(2), "b": worker()}
     monkeypatch.setattr(admission, "look", lambda client, check: (workers, {"a": ["x"] * next(num_taken)}))
-    await_taken(None, ["a", "b", "a"], chosen, never_stop)  # type: ignore[arg-type]
+    await_taken(None, FreeSlots(["a", "b", "a"]), chosen, never_stop)  # type: ignore[arg-type]
     assert next(num_taken, None) is None
 
 
 def test_what_others_take_meanwhile_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = iter([({"a": worker(2), "b": worker()}, {"a": ["x", "theirs"], "b": ["theirs"]})])
     monkeypatch.setattr(admission, "look", lambda client, check: next(looks))
-    await_taken(None, ["a", "b", "a"], ["a"], never_stop)  # type: ignore[arg-type]
+    await_taken(None, FreeSlots(["a", "b", "a"]), ["a"], never_stop)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,8 @@ def test_a_role_that_needs_a_host_gets_slots_of_that_host_alone(
     monkeypatch.setattr(admission, "look", lambda client, check: (workers, {}))
     monkeypatch.setattr(admission, "ClusterLock", lambda client, name: nullcontext())
     with free_now(None, never_stop, host, has_lock=True) as slots:  # type: ignore[arg-type]
-        assert slots == given
+        assert slots is not None
+        assert slots.addresses == given
 
 
 def test_that_another_job_is_waited_for_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,4 +141,4 @@ def test_that_another_job_is_waited_for_is_said_once(monkeypatch: pytest.MonkeyP
 
 def test_nothing_is_looked_for_where_nothing_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "look", None)
-    await_taken(None, ["a"], [], never_stop)  # type: ignore[arg-type]
+    await_taken(None, FreeSlots(["a"]), [], never_stop)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from psflow.ps_runtime.cluster import launch as module
 from psflow.ps_runtime.cluster import loss_reports
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.cluster.placement import FreeSlots
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError, WaitTimeoutError
 from psflow.ps_runtime.roles.event_codec import encode_event
@@ -116,7 +117,7 @@ def test_who_does_not_wait_for_the_end_hears_of_the_cluster_no_more(run: Cluster
 def test_events_are_handed_on_in_their_order(run: ClusterJob, seen: list[Event]) -> None:
     address = Address("h", 1, None, "")
     sent = [
-        RoleStarted(role="ps-0", incarnation=LIFE, number=1),
+        RoleStarted("h", role="ps-0", incarnation=LIFE, number=1),
         PsListening(address, role="ps-0", incarnation=LIFE, number=2),
         Metrics(1, {"loss": 0.5}, role="chief-0", incarnation=LIFE, number=1),
     ]
@@ -265,7 +266,7 @@ def test_the_job_fails_of_what_is_no_event_of_its_roles(
     [
         ([], r"^ps-0 did not start listening within 0 s: check its Dask worker, tcp://h:1: it may"),
         (
-            [RoleStarted(role="ps-0", incarnation=LIFE, number=1)],
+            [RoleStarted("h", role="ps-0", incarnation=LIFE, number=1)],
             r"^ps-0 did not start listening within 0 s: check its Dask worker, tcp://h:1: it may",
         ),
         (
@@ -278,7 +279,7 @@ def test_a_role_that_is_late_is_named_with_what_it_did_not_do(
     run: ClusterJob, monkeypatch: pytest.MonkeyPatch, events: list[Event], words: str
 ) -> None:
     monkeypatch.setattr(module, "START_TIMEOUT_SECS", 0.0)
-    monkeypatch.setattr(module, "admission", lambda *given, most: nullcontext(["tcp://h:1", "tcp://h:2"]))
+    monkeypatch.setattr(module, "admission", lambda *given: nullcontext(FreeSlots(["tcp://h:1", "tcp://h:2"])))
     submit_nothing(run, monkeypatch, events)
     with pytest.raises(WaitTimeoutError, match=words):
         run.start(AdmissionPolicy(0))
@@ -317,7 +318,7 @@ def test_a_ps_knows_whether_all_roles_run_on_its_host(
     run: ClusterJob, monkeypatch: pytest.MonkeyPatch, slots: list[str], is_alone: bool
 ) -> None:
     monkeypatch.setattr(module, "START_TIMEOUT_SECS", 0.0)
-    monkeypatch.setattr(module, "admission", lambda *given, most: nullcontext(slots))
+    monkeypatch.setattr(module, "admission", lambda *given: nullcontext(FreeSlots(slots)))
     submitted = submit_nothing(run, monkeypatch)
     with pytest.raises(WaitTimeoutError):
         run.start(AdmissionPolicy(0))

@@ -159,7 +159,7 @@ def test_a_role_that_dask_begins_again_has_failed(tmp_path: Path) -> None:
         ClusterJob(client, attempt.job(), lambda event: None, max_restarts=0) as run,
     ):
         run.start(AdmissionPolicy(10))
-        again = RoleStarted(role="ps-0", incarnation=run.job.first_incarnation, number=1)
+        again = RoleStarted("h", role="ps-0", incarnation=run.job.first_incarnation, number=1)
         client.log_event(f"psflow-{run.job.job_id}-{run.job.attempt}", encode_event(again))
         with pytest.raises(RoleFailedError, match=r"^ps-0 failed: it was lost, and Dask started it again"):
             run.join(before(time.monotonic() + 300))

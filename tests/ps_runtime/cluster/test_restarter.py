@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.cluster import restarter as module
+from psflow.ps_runtime.cluster.placement import FreeSlots
 from psflow.ps_runtime.cluster.restarter import LOOK_SECS, NO_SLOT_SECS, SAY_AGAIN_SECS, Restarter
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import Deadline
@@ -39,9 +40,9 @@ class Scene:
         self.restarter = Restarter(None, self.supervisor, self.submit, host)  # type: ignore[arg-type]
 
     @contextmanager
-    def free_now(self, client: Any, check: Any, host: str | None, *, has_lock: bool) -> Iterator[list[str] | None]:
+    def free_now(self, client: Any, check: Any, host: str | None, *, has_lock: bool) -> Iterator[FreeSlots | None]:
         self.hosts.append(host)
-        yield None if self.is_starting and not has_lock else list(self.free)
+        yield None if self.is_starting and not has_lock else FreeSlots(list(self.free))
 
     def submit(self, role: RoleId, slot: str) -> None:
         self.supervisor.place(role, slot)
@@ -79,7 +80,7 @@ def test_all_who_wait_are_placed_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     scene = Scene(monkeypatch)
     scene.free = ["a", "a", "b"]
     scene.look()
-    assert scene.submitted == [(WORKER, "a"), (EVALUATOR, "a")]
+    assert scene.submitted == [(WORKER, "a"), (EVALUATOR, "b")]
 
 
 def test_there_is_no_second_look_before_the_scheduler_knows_which_slots_are_taken(

@@ -71,7 +71,7 @@ def test_only_a_process_that_is_gone_is_to_be_started_again(
         return is_there
 
     _log_for_all(has_joined, RoleLost("it is gone", role="worker-1", incarnation=1))
-    _log_for_all(has_joined, RoleStarted(role="worker-1", incarnation=2))
+    _log_for_all(has_joined, RoleStarted("ada", role="worker-1", incarnation=2))
     assert caplog.messages == [words]
 
 

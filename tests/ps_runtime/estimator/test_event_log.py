@@ -119,7 +119,7 @@ def test_a_program_that_asks_for_nothing_sees_nothing(tmp_path: Path) -> None:
 
 
 SENTENCES: dict[Event, tuple[int, tuple[str, ...]]] = {
-    RoleStarted(): (logging.DEBUG, ("started",)),
+    RoleStarted("ada"): (logging.DEBUG, ("started on ada",)),
     PsListening(Address("ada", 2222, None, "")): (logging.DEBUG, ("listens at ada:2222",)),
     FirstStep(): (logging.DEBUG, ("made its first step",)),
     RoleLeaving(): (logging.DEBUG, ("leaves, because its Dask worker closes",)),

@@ -36,7 +36,7 @@ from psflow.ps_runtime.transport.listeners import Address
 
 SENT: dict[str, Any] = {"role": "worker-12", "incarnation": 65536, "number": 3, "time": 1795338240.5}
 EVENTS: list[Event] = [
-    RoleStarted(**SENT),
+    RoleStarted("ada", **SENT),
     PsListening(Address("10.0.0.1", 4711, None, "b"), **SENT),
     Restored(300, 0.5, "s3://bucket/step_00000300", **SENT),
     Restored(0, 0.5, **SENT),
