@@ -1,9 +1,14 @@
-"""Holds the state of each role of a job: its present incarnation, how it ended, and the lost ones."""
+"""Holds the states of a role, the events that change them, and the incarnations that a role has had.
+
+The table is the protocol: a change without an entry for a state leaves it as it is.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from psflow.ps_runtime.errors import BrokenPeerError, RoleFailedError, RoleLostError, StoppedError, TransportError
@@ -13,16 +18,89 @@ HOUR_SECS = 3600.0
 NOT_NEEDED = "it was lost, and the job was over before it had restarted"
 
 
+class RoleState(StrEnum):
+    """The state of a role in its job. Its value says what the role does."""
+
+    ABSENT = "has no slot, and the job has not begun"
+    WAITING = "waits for a slot"
+    PLACED = "runs, or is about to"
+    RECALLED = "is to end, because training rolls back to a checkpoint"
+    RETURNED = "has ended with a report"
+    FAILED = "has failed, and the job with it"
+    ABANDONED = "is not needed any more, though it has not ended"
+
+
+class RoleChange(StrEnum):
+    """An event that may change the state of a role. Its value says what has happened."""
+
+    PLACE = "an incarnation is submitted to a slot"
+    PLACE_EARLY = "the same, while a ps is missing"
+    MISS = "the others have begun without it, because it has no slot"
+    LOSE = "its incarnation is lost, and may be replaced"
+    RECALL = "another role is lost, and training rolls back"
+    LEAVE = "its recalled incarnation has ended"
+    RETURN = "its incarnation has returned"
+    COMPLETE = "it is the chief, and has completed training"
+    FAIL = "its incarnation has failed, or may not be replaced"
+    ABANDON = "training is complete, and it is not waited for"
+
+
+TRANSITIONS: Mapping[RoleState, Mapping[RoleChange, RoleState]] = {
+    RoleState.ABSENT: {
+        RoleChange.PLACE: RoleState.PLACED,
+        RoleChange.PLACE_EARLY: RoleState.RECALLED,
+        RoleChange.MISS: RoleState.WAITING,
+    },
+    RoleState.WAITING: {
+        RoleChange.PLACE: RoleState.PLACED,
+        RoleChange.PLACE_EARLY: RoleState.RECALLED,
+        RoleChange.FAIL: RoleState.FAILED,
+        RoleChange.ABANDON: RoleState.ABANDONED,
+    },
+    RoleState.PLACED: {
+        RoleChange.LOSE: RoleState.WAITING,
+        RoleChange.RECALL: RoleState.RECALLED,
+        RoleChange.RETURN: RoleState.RETURNED,
+        RoleChange.COMPLETE: RoleState.RETURNED,
+        RoleChange.FAIL: RoleState.FAILED,
+        RoleChange.ABANDON: RoleState.ABANDONED,
+    },
+    RoleState.RECALLED: {
+        RoleChange.LOSE: RoleState.WAITING,
+        RoleChange.LEAVE: RoleState.WAITING,
+        RoleChange.COMPLETE: RoleState.RETURNED,
+        RoleChange.ABANDON: RoleState.ABANDONED,
+    },
+    RoleState.RETURNED: {
+        RoleChange.RECALL: RoleState.RECALLED,
+    },
+    RoleState.FAILED: {},
+    RoleState.ABANDONED: {},
+}
+"""The state that follows a change."""
+
+ENDED = (RoleState.RETURNED, RoleState.FAILED, RoleState.ABANDONED)
+"""For good, unless training rolls back."""
+
+
+class TaskProgress(StrEnum):
+    """How far the task of an incarnation is, as far as it has reported."""
+
+    SUBMITTED = "submitted"
+    STARTED = "started"
+    LEFT = "left"
+
+
 class Loss(NamedTuple):
     """An incarnation that has ended though its role continues, and why."""
 
     incarnation: int
     error: RoleLostError
-    is_rollback: bool
+    is_rollback: bool = False
     """Another role was lost, so training rolls back and ends this one."""
-    rolls_back: bool
+    rolls_back: bool = False
     """Training rolls back to the last checkpoint because of it."""
-    in_order: bool
+    in_order: bool = False
     """A graceful shutdown: the Dask worker closed and waited for it, and it returns its unfinished work."""
 
 
@@ -44,15 +122,15 @@ class RoleIncarnation:
     incarnation: int
     slot: str
     placed_at: float
-    has_started: bool = False
+    progress: TaskProgress = TaskProgress.SUBMITTED
     is_listening: bool = False
     has_stepped: bool = False
-    has_left: bool = False
     has_outcome: bool = False
+    """It has failed after it was recalled."""
     is_shutting_down: bool = False
     hang: str | None = None
     """How it hangs, if its Dask worker is ended for that."""
-    rolled_back_at: float | None = None
+    recalled_at: float = 0.0
 
     def loss_reason(self, known: str | None) -> str:
         """Return why the incarnation is lost with its Dask worker; a `known` reason comes first."""
@@ -62,63 +140,64 @@ class RoleIncarnation:
 
 
 @dataclass(slots=True)
-class RoleState:
-    """The state of a role; without an incarnation or an outcome it waits to be placed."""
+class RoleRecord:
+    """The state of a role, its present incarnation, and the losses of the earlier ones."""
 
+    state: RoleState = RoleState.ABSENT
     num_placed: int = 0
     current: RoleIncarnation | None = None
+    """None while it waits; of a role that has ended it may still run."""
     report: dict[str, Any] | None = None
     error: BaseException | None = None
+    abandoned: str | None = None
+    """Why the job does not wait for it."""
     losses: list[Loss] = field(default_factory=list)
     lost_at: deque[float] = field(default_factory=deque)
     """Within the last hour."""
     faults: set[str] = field(default_factory=set)
     """Kinds of the faults after which it restarted."""
-    abandoned: str | None = None
-    """Why the job no longer waits for it, though it has not ended."""
-    was_unplaced: bool = False
+    began_late: bool = False
     """It had no Dask worker when the others began."""
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the role is to be placed, late or again."""
-        return (self.num_placed > 0 or self.was_unplaced) and self.current is None and not self.has_ended
+    def change(self, what: RoleChange) -> bool:
+        """Change the state by the table; return whether it has an entry. A role that waits has no incarnation."""
+        following = TRANSITIONS[self.state].get(what)
+        if following is None:
+            return False
+        self.state = following
+        if following is RoleState.WAITING:
+            self.current = None
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        """Record what the job fails with."""
+        if self.change(RoleChange.FAIL):
+            self.error = error
+
+    def abandon(self, reason: str) -> None:
+        """Record why the job does not wait for it."""
+        if self.change(RoleChange.ABANDON):
+            self.abandoned = reason
 
     @property
     def is_later(self) -> bool:
         """Whether the others can do without it: its present incarnation is not one that the job began with."""
-        return bool(self.losses) or self.was_unplaced
-
-    @property
-    def is_rolled_back(self) -> bool:
-        """Whether its incarnation is over because training rolls back."""
-        return self.current is not None and self.current.rolled_back_at is not None
+        return bool(self.losses) or self.began_late
 
     @property
     def has_started(self) -> bool:
         """Whether any of its incarnations has started."""
-        return bool(self.losses) or (self.current is not None and self.current.has_started)
+        return bool(self.losses) or (self.current is not None and self.current.progress is not TaskProgress.SUBMITTED)
 
     @property
     def can_be_reached(self) -> bool:
-        """Whether this is a ps that listens and continues."""
-        return self.current is not None and self.current.is_listening and not self.is_rolled_back
-
-    @property
-    def serves(self) -> bool:
-        """Whether this is a ps that can be reached and has not ended."""
-        return self.can_be_reached and not self.has_ended
-
-    @property
-    def is_to_end(self) -> bool:
-        """Whether its incarnation still runs, though the job no longer waits for its result."""
-        is_running = self.current is not None and not self.current.has_left
-        return is_running and (self.is_rolled_back or self.abandoned is not None)
+        """Whether this is a ps that listens, and is needed."""
+        return self.state is RoleState.PLACED and self.current is not None and self.current.is_listening
 
     @property
     def has_ended(self) -> bool:
         """Whether the role has ended for good, with or without an error."""
-        return self.report is not None or self.error is not None or self.abandoned is not None
+        return self.state in ENDED
 
     def is_cut_off_by(self, error: BaseException) -> bool:
         """Return whether an error says that the present incarnation cannot reach the ps, though another one may."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from psflow.ps_runtime.cluster.incarnations import RoleState
+from psflow.ps_runtime.cluster.incarnations import RoleIncarnation, RoleRecord, RoleState, TaskProgress
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 SAVING = (Role.PS, Role.CHIEF)
@@ -14,13 +14,13 @@ SAVING = (Role.PS, Role.CHIEF)
 class OverdueRoles:
     """Finds roles that exceed a time limit."""
 
-    def __init__(self, states: Mapping[RoleId, RoleState], clock: Callable[[], float]) -> None:
-        self._states = states
+    def __init__(self, records: Mapping[RoleId, RoleRecord], clock: Callable[[], float]) -> None:
+        self._records = records
         self._clock = clock
 
     def of(self, roles: Iterable[RoleId], timeout_secs: float) -> list[RoleId]:
         """Return those of `roles` whose present incarnation was placed `timeout_secs` ago or earlier."""
-        incarnations = [(role, self._states[role].current) for role in roles]
+        incarnations = [(role, self._records[role].current) for role in roles]
         return [
             role
             for role, current in incarnations
@@ -29,21 +29,25 @@ class OverdueRoles:
 
     def to_start(self, timeout_secs: float) -> list[RoleId]:
         """Return the roles whose present incarnation is a later one, and has not started within the limit."""
-        later = {role: s.current for role, s in self._states.items() if s.is_later and not s.has_ended}
-        return self.of([role for role, current in later.items() if current and not current.has_started], timeout_secs)
+        later = {role: r.current for role, r in self._records.items() if r.is_later and not r.has_ended}
+        return self.of([role for role, current in later.items() if current and not _has_started(current)], timeout_secs)
 
     def to_leave(self, timeout_secs: float) -> list[RoleId]:
-        """Return the ps and the chief if they have not left within the limit after a rollback."""
-        saving = [(role, s.current) for role, s in self._states.items() if role.role in SAVING and not s.has_ended]
-        rolled_back = [
-            (role, current.rolled_back_at) for role, current in saving if current and current.rolled_back_at is not None
-        ]
-        return [role for role, at in rolled_back if self._clock() - at >= timeout_secs]
+        """Return the ps and the chief if they have not left within the limit after they were recalled."""
+        recalled = [(role, r) for role, r in self._records.items() if r.state is RoleState.RECALLED]
+        saving = [(role, r.current) for role, r in recalled if role.role in SAVING and r.current is not None]
+        return [role for role, current in saving if self._clock() - current.recalled_at >= timeout_secs]
 
     def to_listen(self, timeout_secs: float) -> list[RoleId]:
         """Return the ps that have started, but do not listen within the limit after being placed."""
-        states = [(role, s) for role, s in self._states.items() if role.role is Role.PS and not s.has_ended]
-        incarnations = [(role, s.current) for role, s in states if s.current is not None and not s.is_rolled_back]
-        return self.of(
-            [r for r, current in incarnations if current.has_started and not current.is_listening], timeout_secs
-        )
+        servers = {role: r for role, r in self._records.items() if role.role is Role.PS}
+        silent = [
+            role
+            for role, r in servers.items()
+            if r.state is RoleState.PLACED and not r.can_be_reached and r.current and _has_started(r.current)
+        ]
+        return self.of(silent, timeout_secs)
+
+
+def _has_started(current: RoleIncarnation) -> bool:
+    return current.progress is not TaskProgress.SUBMITTED

@@ -45,7 +45,7 @@ class RollbackReservation:
         Raises WaitTimeoutError if the scheduler is silent for minutes.
         """
         with self._supervisor.lock:
-            is_shutting_down = bool(self._supervisor.busy_slots())
+            is_shutting_down = bool(self._supervisor.recalled())
             rolls_back = is_shutting_down or any(role.role is Role.PS for role in self._supervisor.waiting())
             is_back = not is_shutting_down and self._supervisor.is_training
         if is_back:

@@ -1,16 +1,8 @@
 """Decides as a state machine, without Dask, which roles of a job are lost, which restart, and when the job fails.
 
 Events in: an incarnation was placed on a Dask worker, started, listens, left, returned, failed; a Dask worker is lost,
-or closes. Queries out: which incarnations are to end, which roles are to be placed on a Dask worker next, and which
-error the job fails with.
-
-::
-
-    placed ──▶ started ──▶ returned            it has ended
-       │          │ ├────▶ failed              it has ended, and the job fails; or, the first time, it is lost
-       │          │ └────▶ rolled back ──┐     training rolls back to a checkpoint
-       └──────────┴─────▶ lost ──────────┴──▶ placed     a new incarnation
-                            └───────────────▶ failed     too many times within an hour
+or closes. Each becomes a change of the table in `incarnations.py`. Queries out: which incarnations are to end, which
+roles are to be placed on a Dask worker next, and which error the job fails with.
 
 A ps holds values that no other process has. Once one is lost, all roles that train roll back, and restart from the last
 checkpoint: the ps first, the others once every ps listens. A checkpoint is written by the ps and the chief together, so
@@ -33,10 +25,14 @@ from typing import Any, assert_never
 
 from psflow.ps_runtime.cluster.hangs import RunningIncarnation
 from psflow.ps_runtime.cluster.incarnations import (
+    ENDED,
     NOT_NEEDED,
     Loss,
+    RoleChange,
     RoleIncarnation,
+    RoleRecord,
     RoleState,
+    TaskProgress,
     UserFault,
     too_many_losses,
 )
@@ -71,14 +67,14 @@ class Supervisor:
         forgives: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._states = {role: RoleState() for role in roles}
+        self._records = {role: RoleRecord() for role in roles}
         self._first_incarnation = first_incarnation
         self._max_restarts = max_restarts
         self._rolls_back = rolls_back
         self._takes_over = takes_over
         self._forgives = forgives
         self._clock = clock
-        self.overdue = OverdueRoles(self._states, clock)
+        self.overdue = OverdueRoles(self._records, clock)
         self._trained_at = 0.0
         self._has_stepped = False
         self._is_open = False
@@ -89,25 +85,25 @@ class Supervisor:
 
     def place(self, role: RoleId, slot: str) -> int:
         """Record that an incarnation of `role` is placed on the Dask worker at `slot`; return its number."""
-        state = self._states[role]
-        incarnation = self._first_incarnation + state.num_placed
-        state.num_placed += 1
-        state.current = RoleIncarnation(incarnation, slot, self._clock())
-        if role.role is not Role.PS and not self._all_listen():
-            state.current.rolled_back_at = self._clock()  # a ps was lost meanwhile
+        record = self._records[role]
+        incarnation = self._first_incarnation + record.num_placed
+        is_early = role.role is not Role.PS and not self._all_listen()
+        record.num_placed += 1
+        record.current = RoleIncarnation(incarnation, slot, self._clock(), recalled_at=self._clock())
+        record.change(RoleChange.PLACE_EARLY if is_early else RoleChange.PLACE)
         return incarnation
 
     def mark_unplaced(self, role: RoleId) -> None:
         """Record that the others have begun without a worker or the evaluator, because it had no Dask worker."""
-        self._states[role].was_unplaced = True
+        self._records[role].began_late = self._records[role].change(RoleChange.MISS)
 
     def start(self, role: RoleId, incarnation: int) -> None:
         """Record that an incarnation has started; a second start means that Dask has restarted it: it is lost."""
         current = self._current(role, incarnation)
-        if current is not None and current.has_started and not self.has_ended(role):
-            self._lose(role, "it was lost, and Dask started it again")
+        if current is not None and current.progress is TaskProgress.SUBMITTED:
+            current.progress = TaskProgress.STARTED
         elif current is not None:
-            current.has_started = True
+            self._lose(role, "it was lost, and Dask started it again")
 
     def listen(self, role: RoleId, incarnation: int) -> None:
         """Record that a ps can be reached."""
@@ -116,16 +112,16 @@ class Supervisor:
 
     def step(self, role: RoleId, incarnation: int) -> None:
         """Record that an incarnation has made a step."""
-        if (current := self._current(role, incarnation)) is not None and current.rolled_back_at is None:
+        current = self._current(role, incarnation)
+        if current is not None and self._records[role].state is not RoleState.RECALLED:
             current.has_stepped = self._is_open = self._has_stepped = True
 
     def leave(self, role: RoleId, incarnation: int) -> None:
         """Record that an incarnation no longer runs; `finish` or `fail` records how it has ended."""
         if (current := self._current(role, incarnation)) is not None:
-            current.has_left = True
-            # the chief may have completed training: its outcome says so
-            if current.rolled_back_at is not None and (role.role is not Role.CHIEF or current.has_outcome):
-                self._states[role].current = None
+            current.progress = TaskProgress.LEFT
+            if role.role is not Role.CHIEF or current.has_outcome:  # a chief may have completed training
+                self._records[role].change(RoleChange.LEAVE)
 
     def begin_shutdown(self, role: RoleId, incarnation: int) -> None:
         """Record a graceful shutdown: an incarnation is about to leave, because its Dask worker closes."""
@@ -139,16 +135,16 @@ class Supervisor:
 
     def finish(self, role: RoleId, incarnation: int, report: dict[str, Any]) -> None:
         """Record that an incarnation has ended without an error, and its report."""
-        state = self._states[role]
-        is_over = state.is_rolled_back and role.role is not Role.CHIEF
-        if self._current(role, incarnation) is None or self.has_ended(role) or is_over:
+        record = self._records[role]
+        what = RoleChange.COMPLETE if role.role is Role.CHIEF else RoleChange.RETURN
+        if self._current(role, incarnation) is None or not record.change(what):
             return
-        state.report = report
+        record.report = report
         if role.role is Role.CHIEF:
             self._trained_at = self._clock()
-            for other, state in self._states.items():
-                if other.role is not Role.EVALUATOR and (state.is_waiting or state.is_rolled_back):
-                    state.abandoned = NOT_NEEDED
+            for other, record in self._records.items():
+                if other.role is not Role.EVALUATOR and record.state is not RoleState.PLACED:
+                    record.abandon(NOT_NEEDED)
         if role.role is Role.PS:
             for chief in self.waiting():
                 if chief.role is Role.CHIEF:  # it was lost as it ended the job, and finds no ps any more
@@ -161,40 +157,41 @@ class Supervisor:
         the ps and has made a step, is a later one, or is not needed any more. Where a signal has ended the training
         loop of a worker, its Dask worker closes next, and `lose_slots` records that.
         """
-        state, current = self._states[role], self._current(role, incarnation)
-        if current is None or self.has_ended(role):
+        record, current = self._records[role], self._current(role, incarnation)
+        if current is None or record.has_ended:
             return
         is_left = current.hang is not None or (current.is_shutting_down and isinstance(error, StoppedError))
         is_needed = role.role is not Role.WORKER or not self.is_trained
-        is_cut_off = state.is_cut_off_by(error) if is_needed else isinstance(error, TransportError | WaitTimeoutError)
-        if current.rolled_back_at is not None:
+        is_cut_off = record.is_cut_off_by(error) if is_needed else isinstance(error, TransportError | WaitTimeoutError)
+        if record.state is RoleState.RECALLED:
             current.has_outcome = True
-            state.current = current if current.has_started and not current.has_left else None  # it reports its end
+            if current.progress is not TaskProgress.STARTED:  # it reports its end
+                record.change(RoleChange.LEAVE)
         elif isinstance(error, InterruptedLoopError) and role.role is Role.WORKER:
-            current.has_left = True
+            current.progress = TaskProgress.LEFT
         elif isinstance(error, IncarnationOverError) or is_left or is_cut_off:
             self._lose(role, current.hang or str(error), counts=not isinstance(error, IncarnationOverError))
         elif fault is not None and self._is_forgiven(role, fault):
-            state.faults.add(fault.kind)
+            record.faults.add(fault.kind)
             self._lose(role, fault.sentence)
         else:
-            state.error = error
+            record.fail(error)
 
     def lose_slots(self, addresses: Collection[str], why: Mapping[RoleId, str] = {}, *, in_order: bool = False) -> None:
         """Record that Dask workers and their incarnations are gone, why, and `in_order` if they were retired."""
-        for role, state in self._states.items():
-            current = state.current
-            if current is not None and current.slot in addresses and state.has_ended:
-                current.has_left = True  # without a report; a later rollback must find that there was an incarnation
-                state.current = None if state.is_rolled_back else current
-            elif current is not None and current.slot in addresses:
-                current.is_shutting_down |= in_order
-                self._lose(role, current.loss_reason(why.get(role)))
+        for role, record in self._records.items():
+            current = record.current
+            if current is None or current.slot not in addresses:
+                continue
+            if record.has_ended:
+                current.progress = TaskProgress.LEFT  # a later rollback must find that there was an incarnation
+            current.is_shutting_down |= in_order
+            self._lose(role, current.loss_reason(why.get(role)))
 
     def lose_late(self, timeout_secs: float) -> None:
         """Record the time: a later incarnation that has not started within the limit is lost."""
         for role in self.overdue.to_start(timeout_secs):
-            if (current := self._states[role].current) is not None:  # not rolled back because of an earlier one
+            if (current := self._records[role].current) is not None:  # not recalled because of an earlier one
                 self._lose(role, f"it did not start on {current.slot} within {timeout_secs:g} s")
 
     def abandoned_late(self, timeout_secs: float) -> dict[RoleId, str]:
@@ -203,27 +200,36 @@ class Supervisor:
             return {}
         late = {role: slot for role, slot in self.slots().items() if role.role is Role.WORKER}
         for role in late:
-            self._states[role].abandoned = f"it did not end within {timeout_secs:g} s after the end of training"
+            self._records[role].abandon(f"it did not end within {timeout_secs:g} s after the end of training")
         return late
 
     # Queries
 
     def to_end(self) -> list[RoleId]:
         """Return the roles whose incarnation is over, or is to end: the job no longer waits for its result."""
-        return [role for role, state in self._states.items() if state.is_waiting or state.is_to_end]
+        ending = [
+            role
+            for role in self._in(RoleState.RECALLED, RoleState.ABANDONED)
+            if (current := self._records[role].current) is not None and current.progress is not TaskProgress.LEFT
+        ]
+        return [role for role in self._records if role in ending or self._records[role].state is RoleState.WAITING]
+
+    def recalled(self) -> list[RoleId]:
+        """Return the roles whose incarnation is to end because training rolls back."""
+        return self._in(RoleState.RECALLED)
 
     def waiting(self) -> list[RoleId]:
         """Return the roles that are to begin a new incarnation, on any free Dask worker."""
-        return [role for role, state in self._states.items() if state.is_waiting]
+        return self._in(RoleState.WAITING)
 
     def lacking(self) -> list[RoleId]:
         """Return the roles of `waiting` without which the job cannot go on; an evaluator may never have come."""
         waiting = self.waiting()
-        return [role for role in waiting if role.role is not Role.EVALUATOR or self._states[role].num_placed]
+        return [role for role in waiting if role.role is not Role.EVALUATOR or self._records[role].num_placed]
 
     def due(self) -> list[RoleId]:
         """Return the roles of `waiting` that may begin now, in this order."""
-        if any(s.is_rolled_back and not s.has_ended for role, s in self._states.items() if role.role in SAVING):
+        if any(role.role in SAVING for role in self.recalled()):
             return []
         if servers := [role for role in self.waiting() if role.role is Role.PS]:
             return servers
@@ -233,18 +239,18 @@ class Supervisor:
         """Return the workers that do not train while the others do, each with its last incarnation that is over."""
         if not self.is_training or not self._all_listen():
             return []
-        lacking = {role: s for role, s in self._states.items() if s.is_waiting or s.is_rolled_back}
-        missing = [(role, state) for role, state in lacking.items() if role.role is Role.WORKER]
+        missing = [r for r in self._in(RoleState.WAITING, RoleState.RECALLED) if r.role is Role.WORKER]
         before = self._first_incarnation - 1  # for a worker that had none yet
-        return [(role, state.losses[-1].incarnation if state.losses else before) for role, state in missing]
+        return [(role, lost[-1].incarnation if (lost := self.losses(role)) else before) for role in missing]
 
     def losses(self, role: RoleId) -> list[Loss]:
         """Return the incarnations of a role that were lost or rolled back, in order."""
-        return self._states[role].losses
+        return self._records[role].losses
 
     def all_started(self) -> bool:
         """Return whether each placed incarnation has started: by then Dask lists their slots as taken."""
-        return all(state.current is None or state.current.has_started for state in self._states.values())
+        incarnations = [record.current for record in self._records.values() if record.current is not None]
+        return all(current.progress is not TaskProgress.SUBMITTED for current in incarnations)
 
     def is_current(self, role: RoleId, incarnation: int) -> bool:
         """Return whether an incarnation is the present one of its role."""
@@ -252,109 +258,109 @@ class Supervisor:
 
     def is_outlived(self, role: RoleId) -> bool:
         """Return whether the present incarnation of a role precedes a rollback after which training continues."""
-        return self._states[role].is_rolled_back and self._all_listen()
+        return self._records[role].state is RoleState.RECALLED and self._all_listen()
 
     def has_started(self, role: RoleId) -> bool:
         """Return whether any incarnation of a role has started."""
-        return self._states[role].has_started
+        return self._records[role].has_started
 
     def is_listening(self, role: RoleId) -> bool:
         """Return whether the present incarnation of a ps can be reached."""
-        current = self._states[role].current
+        current = self._records[role].current
         return current is not None and current.is_listening
 
     def has_ended(self, role: RoleId) -> bool:
         """Return whether a role has ended for good, with or without an error."""
-        return self._states[role].has_ended
+        return self._records[role].has_ended
 
     def all_ended(self) -> bool:
         """Return whether all roles have ended that were ever placed, or unplaced at the start."""
-        return all(state.has_ended for state in self._states.values() if state.num_placed or state.was_unplaced)
+        return all(record.state in (RoleState.ABSENT, *ENDED) for record in self._records.values())
 
     def error(self, role: RoleId) -> BaseException | None:
         """Return what a role has failed with."""
-        return self._states[role].error
+        return self._records[role].error
 
     def errors(self) -> list[tuple[RoleId, BaseException]]:
         """Return what roles have failed with, in the order of the roles."""
-        return [(role, state.error) for role, state in self._states.items() if state.error is not None]
+        return [(role, record.error) for role, record in self._records.items() if record.error is not None]
 
     def report(self, role: RoleId) -> dict[str, Any]:
         """Return the report of a role that has ended without an error; StoppedError if it was abandoned."""
-        return self._states[role].report_of(role)
+        return self._records[role].report_of(role)
 
     def reports(self) -> dict[RoleId, dict[str, Any]]:
         """Return the reports of the roles that have ended without an error."""
-        return {role: state.report for role, state in self._states.items() if state.report is not None}
+        return {role: record.report for role, record in self._records.items() if record.report is not None}
 
     @property
     def is_trained(self) -> bool:
         """Whether the chief has completed training: no other role that trains is needed any more."""
-        return any(role.role is Role.CHIEF and state.report is not None for role, state in self._states.items())
+        return any(role.role is Role.CHIEF for role in self._in(RoleState.RETURNED))
 
     @property
     def is_training(self) -> bool:
         """Whether the ps and the chief run, or start on their Dask workers."""
-        return not any(state.is_waiting for role, state in self._states.items() if role.role in SAVING)
+        return not any(role.role in SAVING for role in self.waiting())
 
     def slots(self) -> dict[RoleId, str]:
         """Return the Dask workers of the incarnations that have not ended."""
-        return {role: s.current.slot for role, s in self._states.items() if s.current is not None and not s.has_ended}
+        return {role: r.current.slot for role, r in self._records.items() if r.current is not None and not r.has_ended}
 
     def busy_slots(self) -> list[str]:
-        """Return the Dask workers of incarnations that were rolled back and have not left, one for each."""
-        return [
-            s.current.slot
-            for s in self._states.values()
-            if s.current is not None and s.current.rolled_back_at is not None
-        ]
+        """Return the Dask workers of incarnations that are to end and have not left, one for each."""
+        incarnations = [self._records[role].current for role in self.to_end()]
+        return [current.slot for current in incarnations if current is not None]
 
     def running(self) -> list[RunningIncarnation]:
         """Return the incarnations that have started and not left, whether or not their outcome is known."""
-        incarnations = [
-            (r, s.current)
-            for r, s in self._states.items()
-            if s.current and s.current.has_started and not s.current.has_left
+        return [
+            RunningIncarnation(role, current.incarnation, current.slot)
+            for role, record in self._records.items()
+            if (current := record.current) is not None and current.progress is TaskProgress.STARTED
         ]
-        return [RunningIncarnation(role, current.incarnation, current.slot) for role, current in incarnations]
 
     # Inside
 
+    def _in(self, *states: RoleState) -> list[RoleId]:
+        """Return the roles in any of these states."""
+        return [role for role, record in self._records.items() if record.state in states]
+
     def _current(self, role: RoleId, incarnation: int) -> RoleIncarnation | None:
         """Return an incarnation, if it is the present one of its role."""
-        current = self._states[role].current
+        current = self._records[role].current
         return current if current is not None and current.incarnation == incarnation else None
 
     def _all_listen(self) -> bool:
         """Return whether each ps can be reached, or is no longer needed."""
-        return all(s.has_ended or s.can_be_reached for role, s in self._states.items() if role.role is Role.PS)
+        return all(r.has_ended or r.can_be_reached for role, r in self._records.items() if role.role is Role.PS)
 
     def _lose(self, role: RoleId, reason: str, *, counts: bool = True) -> None:
-        """End an incarnation; `counts` says whether too many such ends within an hour end the job."""
-        state = self._states[role]
-        current = state.current
+        """Record that an incarnation is gone; `counts` says whether too many such ends within an hour end the job."""
+        record = self._records[role]
+        current = record.current
         assert current is not None
-        if state.is_rolled_back:  # it was over already
-            state.current = None
+        if record.state is not RoleState.PLACED:  # it was over already
+            record.change(RoleChange.LOSE)
             return
         loss, in_order = RoleLostError(str(role), reason), current.is_shutting_down and current.hang is None
         rolls_back = not self.is_trained and self._must_roll_back(role)
-        state.losses.append(
-            Loss(current.incarnation, loss, is_rollback=False, rolls_back=rolls_back, in_order=in_order)
-        )
-        state.current = None
-        state.record_loss(self._clock(), counts=counts and not in_order)
+        record.losses.append(Loss(current.incarnation, loss, rolls_back=rolls_back, in_order=in_order))
+        record.current = None
+        record.record_loss(self._clock(), counts=counts and not in_order)
         if role.role is not Role.EVALUATOR and self.is_trained:
-            state.abandoned = NOT_NEEDED
-        elif len(state.lost_at) > self._max_restarts:
-            state.error = too_many_losses(role, reason, len(state.lost_at), self._max_restarts)
-        elif rolls_back:
-            self._roll_back(role)
+            record.abandon(NOT_NEEDED)
+        elif len(record.lost_at) > self._max_restarts:
+            record.fail(too_many_losses(role, reason, len(record.lost_at), self._max_restarts))
+        else:
+            record.change(RoleChange.LOSE)
+            if rolls_back:
+                self._roll_back(role)
 
     def _is_forgiven(self, role: RoleId, fault: UserFault) -> bool:
         """Return whether a role may restart after a fault of user code, alone or with the others."""
         is_needed = role.role is Role.EVALUATOR or not self.is_trained
-        may_restart = is_needed and self._states[role].forgives(fault, self._max_restarts)
+        may_restart = is_needed and self._records[role].forgives(fault, self._max_restarts)
         is_mistake = not self._has_stepped and not fault.is_of_system  # in the program of a chief
         may_roll_back = role.role is Role.CHIEF and self._rolls_back and not is_mistake
         return self._forgives and may_restart and (may_roll_back or not self._must_roll_back(role))
@@ -365,8 +371,8 @@ class Supervisor:
             case Role.PS:
                 return True
             case Role.CHIEF:
-                servers = [state for role, state in self._states.items() if role.role is Role.PS]
-                return not (self._takes_over and self._is_open and all(s.serves for s in servers))
+                servers = [record for role, record in self._records.items() if role.role is Role.PS]
+                return not (self._takes_over and self._is_open and all(s.can_be_reached for s in servers))
             case Role.WORKER | Role.EVALUATOR:
                 return False
             case unknown:
@@ -379,18 +385,16 @@ class Supervisor:
         """
         self._is_open = False
         if not self._rolls_back:
-            self._states[lost].error = self._states[lost].losses[-1].error
+            self._records[lost].fail(self._records[lost].losses[-1].error)
             return
-        for role, state in self._states.items():
-            current = state.current
-            if role.role is Role.EVALUATOR or current is None or state.error is not None or state.is_rolled_back:
+        reason = f"training rolls back to the last checkpoint, as {lost} was lost"
+        for role, record in self._records.items():
+            current = record.current
+            if role.role is Role.EVALUATOR or current is None or not record.change(RoleChange.RECALL):
                 continue
-            report, state.report = state.report, None
-            roll_back = RoleLostError(str(role), f"training rolls back to the last checkpoint, as {lost} was lost")
-            state.losses.append(
-                Loss(current.incarnation, roll_back, is_rollback=True, rolls_back=False, in_order=False)
-            )
-            current.rolled_back_at = self._clock()
-            has_ended = current.has_left and (role.role is not Role.CHIEF or report is not None)
-            if has_ended or not current.has_started:
-                state.current = None
+            record.report = None
+            record.losses.append(Loss(current.incarnation, RoleLostError(str(role), reason), is_rollback=True))
+            current.recalled_at = self._clock()
+            has_left = current.progress is TaskProgress.LEFT and role.role is not Role.CHIEF
+            if has_left or current.progress is TaskProgress.SUBMITTED:
+                record.change(RoleChange.LEAVE)
