@@ -47,6 +47,9 @@ def main(path: Path, rank: int) -> None:
         loss(trained(**features), labels).backward()
         optimizer.step()
     secs = time.monotonic() - started
+    if world_size > 1:
+        dist.barrier()
+        dist.destroy_process_group()  # or the exit of one process may end the threads of gloo in the other
     if rank == 0:
         print(json.dumps({"secs": secs, facts["metric"]: evaluated(module, dict(np.load(facts["test"])))}), flush=True)
 
