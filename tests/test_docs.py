@@ -56,6 +56,7 @@ CLASS_NAME = re.compile(r"(_?[A-Z]\w*[a-z]\w*)(?:\.(\w+))?")
 
 TORCH_ALONE = {
     "DataLoader",
+    "EmbeddingBag",
     "OneCycleLR",
     "CosineAnnealingWarmRestarts",
     "LinearLR",
