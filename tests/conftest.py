@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
 import os
 import platform
 import shutil
@@ -81,6 +82,22 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
 
 
 def pytest_collection_finish() -> None:
+    """Prepare loggers and the garbage collector once all modules are imported."""
+    _have_dask_propagate()
+    _spare_collector()
+
+
+def _have_dask_propagate() -> None:
+    """Have the logs of Dask reach the root logger, whichever module has imported Dask first.
+
+    Dask stops that where the root logger has no handler yet. Then pytest adds its own handlers to Dask's loggers, and a
+    cluster silences these handlers for all logs of a test.
+    """
+    for name in ("distributed", "distributed.client", "distributed.gc", "bokeh", "tornado", "tornado.application"):
+        logging.getLogger(name).propagate = True
+
+
+def _spare_collector() -> None:
     """Have the garbage collector leave the tests and their libraries alone, and look seldom: it took 7 % of a run."""
     gc.collect()
     gc.freeze()
