@@ -18,7 +18,8 @@
     ├── CheckpointError          a checkpoint that is torn, missing or not ours
     │   └── NoCheckpointError    there is no checkpoint to read (ValueError)
     ├── StorageError             something could not be written: a full disk, a missing permission
-    │   └── LostDirectoryError   its directory is gone, or another host's
+    │   ├── LostDirectoryError   its directory is gone, or another host's
+    │   └── StoreError           a remote store refused a request, or did not answer
     ├── TransportError
     │   ├── ProtocolError        the peer broke the protocol
     │   ├── RefusedError         the peer understood the request and refused it
@@ -214,6 +215,17 @@ class LostDirectoryError(StorageError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
+
+
+@dataclass(eq=False)
+class StoreError(StorageError):
+    """A remote store refused a request, or did not answer."""
+
+    free_bytes: int = field(init=False, default=0)
+    remedy: str = field(kw_only=True)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}; {self.remedy}, then run the same command again"
 
 
 class TransportError(PsflowError):

@@ -6,10 +6,9 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO, TypeVar
 
-from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from psflow.ps_runtime.checkpoint.files import (
@@ -24,10 +23,13 @@ from psflow.ps_runtime.checkpoint.files import (
     storing,
     write_direct,
 )
+from psflow.ps_runtime.checkpoint.remote_calls import answer_of, change_file, no_place, opened_store
 from psflow.ps_runtime.errors import LostDirectoryError
 from psflow.ps_runtime.scratch import scratch_directory
 
 SHARED = "use a directory that all hosts see under this name, on a shared mount, or a URL such as s3://bucket/run"
+
+T = TypeVar("T")
 
 
 class FileStore:
@@ -36,7 +38,8 @@ class FileStore:
     Notes
     -----
     Every call blocks; thread-safe as far as the store is. Changes in a local directory are durable when the call
-    returns; elsewhere durability depends on the store.
+    returns; elsewhere durability depends on the store. A remote store is asked again while it does not answer, for at
+    most two minutes; then, or if it refuses, StoreError. Directories are not made there: object stores have none.
 
     Only `create` makes a local directory. Writing into a missing one (removed, moved, or on the disk of another host)
     raises LostDirectoryError, and creates nothing.
@@ -45,7 +48,7 @@ class FileStore:
     def __init__(self, url: str, fence: Fence = open_fence) -> None:
         self.url = url
         self._fence = fence
-        self.fs, self.root = url_to_fs(url)
+        self.fs, self.root = opened_store(url)
         self.is_local = isinstance(self.fs, LocalFileSystem)
 
     def create(self) -> None:
@@ -65,41 +68,42 @@ class FileStore:
 
     def names(self, directory: str) -> list[str]:
         """Return the sorted entries of `directory`; none if it does not exist."""
-        self.fs.invalidate_cache()
+        path = self.path(directory).rstrip("/")
         try:
-            found = self.fs.ls(self.path(directory), detail=False)
+            found = self._asked(lambda: self.fs.ls(path, detail=False))
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+        return sorted(one.rstrip("/").rpartition("/")[2] for one in found if one.rstrip("/") != path)
 
     def size(self, name: str) -> int | None:
         """Return the size of the file `name` in bytes; None if it does not exist."""
-        self.fs.invalidate_cache()
         try:
-            info = self.fs.info(self.path(name))
+            info = self._asked(lambda: self.fs.info(self.path(name)))
         except (FileNotFoundError, NotADirectoryError):
             return None
         return int(info["size"]) if info["type"] == "file" else None
 
     def read(self, name: str) -> bytes:
         """Return the content of the file `name`; FileNotFoundError if it does not exist."""
-        data: bytes = self.fs.cat_file(self.path(name))
+        data: bytes = self._asked(lambda: self.fs.cat_file(self.path(name)))
         return data
 
     def write(self, name: str, chunks: Iterable[Chunk]) -> None:
-        """Write the large file `name`. In a local directory it is complete, or unchanged after a failure.
+        """Write the large file `name`: it is complete, or unchanged after a failure.
 
-        There it bypasses the page cache where possible.
+        In a local directory it bypasses the page cache where possible. For a remote store it is first written to a
+        temporary file of this host.
         """
         if self.is_local:
             with self.replacing(name) as stream:
                 write_direct(stream.fileno(), chunks)
             return
-        self._fence()  # not at the end: a store keeps what it received, even after a failure
-        self._make_parent(name)
-        with self.fs.open(self.path(name), "wb") as stream:
-            for chunk in chunks:
-                stream.write(chunk)
+        with scratch_directory() as directory:
+            path = os.path.join(directory, "file")
+            with storing(path), open(path, "xb") as stream:
+                stream.writelines(chunks)
+            self._fence()
+            self.send(path, name)
 
     def put(self, name: str, data: bytes, *, is_private: bool = False) -> None:
         """Write the small file `name` in one piece: nothing is written until all of it is known.
@@ -111,8 +115,25 @@ class FileStore:
                 stream.write(data)
             return
         self._fence()
-        self._make_parent(name)
-        self.fs.pipe_file(self.path(name), data)
+        self._written(lambda: self.fs.pipe_file(self.path(name), data))
+
+    def change(
+        self, name: str, lock: str, change: Callable[[bytes | None], bytes | None], *, is_private: bool = False
+    ) -> None:
+        """Replace the small file `name` by ``change(content)``, as one step among all processes that do so.
+
+        `change` gets None if there is no file; if it returns None, nothing is written. In a local directory the file
+        `lock` is locked, which holds among the processes of a host. A remote store writes on the condition that the
+        content is still the same, among all hosts; otherwise `change` is called again. UsageError if it cannot.
+        """
+        if not self.is_local:
+            self._fence()
+            change_file(self.fs, self.url, self.root, self.path(name), change)
+            return
+        with self.locked(lock):
+            before = None if self.size(name) is None else self.read(name)
+            if (data := change(before)) is not None:
+                self.put(name, data, is_private=is_private)
 
     @contextlib.contextmanager
     def replacing(self, name: str, *, is_private: bool = False) -> Iterator[BinaryIO]:
@@ -123,30 +144,34 @@ class FileStore:
 
     def send(self, path: str, name: str) -> None:
         """Copy the local file `path` to the file `name` of a remote store."""
-        self._make_parent(name)
-        self.fs.put_file(path, self.path(name))
+        self._written(lambda: self.fs.put_file(path, self.path(name)))
 
     def mark(self, name: str) -> None:
         """Create the empty file `name`, which need not survive a power failure."""
-        self._make_parent(name)
-        self.fs.pipe_file(self.path(name), b"")
+        if self.is_local:
+            self._make_parent(name)
+        self._written(lambda: self.fs.pipe_file(self.path(name), b""))
 
     def append(self, name: str, line: bytes) -> None:
         """Append `line`, which ends in a newline, after removing a torn last line.
 
-        Several processes may append to one local file at once; elsewhere the file is rewritten, by one writer.
+        Several processes may append to one file at once.
         """
         if self.is_local:
             self._make_parent(name)
             append_line(self.path(name), line, self._fence)
             return
-        before = b"" if self.size(name) is None else self.read(name)
-        self.put(name, before[: before.rfind(b"\n") + 1] + line)
+
+        def appended(content: bytes | None) -> bytes:
+            before = content or b""
+            return before[: before.rfind(b"\n") + 1] + line
+
+        self.change(name, "", appended)
 
     def remove(self, name: str) -> None:
         """Remove the file `name` if it exists."""
         try:
-            self.fs.rm_file(self.path(name))
+            self._asked(lambda: self.fs.rm_file(self.path(name)))
         except FileNotFoundError:
             return
         if self.is_local:
@@ -155,7 +180,7 @@ class FileStore:
     def remove_tree(self, name: str) -> None:
         """Remove the directory `name` with its content, if it exists."""
         with contextlib.suppress(FileNotFoundError):
-            self.fs.rm(self.path(name), recursive=True)
+            self._asked(lambda: self.fs.rm(self.path(name), recursive=True))
 
     @contextlib.contextmanager
     def local_path(self, name: str) -> Iterator[str]:
@@ -165,7 +190,7 @@ class FileStore:
             return
         with scratch_directory() as directory:
             copy = os.path.join(directory, "copy")
-            self.fs.get_file(self.path(name), copy)
+            self._asked(lambda: self.fs.get_file(self.path(name), copy))
             yield copy
 
     @contextlib.contextmanager
@@ -180,12 +205,29 @@ class FileStore:
                 stack.enter_context(locked(self.path(name)))
             yield
 
+    def _asked(self, call: Callable[[], T]) -> T:
+        """Return the result of a call of `fs`, without its caches, and while a remote store does not answer, later."""
+        if self.is_local:
+            return call()
+
+        def uncached() -> T:
+            self.fs.invalidate_cache()
+            return call()
+
+        return answer_of(self.fs, self.url, uncached)
+
+    def _written(self, call: Callable[[], object]) -> None:
+        if self.is_local:
+            call()
+            return
+        try:
+            answer_of(self.fs, self.url, call)
+        except FileNotFoundError as error:
+            raise no_place(self.url, error) from None
+
     def _make_parent(self, name: str) -> None:
         """Make the directory of the file `name`, but not that of the store itself."""
         parent = self.path(name).rpartition("/")[0]
-        if not self.is_local:
-            self.fs.makedirs(parent, exist_ok=True)
-            return
         with storing(self.path(name)):
             if not _is_directory(self.root):
                 what = f"{socket.gethostname()} has no such directory: it was removed or moved, or never existed"

@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypedDict
@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.checkpoint.typed_json import UnixTime, as_kind, from_json
-from psflow.ps_runtime.errors import CheckpointError, LostDirectoryError, ModelDirError
+from psflow.ps_runtime.errors import CheckpointError, LostDirectoryError, ModelDirError, StorageError
 from psflow.ps_runtime.redaction import shown_path
 
 _log = logging.getLogger(__name__)
@@ -88,8 +88,8 @@ class JobFile:
 
     Notes
     -----
-    Every call blocks, briefly. In a local directory of one host a lock decides between two owners that claim at once;
-    elsewhere the last writer wins.
+    Every call blocks, briefly. Of two owners that claim at once one is refused: a lock decides in a local directory of
+    one host, a conditional write in a remote store.
     """
 
     def __init__(self, model_dir: str, lease_secs: float = 30.0, clock: Callable[[], float] = time.time) -> None:
@@ -104,10 +104,11 @@ class JobFile:
 
         Raises CheckpointError if the file is damaged.
         """
-        if self._files.size(NAME) is None:
-            return None
+        return None if self._files.size(NAME) is None else self._decoded(self._files.read(NAME))
+
+    def _decoded(self, content: bytes) -> JobRecord:
         try:
-            return JobRecord.from_json(self._files.read(NAME))
+            return JobRecord.from_json(content)
         except ValueError as error:
             raise CheckpointError(
                 self._files.path(NAME), f"damaged: {error}; correct it, or remove it to start a new job here"
@@ -128,18 +129,24 @@ class JobFile:
         if self._me.since and self.read() is None:  # a retried attempt must not start another job
             raise self._lost()
         self._files.create()
-        with self._locked():
+        me = self._me
+
+        def claimed(content: bytes | None) -> JobRecord:
+            nonlocal me
             self.check_place()
-            record = self.read() or JobRecord(job_id=secrets.token_hex(8), model_dir=self._place)
+            new = JobRecord(job_id=secrets.token_hex(8), model_dir=self._place)
+            record = new if content is None else self._decoded(content)
             if (refusal := self._refusal(record)) is not None:
                 raise ModelDirError((refusal,))
             if record.model_dir not in (self._place, None) and not self._is_here(record.model_dir):
                 _log.warning("the job was moved from %s to %s", record.model_dir, self._files.url)
             now = self._clock()
-            me, expires = replace(self._me, since=now), now + self._lease_secs
-            claimed = self._write(replace(record, owner=me, lease_expires=expires, model_dir=self._place))
-            self._me = me  # only now: a failed write loses nothing
-            return claimed
+            me = replace(self._me, since=now)
+            return replace(record, owner=me, lease_expires=now + self._lease_secs, model_dir=self._place)
+
+        record = self._change(claimed)
+        self._me = me  # only now: a failed write loses nothing
+        return record
 
     def copied_from(self) -> str | None:
         """Return the model_dir that this one is a copy of: it still has the same job. None for the original.
@@ -151,7 +158,7 @@ class JobFile:
             return None
         try:
             there = JobFile(record.model_dir).read()
-        except (CheckpointError, OSError, ValueError, ImportError):
+        except (CheckpointError, StorageError, OSError, ValueError):
             return None
         return record.model_dir if there is not None and there.job_id == record.job_id else None
 
@@ -173,18 +180,18 @@ class JobFile:
 
     def renew(self) -> JobRecord:
         """Renew the lease; ModelDirError if the job has another owner by now, LostDirectoryError if it is gone."""
-        with self._held() as record:
-            return self._write(replace(record, lease_expires=self._clock() + self._lease_secs))
+        return self._change_mine(lambda record: replace(record, lease_expires=self._clock() + self._lease_secs))
 
     def update(self, *, run_id: str | None = None, **facts: Any) -> JobRecord:
         """Record the MLflow run, or other facts as JSON values; raises as `renew`."""
-        with self._held() as record:
-            return self._write(replace(record, run_id=run_id or record.run_id, facts={**record.facts, **facts}))
+        return self._change_mine(
+            lambda record: replace(record, run_id=run_id or record.run_id, facts={**record.facts, **facts})
+        )
 
     def release(self) -> None:
         """Release the job for the next owner. Idempotent; does nothing if the job is gone, or has another owner."""
-        with contextlib.suppress(LostDirectoryError, ModelDirError), self._held() as record:
-            self._write(replace(record, owner=None, lease_expires=0.0))
+        with contextlib.suppress(LostDirectoryError, ModelDirError):
+            self._change_mine(lambda record: replace(record, owner=None, lease_expires=0.0))
 
     def _is_here(self, model_dir: str) -> bool:
         """Return whether `model_dir` is this directory by another name."""
@@ -200,8 +207,7 @@ class JobFile:
         is_alive = None if owner.process == self._me.process else owner.process.is_alive()
         return self._clock() < lease_expires if is_alive is None else is_alive
 
-    def _mine(self) -> JobRecord:
-        record = self.read()
+    def _mine(self, record: JobRecord | None) -> JobRecord:
         if record is None:
             raise self._lost()
         if record.owner is None or record.owner.token != self._me.token:
@@ -229,21 +235,23 @@ class JobFile:
             remedy = "that is this process: end the session or training that it has open, or choose another model_dir"
         return f"model_dir {self._files.url} is in use by {owner.process} since {until}; {remedy}"
 
-    def _write(self, record: JobRecord) -> JobRecord:
-        self._files.put(NAME, record.to_json().encode(), is_private=True)
-        return record
+    def _change_mine(self, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+        """Change the job, which must still be this owner's; return the new content of the file."""
+        self._mine(self.read())  # first: if the job is gone, locking would create the lock again
+        return self._change(
+            lambda content: change(self._mine(None if content is None else self._decoded(content))),
+        )
 
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[JobRecord]:
-        """Hold the lock of the job, which must still be this owner's; yield the content of the file."""
-        self._mine()  # first: if the job is gone, locking would create the lock again
-        with self._locked():
-            yield self._mine()
+    def _change(self, change: Callable[[bytes | None], JobRecord]) -> JobRecord:
+        changed: JobRecord
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self._files.locked(".job.lock"):
-            yield
+        def encoded(content: bytes | None) -> bytes:
+            nonlocal changed
+            changed = change(content)
+            return changed.to_json().encode()
+
+        self._files.change(NAME, ".job.lock", encoded, is_private=True)
+        return changed
 
 
 def _utc(seconds: float) -> str:

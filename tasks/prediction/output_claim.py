@@ -43,8 +43,7 @@ class OutputClaim:
     Notes
     -----
     An owner on this host is alive if its process is; one on another host until 30 s after its last renewal. In a local
-    directory a lock separates concurrent starts. A store behind a URL has no lock, and the last writer wins: the other
-    process notices within seconds, and stops.
+    directory a lock separates concurrent starts, in a remote store a conditional write.
     """
 
     def __init__(self, files: FileStore, clock: Callable[[], float] = time.time) -> None:
@@ -55,7 +54,9 @@ class OutputClaim:
 
     def check_free(self) -> None:
         """Raise UsageError with the owner if another prediction claims the output; changes nothing."""
-        claim = self._read()
+        self._check_free(self._read())
+
+    def _check_free(self, claim: _Claim | None) -> None:
         if claim is None or claim.owner.token == self._me.token or not self._is_living(claim):
             return
         since = datetime.fromtimestamp(claim.owner.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -79,9 +80,7 @@ class OutputClaim:
     def __enter__(self) -> Self:
         self._me = replace(self._me, since=self._clock())
         self._files.create()
-        with self._files.locked(LOCK):
-            self.check_free()
-            self._write()
+        self._files.change(NAME, LOCK, self._claimed)
         self._released = threading.Event()
         self._renewer = threading.Thread(target=self._renew, args=(self._released,), name="psflow-output", daemon=True)
         self._renewer.start()
@@ -98,12 +97,7 @@ class OutputClaim:
 
     def renew(self) -> None:
         """Renew the claim, but not after the block; UsageError if another prediction has claimed the output."""
-        with self._files.locked(LOCK):
-            if self._released.is_set():
-                return
-            if not self._is_mine():
-                self.check_free()
-            self._write()
+        self._files.change(NAME, LOCK, lambda content: None if self._released.is_set() else self._claimed(content))
 
     def _release(self) -> None:
         with contextlib.suppress(PsflowError, OSError), self._files.locked(LOCK):  # a lease expires
@@ -131,17 +125,20 @@ class OutputClaim:
         return self._clock() < claim.lease_expires if is_alive is None else is_alive
 
     def _read(self) -> _Claim | None:
-        if self._files.size(NAME) is None:
-            return None
         try:
-            return as_kind(_Claim, from_json(self._files.read(NAME)), "owner")
+            return None if self._files.size(NAME) is None else self._decoded(self._files.read(NAME))
         except FileNotFoundError:  # released meanwhile
             return None
+
+    def _decoded(self, content: bytes) -> _Claim:
+        try:
+            return as_kind(_Claim, from_json(content), "owner")
         except ValueError as error:
             raise UsageError(
                 (f"{shown_path(self._files.url)}/{NAME} is damaged ({error}); remove it if no process writes there",)
             ) from None
 
-    def _write(self) -> None:
-        claim = _Claim(self._me, self._clock() + LEASE_SECS)
-        self._files.put(NAME, json.dumps(asdict(claim)).encode())
+    def _claimed(self, content: bytes | None) -> bytes:
+        """Return the claim of this owner in place of `content`; UsageError if another prediction has claimed it."""
+        self._check_free(None if content is None else self._decoded(content))
+        return json.dumps(asdict(_Claim(self._me, self._clock() + LEASE_SECS))).encode()

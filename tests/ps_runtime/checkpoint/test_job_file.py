@@ -81,7 +81,7 @@ def test_who_could_not_claim_has_lost_nothing(job: JobFile, monkeypatch: pytest.
         raise StorageError("job.json", "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(job._files, "put", fail)
+        full.setattr(job._files, "change", fail)
         with pytest.raises(StorageError):
             job.claim()
     assert job.claim().owner is not None

@@ -1,0 +1,205 @@
+"""Calls of a remote store: repeated while it does not answer, with errors by name, and with conditional writes."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from fsspec.core import url_to_fs
+
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import StoreError, UsageError
+from psflow.ps_runtime.redaction import shown_path, without_secrets
+
+FIRST_SECS = 10.0
+"""How long calls are repeated in a process that the store has never answered: the URL may be wrong."""
+ANSWER_SECS = 120.0
+"""How long they are repeated once it has answered."""
+PAUSE_SECS = 1.0
+
+T = TypeVar("T")
+
+_ANSWERS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
+_AWAY_ERRNOS = {errno.EIO, errno.EBUSY, errno.EREMOTEIO, errno.ENETUNREACH, errno.EHOSTUNREACH}
+_AWAY_LIBRARIES = {
+    ("aiohttp", "ClientError"),
+    ("botocore", "ConnectionError"),
+    ("botocore", "HTTPClientError"),
+    ("botocore", "ResponseParserError"),
+}
+"""Errors of a connection that are no OSError: the libraries are optional, so they are not imported."""
+_CHANGED_CODES = {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "412"}
+
+_log = logging.getLogger(__name__)
+_answered: WeakSet[Any] = WeakSet()
+_conditional: set[str] = set()
+"""Roots of stores that are known to refuse a write whose condition does not hold."""
+_in_memory = threading.Lock()
+
+
+class ChangedError(Exception):
+    """Another process has changed the file since it was read."""
+
+
+def opened_store(url: str) -> tuple[Any, str]:
+    """Return the file system of `url`, and its path there; UsageError if its protocol is not available."""
+    try:
+        fs, root = url_to_fs(url)
+    except ImportError as error:
+        what = f"{shown_path(url)}: the package for this kind of URL is missing ({error})"
+        raise UsageError((f"{what}; install it for all processes of the job: for s3:// pip install s3fs",)) from None
+    except ValueError as error:
+        raise UsageError((f"{shown_path(url)}: {without_secrets(str(error))}; use a local path or s3://",)) from None
+    return fs, root
+
+
+def answer_of(fs: Any, url: str, call: Callable[[], T]) -> T:
+    """Return the result of `call`; repeat it while the store does not answer.
+
+    Raises StoreError if it refuses the call or stays away; an error about one file, such as FileNotFoundError, is
+    raised unchanged.
+    """
+    deadline = Deadline(ANSWER_SECS if fs in _answered else FIRST_SECS)
+    has_warned = False
+    while True:
+        try:
+            found = call()
+        except _ANSWERS:
+            _answered.add(fs)
+            raise
+        except Exception as error:
+            if isinstance(error, ChangedError | UsageError | StoreError):
+                raise
+            reason = without_secrets(str(error)) or type(error).__name__
+            if not _is_away(error):
+                raise StoreError(
+                    shown_path(url), f"the store refused the request: {reason}", remedy=_remedy(error)
+                ) from None
+            if deadline.has_passed:
+                what = f"the store did not answer, though asked again for {deadline.timeout_secs:.0f} s: {reason}"
+                raise StoreError(shown_path(url), what, remedy="check its endpoint and the network") from None
+            if not has_warned:
+                has_warned = True
+                limit = deadline.timeout_secs
+                _log.warning("%s does not answer, trying again for %.0f s: %s", shown_path(url), limit, reason)
+            time.sleep(PAUSE_SECS)
+            continue
+        _answered.add(fs)
+        return found
+
+
+def _is_away(error: Exception) -> bool:
+    if isinstance(error, ConnectionError | TimeoutError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno in _AWAY_ERRNOS
+    kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__}
+    return not kinds.isdisjoint(_AWAY_LIBRARIES)
+
+
+def _remedy(error: Exception) -> str:
+    if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
+        return "check the credentials, such as AWS_ACCESS_KEY_ID, in the environment of all processes of the job"
+    return "check the URL and the settings of the store"
+
+
+def read_tagged(fs: Any, path: str) -> tuple[bytes | None, str | None]:
+    """Return the content of a file, and a tag for `write_tagged`; None and None without a file."""
+    try:
+        tag = str(fs.info(path).get("ETag", ""))
+        return bytes(fs.cat_file(path)), tag
+    except FileNotFoundError:
+        return None, None
+
+
+def write_tagged(fs: Any, root: str, path: str, data: bytes, tag: str | None) -> None:
+    """Write a file that still has `tag`, or that does not exist if that is None.
+
+    Raises ChangedError if another process wrote it meanwhile; UsageError if the store ignores such conditions.
+    """
+    condition = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": tag}
+    _put(fs, path, data, condition)
+    if root in _conditional:
+        return
+    for never in ({"IfNoneMatch": "*"}, {"IfMatch": '"0"'}):
+        try:
+            _put(fs, path, data, never)
+        except ChangedError:
+            continue
+        what = f"{shown_path(root)}: the store ignores conditional writes (If-Match, If-None-Match), without which "
+        remedy = "use a store that has them, such as S3 or MinIO, or a directory on a mount that all hosts share"
+        raise UsageError((f"{what}two processes could write there at once; {remedy}",))
+    _conditional.add(root)
+
+
+def _put(fs: Any, path: str, data: bytes, condition: dict[str, str]) -> None:
+    try:
+        fs.pipe_file(path, data, **condition)
+    except (FileExistsError, FileNotFoundError, OSError) as error:
+        response = getattr(error.__cause__, "response", None) or {}
+        if response.get("Error", {}).get("Code") in _CHANGED_CODES:
+            raise ChangedError from None
+        raise
+
+
+def check_conditional(fs: Any, url: str) -> None:
+    """Raise UsageError if files of the store of `url` cannot be written conditionally by psflow."""
+    if "s3" not in _protocols(fs):
+        what = (
+            f"{shown_path(url)}: one process at a time may write there, which psflow ensures on s3:// and local paths"
+        )
+        raise UsageError((f"{what} only; use s3://, or a directory on a mount that all hosts share",))
+
+
+def is_in_memory(fs: Any) -> bool:
+    """Return whether the store is fsspec's ``memory://``, which exists in one process only."""
+    return "memory" in _protocols(fs)
+
+
+def _protocols(fs: Any) -> tuple[str, ...]:
+    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+
+
+MAX_TRIES = 20
+"""How often a file is changed by others between reading and writing it, before that is an error."""
+
+
+def change_file(fs: Any, url: str, root: str, path: str, change: Callable[[bytes | None], bytes | None]) -> None:
+    """Replace a file by ``change(content)``, unless that is None, as one step among all processes that do so.
+
+    `change` gets None if there is no file. It is called again if another process has changed the file meanwhile.
+    """
+    if is_in_memory(fs):
+        with _in_memory:
+            before = fs.cat_file(path) if fs.exists(path) else None
+            if (data := change(before)) is not None:
+                fs.pipe_file(path, data)
+        return
+    check_conditional(fs, url)
+    for _ in range(MAX_TRIES):
+        before, tag = answer_of(fs, url, lambda: read_tagged(fs, path))
+        data = change(before)
+        if data is None:
+            return
+        try:
+            answer_of(fs, url, partial(write_tagged, fs, root, path, data, tag))
+        except ChangedError:  # or this very write was repeated: `change` finds its own data then
+            continue
+        except FileNotFoundError as error:
+            raise no_place(url, error) from None
+        return
+    what = f"other processes changed {path.rpartition('/')[2]} {MAX_TRIES} times while it was being written"
+    raise StoreError(shown_path(url), what, remedy="end all but one")
+
+
+def no_place(url: str, error: FileNotFoundError) -> StoreError:
+    """Return the error of a write into a bucket that does not exist."""
+    return StoreError(
+        shown_path(url), f"nothing can be written there: {error}", remedy="create the bucket, or correct the URL"
+    )
