@@ -128,7 +128,7 @@ class FileStore:
         """
         if not self.is_local:
             self._fence()
-            change_file(self.fs, self.url, self.root, self.path(name), change)
+            change_file(self.fs, self.url, self.path(name), change)
             return
         with self.locked(lock):
             before = None if self.size(name) is None else self.read(name)

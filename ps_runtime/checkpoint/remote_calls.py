@@ -39,7 +39,7 @@ _CHANGED_CODES = {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey
 _log = logging.getLogger(__name__)
 _answered: WeakSet[Any] = WeakSet()
 _conditional: set[str] = set()
-"""Roots of stores that are known to refuse a write whose condition does not hold."""
+"""URLs of stores that are known to refuse a write whose condition does not hold."""
 _in_memory = threading.Lock()
 
 
@@ -118,24 +118,24 @@ def read_tagged(fs: Any, path: str) -> tuple[bytes | None, str | None]:
         return None, None
 
 
-def write_tagged(fs: Any, root: str, path: str, data: bytes, tag: str | None) -> None:
+def write_tagged(fs: Any, url: str, path: str, data: bytes, tag: str | None) -> None:
     """Write a file that still has `tag`, or that does not exist if that is None.
 
     Raises ChangedError if another process wrote it meanwhile; UsageError if the store ignores such conditions.
     """
     condition = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": tag}
     _put(fs, path, data, condition)
-    if root in _conditional:
+    if url in _conditional:
         return
     for never in ({"IfNoneMatch": "*"}, {"IfMatch": '"0"'}):
         try:
             _put(fs, path, data, never)
         except ChangedError:
             continue
-        what = f"{shown_path(root)}: the store ignores conditional writes (If-Match, If-None-Match), without which "
+        what = f"{shown_path(url)}: the store ignores conditional writes (If-Match, If-None-Match), without which "
         remedy = "use a store that has them, such as S3 or MinIO, or a directory on a mount that all hosts share"
         raise UsageError((f"{what}two processes could write there at once; {remedy}",))
-    _conditional.add(root)
+    _conditional.add(url)
 
 
 def _put(fs: Any, path: str, data: bytes, condition: dict[str, str]) -> None:
@@ -170,7 +170,7 @@ MAX_TRIES = 20
 """How often a file is changed by others between reading and writing it, before that is an error."""
 
 
-def change_file(fs: Any, url: str, root: str, path: str, change: Callable[[bytes | None], bytes | None]) -> None:
+def change_file(fs: Any, url: str, path: str, change: Callable[[bytes | None], bytes | None]) -> None:
     """Replace a file by ``change(content)``, unless that is None, as one step among all processes that do so.
 
     `change` gets None if there is no file. It is called again if another process has changed the file meanwhile.
@@ -188,7 +188,7 @@ def change_file(fs: Any, url: str, root: str, path: str, change: Callable[[bytes
         if data is None:
             return
         try:
-            answer_of(fs, url, partial(write_tagged, fs, root, path, data, tag))
+            answer_of(fs, url, partial(write_tagged, fs, url, path, data, tag))
         except ChangedError:  # or this very write was repeated: `change` finds its own data then
             continue
         except FileNotFoundError as error:
