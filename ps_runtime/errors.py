@@ -50,9 +50,6 @@ from typing import Any
 
 from psflow.ps_runtime.redaction import public_sentence, without_secrets
 
-# fmt: off
-# fmt: on
-
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return ``"; did you mean 'x'?"`` for the known name nearest to `name` in any case, or an empty string.
@@ -217,15 +214,11 @@ class LostDirectoryError(StorageError):
         return f"{self.path}: {self.reason}"
 
 
-@dataclass(eq=False)
 class StoreError(StorageError):
     """A remote store refused a request, or did not answer."""
 
-    free_bytes: int = field(init=False, default=0)
-    remedy: str = field(kw_only=True)
-
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}; {self.remedy}, then run the same command again"
+        return f"{self.path}: {self.reason}, then run the same command again"
 
 
 class TransportError(PsflowError):

@@ -108,8 +108,8 @@ class OwnerMark:
         """Return the observation instead of the mark; None if the mark is valid."""
         try:
             marked = self.read()
-        except PermissionError as error:
-            return _forbidden(self.files, self.name, error)
+        except PermissionError:
+            return _forbidden(self.files, self.name)
         except (CheckpointError, UsageError, OSError) as error:
             return _Found(str(error), "it was damaged", "correct that, then run the same command again to resume")
         if marked is None:
@@ -138,11 +138,8 @@ def job_mark(model_dir: str, owner: Owner, who: str, check: Callable[[], None]) 
     return OwnerMark(FileStore(model_dir), NAME, owner, who, read, check)
 
 
-def _forbidden(files: FileStore, name: str, error: PermissionError) -> _Found:
-    """Return the observation of a process that may not read the file `name`, or enter a directory above it."""
-    cause = "its permissions were changed"
-    if not files.is_local:
-        return _Found(f"that it may not read {name} ({error})", cause, "give it permission to read there", True)
+def _forbidden(files: FileStore, name: str) -> _Found:
+    """Return the observation of a process that may not read the local file `name`, or enter a directory above it."""
     place = files.path(name)
     while True:
         try:
@@ -151,7 +148,9 @@ def _forbidden(files: FileStore, name: str, error: PermissionError) -> _Found:
         except OSError:  # a directory above it is not accessible
             place = os.path.dirname(place)
     what = f"{place}, which belongs to {user}, and may not read it as {_user(os.geteuid())}"
-    return _Found(what, cause, f"start the processes of all roles, such as Dask workers, as {user}", True)
+    return _Found(
+        what, "its permissions were changed", f"start the processes of all roles, such as Dask workers, as {user}", True
+    )
 
 
 def _user(uid: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -78,12 +79,11 @@ def answer_of(fs: Any, url: str, call: Callable[[], T]) -> T:
                 raise
             reason = without_secrets(str(error)) or type(error).__name__
             if not _is_away(error):
-                raise StoreError(
-                    shown_path(url), f"the store refused the request: {reason}", remedy=_remedy(error)
-                ) from None
+                what = f"the store refused the request: {reason}"
+                raise StoreError(shown_path(url), f"{what}; {_remedy(error)}") from None
             if deadline.has_passed:
                 what = f"the store did not answer, though asked again for {deadline.timeout_secs:.0f} s: {reason}"
-                raise StoreError(shown_path(url), what, remedy="check its endpoint and the network") from None
+                raise StoreError(shown_path(url), f"{what}; check its endpoint and the network") from None
             if not has_warned:
                 has_warned = True
                 limit = deadline.timeout_secs
@@ -106,6 +106,8 @@ def _is_away(error: Exception) -> bool:
 def _remedy(error: Exception) -> str:
     if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
         return "check the credentials, such as AWS_ACCESS_KEY_ID, in the environment of all processes of the job"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # a copy on a disk of this host
+        return f"free some space in {tempfile.gettempdir()}"
     return "check the URL and the settings of the store"
 
 
@@ -195,11 +197,10 @@ def change_file(fs: Any, url: str, path: str, change: Callable[[bytes | None], b
             raise no_place(url, error) from None
         return
     what = f"other processes changed {path.rpartition('/')[2]} {MAX_TRIES} times while it was being written"
-    raise StoreError(shown_path(url), what, remedy="end all but one")
+    raise StoreError(shown_path(url), f"{what}; end all but one")
 
 
 def no_place(url: str, error: FileNotFoundError) -> StoreError:
     """Return the error of a write into a bucket that does not exist."""
-    return StoreError(
-        shown_path(url), f"nothing can be written there: {error}", remedy="create the bucket, or correct the URL"
-    )
+    what = f"nothing can be written there: {error}; create the bucket, or correct the URL"
+    return StoreError(shown_path(url), what)
