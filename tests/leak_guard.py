@@ -31,10 +31,11 @@ LIBRARY_THREADS = (
     "RunSyncEventLoopThread",
     "APILogWorkerThread",
     "asyncio_",
+    "fsspecIO",
     "pymp-",
     "shared memory watch",
 )
-"""Beginnings of the names of threads that Dask, Prefect and MLflow keep until the process ends, and of our own."""
+"""Beginnings of the names of threads that libraries keep until the process ends, and of our own."""
 
 LIBRARY_PROCESSES = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Python keeps one of each until the process ends."""

@@ -164,7 +164,7 @@ class PredictParameters(PredictChoice):
         description="File to score, or folder or glob of tabular files, or its fsspec URL; or digits:test, the test "
         "images of the digits.",
     )
-    output: str = Field(min_length=1, description="Directory or fsspec URL for the predictions.")
+    output: str = Field(min_length=1, description="Directory or s3:// URL for the predictions.")
     code_dir: str | None = Field(
         None,
         min_length=1,
@@ -205,7 +205,7 @@ class PredictStage(PredictChoice):
     output: str | None = Field(
         None,
         min_length=1,
-        description="Directory or fsspec URL for the predictions; null: predictions/step_GLOBAL_STEP in model_dir, or "
+        description="Directory or s3:// URL for the predictions; null: predictions/step_GLOBAL_STEP in model_dir, or "
         "predictions/batches with new_files_only.",
     )
 

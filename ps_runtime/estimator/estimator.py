@@ -57,7 +57,7 @@ class Estimator:
         ``model_fn(features, labels, mode, params, config, input_schema)``, any subset of these, returns an
         EstimatorSpec. `input_schema` is the InputSchema of the training input, in every mode.
     model_dir : str or path, optional
-        Directory of the checkpoints, a path or an fsspec URL; else that of `config`, else a temporary directory.
+        Directory of the checkpoints, a path or an ``s3://`` URL; else that of `config`, else a temporary directory.
     config : RunConfig, optional
         Checkpoints, logging, seed and consistency; default: those of RunConfig.
     params : mapping, optional

@@ -34,7 +34,7 @@ TEMPORARY = ".tmp"
 
 
 class PredictionFolder:
-    """A local folder, or any fsspec URL, that holds the parts of one prediction.
+    """A local folder, or an ``s3://`` URL, that holds the parts of one prediction.
 
     ======================  ==========================================================================
     ``_job.json``           the identity of the prediction: its model, input and options

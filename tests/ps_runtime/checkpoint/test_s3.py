@@ -151,6 +151,8 @@ def test_errors_name_the_cause_and_the_remedy(server: S3Server, run: str) -> Non
     with pytest.raises(StoreError, match=r"^s3://missing/run: .*bucket does not exist; create the bucket, or correct"):
         JobFile("s3://missing/run").claim()
     assert "missing" not in files.fs.ls("", refresh=True)
+    with pytest.raises(UsageError, match=r"^http://h/run: one process at a time may write there, .*; use s3://, or a"):
+        FileStore("http://h/run").change("n", "", lambda content: b"")
     with pytest.raises(UsageError, match=r"^gs://b/run: the package .* is missing .*; install it for all processes"):
         FileStore("gs://b/run")
 
