@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import logging
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from fsspec.core import url_to_fs
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import StoreError, UsageError
 from psflow.ps_runtime.redaction import shown_path, without_secrets
+from psflow.ps_runtime.store_errors import is_away, remedy_of
 
 FIRST_SECS = 10.0
 """How long calls are repeated in a process that the store has never answered: the URL may be wrong."""
@@ -27,14 +26,6 @@ PAUSE_SECS = 1.0
 T = TypeVar("T")
 
 _ANSWERS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
-_AWAY_ERRNOS = {errno.EIO, errno.EBUSY, errno.EREMOTEIO, errno.ENETUNREACH, errno.EHOSTUNREACH}
-_AWAY_LIBRARIES = {
-    ("aiohttp", "ClientError"),
-    ("botocore", "ConnectionError"),
-    ("botocore", "HTTPClientError"),
-    ("botocore", "ResponseParserError"),
-}
-"""Errors of a connection that are no OSError: the libraries are optional, so they are not imported."""
 _CHANGED_CODES = {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "412"}
 
 _log = logging.getLogger(__name__)
@@ -78,9 +69,9 @@ def answer_of(fs: Any, url: str, call: Callable[[], T]) -> T:
             if isinstance(error, ChangedError | UsageError | StoreError):
                 raise
             reason = without_secrets(str(error)) or type(error).__name__
-            if not _is_away(error):
+            if not is_away(error):
                 what = f"the store refused the request: {reason}"
-                raise StoreError(shown_path(url), f"{what}; {_remedy(error)}") from None
+                raise StoreError(shown_path(url), f"{what}; {remedy_of(error)}") from None
             if deadline.has_passed:
                 what = f"the store did not answer, though asked again for {deadline.timeout_secs:.0f} s: {reason}"
                 raise StoreError(shown_path(url), f"{what}; check its endpoint and the network") from None
@@ -92,23 +83,6 @@ def answer_of(fs: Any, url: str, call: Callable[[], T]) -> T:
             continue
         _answered.add(fs)
         return found
-
-
-def _is_away(error: Exception) -> bool:
-    if isinstance(error, ConnectionError | TimeoutError):
-        return True
-    if isinstance(error, OSError):
-        return error.errno in _AWAY_ERRNOS
-    kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__}
-    return not kinds.isdisjoint(_AWAY_LIBRARIES)
-
-
-def _remedy(error: Exception) -> str:
-    if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
-        return "check the credentials, such as AWS_ACCESS_KEY_ID, in the environment of all processes of the job"
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # a copy on a disk of this host
-        return f"free some space in {tempfile.gettempdir()}"
-    return "check the URL and the settings of the store"
 
 
 def read_tagged(fs: Any, path: str) -> tuple[bytes | None, str | None]:

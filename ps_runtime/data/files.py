@@ -15,6 +15,7 @@ from psflow.ps_runtime.data.non_finite import RecordSource
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.redaction import shown_path, without_secrets
 from psflow.ps_runtime.specs.schema_enforcement import listed_names, missing_faults
+from psflow.ps_runtime.store_errors import reason_of_store
 
 MAX_FILE_BYTES = 4 * 1024**3
 """A data set is in memory; a larger file needs a generator."""
@@ -58,6 +59,10 @@ def _head(path: str | os.PathLike[str], num_bytes: int) -> bytes:
         raise InputError((f"cannot read {shown_path(path)}: {reason}",)) from None
     except (ImportError, ValueError) as error:  # fsspec or this environment lacks the protocol
         raise InputError((f"cannot read {shown_path(path)}: {without_secrets(str(error))}",)) from None
+    except Exception as error:
+        if (why := reason_of_store(error)) is None:
+            raise
+        raise InputError((f"cannot read {shown_path(path)}: {why}",)) from None
     return head
 
 

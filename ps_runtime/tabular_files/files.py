@@ -14,6 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.redaction import shown_path, without_secrets
+from psflow.ps_runtime.store_errors import reason_of_store
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
 STAMPS = ("ETag", "etag", "LastModified", "last_modified", "updated", "mtime", "modified", "created")
@@ -97,6 +98,10 @@ def readable(url: str) -> Iterator[None]:
         raise InputError((f"cannot read {shown_path(url)}: {reason}",)) from None
     except (ImportError, ValueError) as error:  # fsspec or this environment lacks the protocol
         raise InputError((f"cannot read {shown_path(url)}: {without_secrets(str(error))}",)) from None
+    except Exception as error:
+        if (why := reason_of_store(error)) is None:
+            raise
+        raise InputError((f"cannot read {shown_path(url)}: {why}",)) from None
 
 
 def look_at(fs: Any, path: str, url: str) -> DataFile:

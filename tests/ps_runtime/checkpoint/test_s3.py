@@ -21,7 +21,10 @@ from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.environment import environment
-from psflow.ps_runtime.errors import LostDirectoryError, ModelDirError, StoreError, UsageError
+from psflow.ps_runtime.data.files import read_file
+from psflow.ps_runtime.errors import InputError, LostDirectoryError, ModelDirError, StoreError, UsageError
+from psflow.ps_runtime.tabular_files.listing import list_files
+from tests.free_ports import free_port
 from tests.limits import HANG_SECS
 from tests.s3_server import S3Server, running_s3
 
@@ -165,3 +168,17 @@ def test_of_a_dead_owner_elsewhere_the_lease_decides(run: str, clock: Any) -> No
         JobFile(run, clock=clock).claim()
     clock.now += 1
     assert JobFile(run, clock=clock).claim().job_id == "j1"
+
+
+def test_input_that_cannot_be_read_is_an_error_with_a_remedy(server: S3Server) -> None:
+    away = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}"}
+    for variables, remedy in (
+        ({"AWS_PROFILE": "none", "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, ".*; check the "),
+        (away, "Could not connect to .*; check its endpoint and the network"),
+    ):
+        fsspec.filesystem("s3").clear_instance_cache()
+        with environment(variables):
+            for read in (read_file, lambda url: list_files(url, [".csv"])):
+                with pytest.raises(InputError, match=f"^cannot read s3://bucket/a.csv: {remedy}"):
+                    read("s3://bucket/a.csv")
+    fsspec.filesystem("s3").clear_instance_cache()
