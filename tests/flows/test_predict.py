@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fsspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +19,7 @@ from psflow.flows import predict as flows_predict
 from psflow.flows.parameters.stages import PredictParameters
 from psflow.flows.predict import dry_run, predict, prepared
 from psflow.ps_runtime.checkpoint.process import ProcessId
+from psflow.ps_runtime.config.environment import environment
 from psflow.ps_runtime.data.digits import read_digits
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.model.calls.caller import ModelCaller
@@ -36,6 +38,7 @@ from psflow.tasks.prediction.worker import predict_partition
 from psflow.tasks.tracking.store import prepare_store
 from psflow.tasks.tracking.tracker import Tracker
 from tests.new_databases import copy_store
+from tests.s3_server import running_s3
 
 pytestmark = pytest.mark.process
 
@@ -112,6 +115,32 @@ def test_partitions_are_the_whole(model: Any, table: str, tmp_path: Path, monkey
     with prepared(parameters) as found:
         [plan] = found.plans
         assert [part.rows for part in computed(plan)] == [90, 90, 90, 90]
+    agrees(read_parts(tmp_path / "out"), model)
+
+
+def test_input_and_output_may_be_on_s3(model: Any, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitions, "PARTITION_BYTES", 64 * 4 * 100)
+    switches = tmp_path / "switches"
+    switches.mkdir()
+    with running_s3(switches) as server, environment(server.environment):
+        s3 = fsspec.filesystem("s3")
+        s3.put_file(table, "bucket/data/digits.csv")
+        parameters = PredictParameters(model=model.path, input="s3://bucket/data/*.csv", output="s3://bucket/out")
+        with prepared(parameters) as found:
+            [plan] = found.plans
+            plan.begin()
+            predict_partition(plan.work, plan.parts[2])
+        with prepared(parameters) as found, PredictionFolder("s3://bucket/out").claim():  # the same command, later
+            with (
+                pytest.raises(UsageError, match="the output s3://bucket/out is being written by process"),
+                PredictionFolder("s3://bucket/out").claim(),
+            ):
+                pass
+            [plan] = found.plans
+            assert [part.rows for part in computed(plan)] == [90, 90, 90, 90]
+        s3.get("bucket/out/part-*", f"{tmp_path}/out/")
+        assert s3.exists("bucket/out/_SUCCESS")
+        s3.clear_instance_cache()
     agrees(read_parts(tmp_path / "out"), model)
 
 
