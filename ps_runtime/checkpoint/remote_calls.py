@@ -87,6 +87,7 @@ def answer_of(fs: Any, url: str, call: Callable[[], T]) -> T:
 
 def read_tagged(fs: Any, path: str) -> tuple[bytes | None, str | None]:
     """Return the content of a file, and a tag for `write_tagged`; None and None without a file."""
+    fs.invalidate_cache()
     try:
         tag = str(fs.info(path).get("ETag", ""))
         return bytes(fs.cat_file(path)), tag

@@ -84,11 +84,14 @@ def test_an_owner_whose_lease_ran_out_writes_nothing_over_the_next_one(run: str,
 
 def test_a_change_between_reading_and_writing_is_seen(run: str) -> None:
     files = FileStore(run)
+    files.put("before", b"")
+    other = fsspec.filesystem("s3", skip_instance_cache=True)
     seen = []
 
     def change(content: bytes | None) -> bytes:
         if not seen:  # another host writes at this moment
-            files.put("n", b"theirs")
+            files.names("")  # which the library keeps
+            other.pipe_file(files.path("n"), b"theirs")
         seen.append(content)
         return b"mine" if content is None else content + b", then mine"
 
