@@ -122,6 +122,7 @@ def _run(planned: TrainingPlan, parameters: TrainParameters, interrupts: Interru
                 cluster.min_workers,
                 probe_timeout_secs=cluster.probe_timeout_secs,
                 placement=cluster.placement,
+                slot_timeout_secs=cluster.slot_timeout_secs,
             )
             reports = _run_roles(run, policy, check, watch.logs)
         attempt.note_ended(reports["chief-0"]["statistics"]["job"]["global_step"])

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from psflow.flows.parameters.base import FlowParameters, OnResume
 from psflow.ps_runtime.cluster.placement import Placement
+from psflow.ps_runtime.cluster.restarter import SLOT_TIMEOUT_SECS
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.specs.cluster_task import CLOSED_SCHEMES
 from psflow.ps_runtime.specs.consistency import StepDeadline
@@ -81,7 +82,7 @@ class ClusterParameters(_Address):
     min_workers: Annotated[int | None, OnResume.FREE] = Field(
         None,
         ge=0,
-        description="Minimum number of workers to start training, and to continue it for longer than 300 s; "
+        description="Minimum number of workers to start training, and to continue it beyond slot_timeout_secs; "
         "null: all to start, none to continue.",
     )
     placement: Annotated[Placement, OnResume.FREE] = Field(
@@ -98,6 +99,11 @@ class ClusterParameters(_Address):
     )
     probe_timeout_secs: Annotated[float, OnResume.FREE] = Field(
         30.0, gt=0, description="Seconds that a ps, the chief or the evaluator may be silent before it is lost."
+    )
+    slot_timeout_secs: Annotated[float, OnResume.FREE] = Field(
+        SLOT_TIMEOUT_SECS,
+        gt=0,
+        description="Seconds to wait for a slot for a lost role without which the job cannot train.",
     )
     step_deadline: StepDeadlineParameters = Field(
         StepDeadlineParameters(), description="Time limit of a step for which another replica waits."

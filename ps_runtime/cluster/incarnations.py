@@ -96,6 +96,8 @@ class Loss(NamedTuple):
 
     incarnation: int
     error: RoleLostError
+    at: float
+    """By the clock of the supervisor."""
     is_rollback: bool = False
     """Another role was lost, so training rolls back and ends this one."""
     rolls_back: bool = False

@@ -19,7 +19,7 @@ from psflow.ps_runtime.cluster.loss_reports import LossReports
 from psflow.ps_runtime.cluster.missing_workers import roles_to_begin, shortage, slots_needed
 from psflow.ps_runtime.cluster.own_security import new_pem
 from psflow.ps_runtime.cluster.placement import Placement, host_of
-from psflow.ps_runtime.cluster.restarter import Restarter, SlotOf
+from psflow.ps_runtime.cluster.restarter import SLOT_TIMEOUT_SECS, Restarter, SlotOf
 from psflow.ps_runtime.cluster.role_futures import RoleFutures
 from psflow.ps_runtime.cluster.role_monitor import START_TIMEOUT_SECS, RoleMonitor, late_start
 from psflow.ps_runtime.cluster.rollback import RollbackReservation
@@ -81,6 +81,7 @@ class ClusterJob:
         min_workers: int | None = None,
         probe_timeout_secs: float = PROBE_TIMEOUT_SECS,
         placement: Placement = "spread",
+        slot_timeout_secs: float = SLOT_TIMEOUT_SECS,
     ) -> None:
         self.job = replace(job, certificate=new_pem())
         self._client = client
@@ -106,6 +107,7 @@ class ClusterJob:
         self._rollback = RollbackReservation(client, self._supervisor)
         self._min_workers = min_workers
         self._placement: Placement = placement
+        self._slot_timeout_secs = slot_timeout_secs
         self._versions = Versions(client)
 
     def __enter__(self) -> Self:
@@ -165,6 +167,7 @@ class ClusterJob:
             too_few,
             self._versions.faults,
             self._placement,
+            self._slot_timeout_secs,
         )
         listens, has_started = self._supervisor.is_listening, self._supervisor.has_started
         servers = [role for role in slots if role.role is Role.PS]

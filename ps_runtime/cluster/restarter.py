@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from distributed import Client
 
@@ -19,8 +20,8 @@ SlotOf = Callable[[RoleId], str | None]
 
 LOOK_SECS = 1.0
 """Between two looks for a free slot."""
-NO_SLOT_SECS = 300.0
-"""For a slot, once the job cannot train without it, or has no other role left."""
+SLOT_TIMEOUT_SECS = 300.0
+"""For a slot, once the job cannot train without it, or has no other role left, unless the configuration says else."""
 SAY_AGAIN_SECS = 30.0
 """Before the log names the missing roles, and between two such lines."""
 MANUAL = "start each of their processes again by its command"
@@ -44,6 +45,8 @@ class Restarter:
         shortage: Callable[[], str] = str,
         version_faults: Callable[[Sequence[str]], Mapping[str, str]] = lambda slots: {},
         placement: Placement = "spread",
+        slot_timeout_secs: float = SLOT_TIMEOUT_SECS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.reserved: Sequence[str] = ()
         self._client = client
@@ -53,6 +56,9 @@ class Restarter:
         self._shortage = shortage
         self._version_faults = version_faults
         self._placement: Placement = placement
+        self._slot_timeout_secs = slot_timeout_secs
+        self._clock = clock
+        """That of the supervisor."""
         self._others: Mapping[str, str] = {}
         """Free slots with other versions at the last look, and what differs there."""
         self._host = host
@@ -69,7 +75,7 @@ class Restarter:
         """Look for free slots, once a second, if roles wait; the others train on meanwhile.
 
         Raises WaitTimeoutError if training has stopped, has too few workers, or has no role left, and no slot was free
-        for five minutes; or if the scheduler is silent for as long.
+        for `slot_timeout_secs`; or if the scheduler is silent for as long.
         """
         with self._supervisor.lock:
             due, all_started = self._supervisor.due(), self._supervisor.all_started()
@@ -115,7 +121,7 @@ class Restarter:
         if others_train:
             self._no_slot = None
         elif self._no_slot is None:
-            self._no_slot = Deadline(NO_SLOT_SECS)
+            self._no_slot = Deadline(self._slot_timeout_secs)
         elif self._no_slot.has_passed:
             raise self._too_late()
 
@@ -126,7 +132,7 @@ class Restarter:
         if is_trained:  # only the evaluator is missing then: the others are abandoned
             state = "training is complete, and its checkpoints are kept; to evaluate the rest, "
         detail = f"{self._reasons}{state}resume the job, and {self._remedy}"
-        return WaitTimeoutError(self._names, f"begin {self._where}", NO_SLOT_SECS, detail)
+        return WaitTimeoutError(self._names, f"begin {self._where}", self._slot_timeout_secs, detail)
 
     def _say_late(self) -> None:
         """Log periodically which roles the job waits for."""
@@ -140,8 +146,20 @@ class Restarter:
     @property
     def _reasons(self) -> str:
         with self._supervisor.lock:
-            said = [self._shortage(), ANOTHER_STARTS if self._another_starts else "", *self._others.values()]
+            said = [
+                self._shortage(),
+                ANOTHER_STARTS if self._another_starts else "",
+                *self._others.values(),
+                *self._lost(),
+            ]
         return "".join(f"{reason}; " for reason in said if reason)
+
+    def _lost(self) -> Iterator[str]:
+        """Yield what was lost of the roles that the job waits for, each with its Dask worker, and how long ago."""
+        now = self._clock()
+        for role in self._supervisor.lacking():
+            if (losses := self._supervisor.losses(role)) and not losses[-1].is_rollback:
+                yield f"{role} was lost {now - losses[-1].at:.0f} s ago, as {losses[-1].error.error}"
 
     @property
     def _names(self) -> str:

@@ -345,7 +345,7 @@ class Supervisor:
             return
         loss, in_order = RoleLostError(str(role), reason), current.is_shutting_down and current.hang is None
         rolls_back = not self.is_trained and self._must_roll_back(role)
-        record.losses.append(Loss(current.incarnation, loss, rolls_back=rolls_back, in_order=in_order))
+        record.losses.append(Loss(current.incarnation, loss, self._clock(), rolls_back=rolls_back, in_order=in_order))
         record.current = None
         record.record_loss(self._clock(), counts=counts and not in_order)
         if role.role is not Role.EVALUATOR and self.is_trained:
@@ -393,8 +393,8 @@ class Supervisor:
             if role.role is Role.EVALUATOR or current is None or not record.change(RoleChange.RECALL):
                 continue
             record.report = None
-            record.losses.append(Loss(current.incarnation, RoleLostError(str(role), reason), is_rollback=True))
-            current.recalled_at = self._clock()
+            current.recalled_at = at = self._clock()
+            record.losses.append(Loss(current.incarnation, RoleLostError(str(role), reason), at, is_rollback=True))
             has_left = current.progress is TaskProgress.LEFT and role.role is not Role.CHIEF
             if has_left or current.progress is TaskProgress.SUBMITTED:
                 record.change(RoleChange.LEAVE)

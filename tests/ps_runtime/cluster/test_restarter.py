@@ -10,7 +10,7 @@ import pytest
 
 from psflow.ps_runtime.cluster import restarter as module
 from psflow.ps_runtime.cluster.placement import FreeSlots
-from psflow.ps_runtime.cluster.restarter import LOOK_SECS, NO_SLOT_SECS, SAY_AGAIN_SECS, Restarter
+from psflow.ps_runtime.cluster.restarter import LOOK_SECS, SAY_AGAIN_SECS, SLOT_TIMEOUT_SECS, Restarter
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
@@ -31,13 +31,13 @@ class Scene:
         monkeypatch.setattr(module, "Deadline", lambda secs: Deadline(secs, lambda: self.now))
         monkeypatch.setattr(module, "free_now", self.free_now)
         monkeypatch.setattr(module, "await_taken", lambda client, free, chosen, check: None)
-        self.supervisor = Supervisor([PS, CHIEF, WORKER, EVALUATOR], 1, 3)
+        self.supervisor = Supervisor([PS, CHIEF, WORKER, EVALUATOR], 1, 3, clock=self.clock)
         for role in (PS, CHIEF, WORKER, EVALUATOR):
             incarnation = self.supervisor.place(role, str(role))
             self.supervisor.start(role, incarnation)
             self.supervisor.listen(role, incarnation)
         self.supervisor.lose_slots({str(WORKER), str(EVALUATOR)})
-        self.restarter = Restarter(None, self.supervisor, self.submit, host)  # type: ignore[arg-type]
+        self.restarter = Restarter(None, self.supervisor, self.submit, host, clock=self.clock)  # type: ignore[arg-type]
 
     @contextmanager
     def free_now(self, client: Any, check: Any, host: str | None, *, has_lock: bool) -> Iterator[FreeSlots | None]:
@@ -50,9 +50,17 @@ class Scene:
         if slot in self.free:
             self.free.remove(slot)
 
+    def clock(self) -> float:
+        return self.now
+
     def look(self) -> None:
         self.now += LOOK_SECS
         self.restarter.place(lambda: None)
+
+
+def lost(role: RoleId, secs: int) -> str:
+    """Return what messages say of a role that was lost `secs` ago, with the Dask worker that is named like it."""
+    return f"{role} was lost {secs} s ago, as its Dask worker {role} was lost"
 
 
 def end_chief(supervisor: Supervisor) -> None:
@@ -122,11 +130,11 @@ def test_a_slot_whose_role_has_not_left_yet_is_nobody_elses(monkeypatch: pytest.
 def test_a_slot_with_other_versions_is_given_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     options: Any = {"version_faults": lambda slots: {slot: f"{slot} is older" for slot in slots if slot == "a"}}
-    scene.restarter = Restarter(None, scene.supervisor, scene.submit, None, **options)  # type: ignore[arg-type]
+    scene.restarter = Restarter(None, scene.supervisor, scene.submit, None, clock=scene.clock, **options)  # type: ignore[arg-type]
     scene.free = ["a", "b"]
     scene.look()
     assert scene.submitted == [(WORKER, "b")]
-    assert scene.restarter._reasons == "a is older; "
+    assert scene.restarter._reasons == f"a is older; {lost(EVALUATOR, 1)}; "
 
 
 def test_roles_with_places_of_their_own_begin_there_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,16 +154,16 @@ def test_a_slot_is_waited_for_as_long_as_others_are_there_and_five_minutes_longe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(monkeypatch)
-    for _ in range(3 * int(NO_SLOT_SECS)):
+    for _ in range(3 * int(SLOT_TIMEOUT_SECS)):
         scene.look()
     for role in (PS, CHIEF):
         scene.supervisor.finish(role, 1, {})
-    for _ in range(int(NO_SLOT_SECS)):
+    for _ in range(int(SLOT_TIMEOUT_SECS)):
         scene.look()
     words = (
-        "evaluator-0 did not begin on a free slot within 300 s: training is complete, and its checkpoints are "
-        "kept; to evaluate the rest, resume the job, and add a Dask worker to the cluster, or end the tasks "
-        "that take its threads or kill its processes"
+        f"evaluator-0 did not begin on a free slot within 300 s: {lost(EVALUATOR, 1201)}; training is complete, and "
+        "its checkpoints are kept; to evaluate the rest, resume the job, and add a Dask worker to the cluster, or end "
+        "the tasks that take its threads or kill its processes"
     )
     with pytest.raises(WaitTimeoutError, match=f"^{words}$"):
         scene.look()
@@ -169,6 +177,7 @@ def test_the_five_minutes_begin_anew_once_nobody_has_waited(monkeypatch: pytest.
         scene.supervisor,
         scene.submit,
         None,
+        clock=scene.clock,
         shortage=lambda: "" if scene.supervisor.is_trained else "it has too few workers",
     )
     scene.supervisor.place(WORKER, "w")
@@ -178,7 +187,7 @@ def test_the_five_minutes_begin_anew_once_nobody_has_waited(monkeypatch: pytest.
     scene.supervisor.lose_slots({"w"})
     scene.look()
     scene.supervisor.finish(CHIEF, 1, {})  # which lets the worker go
-    for _ in range(int(NO_SLOT_SECS)):
+    for _ in range(int(SLOT_TIMEOUT_SECS)):
         scene.look()
     scene.supervisor.finish(PS, 1, {})
     scene.supervisor.lose_slots({"e"})
@@ -192,9 +201,20 @@ def test_without_a_ps_a_slot_is_waited_for_only_five_minutes_though_others_are_t
     scene = Scene(monkeypatch)
     scene.supervisor.lose_slots({str(PS)})
     end_chief(scene.supervisor)
-    for _ in range(int(NO_SLOT_SECS)):
+    for _ in range(int(SLOT_TIMEOUT_SECS)):
         scene.look()
     with pytest.raises(WaitTimeoutError, match=r"^ps-0, chief-0, worker-0, evaluator-0 did not begin on a free"):
+        scene.look()
+
+
+def test_a_slot_is_waited_for_as_long_as_the_configuration_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.restarter = Restarter(None, scene.supervisor, scene.submit, None, slot_timeout_secs=20.0)  # type: ignore[arg-type]
+    scene.supervisor.lose_slots({str(PS)})
+    end_chief(scene.supervisor)
+    for _ in range(20):
+        scene.look()
+    with pytest.raises(WaitTimeoutError, match=r"^ps-0, .+ did not begin on a free slot within 20 s: ps-0 was lost"):
         scene.look()
 
 
@@ -205,13 +225,24 @@ def test_while_another_job_starts_no_slot_is_chosen_and_the_error_says_so(
     scene.supervisor.lose_slots({str(PS)})
     end_chief(scene.supervisor)
     scene.free, scene.is_starting = ["a"], True
-    for _ in range(int(NO_SLOT_SECS)):
+    for _ in range(int(SLOT_TIMEOUT_SECS)):
         scene.look()
     assert scene.submitted == []
     why = "another job starts or rolls back on the cluster, and takes precedence until its roles have slots"
-    assert caplog.records[0].getMessage().endswith(f"on a free slot; {why}; let that job start first, or end it")
+
+    def gone(secs: int) -> str:
+        return "; ".join(lost(role, secs) for role in (PS, WORKER, EVALUATOR))
+
+    assert (
+        caplog.records[0]
+        .getMessage()
+        .endswith(f"on a free slot; {why}; {gone(31)}; let that job start first, or end it")
+    )
     names = "ps-0, chief-0, worker-0, evaluator-0"
-    words = f"{names} did not begin on a free slot within 300 s: {why}; resume the job, and let that job start first"
+    reasons = f"{why}; {gone(301)}"
+    words = (
+        f"{names} did not begin on a free slot within 300 s: {reasons}; resume the job, and let that job start first"
+    )
     with pytest.raises(WaitTimeoutError, match=f"^{words}, or end it$"):
         scene.look()
     scene.restarter.place(lambda: None, has_lock=True)  # too early for another look
@@ -228,14 +259,15 @@ def test_with_too_few_workers_a_slot_is_waited_for_only_five_minutes(monkeypatch
         scene.supervisor,
         scene.submit,
         None,
+        clock=scene.clock,
         shortage=lambda: words[0],
     )
-    for _ in range(int(NO_SLOT_SECS)):
+    for _ in range(int(SLOT_TIMEOUT_SECS)):
         scene.look()
     words[0], there_again = "", words[0]
     scene.look()
     words[0] = there_again
-    for _ in range(int(NO_SLOT_SECS)):
+    for _ in range(int(SLOT_TIMEOUT_SECS)):
         scene.look()
     found = r"worker-0, evaluator-0 did not begin on a free slot within 300 s: the job has 0 of the 1 workers that it"
     with pytest.raises(WaitTimeoutError, match=f"^{found}"):
@@ -257,9 +289,10 @@ def test_it_is_said_now_and_then_whom_the_job_misses(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene(monkeypatch)
-    scene.restarter = Restarter(None, scene.supervisor, scene.submit, None, lambda role: None)  # type: ignore[arg-type]
+    scene.restarter = Restarter(None, scene.supervisor, scene.submit, None, lambda role: None, clock=scene.clock)  # type: ignore[arg-type]
     for _ in range(2 * int(SAY_AGAIN_SECS) + 1):
         scene.look()
     said = [record.getMessage() for record in caplog.records]
     who = "worker-0, evaluator-0: missing, waiting to begin in a process of its own"
-    assert said == [f"{who}; start each of their processes again by its command"] * 2
+    lines = [f"{who}; {lost(WORKER, secs)}; {lost(EVALUATOR, secs)}; start" for secs in (31, 61)]
+    assert said == [f"{line} each of their processes again by its command" for line in lines]
