@@ -26,13 +26,15 @@ from tests.flows.conftest import Project, project, served_project  # noqa: F401 
 
 POLL_SECS = 0.5
 HERE = Path(__file__).parent
+FOLDERS = (HERE, HERE.parent / "hosts")
+"""Of the tests that pieces run."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Refuse an acceptance test that does not say in which piece it is: nothing would run it."""
     for item in items:
-        if item.path.is_relative_to(HERE):
+        if any(item.path.is_relative_to(folder) for folder in FOLDERS):
             item.add_marker(pytest.mark.process)
             pieces = [mark.kwargs.get("number") for mark in item.iter_markers("piece")]
             if len(pieces) != 1 or pieces[0] not in range(1, NUM_PIECES + 1):

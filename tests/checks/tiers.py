@@ -13,7 +13,7 @@ from tests.checks.stage import RESULTS, Command, Stage, pytest_command
 
 __all__ = ["NUM_PIECES", "PIECE_SECS", "ci", "fast", "piece", "test"]
 
-NUM_PIECES = 10
+NUM_PIECES = 11
 PIECE_SECS = 600.0
 CHAOS_SEED, NUM_TRIALS = 96, 24
 BIN = Path(sys.executable).parent
@@ -109,7 +109,14 @@ def _acceptance(selection: str, name: str, budget_secs: float, measured_budget_s
 
 def _acceptance_tests(name: str, selection: str, *arguments: str) -> Command:
     return _pytest(
-        name, "tests/acceptance", "-m", selection, *arguments, *WITHOUT_LIMIT, alone=" " + " ".join(WITHOUT_LIMIT)
+        name,
+        "tests/acceptance",
+        "tests/hosts",
+        "-m",
+        selection,
+        *arguments,
+        *WITHOUT_LIMIT,
+        alone=" " + " ".join(WITHOUT_LIMIT),
     )
 
 

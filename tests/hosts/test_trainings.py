@@ -1,0 +1,116 @@
+"""Trainings on three hosts count every update and every record exactly once, whatever happens to a host."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.conftest import wait_for
+from tests.hosts.conftest import PSFLOW, DaskOnHosts, cut_off
+from tests.hosts.rig import ROOT, Rig
+from tests.hosts.training import miscounted
+from tests.limits import HANG_SECS
+
+LONG = 5000
+"""Steps of a training that goes on for half a minute."""
+
+pytestmark = [pytest.mark.piece(number=11), pytest.mark.measured]
+
+
+@pytest.mark.parametrize("num_ps", [1, 2])
+def test_by_the_address_of_a_dask_scheduler(on_hosts: DaskOnHosts, num_ps: int) -> None:
+    for host in on_hosts.rig.hosts:
+        on_hosts.start_workers(host)
+    on_hosts.finish(on_hosts.train(num_ps=num_ps, num_workers=2))
+    hosts = {line.split()[-1] for line in on_hosts.log.splitlines() if line.startswith("started")}
+    assert hosts == {host.name for host in on_hosts.rig.hosts}
+
+
+def test_by_tf_config_on_each_host(rig: Rig, tmp_path: Path) -> None:
+    first, second, third = rig.hosts
+    cluster = {
+        "ps": [f"{first.address}:2222", f"{second.address}:2222"],
+        "chief": [f"{second.address}:2223"],
+        "worker": [f"{third.address}:2222", f"{first.address}:2223"],
+    }
+    places = [(first, "ps", 0), (second, "ps", 1), (second, "chief", 0), (third, "worker", 0), (first, "worker", 1)]
+    roles = []
+    for host, kind, index in places:
+        config = json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
+        words = (sys.executable, "-m", "tests.hosts.training", json.dumps({"model_dir": str(tmp_path / "model")}))
+        roles.append(host.start(*words, directory=tmp_path, log=f"{kind}-{index}.log", TF_CONFIG=config))
+    codes = [role.wait(HANG_SECS) for role in roles]
+    assert codes == [0] * len(roles), (tmp_path / "chief-0.log").read_text()
+    assert miscounted(tmp_path / "model") == []
+
+
+@pytest.mark.parametrize("secs", [5.0, 20.0])
+def test_the_host_of_workers_is_cut_off(on_hosts: DaskOnHosts, secs: float) -> None:
+    first, second, third = on_hosts.rig.hosts
+    on_hosts.start_workers(first)  # these three are of the ps, the chief and the evaluator
+    on_hosts.start_workers(third, 1)
+    training = on_hosts.train(num_workers=2, min_workers=0, max_steps=LONG)
+    on_hosts.await_checkpoints(training, 1)
+    on_hosts.start_workers(second)
+    wait_for(lambda: "started worker-1" in on_hosts.log, HANG_SECS, "a worker on the host that joins late")
+    assert on_hosts.host_of("worker-0") is on_hosts.host_of("worker-1") is second
+    cut_off(on_hosts.rig, second, secs)
+    assert training.poll() is None, on_hosts.log
+    on_hosts.finish(training, max_steps=LONG)
+
+
+def test_the_host_of_a_ps_is_cut_off(on_hosts: DaskOnHosts) -> None:
+    for host in on_hosts.rig.hosts[1:]:
+        on_hosts.start_workers(host)
+    training = on_hosts.train(num_workers=1)
+    on_hosts.await_checkpoints(training)
+    cut_off(on_hosts.rig, on_hosts.host_of("ps-0"), 5.0)
+    assert training.poll() is None, on_hosts.log
+    on_hosts.finish(training)
+
+
+def test_a_host_is_killed_and_another_one_has_room(on_hosts: DaskOnHosts) -> None:
+    for host in on_hosts.rig.hosts[1:]:
+        on_hosts.start_workers(host, 4)
+    training = on_hosts.train(num_workers=1)
+    on_hosts.await_checkpoints(training)
+    lost = on_hosts.host_of("ps-0")
+    lost.kill()
+    on_hosts.finish(training)
+    assert on_hosts.host_of("ps-0") is not lost
+
+
+def test_another_psflow_on_a_host_is_refused_by_name(on_hosts: DaskOnHosts, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(ROOT / "psflow", other / "psflow", ignore=shutil.ignore_patterns("__pycache__"))
+    with (other / "psflow" / "ps_runtime" / "errors.py").open("a") as module:
+        module.write("\n# another commit\n")
+    first, second, _ = on_hosts.rig.hosts
+    on_hosts.start_workers(first)
+    on_hosts.start_workers(second, PYTHONPATH=f"{other}:{ROOT}")
+    training = on_hosts.train(num_workers=1)
+    assert training.wait(HANG_SECS) != 0
+    assert re.search(r"the Dask worker \S+ on host2 has psflow .+; install the same on all hosts", on_hosts.log)
+
+
+def test_roles_run_where_the_plan_places_them(on_hosts: DaskOnHosts, tmp_path: Path) -> None:
+    hosts = on_hosts.rig.hosts
+    for host in hosts:
+        on_hosts.start_workers(host)
+    on_hosts.await_workers(6)
+    words = [str(ROOT / "conf" / "digits.yaml"), f"cluster.address={on_hosts.address}", "cluster.ps=2", "--json"]
+    plan = hosts[0].start(PSFLOW, "plan", *words, "cluster.workers=2", directory=tmp_path, log="plan.log")
+    assert plan.wait(HANG_SECS) == 0, (tmp_path / "plan.log").read_text()
+    planned = json.loads((tmp_path / "plan.log").read_text().splitlines()[-1])["hosts"]
+    on_hosts.finish(on_hosts.train(num_ps=2, num_workers=2))
+    roles = [role for there in planned.values() for role in there]
+    assert sorted(roles) == ["chief-0", "evaluator-0", "ps-0", "ps-1", "worker-0", "worker-1"]
+    assert {role: on_hosts.host_of(role).address for role in roles} == {
+        role: address for address, there in planned.items() for role in there
+    }
+    assert on_hosts.host_of("ps-0") is not on_hosts.host_of("ps-1")
