@@ -18,7 +18,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.exceptions import CancelledRun
 from prefect.runtime import task_run
-from prefect.states import Cancelled
+from prefect.states import Cancelled, Completed
 
 from psflow.ps_runtime.cluster.failures import trace_in_role
 from psflow.ps_runtime.cluster.launch import ClusterJob
@@ -209,7 +209,7 @@ def _end_of(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLogs
         except Exception as error:  # a role may fail with anything
             return _failed(role, error, job.root_cause(), logs)
         if report is not None:
-            return report
+            return Completed(message=report["reason"]) if report["exit"] == "abandoned" else report
     return Cancelled(message=f"{role} did not end in time")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from psflow.ps_runtime.errors import BrokenPeerError, RoleFailedError, RoleLostError, StoppedError, TransportError
+from psflow.ps_runtime.errors import BrokenPeerError, RoleFailedError, RoleLostError, TransportError
 from psflow.ps_runtime.specs.roles import RoleId
 
 HOUR_SECS = 3600.0
@@ -218,12 +218,9 @@ class RoleRecord:
         while self.lost_at and at - self.lost_at[0] >= HOUR_SECS:
             self.lost_at.popleft()
 
-    def report_of(self, role: RoleId) -> dict[str, Any]:
-        """Return the report of a role that ended without a failure; StoppedError if it was abandoned before."""
-        if self.report is not None:
-            return self.report
-        assert self.abandoned is not None
-        raise StoppedError(str(role), self.abandoned)
+    def end(self) -> dict[str, Any]:
+        """Return the report of a role that ended without a failure; its ``exit`` says if it was abandoned, and why."""
+        return {"exit": "abandoned", "reason": self.abandoned} if self.report is None else self.report
 
 
 def too_many_losses(role: RoleId, reason: str, num_losses: int, max_restarts: int) -> RoleFailedError:

@@ -196,8 +196,7 @@ class ClusterJob:
         Raises
         ------
         Exception
-            The role's failure; RoleLostError if another of its incarnations was lost, StoppedError if the job was over
-            without it.
+            The role's failure; RoleLostError if another of its incarnations was lost.
         """
         supervisor = self._supervisor
 

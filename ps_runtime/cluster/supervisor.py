@@ -286,8 +286,8 @@ class Supervisor:
         return [(role, record.error) for role, record in self._records.items() if record.error is not None]
 
     def report(self, role: RoleId) -> dict[str, Any]:
-        """Return the report of a role that has ended without an error; StoppedError if it was abandoned."""
-        return self._records[role].report_of(role)
+        """Return the report of a role that has ended without an error."""
+        return self._records[role].end()
 
     def reports(self) -> dict[RoleId, dict[str, Any]]:
         """Return the reports of the roles that have ended without an error."""

@@ -116,6 +116,8 @@ class EndedJob:
         match role.role:
             case Role.PS:
                 return {"exit": "finished"}
+            case Role.WORKER if role.index == 1:
+                return {"exit": "abandoned", "reason": "the job was over before it had restarted"}
             case Role.WORKER:
                 raise ValueError("no luck")
             case Role.EVALUATOR:
@@ -135,11 +137,10 @@ def test_a_role_is_reported_as_it_ended_though_no_caller_waits_for_it_any_more(
     def ending() -> None:
         with TaskRuns() as task_runs:
             task_runs.stop.set()
-            for role in (Role.PS, Role.WORKER, Role.EVALUATOR, Role.CHIEF):
-                task_runs.submit(
-                    run_role, RoleId(role, 0), EndedJob(), task_runs.stop, RoleLogs(tmp_path / "roles.log")
-                )
-        states.update({role: future.state for role, future in zip("pwec", task_runs._futures, strict=True)})
+            roles = [RoleId(role, 0) for role in (Role.PS, Role.WORKER, Role.EVALUATOR, Role.CHIEF)]
+            for role in (*roles, RoleId(Role.WORKER, 1)):
+                task_runs.submit(run_role, role, EndedJob(), task_runs.stop, RoleLogs(tmp_path / "roles.log"))
+        states.update({role: future.state for role, future in zip("pweca", task_runs._futures, strict=True)})
 
     ending()
     said = {role: (state.name, state.message) for role, state in states.items()}
@@ -148,6 +149,7 @@ def test_a_role_is_reported_as_it_ended_though_no_caller_waits_for_it_any_more(
         "p": ("Completed", None),
         "e": ("Cancelled", "evaluator-0 was stopped: it was cancelled"),
         "c": ("Cancelled", "chief-0 did not end in time"),
+        "a": ("Completed", "the job was over before it had restarted"),
     }
 
 
