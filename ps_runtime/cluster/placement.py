@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, assert_never, get_args
 from urllib.parse import urlsplit
 
 from psflow.ps_runtime.errors import UsageError, did_you_mean
@@ -120,6 +120,8 @@ def _rank(role: RoleId, placement: Placement, here: Counter[Role], num_free: int
             return num_alike, int(lacks_ps), -num_free
         case "pack":
             return int(not here.total()), -num_free
+        case unknown:
+            assert_never(unknown)
 
 
 def _kind(role: RoleId) -> Role:

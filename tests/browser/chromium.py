@@ -122,7 +122,7 @@ class Browser:
         def stays() -> bool:
             for element in found(shown):
                 element.send_keys(Keys.CONTROL + "a")
-                element.send_keys(text)
+                element.send_keys(text, Keys.TAB)  # once it loses the focus the form is rendered again
             time.sleep(SETTLE_SECS)
             return bool(found(text)) and not found(shown)
 

@@ -12,6 +12,7 @@ from psflow.ps_runtime.errors import BrokenPeerError
 from psflow.ps_runtime.protocol.message import Kind, Message, body_view, encode_header
 from psflow.ps_runtime.transport.server_connection import ServerConnection
 from psflow.ps_runtime.transport.socket_client import SocketConnection
+from psflow.ps_runtime.transport.tls import TlsSocket
 from tests.chaos.gates import Gates
 
 NEVER_REPEATED = (Kind.HELLO, Kind.SHARE, Kind.LEAVE)
@@ -60,9 +61,7 @@ def delay_next_message(gates: Gates) -> None:
         if message.kind in NEVER_REPEATED:
             send(connection, message)
         elif once.acquire(blocking=False):
-            body = body_view(message)
-            # a second end, so that the ps does not see that the client closes its own
-            late.append(_Late(connection._socket.dup(), encode_header(message, len(body)) + bytes(body)))
+            late.append(_Late(connection._socket, message))
             raise BrokenPeerError(connection.peer, f"{message.kind.name} got stuck on its way")
         else:
             send(connection, message)
@@ -76,9 +75,12 @@ def delay_next_message(gates: Gates) -> None:
 class _Late:
     """A message that is stuck, of a client in this thread."""
 
-    def __init__(self, end: socket.socket, data: bytes) -> None:
-        self._end = end
-        self._data = data
+    def __init__(self, end: socket.socket, message: Message) -> None:
+        body = body_view(message)
+        data = encode_header(message, len(body)) + bytes(body)
+        self._data = _encrypted(end, data) if isinstance(end, TlsSocket) else data
+        # a second end, so that the ps does not see that the client closes its own
+        self._end = socket.fromfd(end.fileno(), end.family, end.type)
         self._peer = end.getpeername()
         self._thread = threading.get_ident()
         self._num_sent = 0
@@ -93,3 +95,11 @@ class _Late:
         """Come, and let the connection end."""
         with self._end, contextlib.suppress(OSError):  # the ps may have closed it
             self._end.sendall(self._data)
+
+
+def _encrypted(end: TlsSocket, data: bytes) -> bytes:
+    """Return the records that `end` would send next."""
+    view = memoryview(data)
+    while view:
+        view = view[end._tls.write(view) :]
+    return end._outgoing.read()

@@ -15,6 +15,7 @@ from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.socket_server import SocketServer
 from tests.ps_runtime.transport.conftest import CERTIFICATE
+from tests.tasks.waiting import wait_until
 
 SMALL, LARGE = 800_000, 2_000_000
 TAKEN_BYTES = 64 * 1024
@@ -27,9 +28,11 @@ class Pages:
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
         self.version = 1
+        self.num_pulls = 0
 
     def handle(self, peer, message):
         if message.kind is Kind.PULL:
+            self.num_pulls += 1
             return [(peer, Message(Kind.PARAMETERS, body=self.arena.bytes.data))]
         self.version += 1
         self.arena.begin(self.version)
@@ -46,7 +49,14 @@ class Pages:
 
 
 @pytest.fixture(params=[SMALL, LARGE])
-def server(request, monkeypatch):
+def pages(request):
+    arena = Arena.private(request.param)
+    arena.bytes[:] = 1
+    return Pages(arena)
+
+
+@pytest.fixture
+def server(pages, monkeypatch):
     tune = socket_server.tune
 
     def tune_narrowly(sock: socket.socket) -> None:
@@ -55,9 +65,7 @@ def server(request, monkeypatch):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, TAKEN_BYTES)
 
     monkeypatch.setattr(socket_server, "tune", tune_narrowly)
-    arena = Arena.private(request.param)
-    arena.bytes[:] = 1
-    with SocketServer(Pages(arena), "127.0.0.1", certificate=CERTIFICATE, arena=arena) as server:
+    with SocketServer(pages, "127.0.0.1", certificate=CERTIFICATE, arena=pages.arena) as server:
         stop = threading.Event()
 
         def serve() -> None:
@@ -80,11 +88,13 @@ def opened(server: SocketServer, transport: str) -> Connection:
 
 @pytest.mark.parametrize("transport", ["tcp", "unix"])
 @pytest.mark.parametrize("num_changes", [0, 1, 3])
-def test_who_asked_before_a_change_gets_what_was_there(server, transport, num_changes):
-    size = server._arena.bytes.size
+def test_who_asked_before_a_change_gets_what_was_there(server, pages, transport, num_changes):
+    size = pages.arena.bytes.size
     into = np.zeros(size, np.uint8)
     with opened(server, transport) as slow, opened(server, transport) as other:
+        num_before = pages.num_pulls
         slow.send(Message(Kind.PULL))
+        wait_until(lambda: pages.num_pulls > num_before)  # connections have no order among themselves
         for _ in range(num_changes):
             other.request(Message(Kind.PUSH), SECS)
         slow.receive(SECS, into.data)
