@@ -34,6 +34,7 @@ class DaskOnHosts:
         self.variables = variables
         """Of the environment of each process."""
         self.model_dir = directory / "model"
+        self._num_workers = 0
 
     def start_scheduler(self) -> None:
         host = self.rig.hosts[0]
@@ -45,18 +46,20 @@ class DaskOnHosts:
         options = ("--nthreads", "1", "--nworkers", str(num_slots), "--no-dashboard", "--host", host.address)
         words = (DASK, "worker", self.address, *options)
         host.start(*words, directory=self.directory, log=f"{host.name}.log", **self.variables, **variables)
+        self._num_workers += num_slots
 
-    def await_workers(self, num_workers: int) -> None:
-        """Wait until so many Dask workers are there."""
+    def await_workers(self) -> None:
+        """Wait until all Dask workers are there that were started."""
 
         def are_there() -> bool:
             logs = (log.read_text() for log in self.directory.glob("host*.log"))
-            return sum(text.count("Registered to: ") for text in logs) >= num_workers
+            return sum(text.count("Registered to: ") for text in logs) >= self._num_workers
 
-        wait_for(are_there, HANG_SECS, f"{num_workers} Dask workers")
+        wait_for(are_there, HANG_SECS, f"{self._num_workers} Dask workers")
 
     def train(self, **options: Any) -> Popen[bytes]:
-        """Start a training by a program on the host of the scheduler."""
+        """Start a training by a program on the host of the scheduler, once all Dask workers are there."""
+        self.await_workers()
         told = json.dumps({"model_dir": str(self.model_dir), "address": self.address, **options})
         words = (sys.executable, "-m", "tests.hosts.training", told)
         return self.rig.hosts[0].start(*words, directory=self.directory, log="training.log", **self.variables)

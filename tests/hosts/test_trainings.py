@@ -102,7 +102,7 @@ def test_roles_run_where_the_plan_places_them(on_hosts: DaskOnHosts, tmp_path: P
     hosts = on_hosts.rig.hosts
     for host in hosts:
         on_hosts.start_workers(host)
-    on_hosts.await_workers(6)
+    on_hosts.await_workers()
     words = [str(ROOT / "conf" / "digits.yaml"), f"cluster.address={on_hosts.address}", "cluster.ps=2", "--json"]
     plan = hosts[0].start(PSFLOW, "plan", *words, "cluster.workers=2", directory=tmp_path, log="plan.log")
     assert plan.wait(HANG_SECS) == 0, (tmp_path / "plan.log").read_text()
