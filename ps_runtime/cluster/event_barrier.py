@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
+from distributed import Client, Worker
+
+from psflow.ps_runtime.cluster.scheduler_rpc import ask
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
@@ -18,20 +21,41 @@ NUM_PHASES = 3
 logger = logging.getLogger(__name__)
 
 
-class SharedEvent(Protocol):
-    """An event that all processes of a cluster share, as `ClusterEvent`."""
+class ClusterEvent:
+    """An event that all processes of a cluster share: a ``distributed.Event`` whose calls have a limit.
+
+    Dask counts the timeout of a wait in the scheduler; a stopped scheduler never ends the wait.
+
+    Notes
+    -----
+    Each call blocks, and raises, as `ask` does. Thread-safe.
+    """
+
+    def __init__(self, node: Client | Worker, topic: str, check: Callable[[], None], name: str) -> None:
+        self._node = node
+        self._name = f"{topic}-{name}"
+        self._check = check
 
     def set(self) -> None:
         """Set the event for all processes."""
+        ask(self._node, lambda scheduler: scheduler.event_set(name=self._name), self._check)
 
     def clear(self) -> None:
-        """Clear the event for all processes."""
+        """Clear the event for all processes; the scheduler then forgets it."""
+        ask(self._node, lambda scheduler: scheduler.event_clear(name=self._name), self._check)
 
     def is_set(self) -> bool:
         """Whether it is set."""
+        return bool(ask(self._node, lambda scheduler: scheduler.event_is_set(name=self._name), self._check))
 
     def wait(self, timeout: float) -> bool:
         """Wait until it is set; return whether it is."""
+
+        def question(scheduler: Any) -> Awaitable[bool]:
+            wait: Awaitable[bool] = scheduler.event_wait(name=self._name, timeout=timeout)
+            return wait
+
+        return ask(self._node, question, self._check)
 
 
 def arrival(role: RoleId, phase: int) -> str:
@@ -39,9 +63,16 @@ def arrival(role: RoleId, phase: int) -> str:
     return f"{role}-at-barrier-{phase}"
 
 
-def arrivals(role: RoleId) -> list[str]:
-    """Return the names of all such events of one role."""
-    return [arrival(role, phase) for phase in range(NUM_PHASES)]
+def ended(role: RoleId) -> str:
+    """Return the name of the event that says that `role` comes to the barrier no more."""
+    return f"{role}-ended"
+
+
+async def clear_events(scheduler: Any, topic: str, roles: Sequence[RoleId]) -> None:
+    """Have the scheduler forget all events of the barrier of some roles."""
+    for role in roles:
+        for name in (ended(role), *(arrival(role, phase) for phase in range(NUM_PHASES))):
+            await scheduler.event_clear(name=f"{topic}-{name}")
 
 
 class EventBarrier:
@@ -57,16 +88,14 @@ class EventBarrier:
 
     def __init__(
         self,
-        event: Callable[[str], SharedEvent],
+        event: Callable[[str], ClusterEvent],
         role: RoleId,
         others: Sequence[RoleId],
-        has_ended: Callable[[RoleId], bool],
         check: Callable[[], None],
     ) -> None:
         self._event = event
         self._role = role
         self._others = others
-        self._has_ended = has_ended
         self._check = check
         self._num_meetings = 0
 
@@ -105,8 +134,8 @@ class EventBarrier:
         self._num_meetings += 1
 
     def _check_ended(self, missing: Sequence[RoleId], phase: int) -> None:
-        # a role that arrived and left meanwhile has ended, too: so its event is looked at again
-        gone = [role for role in missing if self._has_ended(role) and not self._event(arrival(role, phase)).is_set()]
+        left = [role for role in missing if self._event(ended(role)).is_set()]
+        gone = [role for role in left if not self._event(arrival(role, phase)).is_set()]  # it arrived before it left
         if gone:
             what = f"{', '.join(map(str, gone))} ended before the barrier"
             remedy = "have all workers call wait_for_other_workers as often"

@@ -91,6 +91,36 @@ class TaskProgress(StrEnum):
     LEFT = "left"
 
 
+class Member(NamedTuple):
+    """An incarnation of a role, on the Dask worker at `slot`."""
+
+    role: RoleId
+    incarnation: int
+    slot: str
+
+
+class FailureKind(StrEnum):
+    """How an incarnation fails that reports nothing itself. Its value says what its Dask worker did, or was."""
+
+    LOST = "lost"
+    CLOSED = "closed"
+    """In order: it waited for the role to leave."""
+    OUT_OF_MEMORY = "killed by its nanny"
+    HANG = "ended, since it hangs"
+    """Its Dask worker is ended next, and then lost."""
+
+
+class MemberFailure(NamedTuple):
+    """The failure of an incarnation."""
+
+    role: RoleId
+    incarnation: int
+    kind: FailureKind
+    reason: str
+    since: float
+    """By the clock of the supervisor: for how long nothing was heard of it."""
+
+
 class Loss(NamedTuple):
     """An incarnation that has ended though its role continues, and why."""
 
@@ -130,15 +160,16 @@ class RoleIncarnation:
     has_outcome: bool = False
     """It has failed after it was recalled."""
     is_shutting_down: bool = False
-    hang: str | None = None
+    hang: MemberFailure | None = None
     """How it hangs, if its Dask worker is ended for that."""
     recalled_at: float = 0.0
 
-    def loss_reason(self, known: str | None) -> str:
-        """Return why the incarnation is lost with its Dask worker; a `known` reason comes first."""
-        if self.is_shutting_down:
-            return self.hang or f"its Dask worker {self.slot} was closed"
-        return self.hang or known or f"its Dask worker {self.slot} was lost"
+    def first_failure(self, failure: MemberFailure) -> MemberFailure:
+        """Return why the incarnation is lost with its Dask worker: a hang or a graceful shutdown came before that."""
+        if self.hang is not None:
+            return self.hang
+        self.is_shutting_down |= failure.kind is FailureKind.CLOSED
+        return failure._replace(reason=f"its Dask worker {self.slot} was closed") if self.is_shutting_down else failure
 
 
 @dataclass(slots=True)
@@ -187,9 +218,14 @@ class RoleRecord:
         return bool(self.losses) or self.began_late
 
     @property
+    def is_begun(self) -> bool:
+        """Whether its present incarnation has started."""
+        return self.current is not None and self.current.progress is not TaskProgress.SUBMITTED
+
+    @property
     def has_started(self) -> bool:
         """Whether any of its incarnations has started."""
-        return bool(self.losses) or (self.current is not None and self.current.progress is not TaskProgress.SUBMITTED)
+        return bool(self.losses) or self.is_begun
 
     @property
     def can_be_reached(self) -> bool:

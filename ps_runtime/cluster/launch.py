@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
-from typing import Any, Self, assert_never
+from typing import Any, assert_never
 
 from distributed import Client
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
-from psflow.ps_runtime.cluster.failures import root_cause, user_fault
 from psflow.ps_runtime.cluster.loss_reports import LossReports
 from psflow.ps_runtime.cluster.missing_workers import roles_to_begin, shortage, slots_needed
 from psflow.ps_runtime.cluster.own_security import new_pem
 from psflow.ps_runtime.cluster.placement import Placement, host_of
 from psflow.ps_runtime.cluster.restarter import SLOT_TIMEOUT_SECS, Restarter, SlotOf
-from psflow.ps_runtime.cluster.role_futures import RoleFutures
-from psflow.ps_runtime.cluster.role_monitor import START_TIMEOUT_SECS, RoleMonitor, late_start
+from psflow.ps_runtime.cluster.role_task import run_role
+from psflow.ps_runtime.cluster.role_tasks import PROBE_TIMEOUT_SECS, SLICE_SECS, RoleTasks
+from psflow.ps_runtime.cluster.role_timeouts import enforce_timeouts
 from psflow.ps_runtime.cluster.rollback import RollbackReservation
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.cluster.versions import Versions
-from psflow.ps_runtime.deadline import ROLES_SECS, stop_clock
-from psflow.ps_runtime.errors import ProtocolError, RoleFailedError, UsageError
-from psflow.ps_runtime.roles.event_codec import decode_event
+from psflow.ps_runtime.errors import ProtocolError, UsageError
 from psflow.ps_runtime.roles.events import (
     Checkpoint,
     Evaluation,
@@ -47,24 +43,18 @@ from psflow.ps_runtime.roles.events import (
     WorkersMissing,
 )
 from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.shipping.pickles import pickled
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.transport.listeners import Address
 
-SLICE_SECS = 0.2
-END_TIMEOUT_SECS = 3.0
-"""For cancelled roles to end, or since a signal; they check at least four times a second."""
-SETTLE_SECS = 1.0
-"""After a first failure: how long to wait for the failure that caused it."""
 MAX_RESTARTS = 3
 """Default number for one role within an hour."""
-PROBE_TIMEOUT_SECS = 30.0
-"""Default limit for a silent role; replicas give up a ps after 60 s."""
 SAME_EVERYWHERE = "install the same on all hosts, and start that worker again"
 
 logger = logging.getLogger(__name__)
 
 
-class ClusterJob:
+class ClusterJob(RoleTasks):
     """Runs one attempt of a job, for the duration of a ``with`` block: no role outlives it.
 
     Notes
@@ -84,9 +74,6 @@ class ClusterJob:
         slot_timeout_secs: float = SLOT_TIMEOUT_SECS,
     ) -> None:
         self.job = replace(job, certificate=new_pem())
-        self._client = client
-        self._on_event = on_event
-        self._futures = RoleFutures(client, self.job, self._take_outcome)
         self._supervisor = Supervisor(
             job.roles,
             job.first_incarnation,
@@ -96,10 +83,14 @@ class ClusterJob:
             takes_over=job.num_workers > 0 or job.config.pipeline_depth == 0,
             forgives=job.config.cluster is None,  # a role that the user has started ends with its error
         )
-        self._changed = threading.Condition(self._supervisor.lock)
-        self._losses = LossReports(client, self._futures.topic, job.roles, self._supervisor, on_event)
-        self._cause: RoleFailedError | None = None
-        self._monitor = RoleMonitor(client, self._futures.topic, self._supervisor, self._changed, probe_timeout_secs)
+        topic = f"psflow-{job.job_id}-{job.attempt}"
+        super().__init__(client, topic, self._supervisor, on_event, probe_timeout_secs)
+        self._losses = LossReports(client, topic, job.roles, self._supervisor, on_event)
+        # opaque bytes: the scheduler does not unpickle them
+        self._pickled = pickled(self.job, "the job")
+        self._without_program = pickled(self.job.without_program(), "the job")
+        self._first_step_at: float | None = None
+        """Unix time of the first step of the attempt; passed to each later incarnation."""
         self._ps_addresses: dict[RoleId, Address] = {}
         self._hosts: set[str] = set()
         """Of the slots that the roles began on."""
@@ -110,26 +101,10 @@ class ClusterJob:
         self._slot_timeout_secs = slot_timeout_secs
         self._versions = Versions(client)
 
-    def __enter__(self) -> Self:
-        self._client.subscribe_topic(self._futures.topic, self._take_event)
-        self._monitor.open()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._futures.cancel_all()
-            with self._changed:
-                timeout_secs = min(END_TIMEOUT_SECS, stop_clock.left(ROLES_SECS))
-                is_heard = self._client.status == "running"  # without the scheduler no end is reported
-                if is_heard and not self._changed.wait_for(lambda: not self._running(), timeout_secs):
-                    logger.warning("%s did not end within %.1f s", ", ".join(self._running()), timeout_secs)
-        finally:  # the caller may not want to wait
-            self._monitor.close()
-            self._losses.close()
-            self._client.unsubscribe_topic(self._futures.topic)
-            self._rollback.close()
+    def _close(self) -> None:
+        self._losses.close()
+        super()._close()
+        self._rollback.close()
 
     def start(self, policy: AdmissionPolicy, check: Callable[[], None] = never_stop) -> None:
         """Find slots and start the roles: the ps first, the others once every ps listens. Blocks.
@@ -212,11 +187,6 @@ class ClusterJob:
                 raise supervisor.losses(role)[num_lost].error
             return supervisor.report(role)
 
-    def error(self, role: RoleId) -> BaseException | None:
-        """Return what a role has failed with, in any of its incarnations."""
-        with self._changed:
-            return self._supervisor.error(role)
-
     def join(self, check: Callable[[], None] = never_stop) -> dict[str, dict[str, Any]]:
         """Wait until all roles have ended; return their reports by name.
 
@@ -230,34 +200,13 @@ class ClusterJob:
         has_ended = False
         while not has_ended:
             check()
-            self._restart_lost(check)
+            self._look(check)
             with self._changed:
                 self._changed.wait_for(self._has_news, SLICE_SECS)
                 has_ended = self._supervisor.all_ended()
             self._raise_failure(check)
         with self._changed:
             return {str(role): report for role, report in self._supervisor.reports().items()}
-
-    def root_cause(self) -> RoleFailedError:
-        """Return the error of the job, once a role has failed: always the same. Blocks for a second at most.
-
-        Of several errors it is the one that caused the others, as far as these are known by then.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._cause is not None or self._supervisor.all_ended(), SETTLE_SECS)
-            if self._cause is None:
-                self._cause = root_cause(self._supervisor.errors())
-                self._changed.notify_all()
-            return self._cause
-
-    def _raise_failure(self, check: Callable[[], None]) -> None:
-        """Raise the failure of a role, unless `check` raises first: a signal may have ended the roles as well."""
-        with self._changed:
-            has_failed = self._any_error()
-        if has_failed:
-            cause = self.root_cause()
-            check()
-            raise cause
 
     def _submit(self, role: RoleId, slot: str) -> None:
         """Start an incarnation of a role."""
@@ -267,12 +216,23 @@ class ClusterJob:
             incarnation = self._supervisor.place(role, slot)
             servers = [RoleId(Role.PS, i) for i in range(self.job.num_ps)] if role.role is not Role.PS else []
             addresses = [self._ps_addresses[server] for server in servers]
-        self._futures.submit(role, incarnation, slot, addresses, is_alone=len(self._hosts) == 1)
+        self._futures.submit(
+            role,
+            incarnation,
+            slot,
+            run_role,
+            self._pickled if self.job.runs_program(role) else self._without_program,
+            addresses,
+            number=incarnation - self.job.first_incarnation,
+            is_alone=len(self._hosts) == 1,
+            first_step_at=self._first_step_at,
+        )
 
-    def _restart_lost(self, check: Callable[[], None], *, has_lock: bool = False) -> None:
+    def _look(self, check: Callable[[], None], *, has_lock: bool = False) -> None:
         """Detect and report losses, end what is to end, and place what may restart."""
         assert self._restarter is not None
-        self._monitor.look()
+        enforce_timeouts(self._supervisor)
+        self._membership.look()
         self._losses.report()
         if not has_lock:
             self._rollback.look(check)
@@ -281,32 +241,12 @@ class ClusterJob:
         self._futures.cancel(over)  # or Dask runs them again if their addresses come back
         self._restarter.place(check, has_lock=has_lock or self._rollback.has_lock)
 
-    def _take_event(self, stamped: tuple[float, Any]) -> None:
-        """Record an event, and pass it on; the job fails if the data is not an event of a role."""
-        with self._changed:
-            try:
-                event = decode_event(stamped[1])
-                if not self._note(event):
-                    return
-            except ProtocolError as error:
-                self._cause = self._cause or RoleFailedError(error.peer, error.reason)
-                return
-            finally:
-                self._changed.notify_all()
-        self._on_event(event)
-
-    def _note(self, event: Event) -> bool:
+    def _note(self, event: Event, role: RoleId) -> bool:
         """Record an event; return whether it comes from the present incarnation of its role, or is a log message."""
-        try:
-            role = RoleId.parse(event.role)
-            is_current = self._supervisor.is_current(role, event.incarnation)
-        except (KeyError, ValueError):
-            raise ProtocolError(event.role, f"this job has no such role, but {event} came from it") from None
+        is_current = self._supervisor.is_current(role, event.incarnation)
         match event:
-            case RoleStarted():
-                self._supervisor.start(role, event.incarnation)
-            case RoleEnded():
-                self._supervisor.leave(role, event.incarnation)
+            case RoleStarted() | RoleEnded():
+                self._note_task(event, role)
             case RoleLeaving():
                 self._supervisor.begin_shutdown(role, event.incarnation)
             case PsListening():
@@ -315,7 +255,7 @@ class ClusterJob:
                     self._supervisor.listen(role, event.incarnation)
             case FirstStep():
                 self._supervisor.step(role, event.incarnation)
-                self._futures.first_step_at = self._futures.first_step_at or event.time
+                self._first_step_at = self._first_step_at or event.time
             case Metrics() | SummaryFile():
                 return is_current and not self._supervisor.is_outlived(role)
             case Restored() | TrainingLoss() | Checkpoint() | Evaluation() | Export():
@@ -328,40 +268,5 @@ class ClusterJob:
                 assert_never(event)
         return is_current
 
-    def _await(self, missing: Callable[[], list[RoleId]], action: str, check: Callable[[], None]) -> None:
-        """Wait until `missing` returns no role that still has to do `action`; raise the failure of a role that ends."""
-        while True:
-            self._restart_lost(check, has_lock=True)
-            with self._changed:
-                if self._changed.wait_for(lambda: not missing() or self._any_error(), SLICE_SECS) and not missing():
-                    return
-                slots = self._supervisor.slots()  # a role without a slot may wait for one
-                late = self._supervisor.overdue.of(slots.keys() & missing(), START_TIMEOUT_SECS)
-            check()
-            self._raise_failure(check)
-            if late:
-                raise late_start(late, slots, action, START_TIMEOUT_SECS)
-
     def _has_news(self) -> bool:
         return self._losses.has_news() or self._supervisor.all_ended() or self._any_error()
-
-    def _any_error(self) -> bool:
-        return self._cause is not None or bool(self._supervisor.errors())
-
-    def _take_outcome(
-        self,
-        role: RoleId,
-        incarnation: int,
-        outcome: dict[str, Any] | BaseException,
-        scheduler_loss: RoleFailedError | None,
-    ) -> None:
-        with self._changed:
-            self._cause = self._cause or scheduler_loss
-            if isinstance(outcome, BaseException):
-                self._supervisor.fail(role, incarnation, outcome, user_fault(outcome))
-            else:
-                self._supervisor.finish(role, incarnation, outcome)
-            self._changed.notify_all()
-
-    def _running(self) -> list[str]:
-        return sorted(str(running.role) for running in self._supervisor.running())

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
+from typing import Any
 
 from distributed import Client
 
 from psflow.ps_runtime.cluster.incarnations import Loss
-from psflow.ps_runtime.cluster.loss_messages import LossMessages
 from psflow.ps_runtime.cluster.missing_workers import num_missing
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.protocol.message import Incarnation
@@ -16,6 +20,9 @@ from psflow.ps_runtime.roles.events import RoleLost, WorkersMissing
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 PS_0 = RoleId(Role.PS, 0)
+
+_inboxes: dict[str, SimpleQueue[Incarnation]] = {}
+"""Of the ps-0 that run in this process, by the topic of their job's events."""
 
 
 class LossReports:
@@ -29,7 +36,8 @@ class LossReports:
         supervisor: Supervisor,
         on_event: Callable[[RoleLost | WorkersMissing], None],
     ) -> None:
-        self._messages = LossMessages(client, topic)
+        self._client = client
+        self._topic = topic
         self._roles = roles
         self._num_workers = sum(role.role is Role.WORKER for role in roles)
         self._supervisor = supervisor
@@ -37,6 +45,8 @@ class LossReports:
         self._num_reported = Counter[RoleId]()
         self._reported_missing: set[tuple[RoleId, int, int]] = set()
         self._num_missing = 0
+        self._under_way: set[Future[None]] = set()
+        """Messages to ps-0: nobody waits for them, since Dask tries for half a minute to reach a lost one."""
 
     def has_news(self) -> bool:
         """Return whether there is an unreported loss."""
@@ -47,7 +57,8 @@ class LossReports:
         with self._supervisor.lock:
             incarnations, events = list[Incarnation](), list[RoleLost | WorkersMissing]()
             for role, loss in self._unreported():
-                if _concerns_ps_0(role, loss):  # a graceful shutdown may have ended before the role could report it
+                if role.trains and not loss.rolls_back:  # ps-0 is there, and has given the role tickets;
+                    # a graceful shutdown may have ended before the role could report it
                     incarnations.append((role.replica, loss.incarnation))
                 if not self._supervisor.has_ended(role):
                     reason = loss.error.error
@@ -59,13 +70,14 @@ class LossReports:
             slot = self._supervisor.slots().get(PS_0)
         if slot is not None:
             for incarnation in incarnations:
-                self._messages.send(slot, incarnation)
+                self._send(slot, incarnation)
         for event in events:
             self._on_event(event)
 
     def close(self) -> None:
         """Cancel messages under way. Idempotent."""
-        self._messages.close()
+        for message in list(self._under_way):
+            message.cancel()
 
     def _unreported(self) -> Iterator[tuple[RoleId, Loss]]:
         for role in self._roles:
@@ -84,7 +96,29 @@ class LossReports:
                 self._reported_missing.add(report)
                 yield role.replica, incarnation
 
+    def _send(self, slot: str, incarnation: Incarnation) -> None:
+        """Send a message to ps-0. Does not block; a ps that is gone gets nothing."""
+        loop: Any = self._client.loop
+        message = asyncio.run_coroutine_threadsafe(self._message(slot, incarnation), loop.asyncio_loop)
+        self._under_way.add(message)
+        message.add_done_callback(self._under_way.discard)
 
-def _concerns_ps_0(role: RoleId, loss: Loss) -> bool:
-    """Return whether ps-0 is alive, and has given a lost role tickets."""
-    return role.trains and not loss.rolls_back
+    async def _message(self, slot: str, incarnation: Incarnation) -> None:
+        with suppress(OSError):  # the connection to the scheduler breaks: the owner detects that by other means
+            await self._client._run(take_loss, self._topic, incarnation, workers=[slot], wait=False, on_error="ignore")
+
+
+async def take_loss(topic: str, incarnation: Incarnation) -> None:
+    """Pass a message to the ps of a job, if it runs in this process. Dask does not await coroutines here."""
+    if (inbox := _inboxes.get(topic)) is not None:
+        inbox.put(incarnation)
+
+
+@contextmanager
+def receiving(topic: str, inbox: SimpleQueue[Incarnation]) -> Iterator[None]:
+    """Deliver the messages for the ps-0 of a job to `inbox` while the block lasts."""
+    _inboxes[topic] = inbox
+    try:
+        yield
+    finally:
+        del _inboxes[topic]

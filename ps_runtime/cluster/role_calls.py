@@ -2,59 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
-import contextlib
-import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from distributed import Client, Future, wait
+from distributed import Client
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission_lock, free_slots, look
-from psflow.ps_runtime.cluster.call_events import OPEN, call_event, ended, event_name, returned, running, started
 from psflow.ps_runtime.cluster.called_task import Surroundings, call_role
-from psflow.ps_runtime.cluster.event_barrier import arrivals
-from psflow.ps_runtime.cluster.failures import root_cause, scheduler_loss
+from psflow.ps_runtime.cluster.event_barrier import clear_events
 from psflow.ps_runtime.cluster.host_addresses import is_of_this_machine, resolved
-from psflow.ps_runtime.cluster.memory_kills import MemoryKills
-from psflow.ps_runtime.cluster.presence import Presence
+from psflow.ps_runtime.cluster.incarnations import FailureKind, MemberFailure, RoleChange, UserFault
+from psflow.ps_runtime.cluster.role_records import RoleRecords
+from psflow.ps_runtime.cluster.role_tasks import PROBE_TIMEOUT_SECS, SLICE_SECS, RoleTasks
 from psflow.ps_runtime.cluster.scheduler_rpc import put
-from psflow.ps_runtime.deadline import ROLES_SECS, Deadline, stop_clock
-from psflow.ps_runtime.errors import RoleLostError, StoppedError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import ProtocolError, RoleLostError, UsageError
+from psflow.ps_runtime.roles.events import Event, RoleEnded, RoleStarted
 from psflow.ps_runtime.shipping.pickles import pickled
 from psflow.ps_runtime.specs.roles import RoleId
 
 ADMISSION_TIMEOUT_SECS = 60.0
-START_TIMEOUT_SECS = 60.0
-"""For a submitted task to begin; its process runs already."""
-RESULT_TIMEOUT_SECS = 30.0
-"""For fetching the error of a task."""
-SLICE_SECS = 0.2
 POLL_SECS = 0.05
 FREE_TIMEOUT_SECS = 0.5
 """For the processes of tasks that were just cancelled to be free."""
-SETTLE_SECS = 1.0
-"""After a first failure: how long to wait for the failure that caused it."""
-END_TIMEOUT_SECS = 3.0
-"""For cancelled tasks to end; those of psflow check at least four times a second."""
-ANSWER_SECS = 3.0
-"""For the scheduler to report these ends; a stopped one does not."""
+CLEAR_SECS = 3.0
+"""For the scheduler to forget the events of the calls; a stopped one does not."""
 LOOPBACK = ("127.0.0.1", "::1")
 ALL_ARE_HERE = (
     "all Dask workers are on this machine; correct the address, or give the client of a cluster with one there"
 )
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,7 +52,39 @@ class RoleCall:
     serves: bool = False
 
 
-class RoleCalls:
+class CallRecords(RoleRecords):
+    """The calls, each of one incarnation: a lost one has failed."""
+
+    is_trained = False
+
+    def place(self, role: RoleId, slot: str) -> int:
+        """Record that a call is submitted."""
+        self._records[role].change(RoleChange.PLACE)
+        return self._placed(role, slot)
+
+    def finish(self, role: RoleId, incarnation: int, report: Any) -> None:
+        """Record that a function has returned."""
+        self._records[role].change(RoleChange.RETURN)
+
+    def fail(self, role: RoleId, incarnation: int, error: BaseException, fault: UserFault | None = None) -> None:
+        """Record that a function has failed."""
+        self._records[role].fail(error)
+
+    def lose(self, failure: MemberFailure) -> None:
+        """Record that a process hangs, or is gone, with its function unless that has returned."""
+        record = self._records[failure.role]
+        if record.current is None:
+            return
+        if failure.kind is FailureKind.HANG:
+            record.current.hang = failure
+            return
+        first = record.current.first_failure(failure)
+        remedy = "" if first.kind is FailureKind.OUT_OF_MEMORY else "; check its log, then start again"
+        record.fail(RoleLostError(str(failure.role), first.reason + remedy))
+        self.leave(failure.role, failure.incarnation)
+
+
+class RoleCalls(RoleTasks):
     """Calls functions on a Dask cluster, for the duration of a ``with`` block: no task outlives it.
 
     Raises
@@ -80,46 +96,37 @@ class RoleCalls:
     """
 
     def __init__(self, client: Client, calls: Sequence[RoleCall]) -> None:
-        self._client = client
+        topic = f"psflow-calls-{secrets.token_hex(8)}"
+        records = CallRecords([call.role for call in calls], first_incarnation=1)
+        super().__init__(client, topic, records, lambda event: None, PROBE_TIMEOUT_SECS)
         self._calls = calls
-        self._topic = f"psflow-calls-{secrets.token_hex(8)}"
-        self._event = partial(call_event, client, self._topic, never_stop)
-        self._futures: dict[RoleId, Future[Any]] = {}
-        self._slots: dict[RoleId, str] = {}
-        self._lost: set[RoleId] = set()
-        self._returned: set[RoleId] = set()
-        """Dask forgets the outcomes of these tasks when their processes end."""
-        self._presence = Presence(client)
-        self._memory_kills = MemoryKills(client, self._presence)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             with admission_lock(self._client, AdmissionPolicy(ADMISSION_TIMEOUT_SECS), never_stop):
-                self._slots = self._find_slots()
-                stack.callback(self._leave)  # the caller may not want to wait
-                self._memory_kills.open()
-                self._event(OPEN).set()
+                slots = self._find_slots()
+                super().__enter__()
+                stack.push(self.__exit__)
                 for call in self._calls:
-                    self._submit(call)
-                self._await_start()  # the next admitted job must see these processes as taken
+                    self._submit(call, slots[call.role])
+                # the next admitted job must see these processes as taken
+                self._await(
+                    lambda: [role for role in slots if not self._records.has_started(role)], "start", never_stop
+                )
             stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leave()
-
-    def _leave(self) -> None:
-        """Cancel all tasks, and wait for their end for seconds at most; an interruption leaves them cancelled."""
         try:
+            super().__exit__(kind, error, trace)
+        finally:  # the caller may not want to wait
             if self._client.status == "running":
-                futures = list(self._futures.values())
-                put(self._client, lambda scheduler: self._client.cancel(futures, force=True))
-                self._await_end()
-        finally:
-            self._presence.close()
-            self._memory_kills.close()
+                meeting = [call.role for call in self._calls if call.has_barrier]
+                answer = put(self._client, lambda scheduler: clear_events(scheduler, self._futures.topic, meeting))
+                concurrent.futures.wait([answer], CLEAR_SECS)
+                answer.cancel()
 
     def join(self) -> None:
         """Wait until all tasks have ended, except those that only serve. Blocks.
@@ -132,17 +139,15 @@ class RoleCalls:
         WaitTimeoutError
             If the scheduler is silent for minutes.
         """
-        wanted = [call.role for call in self._calls if not call.serves]
-        while not self._has_failure():
-            pending = [self._futures[role] for role in wanted if role not in self._returned]
-            if not pending:
-                return
-            self._check_lost()
-            with contextlib.suppress(TimeoutError, CancelledError):
-                wait(pending, timeout=SLICE_SECS, return_when="FIRST_COMPLETED")
-        with contextlib.suppress(TimeoutError, CancelledError):
-            wait(list(self._futures.values()), timeout=SETTLE_SECS)
-        raise root_cause([(role, failure) for role in self._futures if (failure := self._failure(role)) is not None])
+        wanted, is_over = [call.role for call in self._calls if not call.serves], False
+        while not is_over:
+            self._look(never_stop)
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: all(map(self._records.has_ended, wanted)) or self._any_error(), SLICE_SECS
+                )
+                is_over = all(map(self._records.has_ended, wanted))
+            self._raise_failure(never_stop)
 
     def _find_slots(self) -> dict[RoleId, str]:
         """Return a free process for each call; the scheduler may need a moment to release cancelled tasks."""
@@ -155,93 +160,21 @@ class RoleCalls:
                     raise
             time.sleep(POLL_SECS)
 
-    def _submit(self, call: RoleCall) -> None:
+    def _submit(self, call: RoleCall, slot: str) -> None:
         others = [one.role for one in self._calls if one.has_barrier and one.role != call.role]
-        self._futures[call.role] = self._client.submit(
-            call_role,
-            pickled(call.function, f"the function of {call.role}"),
-            call.role,
-            self._topic,
-            others if call.has_barrier else None,
-            key=f"{self._topic}-{call.role}",
-            pure=False,
-            workers=[self._slots[call.role]],
-            allow_other_workers=False,
-            retries=0,
-        )
+        function = pickled(call.function, f"the function of {call.role}")
+        with self._changed:
+            incarnation = self._records.place(call.role, slot)
+        self._futures.submit(call.role, incarnation, slot, call_role, function, others if call.has_barrier else None)
 
-    def _has_failure(self) -> bool:
-        """Return whether a function has failed; remember those that have returned."""
-        statuses = {role: future.status for role, future in self._futures.items()}
-        self._returned |= {role for role, status in statuses.items() if status in ("finished", "lost")}
-        return any(statuses[role] in ("error", "cancelled") for role in statuses.keys() - self._returned)
+    def _look(self, check: Callable[[], None], *, has_lock: bool = False) -> None:
+        self._membership.look()
 
-    def _failure(self, role: RoleId) -> BaseException | None:
-        future = self._futures[role]
-        if role in self._returned or not future.done():
-            return None
-        try:
-            error: BaseException | None = future.exception(timeout=RESULT_TIMEOUT_SECS)
-        except CancelledError as cancelled:
-            error = scheduler_loss(self._client, cancelled) or StoppedError(str(role), "its Dask task was cancelled")
-        return error
-
-    def _check_lost(self) -> None:
-        gone = self._presence.missing(set(self._slots.values()))
-        away = {role for role, slot in self._slots.items() if slot in gone and not self._futures[role].done()}
-        self._returned |= {role for role in away - self._returned if self._event(returned(role)).is_set()}
-        self._lost |= away - self._returned
-        if self._lost:
-            role = min(self._lost, key=str)
-            why = self._memory_kills.reasons(self._slots).get(role)
-            raise RoleLostError(
-                str(role), why or f"its Dask worker {self._slots[role]} is gone; check its log, then start again"
-            )
-
-    def _await_start(self) -> None:
-        """Wait until all tasks have begun, or one has failed."""
-        deadline = Deadline(START_TIMEOUT_SECS)
-        missing = [call.role for call in self._calls]
-        while missing and not self._has_failure():
-            self._check_lost()
-            if deadline.has_passed:
-                late = ", ".join(sorted(map(str, missing)))
-                slots = ", ".join(sorted(self._slots[role] for role in missing))
-                detail = f"its Dask worker, {slots}, hangs or is busy with something else"
-                raise WaitTimeoutError(late, "begin", deadline.timeout_secs, detail)
-            if self._event(started(missing[0])).wait(min(SLICE_SECS, deadline.remaining_secs)):
-                missing.pop(0)
-
-    def _await_end(self) -> None:
-        """Wait until no task runs, and remove all events."""
-        deadline = Deadline(min(END_TIMEOUT_SECS, stop_clock.left(ROLES_SECS)))
-        answer = put(self._client, partial(self._ended, deadline))
-        try:
-            if not concurrent.futures.wait([answer], deadline.timeout_secs + ANSWER_SECS).done:
-                names = ", ".join(map(str, self._futures))
-                logger.warning("the Dask scheduler does not answer, so psflow does not know whether %s ended", names)
-                return
-        finally:
-            answer.cancel()
-        with contextlib.suppress(OSError, CancelledError):  # without the scheduler there is no event to remove
-            if late := answer.result():
-                logger.warning("%s did not end within %.1f s", ", ".join(late), deadline.timeout_secs)
-
-    async def _ended(self, deadline: Deadline, scheduler: Any) -> list[str]:
-        """Return the calls that do not end in time, once all events are removed."""
-        name = partial(event_name, self._topic)
-        await scheduler.event_clear(name=name(OPEN))
-        late = []
-        for role in self._futures.keys() - self._lost - self._returned:
-            while await scheduler.event_is_set(name=name(running(role))):
-                if deadline.has_passed:
-                    late.append(str(role))
-                    break
-                await asyncio.sleep(min(POLL_SECS, deadline.remaining_secs))
-        for role in self._futures:
-            for event in (running(role), started(role), returned(role), ended(role), *arrivals(role)):
-                await scheduler.event_clear(name=name(event))
-        return late
+    def _note(self, event: Event, role: RoleId) -> bool:
+        if not isinstance(event, RoleStarted | RoleEnded):
+            raise ProtocolError(event.role, f"a called function reports only its start and its end, but sent {event}")
+        self._note_task(event, role)
+        return False
 
 
 def _slots_at(client: Client, calls: Sequence[RoleCall]) -> dict[RoleId, str]:

@@ -23,7 +23,7 @@ from psflow.ps_runtime.cluster.fast_exit import leave_quickly
 from psflow.ps_runtime.cluster.fencing import SchedulerFence
 from psflow.ps_runtime.cluster.graceful_shutdown import GracefulShutdown, shutdown_of
 from psflow.ps_runtime.cluster.heartbeats import pulse_shown
-from psflow.ps_runtime.cluster.loss_messages import receiving
+from psflow.ps_runtime.cluster.loss_reports import receiving
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
 from psflow.ps_runtime.errors import StoppedError, TransportError
 from psflow.ps_runtime.one_thread import one_thread
@@ -31,7 +31,7 @@ from psflow.ps_runtime.roles.chief import run_chief
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.evaluator import run_evaluator
 from psflow.ps_runtime.roles.event_codec import encode_event, forwarded_logs
-from psflow.ps_runtime.roles.events import RoleEnded, RoleLeaving, RoleStarted
+from psflow.ps_runtime.roles.events import Event, RoleEnded, RoleLeaving, RoleStarted
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.ps import run_ps
 from psflow.ps_runtime.roles.trainer import run_worker, train
@@ -67,10 +67,10 @@ _unlogged = _Unlogged()
 
 
 def run_role(
-    pickled: bytes,
     role: RoleId,
     incarnation: int,
     topic: str,
+    pickled: bytes,
     addresses: Sequence[Address],
     *,
     is_alone: bool,
@@ -85,7 +85,7 @@ def run_role(
             role,
             incarnation,
             liveness.check,
-            lambda event: worker.log_event(topic, encode_event(event)),
+            sender(worker, topic),
             liveness.is_shutting_down,
             fence=SchedulerFence(worker, worker.get_current_task(), str(role), liveness.check),
             first_step_at=first_step_at,
@@ -103,6 +103,11 @@ def run_role(
             raise
         finally:
             context.emit(RoleEnded())
+
+
+def sender(worker: Worker, topic: str) -> Callable[[Event], None]:
+    """Return the function by which a task sends its events to its owner."""
+    return lambda event: worker.log_event(topic, encode_event(event))
 
 
 def _run(

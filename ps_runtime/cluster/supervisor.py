@@ -18,25 +18,22 @@ or the chief of a job that has made a step; the second one ends the job.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, assert_never
 
-from psflow.ps_runtime.cluster.hangs import RunningIncarnation
 from psflow.ps_runtime.cluster.incarnations import (
-    ENDED,
     NOT_NEEDED,
+    FailureKind,
     Loss,
+    MemberFailure,
     RoleChange,
-    RoleIncarnation,
-    RoleRecord,
     RoleState,
     TaskProgress,
     UserFault,
     too_many_losses,
 )
-from psflow.ps_runtime.cluster.overdue import SAVING, OverdueRoles
+from psflow.ps_runtime.cluster.role_records import RoleRecords
 from psflow.ps_runtime.errors import (
     IncarnationOverError,
     InterruptedLoopError,
@@ -47,14 +44,12 @@ from psflow.ps_runtime.errors import (
 )
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
+SAVING = (Role.PS, Role.CHIEF)
+"""The roles that write checkpoints: training does not continue without one of them."""
 
-class Supervisor:
-    """All incarnations of the roles of one attempt.
 
-    Notes
-    -----
-    Not thread-safe by itself. Events of an incarnation that is over, or not yet placed, do nothing.
-    """
+class Supervisor(RoleRecords):
+    """All incarnations of the roles of one attempt."""
 
     def __init__(
         self,
@@ -67,43 +62,28 @@ class Supervisor:
         forgives: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._records = {role: RoleRecord() for role in roles}
-        self._first_incarnation = first_incarnation
+        super().__init__(roles, first_incarnation, clock)
         self._max_restarts = max_restarts
         self._rolls_back = rolls_back
         self._takes_over = takes_over
         self._forgives = forgives
-        self._clock = clock
-        self.overdue = OverdueRoles(self._records, clock)
         self._trained_at = 0.0
         self._has_stepped = False
         self._is_open = False
         """A step was made since training began or rolled back: variables have values, and ps-0 gives tickets."""
-        self.lock = threading.RLock()
 
     # Events
 
     def place(self, role: RoleId, slot: str) -> int:
         """Record that an incarnation of `role` is placed on the Dask worker at `slot`; return its number."""
-        record = self._records[role]
-        incarnation = self._first_incarnation + record.num_placed
         is_early = role.role is not Role.PS and not self._all_listen()
-        record.num_placed += 1
-        record.current = RoleIncarnation(incarnation, slot, self._clock(), recalled_at=self._clock())
-        record.change(RoleChange.PLACE_EARLY if is_early else RoleChange.PLACE)
+        incarnation = self._placed(role, slot)
+        self._records[role].change(RoleChange.PLACE_EARLY if is_early else RoleChange.PLACE)
         return incarnation
 
     def mark_unplaced(self, role: RoleId) -> None:
         """Record that the others have begun without a worker or the evaluator, because it had no Dask worker."""
         self._records[role].began_late = self._records[role].change(RoleChange.MISS)
-
-    def start(self, role: RoleId, incarnation: int) -> None:
-        """Record that an incarnation has started; a second start means that Dask has restarted it: it is lost."""
-        current = self._current(role, incarnation)
-        if current is not None and current.progress is TaskProgress.SUBMITTED:
-            current.progress = TaskProgress.STARTED
-        elif current is not None:
-            self._lose(role, "it was lost, and Dask started it again")
 
     def listen(self, role: RoleId, incarnation: int) -> None:
         """Record that a ps can be reached."""
@@ -118,20 +98,16 @@ class Supervisor:
 
     def leave(self, role: RoleId, incarnation: int) -> None:
         """Record that an incarnation no longer runs; `finish` or `fail` records how it has ended."""
-        if (current := self._current(role, incarnation)) is not None:
-            current.progress = TaskProgress.LEFT
-            if role.role is not Role.CHIEF or current.has_outcome:  # a chief may have completed training
-                self._records[role].change(RoleChange.LEAVE)
+        super().leave(role, incarnation)
+        current = self._current(role, incarnation)
+        # a chief may have completed training
+        if current is not None and (role.role is not Role.CHIEF or current.has_outcome):
+            self._records[role].change(RoleChange.LEAVE)
 
     def begin_shutdown(self, role: RoleId, incarnation: int) -> None:
         """Record a graceful shutdown: an incarnation is about to leave, because its Dask worker closes."""
         if (current := self._current(role, incarnation)) is not None:
             current.is_shutting_down = True
-
-    def hang(self, role: RoleId, incarnation: int, reason: str) -> None:
-        """Record that an incarnation hangs, so that its Dask worker will be ended; it is lost for that `reason`."""
-        if (current := self._current(role, incarnation)) is not None:
-            current.hang = reason
 
     def finish(self, role: RoleId, incarnation: int, report: dict[str, Any]) -> None:
         """Record that an incarnation has ended without an error, and its report."""
@@ -155,7 +131,7 @@ class Supervisor:
 
         It counts as lost if the others go on without it, if it shuts down gracefully, or hangs; or if it cannot reach
         the ps and has made a step, is a later one, or is not needed any more. Where a signal has ended the training
-        loop of a worker, its Dask worker closes next, and `lose_slots` records that.
+        loop of a worker, its Dask worker closes next, and `lose` records that.
         """
         record, current = self._records[role], self._current(role, incarnation)
         if current is None or record.has_ended:
@@ -170,27 +146,31 @@ class Supervisor:
         elif isinstance(error, InterruptedLoopError) and role.role is Role.WORKER:
             current.progress = TaskProgress.LEFT
         elif isinstance(error, IncarnationOverError) or is_left or is_cut_off:
-            self._lose(role, current.hang or str(error), counts=not isinstance(error, IncarnationOverError))
+            reason = str(error) if current.hang is None else current.hang.reason
+            self._lose(role, reason, counts=not isinstance(error, IncarnationOverError))
         elif fault is not None and self._is_forgiven(role, fault):
             record.faults.add(fault.kind)
             self._lose(role, fault.sentence)
         else:
             record.fail(error)
 
-    def lose_slots(self, addresses: Collection[str], why: Mapping[RoleId, str] = {}, *, in_order: bool = False) -> None:
-        """Record that Dask workers and their incarnations are gone, why, and `in_order` if they were retired."""
-        for role, record in self._records.items():
-            current = record.current
-            if current is None or current.slot not in addresses:
-                continue
-            if record.has_ended:
-                current.progress = TaskProgress.LEFT  # a later rollback must find that there was an incarnation
-            current.is_shutting_down |= in_order
-            self._lose(role, current.loss_reason(why.get(role)))
+    def lose(self, failure: MemberFailure) -> None:
+        """Record that an incarnation is gone with its Dask worker, or hangs, so that its Dask worker will be ended."""
+        record, current = self._records[failure.role], self._current(failure.role, failure.incarnation)
+        if current is None:
+            return
+        if failure.kind is FailureKind.HANG:
+            current.hang = failure
+            return
+        if record.has_ended:
+            current.progress = TaskProgress.LEFT  # a later rollback must find that there was an incarnation
+        first = current.first_failure(failure)
+        self._lose(failure.role, first.reason, since=first.since)
 
     def lose_late(self, timeout_secs: float) -> None:
         """Record the time: a later incarnation that has not started within the limit is lost."""
-        for role in self.overdue.to_start(timeout_secs):
+        later = [role for role, r in self._records.items() if r.is_later and not r.has_ended and not r.is_begun]
+        for role in self.late(later, timeout_secs):
             if (current := self._records[role].current) is not None:  # not recalled because of an earlier one
                 self._lose(role, f"it did not start on {current.slot} within {timeout_secs:g} s")
 
@@ -204,6 +184,16 @@ class Supervisor:
         return late
 
     # Queries
+
+    def late_to_leave(self, timeout_secs: float) -> list[RoleId]:
+        """Return the ps and the chief if they have not left within the limit after they were recalled."""
+        saving = [(role, self._records[role].current) for role in self.recalled() if role.role in SAVING]
+        return [role for role, one in saving if one is not None and self._clock() - one.recalled_at >= timeout_secs]
+
+    def late_to_listen(self, timeout_secs: float) -> list[RoleId]:
+        """Return the ps that have started, but do not listen within the limit after being placed."""
+        servers = [role for role in self._in(RoleState.PLACED) if role.role is Role.PS and self._records[role].is_begun]
+        return self.late([role for role in servers if not self.is_listening(role)], timeout_secs)
 
     def to_end(self) -> list[RoleId]:
         """Return the roles whose incarnation is over, or is to end: the job no longer waits for its result."""
@@ -252,38 +242,14 @@ class Supervisor:
         incarnations = [record.current for record in self._records.values() if record.current is not None]
         return all(current.progress is not TaskProgress.SUBMITTED for current in incarnations)
 
-    def is_current(self, role: RoleId, incarnation: int) -> bool:
-        """Return whether an incarnation is the present one of its role."""
-        return self._current(role, incarnation) is not None
-
     def is_outlived(self, role: RoleId) -> bool:
         """Return whether the present incarnation of a role precedes a rollback after which training continues."""
         return self._records[role].state is RoleState.RECALLED and self._all_listen()
-
-    def has_started(self, role: RoleId) -> bool:
-        """Return whether any incarnation of a role has started."""
-        return self._records[role].has_started
 
     def is_listening(self, role: RoleId) -> bool:
         """Return whether the present incarnation of a ps can be reached."""
         current = self._records[role].current
         return current is not None and current.is_listening
-
-    def has_ended(self, role: RoleId) -> bool:
-        """Return whether a role has ended for good, with or without an error."""
-        return self._records[role].has_ended
-
-    def all_ended(self) -> bool:
-        """Return whether all roles have ended that were ever placed, or unplaced at the start."""
-        return all(record.state in (RoleState.ABSENT, *ENDED) for record in self._records.values())
-
-    def error(self, role: RoleId) -> BaseException | None:
-        """Return what a role has failed with."""
-        return self._records[role].error
-
-    def errors(self) -> list[tuple[RoleId, BaseException]]:
-        """Return what roles have failed with, in the order of the roles."""
-        return [(role, record.error) for role, record in self._records.items() if record.error is not None]
 
     def report(self, role: RoleId) -> dict[str, Any]:
         """Return the report of a role that has ended without an error."""
@@ -303,39 +269,18 @@ class Supervisor:
         """Whether the ps and the chief run, or start on their Dask workers."""
         return not any(role.role in SAVING for role in self.waiting())
 
-    def slots(self) -> dict[RoleId, str]:
-        """Return the Dask workers of the incarnations that have not ended."""
-        return {role: r.current.slot for role, r in self._records.items() if r.current is not None and not r.has_ended}
-
     def busy_slots(self) -> list[str]:
         """Return the Dask workers of incarnations that are to end and have not left, one for each."""
         incarnations = [self._records[role].current for role in self.to_end()]
         return [current.slot for current in incarnations if current is not None]
 
-    def running(self) -> list[RunningIncarnation]:
-        """Return the incarnations that have started and not left, whether or not their outcome is known."""
-        return [
-            RunningIncarnation(role, current.incarnation, current.slot)
-            for role, record in self._records.items()
-            if (current := record.current) is not None and current.progress is TaskProgress.STARTED
-        ]
-
     # Inside
-
-    def _in(self, *states: RoleState) -> list[RoleId]:
-        """Return the roles in any of these states."""
-        return [role for role, record in self._records.items() if record.state in states]
-
-    def _current(self, role: RoleId, incarnation: int) -> RoleIncarnation | None:
-        """Return an incarnation, if it is the present one of its role."""
-        current = self._records[role].current
-        return current if current is not None and current.incarnation == incarnation else None
 
     def _all_listen(self) -> bool:
         """Return whether each ps can be reached, or is no longer needed."""
         return all(r.has_ended or r.can_be_reached for role, r in self._records.items() if role.role is Role.PS)
 
-    def _lose(self, role: RoleId, reason: str, *, counts: bool = True) -> None:
+    def _lose(self, role: RoleId, reason: str, *, since: float | None = None, counts: bool = True) -> None:
         """Record that an incarnation is gone; `counts` says whether too many such ends within an hour end the job."""
         record = self._records[role]
         current = record.current
@@ -345,7 +290,8 @@ class Supervisor:
             return
         loss, in_order = RoleLostError(str(role), reason), current.is_shutting_down and current.hang is None
         rolls_back = not self.is_trained and self._must_roll_back(role)
-        record.losses.append(Loss(current.incarnation, loss, self._clock(), rolls_back=rolls_back, in_order=in_order))
+        at = self._clock() if since is None else since
+        record.losses.append(Loss(current.incarnation, loss, at, rolls_back=rolls_back, in_order=in_order))
         record.current = None
         record.record_loss(self._clock(), counts=counts and not in_order)
         if role.role is not Role.EVALUATOR and self.is_trained:

@@ -25,7 +25,6 @@ from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.certificate_file import FOLDER, read_certificate
 from psflow.ps_runtime.cluster.chief_process import describe, is_of_cluster
-from psflow.ps_runtime.cluster.chief_watch import ChiefWatch
 from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs, shown_warnings
 from psflow.ps_runtime.cluster.host_addresses import (
     check_can_listen,
@@ -36,6 +35,7 @@ from psflow.ps_runtime.cluster.host_addresses import (
 )
 from psflow.ps_runtime.cluster.own_security import is_own, security_of
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
+from psflow.ps_runtime.cluster.scheduler_rpc import SchedulerPoll
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError, LostDirectoryError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.redaction import shown_path
@@ -56,6 +56,8 @@ CONNECT_TIMEOUT_SECS = 5.0
 """For one of several attempts."""
 ANSWER_TIMEOUT_SECS = 5.0
 """For one question to a chief that is there."""
+ECHO_SECS = 5.0
+"""Between two questions to a chief whose process has been joined."""
 MAX_SHOWN = 300
 """Characters shown of a setting that differs."""
 
@@ -167,12 +169,19 @@ class _JoinAttempt:
     async def _finished(self, worker: RoleWorker) -> None:
         """Wait until the chief has closed the worker, or `check` raises, or the chief does not answer for too long."""
         finished = asyncio.ensure_future(worker.finished())  # type: ignore[no-untyped-call]
-        scheduler: Any = worker.scheduler
-        with contextlib.closing(ChiefWatch(str(self.role), self._chief, scheduler.echo)) as watch:
+        poll = SchedulerPoll(
+            worker, lambda scheduler: scheduler.echo(), ECHO_SECS, self._chief, self._no_longer_answers
+        )
+        with contextlib.closing(poll):
             while not finished.done():
                 self.check()
-                watch.look()
+                poll.look()
                 await asyncio.wait({finished}, timeout=POLL_SECS)
+
+    def _no_longer_answers(self, secs: float) -> StoppedError:
+        """Return the error; by then the scheduler of a chief that continues has removed this process (worker-ttl)."""
+        what = f"{self._chief} did not answer for {secs:g} s; check whether it is stopped, and end it; then"
+        return StoppedError(str(self.role), f"{what} start all processes again to resume")
 
     async def _report(self, refusal: UsageError) -> tuple[str, ...]:
         """Report to the chief that this process does not join, until it answers; else it would wait for hours.

@@ -8,9 +8,10 @@ from typing import Any, assert_never
 
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.connecting import warn_of_tls
-from psflow.ps_runtime.cluster.launch import MAX_RESTARTS, PROBE_TIMEOUT_SECS, ClusterJob
+from psflow.ps_runtime.cluster.launch import MAX_RESTARTS, ClusterJob
 from psflow.ps_runtime.cluster.ordered_results import Client
 from psflow.ps_runtime.cluster.placement import Placement, check_placement
+from psflow.ps_runtime.cluster.role_tasks import PROBE_TIMEOUT_SECS
 from psflow.ps_runtime.errors import ArgumentTypeError, NoClusterError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator

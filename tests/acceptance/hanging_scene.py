@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from psflow.ps_runtime.cluster.loss_messages import take_loss
+from psflow.ps_runtime.cluster.loss_reports import take_loss
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.model.calls.scope import get_variable
 from psflow.ps_runtime.model.hooks.base import SessionRunHook

@@ -8,6 +8,7 @@ from collections import Counter
 from psflow.ps_runtime.cluster.incarnations import UserFault
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
+from tests.failing_slots import lose_slots
 from tests.simulation.processes import Evaluator, OwnError, Process
 from tests.simulation.ps import Disk, Plan, PsProcess
 from tests.simulation.trainers import Chief, Surroundings, Trainer
@@ -107,7 +108,7 @@ class World:
         """Hear which slots are gone."""
         for slot, in_order in list(self.untold.items()):
             del self.untold[slot]
-            self.supervisor.lose_slots({slot}, in_order=in_order)
+            lose_slots(self.supervisor, {slot}, in_order=in_order)
 
     def _note(self, process: Process, event: str) -> None:
         role, incarnation = process.role, process.incarnation

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.cluster.cluster_event import ClusterEvent
+from psflow.ps_runtime.cluster.event_barrier import ClusterEvent
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from tests.limits import HANG_SECS
 from tests.silent_scheduler import SILENT, SilentScheduler, be_impatient, client_of
@@ -28,7 +28,7 @@ def test_a_silent_scheduler_is_named_and_its_owner_is_heard_meanwhile(
     be_impatient(monkeypatch)
     checked: list[None] = []
     with pytest.raises(WaitTimeoutError, match=SILENT):
-        call(ClusterEvent(client_of(loop, SilentScheduler()), "begun", lambda: checked.append(None)))
+        call(ClusterEvent(client_of(loop, SilentScheduler()), "t", lambda: checked.append(None), "begun"))
     assert checked
 
 
@@ -41,14 +41,14 @@ def test_who_is_to_end_waits_for_no_event(
 
     be_impatient(monkeypatch)
     with pytest.raises(StoppedError, match="its Dask task was cancelled"):
-        call(ClusterEvent(client_of(loop, SilentScheduler()), "begun", check))
+        call(ClusterEvent(client_of(loop, SilentScheduler()), "t", check, "begun"))
 
 
 def test_the_answer_comes_back(loop: asyncio.AbstractEventLoop) -> None:
     scheduler = SilentScheduler(event_set=None, event_clear=None, event_is_set=False, event_wait=True)
-    event = ClusterEvent(client_of(loop, scheduler), "begun", pytest.fail)
+    event = ClusterEvent(client_of(loop, scheduler), "t", pytest.fail, "begun")
     event.set()
     event.clear()
     assert event.is_set() is False
     assert event.wait(HANG_SECS) is True
-    assert scheduler.asked == [(f"event_{what}", "begun") for what in ("set", "clear", "is_set", "wait")]
+    assert scheduler.asked == [(f"event_{what}", "t-begun") for what in ("set", "clear", "is_set", "wait")]

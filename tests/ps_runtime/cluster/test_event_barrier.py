@@ -7,12 +7,13 @@ import re
 import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster import event_barrier
-from psflow.ps_runtime.cluster.event_barrier import EventBarrier, arrival, arrivals
+from psflow.ps_runtime.cluster.event_barrier import NUM_PHASES, EventBarrier, arrival, ended
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.limits import HANG_SECS
@@ -35,9 +36,11 @@ def events() -> Events:
     return Events()
 
 
-def barrier_of(events: Events, role: RoleId, ended: tuple[RoleId, ...] = (), check=never_stop) -> EventBarrier:
-    others = [one for one in ROLES if one != role]
-    return EventBarrier(events.of, role, others, lambda one: one in ended, check)
+def barrier_of(events: Events, role: RoleId, has_ended: tuple[RoleId, ...] = (), check=never_stop) -> EventBarrier:
+    for one in has_ended:
+        events[ended(one)].set()
+    event: Any = events.of
+    return EventBarrier(event, role, [one for one in ROLES if one != role], check)
 
 
 def test_nobody_is_ahead_however_often_they_meet(events: Events) -> None:
@@ -54,7 +57,9 @@ def test_nobody_is_ahead_however_often_they_meet(events: Events) -> None:
         list(pool.map(meet, ROLES))
     assert behind == []
     assert arrived == dict.fromkeys(ROLES, num_rounds)
-    assert set(events) == {name for role in ROLES for name in arrivals(role)}
+    assert {arrival(role, phase) for role in ROLES for phase in range(NUM_PHASES)} == set(events) - set(
+        map(ended, ROLES)
+    )
 
 
 def test_who_comes_late_does_not_find_who_was_there_before(events: Events) -> None:
@@ -97,13 +102,13 @@ def test_who_has_ended_is_not_waited_for(events: Events) -> None:
         "all workers call wait_for_other_workers as often"
     )
     with pytest.raises(StoppedError, match=f"^{re.escape(words)}$"):
-        barrier_of(events, CHIEF, ended=(SECOND,)).wait(HANG_SECS)
+        barrier_of(events, CHIEF, has_ended=(SECOND,)).wait(HANG_SECS)
 
 
 def test_who_has_come_and_ended_was_there(events: Events) -> None:
     for role in (FIRST, SECOND):
         events[arrival(role, 0)].set()
-    barrier_of(events, CHIEF, ended=(FIRST, SECOND)).wait(HANG_SECS)
+    barrier_of(events, CHIEF, has_ended=(FIRST, SECOND)).wait(HANG_SECS)
 
 
 def test_the_wait_ends_as_check_says_and_tells_for_whom(

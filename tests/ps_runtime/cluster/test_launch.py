@@ -12,9 +12,10 @@ import pytest
 from distributed.client import FutureCancelledError
 
 from psflow.ps_runtime.cluster import launch as module
-from psflow.ps_runtime.cluster import loss_reports
+from psflow.ps_runtime.cluster import role_tasks
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.cluster.loss_reports import LossReports
 from psflow.ps_runtime.cluster.placement import FreeSlots
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError, WaitTimeoutError
@@ -30,6 +31,7 @@ from psflow.ps_runtime.roles.events import (
 )
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 from psflow.ps_runtime.transport.listeners import Address
+from tests.failing_slots import lose_slots
 
 PS = RoleId(Role.PS, 0)
 LIFE = 1 << 16
@@ -60,7 +62,8 @@ def run_of(
     """Return the owner of a job of which nothing is placed yet."""
     rollback = SimpleNamespace(look=lambda check: None, has_lock=False)
     monkeypatch.setattr(module, "RollbackReservation", lambda client, supervisor: rollback)
-    monkeypatch.setattr(module, "RoleMonitor", lambda *given: SimpleNamespace(look=lambda: None))
+    monkeypatch.setattr(role_tasks, "Membership", lambda *given: SimpleNamespace(look=lambda: None))
+    monkeypatch.setattr(module, "pickled", lambda job, what: b"")
     monkeypatch.setattr(module, "Versions", lambda client: SimpleNamespace(faults=lambda slots: {}))
     monkeypatch.setattr(module, "replace", lambda job, certificate: job)  # it is no dataclass
     job: Any = SimpleNamespace(
@@ -74,8 +77,7 @@ def run_of(
         roles=job_roles(1, num_workers, evaluator=False),
         config=SimpleNamespace(saves_checkpoints=True, pipeline_depth=pipeline_depth, cluster=None),
     )
-    messages = SimpleNamespace(send=lambda slot, running: SENT.append((running, [slot])))
-    monkeypatch.setattr(loss_reports, "LossMessages", lambda client, topic: messages)
+    monkeypatch.setattr(LossReports, "_send", lambda reports, slot, running: SENT.append((running, [slot])))
     SENT.clear()
     run = ClusterJob(SimpleNamespace(), job, seen.append)  # type: ignore[arg-type]
     run._restarter = SimpleNamespace(place=lambda check, has_lock: None)  # type: ignore[assignment]
@@ -107,11 +109,11 @@ def test_who_does_not_wait_for_the_end_hears_of_the_cluster_no_more(run: Cluster
     """A scheduler that has news for a client that is gone logs a traceback."""
     nodes: Any = Nodes()
     run._client = run._futures._client = nodes
-    run._monitor, run._losses, run._rollback = (nodes.part(name) for name in ("monitor", "losses", "rollback"))
+    run._membership, run._losses, run._rollback = (nodes.part(name) for name in ("membership", "losses", "rollback"))
     run._futures._futures[PS] = SimpleNamespace()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt), run:
         pass
-    assert sorted(nodes.closed) == sorted(["losses", "monitor", "rollback", run._futures.topic])
+    assert sorted(nodes.closed) == sorted(["losses", "membership", "rollback", run._futures.topic])
 
 
 def test_events_are_handed_on_in_their_order(run: ClusterJob, seen: list[Event]) -> None:
@@ -135,7 +137,7 @@ def test_what_a_life_tells_of_steps_that_training_went_back_before_is_dropped(
     for role in run.job.roles:
         run._supervisor.start(role, run._supervisor.place(role, str(role)))
         run._supervisor.listen(role, LIFE)
-    run._supervisor.lose_slots({PS_SLOT})
+    lose_slots(run._supervisor, {PS_SLOT})
     told = [Metrics(step, {"loss": 0.5}, role="worker-0", incarnation=LIFE, number=step) for step in (700, 702)]
     run._take_event((0.0, encode_event(told[0])))
     assert seen == told[:1]  # the step was made before
@@ -162,7 +164,7 @@ def test_a_loss_is_told_of_who_is_to_begin_again(
     if is_over:
         for role in (RoleId(Role.CHIEF, 0), PS):
             run._supervisor.finish(role, LIFE, {})
-    run._supervisor.lose_slots({str(worker)})
+    lose_slots(run._supervisor, {str(worker)})
     assert run._has_news()
     run._losses.report()
     run._losses.report()
@@ -179,7 +181,7 @@ def test_ps_0_hears_of_a_chief_that_is_taken_over_from_and_of_none_with_which_tr
     if has_stepped:
         run._take_event((0.0, encode_event(FirstStep(role="chief-0", incarnation=LIFE, number=1))))
         seen.clear()
-    run._supervisor.lose_slots({CHIEF_SLOT})
+    lose_slots(run._supervisor, {CHIEF_SLOT})
     run._losses.report()
     [event] = seen
     assert isinstance(event, RoleLost)
@@ -214,7 +216,7 @@ def test_a_chief_that_trains_alone_and_ahead_of_its_pushes_is_not_taken_over_fro
         run._supervisor.place(role, str(role))
         run._supervisor.listen(role, LIFE)
     run._supervisor.step(CHIEF, LIFE)
-    run._supervisor.lose_slots({CHIEF_SLOT})
+    lose_slots(run._supervisor, {CHIEF_SLOT})
     assert [loss.rolls_back for loss in run._supervisor.losses(CHIEF)] == [not takes_over]
 
 
@@ -222,9 +224,9 @@ def test_a_ps_that_was_lost_at_the_start_and_waits_for_a_slot_is_not_late(
     run: ClusterJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who looks for its slot gives up in time."""
-    monkeypatch.setattr(module, "START_TIMEOUT_SECS", 0.0)
-    monkeypatch.setattr(module, "SLICE_SECS", 0.0)
-    run._supervisor.lose_slots({PS_SLOT})
+    monkeypatch.setattr(role_tasks, "START_TIMEOUT_SECS", 0.0)
+    monkeypatch.setattr(role_tasks, "SLICE_SECS", 0.0)
+    lose_slots(run._supervisor, {PS_SLOT})
     looks: list[int] = []
 
     def place(check: Any, *, has_lock: bool) -> None:
@@ -278,7 +280,7 @@ def test_the_job_fails_of_what_is_no_event_of_its_roles(
 def test_a_role_that_is_late_is_named_with_what_it_did_not_do(
     run: ClusterJob, monkeypatch: pytest.MonkeyPatch, events: list[Event], words: str
 ) -> None:
-    monkeypatch.setattr(module, "START_TIMEOUT_SECS", 0.0)
+    monkeypatch.setattr(role_tasks, "START_TIMEOUT_SECS", 0.0)
     monkeypatch.setattr(module, "admission", lambda *given: nullcontext(FreeSlots(["tcp://h:1", "tcp://h:2"])))
     submit_nothing(run, monkeypatch, events)
     with pytest.raises(WaitTimeoutError, match=words):
@@ -289,7 +291,7 @@ def submit_nothing(
     run: ClusterJob, monkeypatch: pytest.MonkeyPatch, events: Sequence[Event] = ()
 ) -> list[dict[str, Any]]:
     """Let `run` submit roles to nobody, from whom it hears `events`; return the options that it gives them."""
-    run._supervisor = Supervisor(run.job.roles, LIFE, 3)
+    run._supervisor = run._records = Supervisor(run.job.roles, LIFE, 3)
     submitted: list[dict[str, Any]] = []
     future = SimpleNamespace(add_done_callback=lambda take: None)
 
@@ -317,7 +319,7 @@ def submit_nothing(
 def test_a_ps_knows_whether_all_roles_run_on_its_host(
     run: ClusterJob, monkeypatch: pytest.MonkeyPatch, slots: list[str], is_alone: bool
 ) -> None:
-    monkeypatch.setattr(module, "START_TIMEOUT_SECS", 0.0)
+    monkeypatch.setattr(role_tasks, "START_TIMEOUT_SECS", 0.0)
     monkeypatch.setattr(module, "admission", lambda *given: nullcontext(FreeSlots(slots)))
     submitted = submit_nothing(run, monkeypatch)
     with pytest.raises(WaitTimeoutError):

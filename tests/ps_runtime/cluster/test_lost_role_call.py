@@ -7,80 +7,58 @@ import os
 import signal
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.cluster import connecting, presence, role_calls
+from psflow.ps_runtime.cluster import connecting, membership
 from psflow.ps_runtime.cluster.called_task import Surroundings
 from psflow.ps_runtime.cluster.connecting import open_cluster
-from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls
-from psflow.ps_runtime.errors import RoleFailedError, RoleLostError
+from psflow.ps_runtime.cluster.role_calls import CallRecords, RoleCall, RoleCalls
+from psflow.ps_runtime.errors import RoleLostError
 from psflow.ps_runtime.specs.roles import RoleId
+from tests.failing_slots import hang, lose_slots
 
-CHIEF, WORKER, PS = (RoleId.parse(name) for name in ("chief-0", "worker-0", "ps-0"))
+CHIEF, WORKER = (RoleId.parse(name) for name in ("chief-0", "worker-0"))
 GONE = "tls://127.0.0.1:2"
 LIMIT_BYTES = 512 * 2**20
 
 
-class FutureStub:
-    """A future of which Dask says `status`, and `error` if that is to be an error."""
-
-    def __init__(self, status: str, error: Exception | None = None) -> None:
-        self.status = status
-        self.error = error
-
-    def done(self) -> bool:
-        return self.status in ("finished", "error", "cancelled")
-
-    def exception(self, timeout: float) -> Exception | None:
-        return self.error
+@pytest.fixture
+def records() -> CallRecords:
+    """Two calls that run."""
+    records = CallRecords([CHIEF, WORKER], first_incarnation=1)
+    for role, slot in ((CHIEF, "tls://127.0.0.1:1"), (WORKER, GONE)):
+        records.start(role, records.place(role, slot))
+    return records
 
 
-def joined(
-    monkeypatch: pytest.MonkeyPatch, later: dict[RoleId, FutureStub], said: tuple[str, ...] = (), **now: FutureStub
-) -> None:
-    """Join roles whose futures are as they are `now`, then as they are `later`, where the worker's process is gone."""
-    client: Any = SimpleNamespace()
-    calls = [RoleCall(role, "localhost:1", lambda _: None, serves=role == PS) for role in (CHIEF, WORKER, PS)]
-    running = RoleCalls(client, calls)
-    futures: Any = {CHIEF: FutureStub("pending"), WORKER: now["worker"], PS: FutureStub("pending")}
-    running._futures = futures
-    running._slots = {CHIEF: "tls://127.0.0.1:1", WORKER: GONE, PS: "tls://127.0.0.1:3"}
-    monkeypatch.setattr(running._presence, "missing", lambda addresses: {GONE})
-    monkeypatch.setattr(running, "_event", lambda name: SimpleNamespace(is_set=lambda: name in said))
-    monkeypatch.setattr(role_calls, "wait", lambda futures, **options: running._futures.update(later))  # type: ignore[arg-type]
-    running.join()
+def test_a_function_that_has_returned_is_done_whatever_becomes_of_its_process(records: CallRecords) -> None:
+    records.finish(WORKER, 1, None)
+    lose_slots(records, [GONE])
+    records.fail(WORKER, 1, RuntimeError("no valid worker"))
+    assert (records.errors(), records.has_ended(WORKER), records.all_ended()) == ([], True, False)
 
 
-@pytest.mark.parametrize(
-    "later",
-    [FutureStub("finished"), FutureStub("lost"), FutureStub("error", RuntimeError("no valid worker"))],
-    ids=lambda future: future.status,
-)
-def test_a_task_that_has_returned_is_done_whatever_dask_says_of_it_later(
-    monkeypatch: pytest.MonkeyPatch, later: FutureStub
-) -> None:
-    for status in ("finished", "lost"):
-        joined(monkeypatch, {CHIEF: FutureStub("finished"), WORKER: later}, worker=FutureStub(status))
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_function_that_has_not_returned_is_lost_with_its_process(records: CallRecords, in_order: bool) -> None:
+    lose_slots(records, [GONE], in_order=in_order)
+    [(role, error)] = records.errors()
+    words = f"its Dask worker {GONE} was {'closed' if in_order else 'lost'}; check its log, then start again"
+    assert (role, str(error)) == (WORKER, f"worker-0 failed: {words}")
+    assert [member.role for member in records.running()] == [CHIEF]
 
 
-def test_a_task_that_has_returned_before_dask_could_say_so_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = ("worker-0-started", "worker-0-returned")
-    joined(monkeypatch, {CHIEF: FutureStub("finished")}, said, worker=FutureStub("pending"))
-
-
-def test_a_failure_beside_a_task_that_has_returned_is_the_one_that_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = FutureStub("error", ValueError("no such input"))
-    with pytest.raises(RoleFailedError, match=r"^chief-0 failed: ValueError\('no such input'\)$"):
-        joined(monkeypatch, {CHIEF: failed, WORKER: FutureStub("lost")}, worker=FutureStub("finished"))
-
-
-def test_a_task_that_has_not_returned_is_lost_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RoleLostError, match=rf"^worker-0 failed: its Dask worker {GONE} is gone; check its log, then"):
-        joined(monkeypatch, {}, ("worker-0-started",), worker=FutureStub("pending"))
+def test_a_function_that_hangs_is_lost_for_that_and_one_that_dask_starts_again_too(records: CallRecords) -> None:
+    hang(records, WORKER, 1, "it did not answer for 30 s")
+    assert records.errors() == []
+    lose_slots(records, [GONE])
+    records.start(CHIEF, 1)
+    again = "it was lost, and Dask started it again; check its log, then start again"
+    assert [str(error) for _, error in records.errors()] == [
+        f"chief-0 failed: {again}",
+        "worker-0 failed: it did not answer for 30 s; check its log, then start again",
+    ]
 
 
 @pytest.mark.cluster
@@ -93,15 +71,19 @@ def test_a_process_may_be_killed_once_its_function_has_returned(tmp_path: Path) 
             surroundings.check()
             time.sleep(0.02)
 
-    def await_status(status: str) -> None:
-        while running._futures[WORKER].status != status:
+    def await_returned() -> None:
+        while not running._records.has_ended(WORKER):
             time.sleep(0.02)
 
     calls = [RoleCall(CHIEF, "localhost:1", outlast), RoleCall(WORKER, "localhost:2", write_pid)]
     with open_cluster(None, 2, 300) as client, RoleCalls(client, calls) as running:
-        await_status("finished")
+        await_returned()
+        killed = {
+            address for address, pid in client.run(os.getpid).items() if str(pid) == (tmp_path / "pid").read_text()
+        }
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-        await_status("lost")
+        while killed & client.scheduler_info(n_workers=-1)["workers"].keys():
+            time.sleep(0.02)
         (tmp_path / "over").touch()
         running.join()
 
@@ -110,9 +92,9 @@ def test_a_process_may_be_killed_once_its_function_has_returned(tmp_path: Path) 
 def test_the_role_of_a_process_that_is_gone_is_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(presence, "LOOK_SECS", 0.1)
+    monkeypatch.setattr(membership, "POLL_SECS", 0.1)
     chief = RoleCall(RoleId.parse("chief-0"), "localhost:1", lambda _: os.kill(os.getpid(), signal.SIGKILL))
-    words = r"^chief-0 failed: its Dask worker tls://127\.0\.0\.1:\d+ is gone; check its log, then start again$"
+    words = r"^chief-0 failed: its Dask worker tls://127\.0\.0\.1:\d+ was lost; check its log, then start again$"
     with (
         caplog.at_level(logging.WARNING, "psflow"),
         open_cluster(None, 1, 300) as client,
@@ -130,7 +112,7 @@ def test_a_process_that_takes_too_much_memory_is_gone_for_that(monkeypatch: pyte
         while held.any():
             surroundings.check()
 
-    monkeypatch.setattr(presence, "LOOK_SECS", 0.1)
+    monkeypatch.setattr(membership, "POLL_SECS", 0.1)
     monkeypatch.setattr(connecting, "parse_memory_limit", lambda *given, **options: LIMIT_BYTES)
     words = (
         r"^chief-0 failed: the nanny of its Dask worker tls://127\.0\.0\.1:\d+ killed it at \S+ MiB of its limit of "

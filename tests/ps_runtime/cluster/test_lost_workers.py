@@ -30,13 +30,12 @@ from psflow import (
     get_variable,
 )
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
-from psflow.ps_runtime.cluster import connecting, presence
+from psflow.ps_runtime.cluster import connecting, membership
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.connecting import kill_local_workers, open_cluster
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
 from psflow.ps_runtime.cluster.launch import ClusterJob
-from psflow.ps_runtime.cluster.presence import Presence
-from psflow.ps_runtime.cluster.scheduler_rpc import SILENCE_SECS
+from psflow.ps_runtime.cluster.scheduler_rpc import SILENCE_SECS, SchedulerPoll
 from psflow.ps_runtime.errors import ClusterError, RoleFailedError, WaitTimeoutError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles.event_codec import encode_event
@@ -125,7 +124,7 @@ def test_a_worker_that_never_comes_up_is_not_waited_for_for_ever() -> None:
 def test_a_role_is_missed_though_nobody_tells_that_its_worker_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence, "LOOK_SECS", 0.3)
+    monkeypatch.setattr(membership, "POLL_SECS", 0.3)
     with open_cluster(None, 4, 300) as client:
         pids = client.run(os.getpid)
 
@@ -239,24 +238,26 @@ def test_one_training_replica_whose_ps_and_chief_were_lost_has_the_bits_of_an_un
 
 def test_a_scheduler_that_is_silent_for_minutes_is_given_up() -> None:
     now = 0.0
+
+    async def ncores(scheduler: Any) -> Any:
+        return await scheduler.ncores()
+
     with open_cluster(None, 1, 300) as client:
-        [address] = client.nthreads()
-        asked = Presence(client, lambda: now)
+        poll = SchedulerPoll(client, ncores, 5.0, clock=lambda: now)
         goes_on = threading.Event()
         client.loop.add_callback(goes_on.wait, 30)
         try:
-            assert asked.missing([address]) == set()
-            now = SILENCE_SECS - 1
-            assert asked.missing([address]) == set()
-            now += 1
+            for _ in range(int(SILENCE_SECS)):
+                assert poll.look() is None
+                now += 1
             with pytest.raises(
                 WaitTimeoutError,
                 match=r"^the Dask scheduler at tls://127\.0\.0\.1:\d+ did not answer within 300 s: check",
             ):
-                asked.missing([address])
+                poll.look()
         finally:
             goes_on.set()
-            asked.close()
+            poll.close()
 
 
 def test_workers_of_clusters_of_this_process_can_be_killed_by_who_waits_no_more() -> None:

@@ -26,7 +26,7 @@ from distributed import Client, Event, wait
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.records import write_finished
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster import chief_process, chief_watch, role_worker, worker_process
+from psflow.ps_runtime.cluster import chief_process, role_worker, scheduler_rpc, worker_process
 from psflow.ps_runtime.cluster.certificate_file import kept_certificate
 from psflow.ps_runtime.cluster.chief_process import ManualCluster, _nodes, describe, open_manual_cluster
 from psflow.ps_runtime.cluster.closed_nodes import shown_warnings
@@ -232,7 +232,7 @@ def test_a_chief_that_does_not_answer_is_given_up(
     async def wait_for_ever() -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(chief_watch, "ASK_SECS", 0.1)
+    monkeypatch.setattr(worker_process, "ECHO_SECS", 0.1)
     with led(cluster, tmp_path) as one:
         scheduler: Any = one.client.cluster.scheduler
         scheduler.handlers["echo"] = answers.release
@@ -241,7 +241,7 @@ def test_a_chief_that_does_not_answer_is_given_up(
         assert all(answers.acquire(timeout=HANG_SECS) for _ in range(5))
         assert not end.done()
         scheduler.handlers["echo"] = wait_for_ever
-        monkeypatch.setattr(chief_watch, "GIVE_UP_SECS", 2.0)
+        monkeypatch.setattr(scheduler_rpc, "SILENCE_SECS", 2.0)
         words = rf"^ps-0 was stopped: the chief at {cluster.chief} did not answer for 2 s; check whether it is stopped"
         with pytest.raises(StoppedError, match=words):
             end.result(HANG_SECS)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.cluster import loss_reports
-from psflow.ps_runtime.cluster.loss_reports import LossReports
+from psflow.ps_runtime.cluster.loss_reports import LossReports, take_loss
 from psflow.ps_runtime.cluster.missing_workers import num_missing, roles_to_begin, shortage
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.protocol.message import Incarnation
 from psflow.ps_runtime.roles.events import RoleLost, WorkersMissing
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
+from tests.failing_slots import lose_slots
+from tests.limits import HANG_SECS
 
 ROLES = PS, CHIEF, FIRST, SECOND, EVALUATOR = job_roles(1, 2, evaluator=True)
 LIFE = 65536
@@ -73,7 +77,7 @@ def test_a_missed_worker_is_let_go_with_the_chief() -> None:
 
 def test_a_missed_worker_begins_after_the_others_have_gone_back() -> None:
     supervisor = begun(SECOND)
-    supervisor.lose_slots({str(PS)})
+    lose_slots(supervisor, {str(PS)})
     for role in (CHIEF, FIRST):
         supervisor.fail(role, LIFE, StoppedError(str(role), "it was cancelled"))
         supervisor.leave(role, LIFE)
@@ -96,28 +100,27 @@ def test_a_missed_worker_begins_after_the_others_have_gone_back() -> None:
 )
 def test_too_few_workers_are_said(lost: Sequence[RoleId], min_workers: int | None, words: str) -> None:
     supervisor = begun()
-    supervisor.lose_slots({str(role) for role in lost})
+    lose_slots(supervisor, {str(role) for role in lost})
     assert shortage(supervisor, 2, min_workers) == words
 
 
 def test_a_worker_that_has_come_to_its_end_is_not_missing() -> None:
     supervisor = begun()
     supervisor.finish(FIRST, LIFE, {})
-    supervisor.lose_slots({str(FIRST)})
+    lose_slots(supervisor, {str(FIRST)})
     assert shortage(supervisor, 2, 2) == ""
 
 
 def test_ps_0_and_the_listener_hear_once_who_is_missing_and_a_new_ps_0_again(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[str, Incarnation]] = []
     heard: list[RoleLost | WorkersMissing] = []
-    messages = SimpleNamespace(send=lambda slot, running: sent.append((slot, running)))
-    monkeypatch.setattr(loss_reports, "LossMessages", lambda *given: messages)
+    monkeypatch.setattr(LossReports, "_send", lambda reports, slot, running: sent.append((slot, running)))
     supervisor = begun(SECOND)
     reports = LossReports(None, "t", ROLES, supervisor, heard.append)  # type: ignore[arg-type]
     for _ in range(2):
         reports.report()
     assert sent == [(str(PS), (SECOND.replica, LIFE - 1))]
-    supervisor.lose_slots({str(PS)})
+    lose_slots(supervisor, {str(PS)})
     reports.report()
     begin(supervisor, PS)
     reports.report()
@@ -128,3 +131,31 @@ def test_ps_0_and_the_listener_hear_once_who_is_missing_and_a_new_ps_0_again(mon
     reports.report()
     told = [event.num_missing if isinstance(event, WorkersMissing) else event.role for event in heard]
     assert told == [1, "ps-0", 0]
+
+
+def test_a_message_to_a_ps_that_does_not_answer_is_given_up_at_the_end(loop: asyncio.AbstractEventLoop) -> None:
+    sent: list[Any] = []
+    is_given_up = threading.Event()
+
+    async def run(*given: Any, **options: Any) -> None:
+        sent.append((given, options["workers"]))
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            is_given_up.set()
+
+    client: Any = SimpleNamespace(loop=SimpleNamespace(asyncio_loop=loop), _run=run)
+    reports = LossReports(client, "t", ROLES, begun(), pytest.fail)
+    reports._send("tcp://h:1", (1, 65536))  # returns, though nobody answers
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(HANG_SECS)
+    assert sent == [((take_loss, "t", (1, 65536)), ["tcp://h:1"])]
+    reports.close()
+    assert is_given_up.wait(HANG_SECS)
+
+
+def test_a_scheduler_that_is_lost_is_no_error_of_a_message() -> None:
+    async def run(*given: Any, **options: Any) -> None:
+        raise OSError("the scheduler is gone")
+
+    client: Any = SimpleNamespace(_run=run)
+    asyncio.run(LossReports(client, "t", ROLES, begun(), pytest.fail)._message("tcp://h:1", (1, 65536)))

@@ -15,6 +15,7 @@ from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId, job_roles
+from tests.failing_slots import lose_slots
 
 PS, CHIEF, WORKER, EVALUATOR = job_roles(1, 1, evaluator=True)
 
@@ -36,7 +37,7 @@ class Scene:
             incarnation = self.supervisor.place(role, str(role))
             self.supervisor.start(role, incarnation)
             self.supervisor.listen(role, incarnation)
-        self.supervisor.lose_slots({str(WORKER), str(EVALUATOR)})
+        lose_slots(self.supervisor, {str(WORKER), str(EVALUATOR)})
         self.restarter = Restarter(None, self.supervisor, self.submit, host, clock=self.clock)  # type: ignore[arg-type]
 
     @contextmanager
@@ -96,7 +97,7 @@ def test_there_is_no_second_look_before_the_scheduler_knows_which_slots_are_take
 ) -> None:
     scene = Scene(monkeypatch)
     supervisor = scene.supervisor
-    supervisor.lose_slots({str(PS)})
+    lose_slots(supervisor, {str(PS)})
     end_chief(supervisor)
     scene.free = ["a", "b", "c", "d"]
     scene.restarter.place(lambda: None)
@@ -117,7 +118,7 @@ def test_a_slot_whose_role_has_not_left_yet_is_nobody_elses(monkeypatch: pytest.
         scene.supervisor.listen(role, 1)
         scene.supervisor.start(role, 1)
     scene.restarter = Restarter(None, scene.supervisor, scene.submit, None)  # type: ignore[arg-type]
-    scene.supervisor.lose_slots({"p"})
+    lose_slots(scene.supervisor, {"p"})
     end_chief(scene.supervisor)
     scene.free = ["w"]  # as the scheduler has it: the task there was cancelled
     scene.look()
@@ -184,13 +185,13 @@ def test_the_five_minutes_begin_anew_once_nobody_has_waited(monkeypatch: pytest.
     scene.look()
     assert scene.submitted == [(EVALUATOR, "e")]
     scene.supervisor.start(EVALUATOR, 2)
-    scene.supervisor.lose_slots({"w"})
+    lose_slots(scene.supervisor, {"w"})
     scene.look()
     scene.supervisor.finish(CHIEF, 1, {})  # which lets the worker go
     for _ in range(int(SLOT_TIMEOUT_SECS)):
         scene.look()
     scene.supervisor.finish(PS, 1, {})
-    scene.supervisor.lose_slots({"e"})
+    lose_slots(scene.supervisor, {"e"})
     scene.look()
     assert scene.supervisor.waiting() == [EVALUATOR]
 
@@ -199,7 +200,7 @@ def test_without_a_ps_a_slot_is_waited_for_only_five_minutes_though_others_are_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(monkeypatch)
-    scene.supervisor.lose_slots({str(PS)})
+    lose_slots(scene.supervisor, {str(PS)})
     end_chief(scene.supervisor)
     for _ in range(int(SLOT_TIMEOUT_SECS)):
         scene.look()
@@ -210,7 +211,7 @@ def test_without_a_ps_a_slot_is_waited_for_only_five_minutes_though_others_are_t
 def test_a_slot_is_waited_for_as_long_as_the_configuration_says(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.restarter = Restarter(None, scene.supervisor, scene.submit, None, slot_timeout_secs=20.0)  # type: ignore[arg-type]
-    scene.supervisor.lose_slots({str(PS)})
+    lose_slots(scene.supervisor, {str(PS)})
     end_chief(scene.supervisor)
     for _ in range(20):
         scene.look()
@@ -222,7 +223,7 @@ def test_while_another_job_starts_no_slot_is_chosen_and_the_error_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene(monkeypatch)
-    scene.supervisor.lose_slots({str(PS)})
+    lose_slots(scene.supervisor, {str(PS)})
     end_chief(scene.supervisor)
     scene.free, scene.is_starting = ["a"], True
     for _ in range(int(SLOT_TIMEOUT_SECS)):

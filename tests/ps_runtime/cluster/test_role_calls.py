@@ -11,19 +11,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import cloudpickle
 import pytest
-from distributed import Client
+from distributed import Client, get_worker
 
-from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster import called_task, role_calls
-from psflow.ps_runtime.cluster.call_events import OPEN, call_event
+from psflow.ps_runtime.cluster import called_task, role_calls, role_tasks
 from psflow.ps_runtime.cluster.called_task import Surroundings
-from psflow.ps_runtime.cluster.cluster_event import ClusterEvent
 from psflow.ps_runtime.cluster.connecting import open_cluster
-from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls
-from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.cluster.role_calls import CallRecords, RoleCall, RoleCalls
 from psflow.ps_runtime.errors import RoleFailedError, RoleLostError, StoppedError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.roles.event_codec import encode_event
+from psflow.ps_runtime.roles.events import FirstStep
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.leak_guard import no_leaks
 from tests.limits import HANG_SECS
@@ -139,10 +136,10 @@ def test_a_block_that_is_left_ends_all(client: Client, tmp_path: Path) -> None:
 def test_who_is_interrupted_before_all_are_submitted_leaves_none(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def submit(calls: RoleCalls, call: RoleCall) -> None:
+    def submit(calls: RoleCalls, call: RoleCall, slot: str) -> None:
         if call.role == WORKER:
             raise KeyboardInterrupt
-        submit_one(calls, call)
+        submit_one(calls, call, slot)
 
     submit_one = RoleCalls._submit
     monkeypatch.setattr(RoleCalls, "_submit", submit)
@@ -168,48 +165,19 @@ def test_who_is_interrupted_while_the_turn_to_start_is_given_back_leaves_none(
     assert not any(client.processing().values())
 
 
-def test_a_task_that_begins_while_its_client_leaves_is_waited_for(
+def test_a_task_that_is_cancelled_before_it_begins_calls_nothing(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = RoleCalls(client, [call(CHIEF, serve)])
-    calls._futures[CHIEF] = client.submit(int)
-    calls._event(OPEN).set()
-    is_set = ClusterEvent.is_set
-
-    def leave_meanwhile(event: ClusterEvent) -> bool:
-        answer = is_set(event)
-        if event._name.endswith(OPEN):
-            leaving.start()
-            leaving.join(0.5)
-        return answer
-
-    monkeypatch.setattr(called_task.Liveness, "of_this_task", lambda role: SimpleNamespace(check=never_stop))
-    monkeypatch.setattr(called_task, "get_worker", lambda: client)
-    monkeypatch.setattr(ClusterEvent, "is_set", leave_meanwhile)
-    leaving = threading.Thread(target=calls._leave)
-    called_task.call_role(cloudpickle.dumps(lambda _: None), CHIEF, calls._topic, None)
-    leaving.join()
-    assert events_left(client) == []
-
-
-def test_a_task_that_is_cancelled_as_it_begins_says_nothing_that_stays(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    event_set = ClusterEvent.set
-
-    def set_and_end(event: ClusterEvent) -> None:
-        event_set(event)
+    def stop() -> None:
         raise StoppedError("chief-0", "its Dask task was cancelled")
 
-    monkeypatch.setattr(called_task.Liveness, "of_this_task", lambda role: SimpleNamespace(check=never_stop))
-    monkeypatch.setattr(called_task, "get_worker", lambda: client)
-    monkeypatch.setattr(ClusterEvent, "set", set_and_end)
-    with pytest.raises(StoppedError):
-        called_task.call_role(b"", CHIEF, "calls", None)
-    deadline = Deadline(60)
-    while events_left(client) and not deadline.has_passed:
-        pass
-    assert events_left(client) == []
+    sent: list[str] = []
+    worker = SimpleNamespace(log_event=lambda topic, event: sent.append(event[0]))
+    monkeypatch.setattr(called_task.Liveness, "of_this_task", lambda role: SimpleNamespace(check=stop))
+    monkeypatch.setattr(called_task, "get_worker", lambda: worker)
+    with pytest.raises(StoppedError, match="its Dask task was cancelled"):
+        called_task.call_role(CHIEF, 1, "calls", b"no function", None)
+    assert sent == ["RoleStarted", "RoleEnded"]
 
 
 def test_each_task_needs_a_process_of_its_own_on_its_host(client: Client) -> None:
@@ -232,42 +200,21 @@ def test_every_address_of_this_machine_is_that_of_its_dask_workers(client: Clien
 
 
 def test_a_task_that_does_not_begin_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(role_calls, "START_TIMEOUT_SECS", 0.0)
-    monkeypatch.setattr(role_calls, "_slots_at", lambda client, calls: {CHIEF: "tls://127.0.0.1:1"})
-    with pytest.raises(
-        WaitTimeoutError, match=r"^chief-0 did not begin within 0 s: its Dask worker, tls://127\.0\.0\.1:1, hangs or"
-    ):
-        run(client, call(CHIEF, pytest.fail))
+    monkeypatch.setattr(role_tasks, "START_TIMEOUT_SECS", 0.0)
+    monkeypatch.setattr(CallRecords, "start", lambda *given: None)
+    words = r"^chief-0 did not start within 0 s: check its Dask worker, tls://127\.0\.0\.1:\d+: it may hang, or be busy"
+    with pytest.raises(WaitTimeoutError, match=words):
+        run(client, call(CHIEF, serve))
+    assert events_left(client) == []
 
 
-@pytest.mark.parametrize(
-    ("events", "error", "words"),
-    [
-        (["open", "chief-0-started"], RoleLostError, r"^chief-0 failed: its Dask worker was lost; start again$"),
-        ([], StoppedError, r"^chief-0 was stopped: its client has disconnected$"),
-    ],
-)
-def test_what_dask_begins_again_or_too_late_is_refused(
-    client: Client, monkeypatch: pytest.MonkeyPatch, events: list[str], error: type[Exception], words: str
-) -> None:
-    monkeypatch.setattr(called_task.Liveness, "of_this_task", lambda role: SimpleNamespace(check=never_stop))
-    monkeypatch.setattr(called_task, "get_worker", lambda: client)
-    for name in events:
-        call_event(client, "again", never_stop, name).set()
-    with pytest.raises(error, match=words):
-        called_task.call_role(b"", CHIEF, "again", None)
-    for name in events:
-        call_event(client, "again", never_stop, name).clear()
+def test_an_event_that_no_call_sends_fails_the_calls(client: Client) -> None:
+    def send(surroundings: Surroundings) -> None:
+        worker = get_worker()
+        topic = str(worker.get_current_task()).removesuffix("-chief-0-0")
+        worker.log_event(topic, encode_event(FirstStep(role="chief-0", incarnation=1, number=1)))
+        serve(surroundings)
 
-
-def test_what_has_returned_and_dask_begins_again_is_not_called_again(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(called_task.Liveness, "of_this_task", lambda role: SimpleNamespace(check=never_stop))
-    monkeypatch.setattr(called_task, "get_worker", lambda: client)
-    events = [call_event(client, "again", never_stop, name) for name in ("open", "chief-0-started", "chief-0-returned")]
-    for event in events:
-        event.set()
-    called_task.call_role(b"no function", CHIEF, "again", None)
-    for event in events:
-        event.clear()
+    words = r"^chief-0 failed: a called function reports only its start and its end, but sent FirstStep"
+    with pytest.raises(RoleFailedError, match=words):
+        run(client, call(CHIEF, send))

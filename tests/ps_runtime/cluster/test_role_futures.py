@@ -44,14 +44,13 @@ def outcomes_of(**ends: Callable[[], Awaitable[dict[str, Any]]]) -> Outcomes:
             loop=SimpleNamespace(add_callback=lambda call, *given: tasks.append(asyncio.create_task(call(*given)))),
             submit=lambda *given, key, **options: SimpleNamespace(
                 end=ends[key.split("-")[3]],
-                add_done_callback=lambda call: ended.append(lambda: call(futures._futures[given[2]])),
+                add_done_callback=lambda call: ended.append(lambda: call(futures._futures[given[1]])),
             ),
             gather=lambda future, asynchronous: future.end(),
         )
-        job: Any = SimpleNamespace(job_id="j", attempt=1, first_incarnation=7, runs_program=bool, without_program=tuple)
-        futures = RoleFutures(client, job, lambda *outcome: told.append(outcome))
+        futures = RoleFutures(client, "psflow-j-1", lambda *outcome: told.append(outcome))
         for role in (CHIEF, WORKER):
-            futures.submit(role, 7, "tcp://h:1", [], is_alone=True)
+            futures.submit(role, 7, "tcp://h:1", print)
         for end in ended:
             end()
         await asyncio.gather(*tasks)

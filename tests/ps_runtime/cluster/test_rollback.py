@@ -13,6 +13,7 @@ from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError
 from psflow.ps_runtime.specs.roles import RoleId, job_roles
+from tests.failing_slots import lose_slots
 
 PS, CHIEF, WORKER = job_roles(1, 1, evaluator=False)
 
@@ -61,7 +62,7 @@ class Scene:
 def test_who_goes_back_has_the_turn_until_all_roles_have_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     assert not scene.has_lock()
-    scene.supervisor.lose_slots({str(PS)})
+    lose_slots(scene.supervisor, {str(PS)})
     assert scene.has_lock()
     for role in (CHIEF, WORKER):
         scene.end(role)
@@ -79,14 +80,14 @@ def test_a_role_with_which_training_does_not_go_back_needs_no_turn(
 ) -> None:
     scene = Scene(monkeypatch)
     scene.supervisor.step(CHIEF, 1)
-    scene.supervisor.lose_slots({str(lost)})
+    lose_slots(scene.supervisor, {str(lost)})
     assert scene.supervisor.waiting() == [lost]
     assert not scene.has_lock()
 
 
 def test_who_finds_no_slot_lets_others_choose_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
-    scene.supervisor.lose_slots({str(PS)})
+    lose_slots(scene.supervisor, {str(PS)})
     assert scene.has_lock()
     scene.now = KEEP_SECS
     assert not scene.has_lock()
@@ -96,7 +97,7 @@ def test_who_finds_no_slot_lets_others_choose_after_a_minute(monkeypatch: pytest
 
 def test_a_turn_of_another_job_is_taken_later(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
-    scene.supervisor.lose_slots({str(PS)})
+    lose_slots(scene.supervisor, {str(PS)})
     scene.is_others = True
     assert not scene.has_lock()
     scene.is_others, scene.is_broken = False, True

@@ -13,6 +13,7 @@ from psflow.ps_runtime.cluster.restarter import Restarter
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.specs.roles import job_roles
+from tests.failing_slots import lose_slots
 
 PS, CHIEF, WORKER = job_roles(1, 1, evaluator=False)
 
@@ -40,7 +41,7 @@ def restarting_of(loop: asyncio.AbstractEventLoop, scheduler: Scheduler) -> Rest
         supervisor.place(role, str(role))
         supervisor.start(role, 1)
         supervisor.listen(role, 1)
-    supervisor.lose_slots({str(WORKER)})
+    lose_slots(supervisor, {str(WORKER)})
     client: Any = SimpleNamespace(
         scheduler=scheduler, loop=SimpleNamespace(asyncio_loop=loop, add_callback=lambda callback: None)
     )

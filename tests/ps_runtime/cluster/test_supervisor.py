@@ -25,6 +25,7 @@ from psflow.ps_runtime.errors import (
     WaitTimeoutError,
 )
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
+from tests.failing_slots import hang, lose_slots
 
 PS, CHIEF, WORKER, OTHER, EVALUATOR = job_roles(1, 2, evaluator=True)
 FIRST = 65536
@@ -69,7 +70,7 @@ class Scene:
 @pytest.mark.parametrize("role", [WORKER, OTHER, EVALUATOR])
 def test_a_lost_worker_or_evaluator_waits_for_a_slot_and_begins_a_later_life(role: RoleId) -> None:
     supervisor = (scene := Scene()).supervisor
-    supervisor.lose_slots({str(role)})
+    lose_slots(supervisor, {str(role)})
     assert (supervisor.waiting(), scene.errors()) == ([role], {})
     assert role not in supervisor.slots()
     [loss] = supervisor.losses(role)
@@ -84,7 +85,7 @@ def test_a_lost_worker_or_evaluator_waits_for_a_slot_and_begins_a_later_life(rol
 @pytest.mark.parametrize("role", [PS, CHIEF])
 def test_where_there_is_no_checkpoint_a_lost_ps_or_chief_is_what_the_job_fails_of(role: RoleId) -> None:
     supervisor = (scene := Scene(rolls_back=False)).supervisor
-    supervisor.lose_slots({str(role)})
+    lose_slots(supervisor, {str(role)})
     assert supervisor.waiting() == []
     assert scene.errors() == {role: f"{role} failed: its Dask worker {role} was lost"}
     assert isinstance(supervisor.error(role), RoleLostError)
@@ -94,7 +95,7 @@ def test_where_there_is_no_checkpoint_a_lost_ps_or_chief_is_what_the_job_fails_o
 def test_with_a_ps_or_the_chief_all_training_goes_back_and_the_ps_begin_first(lost: RoleId) -> None:
     supervisor = (scene := Scene()).supervisor
     others = [role for role in (PS, CHIEF, WORKER, OTHER) if role != lost]
-    supervisor.lose_slots({str(lost)})
+    lose_slots(supervisor, {str(lost)})
     assert supervisor.to_end() == [PS, CHIEF, WORKER, OTHER]
     assert (supervisor.waiting(), supervisor.due(), supervisor.is_training) == ([lost], [], False)
     assert sorted(supervisor.busy_slots()) == sorted(map(str, others))
@@ -116,14 +117,14 @@ def test_with_a_ps_or_the_chief_all_training_goes_back_and_the_ps_begin_first(lo
 
 def test_a_recalled_life_may_be_lost_end_fail_or_never_have_started() -> None:
     supervisor = (scene := Scene()).supervisor
-    supervisor.lose_slots({str(WORKER)})
+    lose_slots(supervisor, {str(WORKER)})
     supervisor.place(WORKER, "slow")
-    supervisor.lose_slots({str(CHIEF)})
+    lose_slots(supervisor, {str(CHIEF)})
     assert supervisor.waiting() == [CHIEF, WORKER]  # whose life was cancelled before it began
     supervisor.fail(OTHER, FIRST, ClosedError("ps-0"))
     supervisor.finish(OTHER, FIRST, {})
     assert (scene.errors(), supervisor.reports()) == ({}, {})
-    supervisor.lose_slots({str(OTHER), str(PS)})
+    lose_slots(supervisor, {str(OTHER), str(PS)})
     assert supervisor.due() == [PS]
     assert [len(supervisor.losses(role)) for role in (PS, CHIEF, WORKER, OTHER)] == [1, 1, 2, 1]
 
@@ -131,7 +132,7 @@ def test_a_recalled_life_may_be_lost_end_fail_or_never_have_started() -> None:
 def test_a_role_placed_while_a_ps_is_lost_is_recalled_at_once() -> None:
     supervisor = Supervisor([PS, CHIEF], FIRST, 3)
     supervisor.listen(PS, supervisor.place(PS, "a"))
-    supervisor.lose_slots({"a"})
+    lose_slots(supervisor, {"a"})
     supervisor.place(CHIEF, "b")  # by who starts the job, and has not heard
     assert supervisor.to_end() == [PS, CHIEF]
     supervisor.fail(CHIEF, FIRST, StoppedError("chief-0", "it was cancelled"))
@@ -143,10 +144,10 @@ def test_a_worker_that_had_ended_begins_again_with_the_others(is_slot_lost: bool
     supervisor = (scene := Scene()).supervisor
     supervisor.finish(WORKER, FIRST, {})
     if is_slot_lost:
-        supervisor.lose_slots({str(WORKER)})
+        lose_slots(supervisor, {str(WORKER)})
     else:
         supervisor.leave(WORKER, FIRST)
-    supervisor.lose_slots({str(PS)})
+    lose_slots(supervisor, {str(PS)})
     assert not supervisor.has_ended(WORKER)
     assert supervisor.waiting() == [PS, WORKER]
     assert scene.errors() == {}
@@ -154,11 +155,11 @@ def test_a_worker_that_had_ended_begins_again_with_the_others(is_slot_lost: bool
 
 def test_a_ps_or_a_chief_that_does_not_leave_is_told_of() -> None:
     supervisor = (scene := Scene()).supervisor
-    supervisor.lose_slots({str(PS)})
+    lose_slots(supervisor, {str(PS)})
     scene.leave(WORKER)
     scene.now = 300.0
-    assert supervisor.overdue.to_leave(300.1) == []
-    assert supervisor.overdue.to_leave(300) == [CHIEF]
+    assert supervisor.late_to_leave(300.1) == []
+    assert supervisor.late_to_leave(300) == [CHIEF]
 
 
 @pytest.mark.parametrize("leaves_first", [True, False])
@@ -166,7 +167,7 @@ def test_a_chief_that_leaves_before_it_is_heard_of_may_have_come_to_the_end(leav
     supervisor = (scene := Scene()).supervisor
     if leaves_first:
         supervisor.leave(CHIEF, FIRST)
-    supervisor.lose_slots({str(PS)})
+    lose_slots(supervisor, {str(PS)})
     supervisor.leave(CHIEF, FIRST)
     assert supervisor.due() == []
     supervisor.finish(CHIEF, FIRST, {"exit": "finished"})
@@ -176,8 +177,8 @@ def test_a_chief_that_leaves_before_it_is_heard_of_may_have_come_to_the_end(leav
 
 def test_a_worker_placed_while_the_chief_is_lost_is_recalled_at_once() -> None:
     supervisor = (scene := Scene()).supervisor
-    supervisor.lose_slots({str(WORKER)})
-    supervisor.lose_slots({str(CHIEF)})
+    lose_slots(supervisor, {str(WORKER)})
+    lose_slots(supervisor, {str(CHIEF)})
     supervisor.place(WORKER, "elsewhere")
     assert WORKER in supervisor.to_end()
     assert scene.errors() == {}
@@ -186,7 +187,7 @@ def test_a_worker_placed_while_the_chief_is_lost_is_recalled_at_once() -> None:
 def test_workers_without_a_life_are_missing_once_the_others_train_again() -> None:
     supervisor = (scene := Scene()).supervisor
     assert supervisor.missing_workers() == []
-    supervisor.lose_slots({str(PS)})
+    lose_slots(supervisor, {str(PS)})
     assert supervisor.missing_workers() == []
     scene.leave(CHIEF, WORKER)
     for role in (PS, CHIEF):
@@ -198,10 +199,10 @@ def test_workers_without_a_life_are_missing_once_the_others_train_again() -> Non
 
 def test_a_role_that_was_let_go_holds_nobody_up() -> None:
     supervisor = (scene := Scene()).supervisor
-    supervisor.lose_slots({str(EVALUATOR), str(PS)})
+    lose_slots(supervisor, {str(EVALUATOR), str(PS)})
     supervisor.finish(CHIEF, FIRST, {})
     scene.now = 1000.0
-    assert supervisor.overdue.to_leave(300) == []
+    assert supervisor.late_to_leave(300) == []
     assert supervisor.due() == [EVALUATOR]
 
 
@@ -210,10 +211,10 @@ def test_once_the_chief_has_come_to_its_end_nobody_goes_back(lost: RoleId) -> No
     supervisor = (scene := Scene()).supervisor
     if lost is PS:
         supervisor.finish(CHIEF, FIRST, {})
-        supervisor.lose_slots({str(PS)})
+        lose_slots(supervisor, {str(PS)})
     else:  # it is told late
-        supervisor.lose_slots({str(WORKER)})
-        supervisor.lose_slots({str(PS)})
+        lose_slots(supervisor, {str(WORKER)})
+        lose_slots(supervisor, {str(PS)})
         supervisor.finish(CHIEF, FIRST, {})
         assert supervisor.has_ended(OTHER)
     assert supervisor.has_ended(PS)
@@ -222,15 +223,15 @@ def test_once_the_chief_has_come_to_its_end_nobody_goes_back(lost: RoleId) -> No
 
 def test_a_dask_worker_takes_all_its_lives_with_it() -> None:
     supervisor = Scene().supervisor
-    supervisor.lose_slots({str(WORKER), str(EVALUATOR), "of nobody"})
+    lose_slots(supervisor, {str(WORKER), str(EVALUATOR), "of nobody"})
     assert supervisor.waiting() == [WORKER, EVALUATOR]
-    supervisor.lose_slots({str(WORKER)})  # told twice
+    lose_slots(supervisor, {str(WORKER)})  # told twice
     assert len(supervisor.losses(WORKER)) == 1
 
 
 def test_what_a_past_life_says_does_nothing() -> None:
     supervisor = (scene := Scene()).supervisor
-    supervisor.lose_slots({str(WORKER)})
+    lose_slots(supervisor, {str(WORKER)})
     supervisor.fail(WORKER, FIRST, StoppedError("worker-0", "it was cancelled"))
     supervisor.finish(WORKER, FIRST, {"late": True})
     supervisor.start(WORKER, FIRST)
@@ -255,7 +256,7 @@ def test_an_error_of_psflow_ends_the_job(role: RoleId) -> None:
     supervisor = (scene := Scene()).supervisor
     supervisor.step(CHIEF, FIRST)
     supervisor.fail(role, FIRST, ValueError("of model_fn"))
-    supervisor.lose_slots({str(role)})
+    lose_slots(supervisor, {str(role)})
     assert (scene.errors(), supervisor.waiting()) == ({role: "of model_fn"}, [])
 
 
@@ -322,7 +323,7 @@ def test_with_a_first_fault_of_a_chief_that_nobody_can_follow_training_goes_back
 def test_with_a_first_fault_of_the_chief_after_training_has_gone_back_it_goes_back_once_more() -> None:
     supervisor = (scene := Scene()).supervisor
     supervisor.step(CHIEF, FIRST)
-    supervisor.lose_slots({str(role) for role in (PS, CHIEF, WORKER, OTHER)})
+    lose_slots(supervisor, {str(role) for role in (PS, CHIEF, WORKER, OTHER)})
     for role in (PS, CHIEF, WORKER, OTHER):
         scene.begin(role, str(role))
     supervisor.fail(CHIEF, FIRST + 1, OSError("away"), FAULT)  # before a step is made
@@ -340,7 +341,7 @@ def test_with_a_first_fault_of_the_chief_after_training_has_gone_back_it_goes_ba
 
 def test_a_chief_that_fails_before_any_step_was_made_ends_the_job_also_after_training_has_gone_back() -> None:
     supervisor = (scene := Scene()).supervisor
-    supervisor.lose_slots({str(PS), str(CHIEF)})
+    lose_slots(supervisor, {str(PS), str(CHIEF)})
     for role in (PS, CHIEF):
         scene.begin(role, str(role))
     supervisor.fail(CHIEF, FIRST + 1, OSError("away"), FAULT)
@@ -370,10 +371,10 @@ def test_a_fault_counts_as_a_loss() -> None:
 def test_too_many_losses_within_an_hour_end_the_job(max_restarts: int, words: str) -> None:
     supervisor = (scene := Scene(max_restarts)).supervisor
     for number in range(max_restarts):
-        supervisor.lose_slots({str(WORKER) if number == 0 else "again"})
+        lose_slots(supervisor, {str(WORKER) if number == 0 else "again"})
         scene.begin(WORKER, "again")
     assert scene.errors() == {}
-    supervisor.lose_slots({"again" if max_restarts else str(WORKER)})
+    lose_slots(supervisor, {"again" if max_restarts else str(WORKER)})
     assert supervisor.waiting() == []
     with pytest.raises(RoleFailedError, match=words):
         raise scene.supervisor.errors()[0][1]
@@ -381,21 +382,21 @@ def test_too_many_losses_within_an_hour_end_the_job(max_restarts: int, words: st
 
 def test_losses_of_an_hour_ago_count_no_more() -> None:
     supervisor = (scene := Scene(1)).supervisor
-    supervisor.lose_slots({str(WORKER)})
+    lose_slots(supervisor, {str(WORKER)})
     scene.begin(WORKER, "again")
     scene.now = HOUR_SECS
-    supervisor.lose_slots({"again"})
+    lose_slots(supervisor, {"again"})
     assert (scene.errors(), supervisor.waiting()) == ({}, [WORKER])
     scene.begin(WORKER, "again")
     scene.now += HOUR_SECS - 1
-    supervisor.lose_slots({"again"})
+    lose_slots(supervisor, {"again"})
     assert list(scene.errors()) == [WORKER]
 
 
 def test_each_role_has_its_own_count() -> None:
     supervisor = (scene := Scene(1)).supervisor
     for role in (WORKER, OTHER, EVALUATOR):
-        supervisor.lose_slots({str(role)})
+        lose_slots(supervisor, {str(role)})
     assert (scene.errors(), supervisor.waiting()) == ({}, [WORKER, OTHER, EVALUATOR])
 
 
@@ -403,7 +404,7 @@ def test_each_role_has_its_own_count() -> None:
 def test_once_training_is_over_a_lost_worker_is_let_go_and_the_evaluator_is_not(is_lost_first: bool) -> None:
     supervisor = (scene := Scene()).supervisor
     steps: list[Any] = [
-        lambda: supervisor.lose_slots({str(WORKER), str(EVALUATOR)}),
+        lambda: lose_slots(supervisor, {str(WORKER), str(EVALUATOR)}),
         lambda: supervisor.finish(CHIEF, FIRST, {"exit": "finished"}),
     ]
     for step in steps if is_lost_first else steps[::-1]:
@@ -421,7 +422,7 @@ def test_once_training_is_over_a_lost_worker_is_let_go_and_the_evaluator_is_not(
 def test_a_later_life_that_cannot_reach_the_ps_counts_as_lost() -> None:
     supervisor = (scene := Scene()).supervisor
     broken = ClosedError("ps-0")
-    supervisor.lose_slots({str(WORKER)})
+    lose_slots(supervisor, {str(WORKER)})
     supervisor.fail(WORKER, scene.begin(WORKER, "elsewhere"), broken)
     assert (scene.errors(), supervisor.waiting()) == ({}, [WORKER])
     supervisor.fail(OTHER, FIRST, broken)
@@ -446,12 +447,12 @@ def test_a_worker_whose_loop_is_interrupted_is_lost_with_its_dask_worker_and_beg
     supervisor = (scene := Scene()).supervisor
     interrupted = InterruptedLoopError("worker-0", "it was interrupted (SIGINT)")
     if is_slot_lost_first:
-        supervisor.lose_slots({str(WORKER)})
+        lose_slots(supervisor, {str(WORKER)})
     supervisor.fail(WORKER, FIRST, interrupted)
     if not is_slot_lost_first:  # it would restart in the process that leaves
         assert (supervisor.waiting(), supervisor.losses(WORKER)) == ([], [])
         assert WORKER not in [running.role for running in supervisor.running()]
-        supervisor.lose_slots({str(WORKER)})
+        lose_slots(supervisor, {str(WORKER)})
     assert (supervisor.waiting(), supervisor.due(), scene.errors()) == ([WORKER], [WORKER], {})
     [loss] = supervisor.losses(WORKER)
     assert (str(loss.error), loss.in_order) == ("worker-0 failed: its Dask worker worker-0 was lost", False)
@@ -459,7 +460,7 @@ def test_a_worker_whose_loop_is_interrupted_is_lost_with_its_dask_worker_and_beg
 
 def test_a_recalled_worker_whose_loop_is_interrupted_begins_again() -> None:
     supervisor = (scene := Scene()).supervisor
-    supervisor.lose_slots({str(PS)})
+    lose_slots(supervisor, {str(PS)})
     supervisor.fail(WORKER, FIRST, InterruptedLoopError("worker-0", "it was interrupted (SIGINT)"))
     supervisor.leave(WORKER, FIRST)
     assert (supervisor.waiting(), scene.errors()) == ([PS, WORKER], {})
@@ -535,7 +536,7 @@ def test_a_worker_that_does_not_say_how_it_ended_is_let_go_once_training_is_over
 
 def test_a_life_is_outlived_once_the_others_train_again() -> None:
     supervisor = (scene := Scene()).supervisor
-    supervisor.lose_slots({str(PS)})
+    lose_slots(supervisor, {str(PS)})
     assert not supervisor.is_outlived(WORKER)
     scene.leave(CHIEF)
     scene.begin(PS, "new")
@@ -548,7 +549,7 @@ def test_a_life_is_outlived_once_the_others_train_again() -> None:
 def closes(scene: Scene, incarnation: int) -> None:
     """Have a worker leave as its Dask worker is told to end: it says so, then it ends."""
     scene.supervisor.begin_shutdown(WORKER, incarnation)
-    scene.supervisor.lose_slots({scene.supervisor.slots()[WORKER]})
+    lose_slots(scene.supervisor, {scene.supervisor.slots()[WORKER]})
 
 
 def stops(scene: Scene, incarnation: int) -> None:
@@ -560,9 +561,9 @@ def stops(scene: Scene, incarnation: int) -> None:
 def is_retired(scene: Scene, incarnation: int) -> None:
     """Have the Dask worker of a worker retired: it is gone before its role has said anything."""
     slot = scene.supervisor.slots()[WORKER]
-    scene.supervisor.lose_slots({slot}, in_order=True)
+    lose_slots(scene.supervisor, {slot}, in_order=True)
     scene.supervisor.begin_shutdown(WORKER, incarnation)
-    scene.supervisor.lose_slots({slot})
+    lose_slots(scene.supervisor, {slot})
 
 
 @pytest.mark.parametrize("leaves", [closes, stops, is_retired])
@@ -573,7 +574,7 @@ def test_who_leaves_in_order_begins_again_however_often(leaves: Callable[[Scene,
         assert (scene.errors(), supervisor.waiting()) == ({}, [WORKER])
         assert supervisor.losses(WORKER)[number].in_order
         scene.begin(WORKER, f"elsewhere {number}")
-    supervisor.lose_slots({"elsewhere 4"})
+    lose_slots(supervisor, {"elsewhere 4"})
     assert scene.errors() == {WORKER: "worker-0 failed: its Dask worker elsewhere 4 was lost"}
 
 
@@ -591,7 +592,7 @@ def test_a_later_life_that_does_not_start_in_time_is_lost_and_a_first_one_is_wai
     supervisor = Supervisor([PS, WORKER], FIRST, 3, clock=lambda: scene.now)
     supervisor.listen(PS, supervisor.place(PS, "a"))
     supervisor.start(WORKER, supervisor.place(WORKER, "b"))
-    supervisor.lose_slots({"b"})
+    lose_slots(supervisor, {"b"})
     supervisor.place(WORKER, "c")
     scene.now = 59.9
     supervisor.lose_late(60)
@@ -647,7 +648,7 @@ def test_whatever_happens_no_role_has_two_ends_or_two_lives(events: Sequence[tup
             case "depart":
                 supervisor.begin_shutdown(role, incarnation)
             case "lose":
-                supervisor.lose_slots({f"{role} {running}", str(role)})
+                lose_slots(supervisor, {f"{role} {running}", str(role)})
         if not any(not loss.is_rollback and r in (PS, CHIEF) for r in roles for loss in supervisor.losses(r)):
             assert ended <= {r for r in roles if supervisor.has_ended(r)}  # else they may restart
         assert set(supervisor.due()) <= set(supervisor.waiting())
@@ -666,10 +667,10 @@ def test_whatever_happens_no_role_has_two_ends_or_two_lives(events: Sequence[tup
 @pytest.mark.parametrize("role", [PS, CHIEF, EVALUATOR])
 def test_a_life_that_hangs_is_lost_with_its_dask_worker_for_that_reason(role: RoleId) -> None:
     supervisor = (scene := Scene()).supervisor
-    supervisor.hang(role, FIRST - 1, "of a past life")
-    supervisor.hang(role, FIRST, "it did not answer for 30 s")
+    hang(supervisor, role, FIRST - 1, "of a past life")
+    hang(supervisor, role, FIRST, "it did not answer for 30 s")
     assert (supervisor.waiting(), supervisor.losses(role)) == ([], [])
-    supervisor.lose_slots({str(role)})
+    lose_slots(supervisor, {str(role)})
     [loss] = supervisor.losses(role)
     assert (str(loss.error), loss.in_order) == (f"{role} failed: it did not answer for 30 s", False)
     assert (supervisor.waiting(), scene.errors()) == ([role], {})
@@ -678,12 +679,12 @@ def test_a_life_that_hangs_is_lost_with_its_dask_worker_for_that_reason(role: Ro
 def closes_its_worker(scene: Scene) -> None:
     """Have the Dask worker of a ps close as that of a role that leaves, which its nanny asks it for first."""
     scene.supervisor.begin_shutdown(PS, FIRST)
-    scene.supervisor.lose_slots({str(PS)})
+    lose_slots(scene.supervisor, {str(PS)})
 
 
 def retires_its_worker(scene: Scene) -> None:
     """Have somebody retire the Dask worker of a ps."""
-    scene.supervisor.lose_slots({str(PS)}, in_order=True)
+    lose_slots(scene.supervisor, {str(PS)}, in_order=True)
 
 
 def fails(scene: Scene) -> None:
@@ -694,18 +695,18 @@ def fails(scene: Scene) -> None:
 @pytest.mark.parametrize("ends", [closes_its_worker, retires_its_worker, fails])
 def test_a_life_that_hangs_counts_as_lost_however_it_ends(ends: Callable[[Scene], None]) -> None:
     scene = Scene(max_restarts=0)
-    scene.supervisor.hang(PS, FIRST, "it did not serve for 30 s")
+    hang(scene.supervisor, PS, FIRST, "it did not serve for 30 s")
     ends(scene)
     assert scene.errors() == {PS: "ps-0 failed: it did not serve for 30 s"}
 
 
 def test_a_recalled_life_that_hangs_is_not_waited_for_once_its_dask_worker_is_gone() -> None:
     supervisor = (scene := Scene()).supervisor
-    supervisor.lose_slots({str(PS)})
+    lose_slots(supervisor, {str(PS)})
     assert [running.role for running in supervisor.running()] == [CHIEF, WORKER, OTHER, EVALUATOR]
-    supervisor.hang(CHIEF, FIRST, "it did not answer for 30 s")
+    hang(supervisor, CHIEF, FIRST, "it did not answer for 30 s")
     assert supervisor.due() == []
-    supervisor.lose_slots({str(CHIEF)})
+    lose_slots(supervisor, {str(CHIEF)})
     assert (supervisor.due(), scene.errors()) == ([PS], {})
     assert [loss.is_rollback for loss in supervisor.losses(CHIEF)] == [True]
 
@@ -721,5 +722,5 @@ def test_an_evaluator_that_never_came_is_placed_when_it_comes_and_no_job_lacks_i
     supervisor.finish(PS, FIRST, {})
     assert not supervisor.all_ended(), "the final checkpoint is to be evaluated"
     supervisor.start(EVALUATOR, supervisor.place(EVALUATOR, "late"))
-    supervisor.lose_slots({"late"})
+    lose_slots(supervisor, {"late"})
     assert (supervisor.due(), supervisor.lacking()) == ([EVALUATOR], [EVALUATOR])
