@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TextIO
 
 import typer
 
-from psflow.flows.commands.inspect import bench, clean, config, diff, doctor, status
+from psflow.flows.commands.inspect import bench, clean, config, diff, doctor, scale, status
 from psflow.flows.commands.servers import down, role, serve, up
 from psflow.flows.commands.training import evaluate, export, init, pipeline, plan, predict, train
 from psflow.flows.output import Answer, ExitCode, exit_codes_text, signalled
@@ -47,6 +47,7 @@ for command in (
     up,
     down,
     status,
+    scale,
     plan,
     config,
     diff,

@@ -101,14 +101,17 @@ def _run(planned: TrainingPlan, parameters: TrainParameters, interrupts: Interru
     cluster = parameters.cluster
     is_own = cluster.address is None  # no other job takes slots there, and slots of killed processes come back
     waits = is_own or cluster.when_full == "wait"
-    policy = AdmissionPolicy(cluster.admission_timeout_secs, waits, get_run_logger().info, is_kept=is_own)
+    policy = AdmissionPolicy(
+        cluster.admission_timeout_secs, waits, get_run_logger().info, is_kept=is_own, grows=cluster.adaptive
+    )
     with ExitStack() as stack:
         client = stack.enter_context(open_cluster(cluster.address, len(job.roles), warn=get_run_logger().warning))
         if not is_own:
-            check_capacity(client, slots_needed(job.roles, cluster.min_workers))
+            check_capacity(client, slots_needed(job.roles, cluster.workers_to_begin), grows=cluster.adaptive)
         check()
         links = current_links(client, attempt.model_dir, parameters, attempt.record.facts.get(FLOW_RUNS, {}))
         attempt.note_flow_runs(links.flow_runs)
+        attempt.note_workers(cluster.min_workers or 0, cluster.most_workers)
         tracker = stack.enter_context(_recorded(planned, parameters, links))
         watched = Watched(
             job, parameters, attempt.plan.datasets.get("eval"), links, partial(events_on_disk, attempt.model_dir)
@@ -123,6 +126,8 @@ def _run(planned: TrainingPlan, parameters: TrainParameters, interrupts: Interru
                 probe_timeout_secs=cluster.probe_timeout_secs,
                 placement=cluster.placement,
                 slot_timeout_secs=cluster.slot_timeout_secs,
+                usual_workers=cluster.workers,
+                wanted_workers=attempt.wanted_workers,
             )
             reports = _run_roles(run, policy, check, watch.logs)
         attempt.note_ended(reports["chief-0"]["statistics"]["job"]["global_step"])

@@ -1,4 +1,4 @@
-"""Commands ``status``, ``diff``, ``config``, ``doctor``, ``clean`` and ``bench``."""
+"""Commands ``status``, ``scale``, ``diff``, ``config``, ``doctor``, ``clean`` and ``bench``."""
 
 from __future__ import annotations
 
@@ -21,6 +21,28 @@ def status(as_json: Json = False) -> Answer:
     from psflow.flows.inspect.runs import status
 
     return status()
+
+
+def scale(
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB", help="A running job: its model_dir, or its MLflow run by id, a prefix of the id, or name."
+        ),
+    ],
+    workers: Annotated[int, typer.Argument(metavar="N", min=0, help="Number of workers besides the chief.")],
+    as_json: Json = False,
+) -> Answer:
+    """Change the number of workers of a running job.
+
+    More workers, up to cluster.max_workers, begin as the cluster has slots for them. Fewer workers lose no work.
+    """
+    from psflow.ps_runtime.config.environment import prepare_environment
+
+    prepare_environment()
+    from psflow.flows.inspect.runs import scale
+
+    return scale(job, workers)
 
 
 Run = Annotated[

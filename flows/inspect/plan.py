@@ -57,7 +57,7 @@ def plan(arguments: Sequence[str]) -> Answer:
     start = seen.attempt(lambda: plan_start(parameters, settings))
     asked = parameters if start is None else start.parameters
     attempt = seen.attempt(lambda: plan_attempt(asked, start.fork if start else None))
-    roles = job_roles(asked.cluster.ps, asked.cluster.workers, evaluator=True)
+    roles = job_roles(asked.cluster.ps, asked.cluster.most_workers, evaluator=True)
     if attempt is not None:
         _tell_model(seen, asked, attempt)
         _tell_warm_start(seen, attempt)
@@ -255,7 +255,7 @@ def _shown(roles: Sequence[RoleId], sizes: Mapping[str, int]) -> Iterator[str]:
 
 def _tell_cluster(seen: _Plan, asked: TrainParameters, roles: Sequence[RoleId]) -> None:
     address, num_roles = asked.cluster.address, len(roles)
-    num_needed = slots_needed(roles, asked.cluster.min_workers)
+    num_needed = slots_needed(roles, asked.cluster.workers_to_begin)
     if address is None:
         seen.report(
             "cluster",
@@ -270,7 +270,7 @@ def _tell_cluster(seen: _Plan, asked: TrainParameters, roles: Sequence[RoleId]) 
     def look_at_slots() -> tuple[int, FreeSlots]:
         with open_cluster(address, num_roles, 0, warn=open_to.append) as client:
             num_slots, free = slots_of(client)
-            seen.attempt(lambda: check_capacity(client, num_needed))
+            seen.attempt(lambda: check_capacity(client, num_needed, grows=asked.cluster.adaptive))
             return num_slots, free
 
     found = seen.attempt(look_at_slots)

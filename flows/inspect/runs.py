@@ -1,4 +1,4 @@
-"""Answers ``psflow status`` and ``psflow diff``: servers, running jobs, differences of two runs."""
+"""Answers ``psflow status``, ``scale`` and ``diff``: servers, running jobs and their workers, two runs compared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from psflow.flows.output import Answer
 from psflow.flows.reporting.role_figures import RoleFigures, role_figures, stragglers
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.errors import CheckpointError, UsageError
+from psflow.ps_runtime.specs.run_config import is_local
 from psflow.tasks.cleaning import found_model_dirs
 from psflow.tasks.orphaned_runs import NOT_RECORDED
 from psflow.tasks.owners import ended_step, is_orphaned
@@ -78,6 +79,24 @@ def status() -> Answer:
         },
         lines,
     )
+
+
+def scale(job: str, workers: int) -> Answer:
+    """Have a running job train with so many workers, and return how many it may have.
+
+    Raises UsageError if there is no such job, or if it cannot have so many workers.
+    """
+    model_dir = job
+    if is_local(job) and not os.path.isdir(job):
+        run = find_run(mlflow_client(prepare_store()), job)
+        if "psflow.model_dir" not in run.data.tags:
+            raise UsageError((f"the run {run.info.run_name} ({run.info.run_id}) is not one of a training by psflow",))
+        model_dir = run.data.tags["psflow.model_dir"]
+    limits = JobFile(model_dir).want_workers(workers).facts["workers"]
+    least, most = limits["least"], limits["most"]
+    facts = {"model_dir": model_dir, "workers": workers, "min_workers": least, "max_workers": most}
+    line = f"the job in {model_dir} is to have {workers} workers ({least} to {most}); it follows within seconds"
+    return Answer(facts, [line])
 
 
 def _job(run: RunningRun, now: float) -> RunningJob:

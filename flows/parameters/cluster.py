@@ -85,6 +85,15 @@ class ClusterParameters(_Address):
         description="Minimum number of workers to start training, and to continue it beyond slot_timeout_secs; "
         "null: all to start, none to continue.",
     )
+    max_workers: Annotated[int | None, OnResume.FREE] = Field(
+        None,
+        ge=0,
+        description="Maximum number of workers: further ones begin as soon as the cluster has slots for them, or as "
+        "psflow scale asks; null: workers.",
+    )
+    adaptive: Annotated[bool, OnResume.FREE] = Field(
+        False, description="Whether the cluster at address grows as Dask's adaptive scaling asks it to."
+    )
     placement: Annotated[Placement, OnResume.FREE] = Field(
         "spread",
         description="spread: ps on different hosts, and replicas, too; pack: all roles on few hosts.",
@@ -116,7 +125,21 @@ class ClusterParameters(_Address):
     def _is_possible(self) -> Self:
         if self.min_workers is not None and self.min_workers > self.workers:
             raise ValueError(f"min_workers should be at most workers, {self.workers}, got {self.min_workers}")
+        if self.max_workers is not None and self.max_workers < self.workers:
+            raise ValueError(f"max_workers should be at least workers, {self.workers}, got {self.max_workers}")
+        if self.adaptive and self.address is None:
+            raise ValueError("adaptive is true, so address should be that of an adaptive cluster, got null")
         return self
+
+    @property
+    def most_workers(self) -> int:
+        """The number of workers that the job may have."""
+        return self.workers if self.max_workers is None else self.max_workers
+
+    @property
+    def workers_to_begin(self) -> int:
+        """The number of workers that the job needs to start."""
+        return self.workers if self.min_workers is None else self.min_workers
 
 
 class PredictClusterParameters(_Address):

@@ -219,6 +219,13 @@ class TrainParameters(FlowParameters):
         return self
 
     @model_validator(mode="after")
+    def _all_parts_are_read(self) -> Self:
+        if self.train.each_worker_reads_all and self.cluster.most_workers > self.cluster.workers:
+            why = "each worker reads data that no other one does, so none may be missing; leave out cluster.max_workers"
+            raise ValueError(f"train.each_worker_reads_all is true: {why}")
+        return self
+
+    @model_validator(mode="after")
     def _eval_names_differ(self) -> Self:
         if self.eval.name in self.evals:
             raise ValueError(f"eval.name is {self.eval.name!r}, which is also a name in evals; choose another")

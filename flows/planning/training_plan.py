@@ -138,9 +138,9 @@ def planned_training(parameters: TrainParameters, settings: Settings | None = No
 def _check_cluster(cluster: ClusterParameters) -> None:
     """Refuse a cluster that does not answer or has too few slots, before a run is created."""
     if cluster.address is not None:
-        roles = job_roles(cluster.ps, cluster.workers, evaluator=True)
+        roles = job_roles(cluster.ps, cluster.most_workers, evaluator=True)
         with open_cluster(cluster.address, len(roles), warn=lambda fault: None) as client:  # logged by the flow
-            check_capacity(client, slots_needed(roles, cluster.min_workers))
+            check_capacity(client, slots_needed(roles, cluster.workers_to_begin), grows=cluster.adaptive)
 
 
 def plan_attempt(parameters: TrainParameters, fork: Fork | None = None) -> Attempt:
@@ -156,7 +156,7 @@ def plan_attempt(parameters: TrainParameters, fork: Fork | None = None) -> Attem
             training.train_spec,
             training.eval_specs,
             num_ps=parameters.cluster.ps,
-            num_workers=parameters.cluster.workers,
+            num_workers=parameters.cluster.most_workers,
             transport=parameters.transport,
             fork=fork,
         )

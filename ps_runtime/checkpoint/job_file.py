@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.checkpoint.typed_json import UnixTime, as_kind, from_json
-from psflow.ps_runtime.errors import CheckpointError, LostDirectoryError, ModelDirError, StorageError
+from psflow.ps_runtime.errors import CheckpointError, LostDirectoryError, ModelDirError, StorageError, UsageError
 from psflow.ps_runtime.redaction import shown_path
 
 _log = logging.getLogger(__name__)
@@ -43,6 +43,14 @@ class ForkFacts(TypedDict):
     step: int
 
 
+class Workers(TypedDict):
+    """How many workers a running job may have, and how many it is to have: null until somebody scales it."""
+
+    least: int
+    most: int
+    wanted: int | None
+
+
 class JobFacts(TypedDict, total=False):
     """Facts that an owner of a job records for a later one."""
 
@@ -55,6 +63,7 @@ class JobFacts(TypedDict, total=False):
     forked_from: ForkFacts
     code_digest: str | None
     flow_runs: Mapping[str, str | None]
+    workers: Workers | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +196,26 @@ class JobFile:
         return self._change_mine(
             lambda record: replace(record, run_id=run_id or record.run_id, facts={**record.facts, **facts})
         )
+
+    def want_workers(self, number: int) -> JobRecord:
+        """Have the running job of another owner train with so many workers.
+
+        UsageError if no job runs there, or if it cannot have so many.
+        """
+
+        def wanted(content: bytes | None) -> JobRecord:
+            record = JobRecord("") if content is None else self._decoded(content)
+            workers = record.facts.get("workers")
+            if workers is None or self._refusal(record) is None:
+                raise UsageError((f"no job on a cluster runs in {self._files.url}",))
+            least, most = workers["least"], workers["most"]
+            if not least <= number <= most:
+                raise UsageError((f"the job in {self._files.url} may have {least} to {most} workers, got {number}",))
+            return replace(record, facts={**record.facts, "workers": {**workers, "wanted": number}})
+
+        if self.read() is None:  # first: a lock would make the directory
+            wanted(None)
+        return self._change(wanted)
 
     def release(self) -> None:
         """Release the job for the next owner. Idempotent; does nothing if the job is gone, or has another owner."""

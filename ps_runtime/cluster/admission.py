@@ -38,11 +38,15 @@ ROLE_KEY = re.compile(r"psflow-([0-9a-f]+)-\d+-")
 logger = logging.getLogger(__name__)
 
 
-def check_capacity(client: Client, num_roles: int, check: Callable[[], None] = never_stop) -> None:
-    """Raise an error if a cluster has too few slots, free or taken.
+def check_capacity(
+    client: Client, num_roles: int, check: Callable[[], None] = never_stop, *, grows: bool = False
+) -> None:
+    """Raise an error if a cluster that does not grow has too few slots, free or taken.
 
     Raises CapacityError if it has fewer than `num_roles` in all.
     """
+    if grows:
+        return
     num_slots, _ = slots_of(client, check)
     if num_slots < num_roles:
         raise CapacityError(num_roles, num_slots, _where(client))
@@ -56,11 +60,21 @@ class AdmissionPolicy:
     waits_for_slots: bool = True
     say: Callable[[str], None] = logger.info
     is_kept: bool = False
+    grows: bool = False
+    """Dask's adaptive scaling adds Dask workers for tasks that wait."""
+
+
+Grow = Callable[[int, Callable[[], None]], None]
+"""Asks the cluster for so many slots, as `SlotRequests.ask`."""
 
 
 @contextmanager
 def admission(
-    client: Client, num_roles: int, policy: AdmissionPolicy, check: Callable[[], None]
+    client: Client,
+    num_roles: int,
+    policy: AdmissionPolicy,
+    check: Callable[[], None],
+    grow: Grow = lambda num_slots, check: None,
 ) -> Iterator[FreeSlots]:
     """Yield the free slots, at least one for each role; no other job is admitted until the block ends.
 
@@ -77,13 +91,13 @@ def admission(
         If the connection to the scheduler breaks.
     """
     if not policy.is_kept:
-        check_capacity(client, num_roles, check)
+        check_capacity(client, num_roles, check, grows=policy.grows)
     if not policy.waits_for_slots:  # nor for another job, which may itself be waiting for slots
         workers, tasks = look(client, check)
         _check_free(client, num_roles, workers, free_slots(workers, tasks))
     with ClusterLock(client, STARTING) as start, ClusterLock(client, CHOOSING) as choice:
         _await_lock(start, client, policy, check)
-        yield _await_slots(choice, client, num_roles, policy, check)
+        yield _await_slots(choice, client, num_roles, policy, check, grow)
 
 
 @contextmanager
@@ -155,7 +169,7 @@ def _await_lock(lock: ClusterLock, client: Client, policy: AdmissionPolicy, chec
 
 
 def _await_slots(
-    choice: ClusterLock, client: Client, num_roles: int, policy: AdmissionPolicy, check: Callable[[], None]
+    choice: ClusterLock, client: Client, num_roles: int, policy: AdmissionPolicy, check: Callable[[], None], grow: Grow
 ) -> FreeSlots:
     """Return all free slots once there are enough and this job is admitted to them."""
     deadline = Deadline(policy.timeout_secs)
@@ -175,6 +189,7 @@ def _await_slots(
             has_said = True
         if deadline.has_passed or not policy.waits_for_slots:
             _check_free(client, num_roles, workers, free)
+        grow(num_roles, check)
         time.sleep(POLL_SECS)
 
 

@@ -21,6 +21,7 @@ from psflow.ps_runtime.cluster.role_task import run_role
 from psflow.ps_runtime.cluster.role_tasks import PROBE_TIMEOUT_SECS, SLICE_SECS, RoleTasks
 from psflow.ps_runtime.cluster.role_timeouts import enforce_timeouts
 from psflow.ps_runtime.cluster.rollback import RollbackReservation
+from psflow.ps_runtime.cluster.slot_requests import SlotRequests, is_adaptive
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.cluster.versions import Versions
 from psflow.ps_runtime.errors import ProtocolError, UsageError
@@ -72,6 +73,8 @@ class ClusterJob(RoleTasks):
         probe_timeout_secs: float = PROBE_TIMEOUT_SECS,
         placement: Placement = "spread",
         slot_timeout_secs: float = SLOT_TIMEOUT_SECS,
+        usual_workers: int | None = None,
+        wanted_workers: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.job = replace(job, certificate=new_pem())
         self._supervisor = Supervisor(
@@ -82,6 +85,7 @@ class ClusterJob(RoleTasks):
             # a single replica that computes ahead of its pushes would start over at another step
             takes_over=job.num_workers > 0 or job.config.pipeline_depth == 0,
             forgives=job.config.cluster is None,  # a role that the user has started ends with its error
+            num_spare_workers=0 if usual_workers is None else job.num_workers - usual_workers,
         )
         topic = f"psflow-{job.job_id}-{job.attempt}"
         super().__init__(client, topic, self._supervisor, on_event, probe_timeout_secs)
@@ -97,11 +101,18 @@ class ClusterJob(RoleTasks):
         self._restarter: Restarter | None = None
         self._rollback = RollbackReservation(client, self._supervisor)
         self._min_workers = min_workers
+        self._workers_to_begin = usual_workers if min_workers is None else min_workers
+        self._wanted_workers = wanted_workers
+        self._num_wanted: int | None = None
         self._placement: Placement = placement
         self._slot_timeout_secs = slot_timeout_secs
         self._versions = Versions(client)
+        self._requests: SlotRequests | None = None
+        """Of a cluster that grows."""
 
     def _close(self) -> None:
+        if self._requests is not None:
+            self._requests.close()
         self._losses.close()
         super()._close()
         self._rollback.close()
@@ -109,7 +120,8 @@ class ClusterJob(RoleTasks):
     def start(self, policy: AdmissionPolicy, check: Callable[[], None] = never_stop) -> None:
         """Find slots and start the roles: the ps first, the others once every ps listens. Blocks.
 
-        Without a slot for each role the job begins with fewer workers, but at least `min_workers`.
+        Without a slot for each role the job begins with fewer workers, but at least with `min_workers`, or with the
+        usual number.
 
         Raises
         ------
@@ -121,7 +133,10 @@ class ClusterJob(RoleTasks):
             If another job does not start, or a role does not report.
         """
         roles = self.job.roles
-        with admission(self._client, slots_needed(roles, self._min_workers), policy, check) as free:
+        if policy.grows or is_adaptive(self._client):
+            policy, self._requests = replace(policy, grows=True), SlotRequests(self._client)
+        num_needed = slots_needed(roles, self._workers_to_begin)
+        with admission(self._client, num_needed, policy, check, self._request) as free:
             slots = free.assigned(roles_to_begin(roles, len(free)), self._placement)
             if faults := self._versions.faults(slots.values()):
                 raise UsageError(tuple(f"{fault}; {SAME_EVERYWHERE}" for fault in faults.values()))
@@ -143,6 +158,7 @@ class ClusterJob(RoleTasks):
             self._versions.faults,
             self._placement,
             self._slot_timeout_secs,
+            self._request,
         )
         listens, has_started = self._supervisor.is_listening, self._supervisor.has_started
         servers = [role for role in slots if role.role is Role.PS]
@@ -228,9 +244,18 @@ class ClusterJob(RoleTasks):
             first_step_at=self._first_step_at,
         )
 
+    def _request(self, num_slots: int, check: Callable[[], None]) -> None:
+        if self._requests is not None:
+            self._requests.ask(num_slots, check)
+
     def _look(self, check: Callable[[], None], *, has_lock: bool = False) -> None:
         """Detect and report losses, end what is to end, and place what may restart."""
         assert self._restarter is not None
+        if (wanted := self._wanted_workers()) != self._num_wanted and wanted is not None:
+            self._num_wanted = wanted
+            with self._changed:
+                self._supervisor.want_workers(wanted)
+            logger.info("the job was scaled to %d workers", wanted)
         enforce_timeouts(self._supervisor)
         self._membership.look()
         self._losses.report()

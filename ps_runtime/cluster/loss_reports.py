@@ -13,7 +13,6 @@ from typing import Any
 from distributed import Client
 
 from psflow.ps_runtime.cluster.incarnations import Loss
-from psflow.ps_runtime.cluster.missing_workers import num_missing
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.protocol.message import Incarnation
 from psflow.ps_runtime.roles.events import RoleLost, WorkersMissing
@@ -39,7 +38,6 @@ class LossReports:
         self._client = client
         self._topic = topic
         self._roles = roles
-        self._num_workers = sum(role.role is Role.WORKER for role in roles)
         self._supervisor = supervisor
         self._on_event = on_event
         self._num_reported = Counter[RoleId]()
@@ -60,13 +58,13 @@ class LossReports:
                 if role.trains and not loss.rolls_back:  # ps-0 is there, and has given the role tickets;
                     # a graceful shutdown may have ended before the role could report it
                     incarnations.append((role.replica, loss.incarnation))
-                if not self._supervisor.has_ended(role):
+                if not self._supervisor.has_ended(role) and self._supervisor.is_wanted(role):
                     reason = loss.error.error
                     events.append(RoleLost(reason, loss.rolls_back, role=str(role), incarnation=loss.incarnation))
             incarnations += self._missing()
-            if (now := num_missing(self._supervisor)) != self._num_missing:
+            if (now := len(self._supervisor.missing())) != self._num_missing:
                 self._num_missing = now
-                events.append(WorkersMissing(now, self._num_workers))
+                events.append(WorkersMissing(now, self._supervisor.num_expected))
             slot = self._supervisor.slots().get(PS_0)
         if slot is not None:
             for incarnation in incarnations:

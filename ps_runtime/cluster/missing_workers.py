@@ -29,14 +29,9 @@ def roles_to_begin(roles: Sequence[RoleId], num_slots: int) -> list[RoleId]:
     return [role for role in roles if role.role is not Role.WORKER or role in workers[:num_there]]
 
 
-def num_missing(supervisor: Supervisor) -> int:
-    """Return how many workers are to begin, and have no slot yet."""
-    return sum(role.role is Role.WORKER for role in supervisor.waiting())
-
-
 def shortage(supervisor: Supervisor, num_workers: int, min_workers: int | None) -> str:
     """Return the sentence that too few workers are there; "" if they are enough to continue."""
-    num_there = num_workers - num_missing(supervisor)
+    num_there = num_workers - supervisor.num_without_slot
     if min_workers is None or num_there >= min_workers:
         return ""
     return f"the job has {num_there} of the {min_workers} workers that it needs (cluster.min_workers)"

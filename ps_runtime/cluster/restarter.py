@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from distributed import Client
 
-from psflow.ps_runtime.cluster.admission import await_taken, free_now
+from psflow.ps_runtime.cluster.admission import Grow, await_taken, free_now
 from psflow.ps_runtime.cluster.placement import FreeSlots, Placement
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import Deadline
@@ -20,6 +20,8 @@ SlotOf = Callable[[RoleId], str | None]
 
 LOOK_SECS = 1.0
 """Between two looks for a free slot."""
+SPARE_LOOK_SECS = 5.0
+"""The same, where the job lacks no role."""
 SLOT_TIMEOUT_SECS = 300.0
 """For a slot, once the job cannot train without it, or has no other role left, unless the configuration says else."""
 SAY_AGAIN_SECS = 30.0
@@ -46,6 +48,7 @@ class Restarter:
         version_faults: Callable[[Sequence[str]], Mapping[str, str]] = lambda slots: {},
         placement: Placement = "spread",
         slot_timeout_secs: float = SLOT_TIMEOUT_SECS,
+        request: Grow = lambda num_slots, check: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.reserved: Sequence[str] = ()
@@ -57,6 +60,7 @@ class Restarter:
         self._version_faults = version_faults
         self._placement: Placement = placement
         self._slot_timeout_secs = slot_timeout_secs
+        self._request = request
         self._clock = clock
         """That of the supervisor."""
         self._others: Mapping[str, str] = {}
@@ -82,11 +86,15 @@ class Restarter:
             lacks_any = bool(self._supervisor.lacking())
         if not lacks_any:
             self._no_slot = self._say = None
+        if not due and not self.reserved:
+            self._request(0, check)
         # a slot that this job got is not given twice: by then the scheduler lists it as taken
         if not due or not (self._next_look.has_passed or (self._has_placed_all and all_started)):
             return
-        self._next_look = Deadline(LOOK_SECS)
-        self._has_placed_all = self._place(due, check, has_lock=has_lock) == len(due)
+        self._next_look = Deadline(LOOK_SECS if lacks_any else SPARE_LOOK_SECS)
+        num_placed = self._place(due, check, has_lock=has_lock)
+        self._request(len(due) - num_placed, check)
+        self._has_placed_all = num_placed == len(due)
         if self._has_placed_all or not lacks_any:
             self._no_slot = self._say = None
         else:

@@ -60,6 +60,7 @@ class Supervisor(RoleRecords):
         rolls_back: bool = True,
         takes_over: bool = True,
         forgives: bool = True,
+        num_spare_workers: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(roles, first_incarnation, clock)
@@ -67,6 +68,10 @@ class Supervisor(RoleRecords):
         self._rolls_back = rolls_back
         self._takes_over = takes_over
         self._forgives = forgives
+        self._num_spare_workers = num_spare_workers
+        """Among those that are wanted: they begin if there are slots, and the job does not lack them otherwise."""
+        self._num_wanted = sum(role.role is Role.WORKER for role in self._records)
+        """Of the workers; those of higher numbers do not begin."""
         self._trained_at = 0.0
         self._has_stepped = False
         self._is_open = False
@@ -167,6 +172,15 @@ class Supervisor(RoleRecords):
         first = current.first_failure(failure)
         self._lose(failure.role, first.reason, since=first.since)
 
+    def want_workers(self, number: int) -> None:
+        """Record how many workers are to train: the others end, and those that are missing may begin."""
+        self._num_wanted, self._num_spare_workers = number, 0
+        for role in self._in(RoleState.PLACED, RoleState.RECALLED):
+            current = self._records[role].current
+            if not (self.is_wanted(role) or current is None or self.is_trained):
+                current.is_shutting_down = True
+                self._lose(role, f"the job was scaled to {number} workers")
+
     def lose_late(self, timeout_secs: float) -> None:
         """Record the time: a later incarnation that has not started within the limit is lost."""
         later = [role for role, r in self._records.items() if r.is_later and not r.has_ended and not r.is_begun]
@@ -210,12 +224,37 @@ class Supervisor(RoleRecords):
 
     def waiting(self) -> list[RoleId]:
         """Return the roles that are to begin a new incarnation, on any free Dask worker."""
-        return self._in(RoleState.WAITING)
+        return [role for role in self._in(RoleState.WAITING) if self.is_wanted(role)]
+
+    def is_wanted(self, role: RoleId) -> bool:
+        """Return whether a role is to run: a job that is scaled down has workers that are not."""
+        return role.role is not Role.WORKER or role.index < self._num_wanted
+
+    def missing(self) -> list[RoleId]:
+        """Return the workers that have no slot, and that the job lacks."""
+        workers = [role for role in self.waiting() if role.role is Role.WORKER]
+        return workers[: max(0, len(workers) - self._num_spare_workers)]
+
+    @property
+    def num_expected(self) -> int:
+        """The number of workers of which none is missing."""
+        return self._num_wanted - self._num_spare_workers
+
+    @property
+    def num_without_slot(self) -> int:
+        """The number of workers that wait for a slot, or are not wanted."""
+        return sum(role.role is Role.WORKER for role in self._in(RoleState.WAITING))
 
     def lacking(self) -> list[RoleId]:
-        """Return the roles of `waiting` without which the job cannot go on; an evaluator may never have come."""
-        waiting = self.waiting()
-        return [role for role in waiting if role.role is not Role.EVALUATOR or self._records[role].num_placed]
+        """Return the roles of `waiting` that the job lacks: not a spare worker, nor an evaluator that never came."""
+        missing = self.missing()
+        return [
+            role
+            for role in self.waiting()
+            if role in missing
+            or role.role in SAVING
+            or (role.role is Role.EVALUATOR and self._records[role].num_placed)
+        ]
 
     def due(self) -> list[RoleId]:
         """Return the roles of `waiting` that may begin now, in this order."""

@@ -143,6 +143,7 @@ class Attempt:
         self.warm_start = self._plan_warm_start(estimator.warm_start_from)
         self._released = threading.Event()
         self._loss: ModelDirError | LostDirectoryError | None = None
+        self._wanted_workers: int | None = None
 
     def _plan_warm_start(self, settings: WarmStartSettings | None) -> WarmStart | None:
         """Return the sources of initial values; None if model_dir has values already, or no warm start is requested."""
@@ -204,6 +205,14 @@ class Attempt:
     def note_flow_runs(self, flow_runs: Mapping[str, str | None]) -> None:
         """Record the Prefect flow runs of the attempts, and their pages, so that a resumed job names them."""
         self.record = self._file.update(flow_runs=dict(flow_runs))
+
+    def note_workers(self, least: int, most: int) -> None:
+        """Record how many workers the job may have while it runs on a cluster."""
+        self.record = self._file.update(workers={"least": least, "most": most, "wanted": None})
+
+    def wanted_workers(self) -> int | None:
+        """Return how many workers the job is to have by ``psflow scale``, some seconds ago; None before the first."""
+        return self._wanted_workers
 
     def note_ended(self, step: int) -> None:
         """Record that all roles ended at `step`."""
@@ -271,7 +280,7 @@ class Attempt:
             logger.warning("%s", sentence)
         begun = {} if self._fork is None else self._fork.facts()
         self.number = int({**record.facts, **begun}.get("attempts", 0)) + 1
-        noted_before = dict.fromkeys((ENDED_STEP, COMPLETED_STEP))
+        noted_before = dict.fromkeys((ENDED_STEP, COMPLETED_STEP, "workers"))
         facts: dict[str, Any] = {**begun, "attempts": self.number, "seed": self.seed, **noted_before}
         facts[CODE_DIGEST] = self._code_digest()
         finished = read_finished(self.model_dir)
@@ -316,7 +325,8 @@ class Attempt:
         fault = ""
         while not released.wait(RENEW_SECS):
             try:
-                self._file.renew()
+                workers = self._file.renew().facts.get("workers")
+                self._wanted_workers = None if workers is None else workers["wanted"]
             except (ModelDirError, LostDirectoryError) as error:
                 if self._released is released:  # else it was released, and is held again
                     self._loss = error

@@ -288,12 +288,15 @@ class TrainingExecutor:
         check_placement("run_on", placement)
         place = requested_run(self.estimator.config)
         with self._make_attempt(num_ps=num_ps, num_workers=num_workers) as attempt:
+            attempt.note_workers(min_workers or 0, num_workers)
+            limits: dict[str, Any] = {"max_restarts": max_restarts, "min_workers": min_workers}
+            limits |= {"probe_timeout_secs": probe_timeout_secs, "placement": placement}
             job = attempt.job(self._writer)
             warn_of_tls(client)
             with (
                 dispatching(self._on_event_here) as hear_own,
                 recorded(place, attempt, hear_own) as hear,
-                ClusterJob(client, job, hear, max_restarts, min_workers, probe_timeout_secs, placement) as run,
+                ClusterJob(client, job, hear, wanted_workers=attempt.wanted_workers, **limits) as run,
             ):
                 run.start(AdmissionPolicy(ADMISSION_TIMEOUT_SECS))
                 return run.join(attempt.check)
@@ -376,10 +379,7 @@ def _check_cluster(
     *,
     may_be_none: bool,
 ) -> None:
-    """Refuse a client that is not a Dask client, and invalid numbers of roles, restarts or seconds.
-
-    Raises UsageError if one of them is wrong.
-    """
+    """Raise UsageError if a client is not a Dask client, or a number of roles, restarts or seconds is invalid."""
     faults = ArgumentFaults(f"{who}: ")
     if not isinstance(client, Client) and not (client is None and may_be_none):
         faults.add_type("client", "a distributed.Client" + (" or None" if may_be_none else ""), client)

@@ -65,6 +65,22 @@ def record(job: str, owner: str) -> str:
     return str(run.info.run_id)
 
 
+def test_a_running_job_is_scaled_by_its_model_dir_or_its_run(capsys: pytest.CaptureFixture[str]) -> None:
+    run_id = record("digits", "ada 1")
+    job = JobFile("runs/digits")
+    job.claim()
+    job.update(workers={"least": 0, "most": 3, "wanted": None})
+    for number, name in enumerate(["runs/digits", "e-digits", run_id[:12]]):
+        assert cli.run(["scale", name, str(number)]) == 0
+        shown = capsys.readouterr().out
+        assert f"is to have {number} workers (0 to 3); it follows within seconds" in shown
+        assert job.renew().facts["workers"]["wanted"] == number
+    assert cli.run(["scale", "e-digits", "4"]) == 2
+    assert "may have 0 to 3 workers, got 4" in capsys.readouterr().err
+    assert cli.run(["scale", "nothing", "1"]) == 2
+    assert "expected a run by its id, a prefix of its id, or its name" in capsys.readouterr().err
+
+
 @pytest.fixture(params=["a server that hangs", "a file that is locked"])
 def silent_store(request: pytest.FixtureRequest, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An MLflow store that does not answer."""

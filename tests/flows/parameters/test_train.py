@@ -208,6 +208,8 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
         ("train.save_checkpoints_secs=5", r"train: expected save_checkpoints_steps or save_checkpoints_secs, got both"),
         ("eval.throttle_secs=.inf", r"eval\.throttle_secs: expected a finite number, got inf"),
         ("cluster.min_workers=2", r"cluster: min_workers should be at most workers, 1, got 2"),
+        ("cluster.max_workers=0", r"cluster: max_workers should be at least workers, 1, got 0"),
+        ("cluster.adaptive=true", r"cluster: adaptive is true, so address should be that of an adaptive cluster"),
         ("cluster=3", r"cluster: expected a mapping, got 3"),
         ("cluster.address=3", r"cluster\.address: expected a string, got 3"),
         (
@@ -304,6 +306,14 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
 def test_a_fault_says_where_what_was_expected_and_what_came(override, fault):
     with pytest.raises(ConfigError, match=f"^command line: {fault}"):
         parsed(override)
+
+
+def test_workers_that_may_be_missing_read_no_data_of_their_own():
+    with pytest.raises(
+        ConfigError, match=r"^train\.each_worker_reads_all is true: each worker reads data that no other"
+    ):
+        parsed("cluster.max_workers=2", "train.each_worker_reads_all=true")
+    parsed("cluster.max_workers=1", "train.each_worker_reads_all=true")
 
 
 def test_sync_with_a_pipeline_is_refused():

@@ -17,7 +17,7 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord, Owner
 from psflow.ps_runtime.checkpoint.process import ProcessId
-from psflow.ps_runtime.errors import CheckpointError, LostDirectoryError, ModelDirError, StorageError
+from psflow.ps_runtime.errors import CheckpointError, LostDirectoryError, ModelDirError, StorageError, UsageError
 
 
 @pytest.fixture
@@ -53,6 +53,28 @@ def test_what_the_owner_notes_is_there_after_its_end(job: JobFile, url: str, clo
     again = JobFile(url, clock=clock).claim()
     assert (again.job_id, again.run_id) == (first.job_id, "r1")
     assert again.facts == {"dataset": "digits", "last_step": 40}
+
+
+def test_a_running_job_is_scaled_within_its_limits_until_its_next_attempt(job: JobFile, url: str, clock: Any) -> None:
+    job.claim()
+    other = JobFile(url, clock=clock)
+    with pytest.raises(UsageError, match=r"^no job on a cluster runs in "):
+        other.want_workers(1)
+    job.update(workers={"least": 1, "most": 3, "wanted": None})
+    for number in (0, 4):
+        with pytest.raises(UsageError, match=rf"^the job in \S+ may have 1 to 3 workers, got {number}$"):
+            other.want_workers(number)
+    other.want_workers(2)
+    assert job.renew().facts["workers"] == {"least": 1, "most": 3, "wanted": 2}
+    job.release()
+    with pytest.raises(UsageError, match=r"^no job on a cluster runs in "):
+        other.want_workers(3)
+
+
+def test_where_there_is_no_job_nothing_is_made_by_who_scales_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^no job on a cluster runs in "):
+        JobFile(str(tmp_path / "none")).want_workers(1)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_second_owner_in_the_same_process_waits_for_the_lease(job: JobFile, url: str, clock: Any) -> None:

@@ -108,7 +108,7 @@ def test_after_its_time_a_full_cluster_is_an_error(client: Client) -> None:
 
 def test_it_says_so_if_nobody_takes_the_other_slots(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr("psflow.ps_runtime.cluster.admission.check_capacity", lambda *given: None)
+    monkeypatch.setattr("psflow.ps_runtime.cluster.admission.check_capacity", lambda *given, grows: None)
     with (
         pytest.raises(CapacityError, match="has 2 free slots"),
         admission(client, 3, AdmissionPolicy(0.01, say=said.append), never_stop),

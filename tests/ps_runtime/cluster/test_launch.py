@@ -79,7 +79,7 @@ def run_of(
     )
     monkeypatch.setattr(LossReports, "_send", lambda reports, slot, running: SENT.append((running, [slot])))
     SENT.clear()
-    run = ClusterJob(SimpleNamespace(), job, seen.append)  # type: ignore[arg-type]
+    run = ClusterJob(SimpleNamespace(cluster=None), job, seen.append)  # type: ignore[arg-type]
     run._restarter = SimpleNamespace(place=lambda check, has_lock: None)  # type: ignore[assignment]
     return run
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.cluster.loss_reports import LossReports, take_loss
-from psflow.ps_runtime.cluster.missing_workers import num_missing, roles_to_begin, shortage
+from psflow.ps_runtime.cluster.missing_workers import roles_to_begin, shortage
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.protocol.message import Incarnation
@@ -59,7 +59,7 @@ def test_a_missed_worker_begins_its_first_life_once_there_is_a_slot() -> None:
     assert (supervisor.waiting(), supervisor.due(), supervisor.all_ended()) == ([SECOND], [SECOND], False)
     assert supervisor.missing_workers() == [(SECOND, LIFE - 1)]
     assert begin(supervisor, SECOND) == LIFE
-    assert (supervisor.waiting(), supervisor.missing_workers(), num_missing(supervisor)) == ([], [], 0)
+    assert (supervisor.waiting(), supervisor.missing_workers(), supervisor.missing()) == ([], [], [])
 
 
 def test_a_first_life_of_a_missed_worker_that_does_not_start_is_lost() -> None:
@@ -109,6 +109,45 @@ def test_a_worker_that_has_come_to_its_end_is_not_missing() -> None:
     supervisor.finish(FIRST, LIFE, {})
     lose_slots(supervisor, {str(FIRST)})
     assert shortage(supervisor, 2, 2) == ""
+
+
+def test_spare_workers_begin_where_there_are_slots_and_are_not_lacked() -> None:
+    supervisor = Supervisor(ROLES, LIFE, 3, num_spare_workers=1)
+    for role in ROLES:
+        if role in (FIRST, SECOND):
+            supervisor.mark_unplaced(role)
+        else:
+            begin(supervisor, role)
+    assert (supervisor.due(), supervisor.missing(), supervisor.lacking()) == ([FIRST, SECOND], [FIRST], [FIRST])
+    begin(supervisor, FIRST)
+    assert (supervisor.due(), supervisor.missing(), supervisor.lacking()) == ([SECOND], [], [])
+    assert supervisor.num_expected == 1
+
+
+def test_a_job_that_is_scaled_ends_the_last_workers_and_lets_them_begin_again() -> None:
+    supervisor = begun()
+    supervisor.want_workers(1)
+    assert supervisor.to_end() == [SECOND]
+    assert (supervisor.due(), supervisor.missing(), supervisor.all_ended()) == ([], [], False)
+    assert supervisor.missing_workers() == [(SECOND, LIFE)], "a new ps-0 does not wait for it"
+    assert [loss.in_order for loss in supervisor.losses(SECOND)] == [True]
+    supervisor.want_workers(2)
+    assert (supervisor.due(), supervisor.missing(), supervisor.num_expected) == ([SECOND], [SECOND], 2)
+    assert begin(supervisor, SECOND) == LIFE + 1
+    supervisor.finish(CHIEF, LIFE, {})
+    supervisor.want_workers(0)
+    assert supervisor.to_end() == [], "training is complete: they end by themselves"
+
+
+def test_a_job_that_is_scaled_while_it_rolls_back_restarts_with_the_workers_that_are_wanted() -> None:
+    supervisor = begun()
+    lose_slots(supervisor, {str(PS)})
+    supervisor.want_workers(0)
+    for role in (CHIEF, FIRST):
+        supervisor.fail(role, LIFE, StoppedError(str(role), "it was cancelled"))
+        supervisor.leave(role, LIFE)
+    begin(supervisor, PS)
+    assert supervisor.due() == [CHIEF]
 
 
 def test_ps_0_and_the_listener_hear_once_who_is_missing_and_a_new_ps_0_again(monkeypatch: pytest.MonkeyPatch) -> None:
