@@ -151,5 +151,6 @@ from psflow.ps_runtime.specs.schema import InputSchema as InputSchema
 from psflow.ps_runtime.specs.schema import Scaling as Scaling
 from psflow.ps_runtime.specs.strategy import ParameterServerStrategy as ParameterServerStrategy
 from psflow.ps_runtime.specs.task_facts import ClusterSpec as ClusterSpec
+from psflow.ps_runtime.specs.wire_format import WireFormat as WireFormat
 from psflow.ps_runtime.specs.worker_context import WorkerContext as WorkerContext
 from psflow.ps_runtime.specs.worker_context import get_current_worker_context as get_current_worker_context

@@ -22,13 +22,14 @@ from psflow import (
 )
 from psflow.ps_runtime.layers import dense, dense_backward, dense_input_gradient
 from psflow.ps_runtime.losses import softmax_cross_entropy
+from psflow.ps_runtime.specs.wire_format import EXACT, WireFormat
 
 __all__ = ["estimator_of", "sigmoid_network"]
 
 NUM_CLASSES = 10
 
 
-def estimator_of(trial: Trial, model_dir: str) -> Estimator:
+def estimator_of(trial: Trial, model_dir: str, wire: WireFormat = EXACT) -> Estimator:
     """Return what trains in a trial; it is evaluated each time that `gradients_between` more gradients are in."""
     problem = trial.problem
     config = RunConfig(
@@ -37,6 +38,7 @@ def estimator_of(trial: Trial, model_dir: str) -> Estimator:
         save_checkpoints_steps=problem.gradients_between // trial.gradients_per_update,
         keep_checkpoint_max=None,
         consistency=trial.consistency,
+        wire=wire,
     )
     if problem.network == "sigmoid":
         params = {"hidden_units": problem.hidden_units, "learning_rate": trial.learning_rate}

@@ -27,6 +27,7 @@ from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.specs.consistency import Async
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.wire_format import NumberFormat, WireFormat
 from psflow.ps_runtime.transport.connecting import TRANSPORTS
 
 SCHEDULED_TIME = "{scheduled_time}"
@@ -143,6 +144,23 @@ class WarmStartParameters(FlowParameters):
         return WarmStartSettings(self.checkpoint, self.variables, None, self.rename)
 
 
+class WireParameters(FlowParameters):
+    """Number formats of gradients and parameters over TCP; bfloat16 halves the bytes."""
+
+    gradients: NumberFormat = Field(
+        WireFormat.gradients,
+        description="Format of float32 gradients from replicas to ps; the ps sums and updates in float32.",
+    )
+    parameters: NumberFormat = Field(
+        WireFormat.parameters,
+        description="Format of float32 parameters from ps to replicas; the ps, checkpoints and exports keep float32.",
+    )
+
+    def build(self) -> WireFormat:
+        """Return the setting of a RunConfig."""
+        return WireFormat(self.gradients, self.parameters)
+
+
 class TrainParameters(FlowParameters):
     """The parameters of a training flow."""
 
@@ -178,6 +196,9 @@ class TrainParameters(FlowParameters):
     transport: Annotated[TransportName, OnResume.FREE] = Field(
         "auto",
         description="How replicas connect to a ps; auto: shared memory (shm) if possible, else Unix socket, else TCP.",
+    )
+    wire: Annotated[WireParameters, OnResume.LEARNED] = Field(
+        WireParameters(), description="Number formats of gradients and parameters over TCP; bfloat16 halves the bytes."
     )
     pipeline_depth: Annotated[int, OnResume.LEARNED] = Field(
         0,

@@ -66,6 +66,7 @@ def build_training(parameters: TrainParameters) -> Training:
         consistency=train.consistency.build(),
         pipeline_depth=parameters.pipeline_depth,
         step_deadline=parameters.cluster.step_deadline.build(),
+        wire=parameters.wire.build(),
     )
     return Training(
         _estimator(parameters, config),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.client.shard_client import ShardClient, ShardClients
 from psflow.ps_runtime.protocol.message import NO_BODY, Kind, Message
 from psflow.ps_runtime.protocol.payloads import RowLayout
+from psflow.ps_runtime.protocol.wire_codec import WireCodec
 from psflow.ps_runtime.specs.layout import ShardLayout, piece_views
 from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec
 
@@ -69,9 +70,16 @@ class PulledVariables:
     """
 
     def __init__(
-        self, shards: ShardClients, model: ModelSpec, layouts: Sequence[ShardLayout], *, in_place: bool
+        self,
+        shards: ShardClients,
+        model: ModelSpec,
+        layouts: Sequence[ShardLayout],
+        codecs: Sequence[WireCodec],
+        *,
+        in_place: bool,
     ) -> None:
         self._shards = shards
+        self._codecs = codecs
         self._layouts = layouts
         self._readers = [shard.connection.arena if in_place else None for shard in shards]
         self._arenas = [
@@ -108,8 +116,11 @@ class PulledVariables:
                 whole[rows] = part
 
     def _receive(self, index: int, ask: Message) -> None:
-        into = None if ask.flags & NO_BODY else self._arenas[index].data
+        arena, codec = self._arenas[index], self._codecs[index]
+        into = None if ask.flags & NO_BODY else codec.arena_room(arena)
         reply = self._shards[index].receive("send the parameters", REPLY_TIMEOUT_SECS, into)
+        if into is not None:
+            codec.decode_arena(reply.body, arena)
         self.versions[index] = reply.version
 
     def _read(self, index: int, shard: ShardClient) -> None:
@@ -148,8 +159,11 @@ class RowClient:
     Rows are not copied where their memory can be kept: they are those of one reply, the first of a step.
     """
 
-    def __init__(self, shards: ShardClients, tables: Sequence[TableSpec], splits: Splits) -> None:
+    def __init__(
+        self, shards: ShardClients, tables: Sequence[TableSpec], splits: Splits, codecs: Sequence[WireCodec]
+    ) -> None:
         self._shards = shards
+        self._codecs = codecs
         self._splits = splits
         self._layout = RowLayout(tuple(tables))
         self._known: dict[str, tuple[Ids, NDArray[Any]]] = {}
@@ -208,10 +222,11 @@ class RowClient:
 
     def _whole(self, ids: Sequence[Ids], *, may_keep: bool) -> list[NDArray[Any]]:
         """Return the rows of a single ps: in the memory of the reply, if that can be kept."""
-        (shard,) = self._shards
+        (shard,), (codec,) = self._shards, self._codecs
         reply = shard.receive("send rows", REPLY_TIMEOUT_SECS)
-        values = self._layout.values(np.frombuffer(reply.body, np.uint8), [len(some) for some in ids])
-        return values if may_keep and shard.connection.keep() else [rows.copy() for rows in values]
+        values = codec.decode_rows(reply.body, [len(some) for some in ids])
+        is_ours = codec.narrows_parameters or (may_keep and shard.connection.keep())
+        return values if is_ours else [rows.copy() for rows in values]
 
     def _joined(self, ids: Sequence[Ids]) -> list[NDArray[Any]]:
         """Return the rows of several ps, joined."""
@@ -220,10 +235,10 @@ class RowClient:
         for index, shard in enumerate(self._shards):
             reply = shard.receive("send rows", REPLY_TIMEOUT_SECS)
             indices = [self._splits.of(some)[index] for some in ids]
-            values = self._layout.values(np.frombuffer(reply.body, np.uint8), [len(index) for index in indices])
-            for table, rows, index, some in zip(tables, found, indices, values, strict=True):
+            values = self._codecs[index].decode_rows(reply.body, [len(mine) for mine in indices])
+            for table, rows, mine, some in zip(tables, found, indices, values, strict=True):
                 record = np.dtype((np.void, table.row_nbytes))  # scattered faster than rows of a 2-d array
-                rows.reshape(-1).view(record).put(index, some.reshape(-1).view(record), mode="clip")
+                rows.reshape(-1).view(record).put(mine, some.reshape(-1).view(record), mode="clip")
         return found
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, RefusedError, TransportError, WaitTimeoutError
 from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message, Purpose
+from psflow.ps_runtime.specs.wire_format import EXACT, WireFormat
 from psflow.ps_runtime.transport.base import Connection
 
 _T = TypeVar("_T")
@@ -47,11 +48,13 @@ class Identity:
     purpose: Purpose
     replica: int = NO_REPLICA
     incarnation: int = 0
+    wire: WireFormat = EXACT
+    """The format over TCP."""
 
-    def hello(self) -> Message:
-        """Return the first message of a connection."""
+    def hello(self, wire: WireFormat = EXACT) -> Message:
+        """Return the first message of a connection whose bodies are in the format `wire`."""
         facts = {"job_id": self.job_id, "token": self.token, "name": self.name, "purpose": self.purpose}
-        return self.sign(Message.of(Kind.HELLO, facts))
+        return self.sign(Message.of(Kind.HELLO, facts | {"wire": asdict(wire)}))
 
     def sign(self, message: Message) -> Message:
         """Put the sender into the header of `message`."""
@@ -81,6 +84,7 @@ class ShardClient:
         self._checked_at = time.monotonic()
         self._connection: Connection | None = None
         self._sent: Message | None = None
+        self._wire: WireFormat | None = None
         self.num_reconnects = -1
         self.sequence = 0
 
@@ -120,7 +124,9 @@ class ShardClient:
         connection = self._connect(min(deadline.remaining_secs, CONNECT_SECS))
         try:
             self._await(connection.shake_hands, connection.peer, "complete the TLS handshake", deadline)
-            connection.send(self._identity.hello())
+            if self._wire is None:  # it stays: the request under way is sent again over another transport as it is
+                self._wire = self._identity.wire if connection.transport == "tcp" else EXACT
+            connection.send(self._identity.hello(self._wire))
             what = f"accept {self._identity.name}"
             self.sequence = self._await(connection.receive, connection.peer, what, deadline).sequence
             self._await(connection.share, connection.peer, "share memory", deadline)
@@ -135,6 +141,13 @@ class ShardClient:
         if self._connection is None:
             raise ClosedError(f"the connection of {self._identity.name}")
         return self._connection
+
+    @property
+    def wire(self) -> WireFormat:
+        """The format of bodies: that of the job, if the first connection used TCP, else float32."""
+        if self._wire is None:
+            raise ClosedError(f"the connection of {self._identity.name}")
+        return self._wire
 
     def send(self, message: Message) -> None:
         """Send a request; `receive` gets its reply."""
@@ -260,8 +273,13 @@ class ShardClients:
         return sum(int(f["bytes_out"]) for f in facts), sum(int(f["bytes_in"]) for f in facts)
 
     def statistics(self) -> dict[str, Any]:
-        """Return the transport and the number of reconnections of each shard, as plain data."""
+        """Return the transport, the wire format and the number of reconnections of each shard, as plain data."""
         facts: list[Mapping[str, Any]] = [
-            {"transport": shard.connection.transport, "reconnects": shard.num_reconnects} for shard in self._shards
+            {
+                "transport": shard.connection.transport,
+                "wire": asdict(shard.wire),
+                "reconnects": shard.num_reconnects,
+            }
+            for shard in self._shards
         ]
         return {"shards": facts}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,7 +17,8 @@ from psflow.ps_runtime.client.shard_client import ShardClients
 from psflow.ps_runtime.errors import InputError, NanGradientError, RefusedError
 from psflow.ps_runtime.latencies import Latencies
 from psflow.ps_runtime.protocol.message import AFTER_OTHERS, BEGINS_AGAIN, IS_CLOSING, NO_BODY, Kind, Message
-from psflow.ps_runtime.protocol.payloads import GRANT
+from psflow.ps_runtime.protocol.payloads import GRANT, PushLayout
+from psflow.ps_runtime.protocol.wire_codec import WireCodec
 from psflow.ps_runtime.specs.input import RecordRange
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.specs.variables import ModelSpec
@@ -59,14 +60,20 @@ class TrainingClient:
         hold_timeout_secs: float = HOLD_TIMEOUT_SECS,
         *,
         in_place: bool = False,
+        states: Collection[int] = (),
     ) -> None:
         self._shards = shards
         self._grant_timeout_secs = start_timeout_secs
         self._hold_timeout_secs = hold_timeout_secs
         layouts = place(model, len(shards))
-        self._pulled = PulledVariables(shards, model, layouts, in_place=in_place)
+        num_optimizers = len(model.optimizers)
+        self._codecs = [
+            WireCodec(shard.wire, x, PushLayout.of(x, num_optimizers, model.tables), states)
+            for shard, x in zip(shards, layouts, strict=True)
+        ]
+        self._pulled = PulledVariables(shards, model, layouts, self._codecs, in_place=in_place)
         splits = Splits(len(shards))
-        self._writers = [PushWriter(x, len(model.optimizers), model.tables, splits) for x in layouts]
+        self._writers = [PushWriter(x, num_optimizers, model.tables, splits) for x in layouts]
         self._others = [i for i, x in enumerate(layouts) if i and (x.nbytes or model.tables)]
         self._has_buffers = len(shards) == 1 and not model.tables
         self._sequence = shards[0].sequence
@@ -83,7 +90,7 @@ class TrainingClient:
         """Of the last pull or push that was started."""
         self.pulls, self.pushes = Latencies(), Latencies()
         """How long this replica has waited for each; a push includes its answer, which brings the next ticket."""
-        self.rows = RowClient(shards, model.tables, splits)
+        self.rows = RowClient(shards, model.tables, splits, self._codecs)
         """The rows of the model's tables."""
         self.variables: Mapping[str, NDArray[Any]] = self._pulled.variables
 
@@ -151,7 +158,8 @@ class TrainingClient:
             push = writer.write(self._shards[index].connection, gradients, learning_rates, num_examples)
             if (found := writer.non_finite(push)) is not None:
                 raise NanGradientError(self._shards.name, *found, self._global_step)
-            messages[index] = Message(Kind.PUSH, sequence=sequence, version=versions[index], body=push.body)
+            body = self._codecs[index].encode_push(push)
+            messages[index] = Message(Kind.PUSH, sequence=sequence, version=versions[index], body=body)
         for index in self._others:
             self._shards[index].send(messages[index])
         for index in self._others:

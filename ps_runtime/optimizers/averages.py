@@ -5,7 +5,7 @@ A replica pushes what it has measured on its batch in place of a gradient; the p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -42,6 +42,7 @@ class MovingAverage(Optimizer):
     """
 
     is_scaled_by_staleness: ClassVar[bool] = False
+    takes_gradients: ClassVar[bool] = False
 
     learning_rate: Annotated[float, Key("Weight of the batch, in [0, 1].")]
 
@@ -74,6 +75,7 @@ class Counter(Optimizer):
     """
 
     is_scaled_by_staleness: ClassVar[bool] = False
+    takes_gradients: ClassVar[bool] = False
 
     learning_rate: Annotated[float, Key("Factor of what is added.")] = 1.0
 
@@ -85,3 +87,8 @@ class Counter(Optimizer):
         """Add one value in place; see `Optimizer.update`."""
         np.multiply(operands.gradients, operands.learning_rate, out=operands.gradients)
         np.add(operands.parameters, operands.gradients, out=operands.parameters)
+
+
+def states_of(optimizers: Sequence[Optimizer]) -> frozenset[int]:
+    """Return the indices of the optimizers to which pushes carry measured state, not gradients."""
+    return frozenset(index for index, rule in enumerate(optimizers) if not rule.takes_gradients)

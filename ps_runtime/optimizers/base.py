@@ -131,6 +131,8 @@ class Optimizer(ABC):
     """Names of the arrays that the rule keeps for the parameters, each of their shape and dtype."""
     is_scaled_by_staleness: ClassVar[bool] = True
     """Whether a consistency that divides learning rates by the staleness of a push does so here."""
+    takes_gradients: ClassVar[bool] = True
+    """Whether pushes carry gradients; otherwise measured state, which a `WireFormat` does not round."""
 
     def __post_init__(self) -> None:
         faults = list(self._type_faults()) or [*self._range_faults(), *self._slot_faults()]

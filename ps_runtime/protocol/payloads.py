@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.specs.layout import ALIGNMENT_BYTES, ShardLayout
+from psflow.ps_runtime.specs.layout import ShardLayout, aligned
 from psflow.ps_runtime.specs.variables import TableSpec
 
 MAX_ROWS = 1 << 22
@@ -141,23 +141,19 @@ class PushLayout:
     @cached_property
     def gradients_start(self) -> int:
         """Offset of the gradients."""
-        return _aligned(self.mask_start + self.num_pieces)
+        return aligned(self.mask_start + self.num_pieces)
 
     @cached_property
     def rows_start(self) -> int:
         """Offset of the ids and rows of tables."""
         end = self.gradients_start + self.gradient_nbytes
-        return _aligned(end) if self.rows.tables else end
+        return aligned(end) if self.rows.tables else end
 
     def nbytes(self, counts: Sequence[int] = ()) -> int:
         """Return the size of a push in bytes, with this many rows of each table."""
         if not self.rows.tables:
             return self.rows_start
         return self.rows_start + self.rows.ids_nbytes(counts) + self.rows.values_nbytes(counts)
-
-
-def _aligned(offset: int) -> int:
-    return -(-offset // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 class PushBuffer:
@@ -194,20 +190,24 @@ class PushBuffer:
 
     def write_rows(self, gradients: Sequence[tuple[NDArray[np.int64], NDArray[Any], Any]]) -> None:
         """Write ids and gradients of each table, for which the buffer has room; `body` takes the bytes."""
-        rows, body = self._layout.rows, self.bytes[self._layout.rows_start :]
-        counts = [len(ids) for ids, _, _ in gradients]
-        every_ids = [ids for ids, _, _ in gradients]
-        start = rows.write_ids(body, every_ids)
-        stop = start + rows.values_nbytes(counts)
-        self.body = memoryview(self.bytes.data)[: self._layout.rows_start + stop]
-        views = rows.values(body[start:stop], counts)
-        self._ids = (every_ids, start)
-        self._rows = list(zip(every_ids, views, strict=True))
+        views = self.place_rows([ids for ids, _, _ in gradients])
         for view, (_, values, places) in zip(views, gradients, strict=True):
             if isinstance(places, slice):
                 view[...] = values
             else:
                 values.take(places, axis=0, out=view, mode="clip")  # the other modes take through a copy of `out`
+
+    def place_rows(self, ids: Sequence[NDArray[np.int64]]) -> list[NDArray[Any]]:
+        """Write the ids of each table; return views in which to write their gradients."""
+        rows, body = self._layout.rows, self.bytes[self._layout.rows_start :]
+        start = rows.write_ids(body, ids)
+        counts = [len(some) for some in ids]
+        stop = start + rows.values_nbytes(counts)
+        self.body = memoryview(self.bytes.data)[: self._layout.rows_start + stop]
+        views = rows.values(body[start:stop], counts)
+        self._ids = (list(ids), start)
+        self._rows = list(zip(ids, views, strict=True))
+        return views
 
     def rows(self) -> list[tuple[NDArray[np.int64], NDArray[Any]]]:
         """Return ids of each table and views of their gradients; ids are read once, as the peer may change them.

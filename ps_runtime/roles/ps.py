@@ -162,7 +162,7 @@ class PsParts:
             job_requests = JobRequests(_job_machine(job), self._stream, shard)
             if self._stream is not None:
                 self._stream.job_requests = job_requests
-        key = JobKey(job.job_id, job.token, job.model.digest, job.num_workers + 1)
+        key = JobKey(job.job_id, job.token, job.model.digest, job.num_workers + 1, job.config.wire)
         self.handler = PsHandler(key, shard, self._storage, job_requests)
 
     def close(self) -> None:

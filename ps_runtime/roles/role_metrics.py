@@ -37,8 +37,9 @@ class RoleMetrics:
     -----
     The names are ``cpu_percent`` (100: one processor) and ``rss_mb`` of the process, which several roles may share;
     where bytes are counted ``sent_bytes_per_sec`` and ``received_bytes_per_sec``; for a role that takes steps
-    ``steps_per_sec``, and for a replica ``staleness``, the mean over its pushes, ``pull_p95_ms`` and ``push_p95_ms``,
-    which 95 % of its pulls and pushes take at most; all since the last report.
+    ``steps_per_sec``, ``sent_bytes_per_step`` and ``received_bytes_per_step``, and for a replica ``staleness``, the
+    mean over its pushes, ``pull_p95_ms`` and ``push_p95_ms``, which 95 % of its pulls and pushes take at most; all
+    since the last report.
     """
 
     def __init__(
@@ -89,12 +90,14 @@ class RoleMetrics:
             "rss_mb": round(self._process.memory_info().rss / 2**20, 1),
         }
         num_steps = _grown(last.num_steps, now.num_steps)
-        rates = {
-            "sent_bytes_per_sec": _grown(last.bytes_sent, now.bytes_sent),
-            "received_bytes_per_sec": _grown(last.bytes_received, now.bytes_received),
-            "steps_per_sec": num_steps,
+        moved = {
+            "sent_bytes": _grown(last.bytes_sent, now.bytes_sent),
+            "received_bytes": _grown(last.bytes_received, now.bytes_received),
         }
-        values |= {name: count / secs for name, count in rates.items() if count is not None}
+        rates = {"steps": num_steps} | moved
+        values |= {f"{name}_per_sec": count / secs for name, count in rates.items() if count is not None}
+        if num_steps:
+            values |= {f"{name}_per_step": count / num_steps for name, count in moved.items() if count is not None}
         staleness = _grown(last.staleness_sum, now.staleness_sum)
         if staleness is not None and num_steps:
             values["staleness"] = staleness / num_steps

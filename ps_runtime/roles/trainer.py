@@ -24,6 +24,7 @@ from psflow.ps_runtime.model.hooks.reporting import StepCounterHook, SummarySave
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.session_start import await_ready
 from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.optimizers.averages import states_of
 from psflow.ps_runtime.protocol.message import Purpose
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import FirstStep, SummaryFile, TrainingLoss
@@ -34,6 +35,7 @@ from psflow.ps_runtime.roles.streams import BatchReader, PrivateStream
 from psflow.ps_runtime.specs.input import InputSize
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.wire_format import EXACT
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +92,7 @@ def open_shards(
         purpose,
         context.role.replica,
         context.incarnation,
+        job.config.wire if purpose is Purpose.TRAIN else EXACT,
     )
     return ShardClients(connect_functions, identity, check, job.config.session_creation_timeout_secs)
 
@@ -104,6 +107,7 @@ def open_client(job: JobSpec, shards: ShardClients) -> TrainingClient:
         # a replica that has read its own input waits for the others as long as they train
         math.inf if job.input.each_worker_reads_all else HOLD_TIMEOUT_SECS,
         in_place=config.consistency.in_place,
+        states=states_of(job.optimizers),
     )
 
 

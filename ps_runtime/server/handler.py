@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from psflow.ps_runtime.errors import CheckpointError, InputError, ProtocolError
+from psflow.ps_runtime.optimizers.averages import states_of
 from psflow.ps_runtime.protocol.job_state import Snapshot, decode_entries
 from psflow.ps_runtime.protocol.message import (
     BEGINS_AGAIN,
@@ -24,9 +25,11 @@ from psflow.ps_runtime.protocol.message import (
     refusal,
 )
 from psflow.ps_runtime.protocol.payloads import PushBuffer
+from psflow.ps_runtime.protocol.wire_codec import WireCodec
 from psflow.ps_runtime.server.instructions import Peer, Refusal, replica_name
 from psflow.ps_runtime.server.job_requests import JobRequests
 from psflow.ps_runtime.server.shard import Shard
+from psflow.ps_runtime.specs.wire_format import EXACT, WireFormat
 
 MAX_CONTROL_BYTES = 4096
 
@@ -39,6 +42,8 @@ class JobKey:
     token: str
     digest: int
     num_replicas: int
+    wire: WireFormat = EXACT
+    """The format of replicas that connect by TCP."""
 
 
 class Storage(Protocol):
@@ -66,6 +71,10 @@ class PsHandler:
         """Whether an evaluator has ever joined."""
         self.left: set[int] = set()
         """Training replicas that have left."""
+        self._codecs = {
+            wire: WireCodec(wire, shard.layout, shard.push_layout, states_of(shard.optimizers))
+            for wire in (EXACT, key.wire)
+        }
         self._storage = storage
         self._peers: dict[int, Peer] = {}
         self._newest: dict[tuple[Purpose, int], int] = {}
@@ -182,6 +191,8 @@ class PsHandler:
                 f"it claims to be {replica_name(sender.replica)}, but this job has {self.key.num_replicas} replicas"
             )
             raise ProtocolError(sender.name, reason)
+        if sender.wire not in self._codecs:
+            raise Refusal("wire", f"{sender.name} uses {sender.wire}, but this job uses {self.key.wire}")
         sequence, replies = self._admit(peer, sender)
         self._peers[peer] = sender
         if sender.purpose is Purpose.TRAIN:
@@ -212,7 +223,8 @@ class PsHandler:
             raise Refusal("phase", "the variables have no values yet")
         if sender.purpose is Purpose.TRAIN and self.job_requests is None:
             self.shard.settle(*decode_entries(message.body, self.shard.num_settled))
-        body = b"" if message.flags & NO_BODY else self.shard.arrays.arena.data
+        is_read = message.flags & NO_BODY
+        body = b"" if is_read else self._codecs[sender.wire].encode_arena(self.shard.arrays.arena)
         return [(peer, Message(Kind.PARAMETERS, version=self.shard.version, body=body))]
 
     def _pull_rows(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
@@ -225,11 +237,12 @@ class PsHandler:
             rows = self.shard.pull_rows(ids, message.room)
         except InputError as error:
             raise ProtocolError(sender.name, str(error)) from error
-        return [(peer, Message(Kind.ROWS, version=self.shard.version, body=rows))]
+        body = self._codecs[sender.wire].encode_rows(rows, [len(some) for some in ids])
+        return [(peer, Message(Kind.ROWS, version=self.shard.version, body=body))]
 
     def _push(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
         sender.must_train(message)
-        push = self._views_of_push(peer, message.body)
+        push = self._views_of_push(peer, self._codecs[sender.wire], message.body)
         try:
             self.shard.check_rows(push)
         except InputError as error:
@@ -244,8 +257,10 @@ class PsHandler:
         self.shard.keep(sender.incarnation_key)
         return replies
 
-    def _views_of_push(self, peer: int, body: Body) -> PushBuffer:
+    def _views_of_push(self, peer: int, codec: WireCodec, body: Body) -> PushBuffer:
         """Return the views of a push: those of an earlier one where it lies in the same place."""
+        if codec.narrows_gradients:
+            return codec.decode_push(body)
         if self.shard.tables:
             return PushBuffer(self.shard.push_layout, body)  # the facts of its rows belong to this push only
         known = self._pushes.get(peer, ())

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.errors import ProtocolError, UsageError
 from psflow.ps_runtime.protocol.job_state import Entry, Snapshot
 from psflow.ps_runtime.protocol.message import NO_REPLICA, Incarnation, Message, Purpose
 from psflow.ps_runtime.specs.input import RecordRange
 from psflow.ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.specs.wire_format import WireFormat
 
 
 class Phase(StrEnum):
@@ -117,6 +118,8 @@ class Peer:
     purpose: Purpose
     replica: int
     incarnation: int
+    wire: WireFormat
+    """The format of the numbers that it pushes and pulls."""
 
     @classmethod
     def of(cls, message: Message) -> Peer:
@@ -126,9 +129,11 @@ class Peer:
         """
         facts = message.json()
         try:
-            sender = cls(str(facts["name"])[:80], Purpose(facts["purpose"]), message.replica, message.incarnation)
-        except (KeyError, ValueError):
-            raise ProtocolError("peer", "HELLO must give a name and a purpose") from None
+            name, purpose = str(facts["name"])[:80], Purpose(facts["purpose"])
+            wire = WireFormat(facts["wire"]["gradients"], facts["wire"]["parameters"])
+        except (KeyError, TypeError, ValueError, UsageError):
+            raise ProtocolError("peer", "HELLO must give a name, a purpose and a wire format") from None
+        sender = cls(name, purpose, message.replica, message.incarnation, wire)
         if sender.purpose is Purpose.TRAIN and sender.replica == NO_REPLICA:
             raise ProtocolError(sender.name, "only a training replica may train")
         return sender

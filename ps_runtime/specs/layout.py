@@ -128,7 +128,7 @@ def _lay_out(
     end = gradient_nbytes = 0
     keys = sorted({group_key(p) for p in pieces})
     for key in keys:
-        start = end = _aligned(end)
+        start = end = aligned(end)
         grouped = [p for p in pieces if group_key(p) == key]
         for p in sorted(grouped, key=lambda p: (order[p.variable], p.row_start)):
             placed.append(Piece(p.variable, p.row_start, p.row_stop, p.shape, p.dtype, end))
@@ -140,5 +140,6 @@ def _lay_out(
     return ShardLayout(index, tuple(placed), tuple(groups), end, gradient_nbytes)
 
 
-def _aligned(offset: int) -> int:
+def aligned(offset: int) -> int:
+    """Return the next multiple of the alignment from `offset` on."""
     return -(-offset // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

@@ -18,6 +18,7 @@ from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, Consistency, StepDeadline
 from psflow.ps_runtime.specs.task_facts import ClusterSpec, TaskFacts
 from psflow.ps_runtime.specs.tf_config import parse_tf_config
+from psflow.ps_runtime.specs.wire_format import WireFormat
 from psflow.ps_runtime.specs.worker_context import get_current_worker_context
 
 
@@ -75,6 +76,8 @@ class RunConfig:
         which makes each gradient more stale by one.
     step_deadline : StepDeadline
         Limits a worker's step while other replicas wait for it.
+    wire : WireFormat
+        The number formats of gradients and parameters over TCP.
     cluster : ClusterTask or None
         The cluster, and the process in it, such as the target of a Server. Default: that of the distribute coordinator
         within a `worker_fn`, else that of TF_CONFIG, which is read once, here. None: no cluster.
@@ -102,6 +105,7 @@ class RunConfig:
     consistency: Consistency = field(default_factory=Async)
     pipeline_depth: int = 0
     step_deadline: StepDeadline = field(default_factory=StepDeadline)
+    wire: WireFormat = field(default_factory=WireFormat)
     cluster: ClusterTask | None = field(default=_UNSET, compare=False)
     experiment: str | None = None
     _task: TaskFacts = field(default_factory=TaskFacts, init=False, repr=False, compare=False)
@@ -185,6 +189,8 @@ class RunConfig:
     def _check_consistency(self, faults: ArgumentFaults) -> None:
         if not isinstance(self.step_deadline, StepDeadline):
             faults.add_type("step_deadline", "a StepDeadline", self.step_deadline)
+        if not isinstance(self.wire, WireFormat):
+            faults.add_type("wire", "a WireFormat", self.wire)
         self._set_whole("pipeline_depth", faults, "0 or 1")
         if whole_number(self.pipeline_depth) not in (None, 0, 1):
             faults.add(f"pipeline_depth should be 0 or 1, got {self.pipeline_depth}")

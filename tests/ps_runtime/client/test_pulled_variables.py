@@ -9,8 +9,11 @@ import pytest
 
 from psflow.ps_runtime.client.pulls import PulledVariables
 from psflow.ps_runtime.protocol.message import NO_BODY, Kind, Message
+from psflow.ps_runtime.protocol.payloads import PushLayout
+from psflow.ps_runtime.protocol.wire_codec import WireCodec
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.specs.wire_format import EXACT
 
 MODEL = ModelSpec((VariableSpec("left", (3,), "float32", None), VariableSpec("right", (2,), "float32", None)), ())
 LAYOUTS = place(MODEL, 2)
@@ -47,7 +50,7 @@ class FakeShard:
     def receive(self, what, timeout_secs, into=None):
         if into is not None:
             into[:] = numbers(self.index)
-        return Message(Kind.PARAMETERS, version=10 + self.index)
+        return Message(Kind.PARAMETERS, version=10 + self.index, body=into or b"")
 
 
 def numbers(index):
@@ -55,7 +58,8 @@ def numbers(index):
 
 
 def pulled(shards, **told):
-    variables = PulledVariables(shards, MODEL, LAYOUTS, in_place=False)
+    codecs = [WireCodec(EXACT, layout, PushLayout.of(layout, 0)) for layout in LAYOUTS]
+    variables = PulledVariables(shards, MODEL, LAYOUTS, codecs, in_place=False)
     variables.start(LOG, **told)
     variables.finish()
     assert variables.versions == [10, 11]

@@ -12,8 +12,11 @@ from psflow.ps_runtime.client.pulls import RowClient, Splits
 from psflow.ps_runtime.client.shard_client import Identity, ShardClients, never_stop
 from psflow.ps_runtime.cluster.own_security import new_pem
 from psflow.ps_runtime.protocol.message import Kind, Message, Purpose
-from psflow.ps_runtime.protocol.payloads import RowLayout
-from psflow.ps_runtime.specs.variables import TableSpec
+from psflow.ps_runtime.protocol.payloads import PushLayout, RowLayout
+from psflow.ps_runtime.protocol.wire_codec import WireCodec
+from psflow.ps_runtime.specs.layout import place
+from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec
+from psflow.ps_runtime.specs.wire_format import EXACT
 from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.in_process import InProcessServer
 from psflow.ps_runtime.transport.socket_server import SocketServer
@@ -71,7 +74,9 @@ class Scene:
             connect_functions, Identity("job", "token", 0, "worker-0", Purpose.TRAIN), never_stop, SECS
         )
         self.shards.__enter__()
-        self.client = RowClient(self.shards, SPECS, Splits(num_ps))
+        layouts = place(ModelSpec((), (), SPECS), num_ps)
+        codecs = [WireCodec(EXACT, layout, PushLayout.of(layout, 0, SPECS)) for layout in layouts]
+        self.client = RowClient(self.shards, SPECS, Splits(num_ps), codecs)
 
     def _serve(self, server: SocketServer) -> None:
         while not self._is_over:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from psflow.ps_runtime.client.shard_client import (
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, RefusedError, StoppedError, WaitTimeoutError
 from psflow.ps_runtime.protocol.message import Kind, Message, Purpose
+from psflow.ps_runtime.specs.wire_format import WireFormat
 from psflow.ps_runtime.transport.base import Connection
 
 IDENTITY = Identity("job", "token", 7, "worker-1", Purpose.TRAIN, 2, 3)
@@ -150,7 +152,8 @@ def test_hello_says_who_speaks_and_learns_what_the_ps_remembers(clock):
     shard = opened(line)
     (hello,) = line.sent
     assert (hello.kind, hello.replica, hello.incarnation, hello.digest) == (Kind.HELLO, 2, 3, 7)
-    assert hello.json() == {"job_id": "job", "token": "token", "name": "worker-1", "purpose": "train"}
+    facts = {"job_id": "job", "token": "token", "name": "worker-1", "purpose": "train"}
+    assert hello.json() == facts | {"wire": {"gradients": "float32", "parameters": "float32"}}
     assert (shard.sequence, shard.num_reconnects) == (41, 0)
 
 
@@ -283,6 +286,18 @@ def test_a_request_is_said_again_by_another_connection(clock):
     assert shard.num_reconnects == 1
 
 
+@pytest.mark.parametrize(("transports", "gradients"), [(("tcp", "unix"), "bfloat16"), (("unix", "tcp"), "float32")])
+def test_a_request_is_said_again_in_the_format_in_which_it_was_made(clock, transports, gradients):
+    first, second = broken(clock), Line(clock, welcome)
+    first.transport, second.transport = transports
+    shard = ShardClient(lines(first, second), replace(IDENTITY, wire=WireFormat("bfloat16")), never_stop)
+    shard.open(5.0)
+    shard.request(Message(Kind.PUSH, sequence=42), "grant the next ticket", 5.0)
+    hellos = [m.json()["wire"] for line in (first, second) for m in line.sent if m.kind is Kind.HELLO]
+    assert hellos == [{"gradients": gradients, "parameters": "float32"}] * 2
+    assert shard.wire.gradients == gradients
+
+
 def test_a_ps_that_is_away_for_a_moment_is_found_again(clock):
     away = BrokenPeerError("ps-7", "connection refused")
     shard = ShardClient(lines(broken(clock), away, away, Line(clock, welcome)), IDENTITY, never_stop)
@@ -371,7 +386,8 @@ def test_one_request_goes_to_every_ps_before_any_answer_is_awaited(clock):
         shards.request_all(Message(Kind.SNAPSHOT), "to copy a snapshot", 5.0)
         assert clock.elapsed == pytest.approx(3.0)
         assert shards.transport == "tcp"
-        assert shards.statistics() == {"shards": [{"transport": "tcp", "reconnects": 0}] * 2}
+        wire = {"gradients": "float32", "parameters": "float32"}
+        assert shards.statistics() == {"shards": [{"transport": "tcp", "wire": wire, "reconnects": 0}] * 2}
 
 
 # a ps without room

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from psflow.ps_runtime.client.shard_client import Identity
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.protocol.message import Kind, Message, Purpose
@@ -63,8 +64,7 @@ def handler():
 
 
 def join(handler, connection, replica=1, incarnation=3):
-    facts = {"job_id": "job", "token": "token", "name": f"worker-{replica}", "purpose": Purpose.TRAIN}
-    hello = Message.of(Kind.HELLO, facts, replica=replica, incarnation=incarnation, digest=MODEL.digest)
+    hello = Identity("job", "token", MODEL.digest, f"worker-{replica}", Purpose.TRAIN, replica, incarnation).hello()
     assert [reply.kind for _, reply in handler.handle(connection, hello)] == [Kind.DONE]
 
 

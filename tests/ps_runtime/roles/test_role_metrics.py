@@ -47,6 +47,10 @@ def test_rates_are_of_the_time_since_the_last_report(scene: Scene) -> None:
     rates = ("steps_per_sec", "staleness", "sent_bytes_per_sec", "received_bytes_per_sec")
     assert [first[name] for name in rates] == [25, 0.5, 1000, 2000]
     assert [second[name] for name in rates] == [25, 3, 0, 100]
+    assert [(told["sent_bytes_per_step"], told["received_bytes_per_step"]) for told in (first, second)] == [
+        (40, 80),
+        (0, 4),
+    ]
     assert first["rss_mb"] > 10
     assert first["cpu_percent"] >= 0
 
@@ -83,7 +87,7 @@ def test_a_role_that_waits_has_a_rate_but_no_staleness(scene: Scene) -> None:
     scene.role_metrics.report_now()
     [(_, values)] = scene.told
     assert values["steps_per_sec"] == 0
-    assert "staleness" not in values
+    assert not {"staleness", "sent_bytes_per_step"} & values.keys()
 
 
 def test_nothing_is_told_before_there_are_values(scene: Scene) -> None:

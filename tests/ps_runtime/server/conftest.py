@@ -20,6 +20,7 @@ from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.layout import piece_views, place
 from psflow.ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.specs.wire_format import EXACT
 from tests.ps_runtime.rules import rules_of
 from tests.ps_runtime.server.started_job import StartedJob
 
@@ -107,7 +108,13 @@ class Servers:
     def hello(
         self, purpose: Purpose = Purpose.TRAIN, /, replica: int = NO_REPLICA, incarnation: int = 0, **facts: Any
     ) -> Message:
-        known = {"job_id": "job", "token": TOKEN, "name": f"{purpose}-{replica}", "purpose": purpose}
+        known = {
+            "job_id": "job",
+            "token": TOKEN,
+            "name": f"{purpose}-{replica}",
+            "purpose": purpose,
+            "wire": dataclasses.asdict(EXACT),
+        }
         return self.signed(Message.of(Kind.HELLO, known | facts), replica, incarnation)
 
     def signed(self, message: Message, replica: int = NO_REPLICA, incarnation: int = 0) -> Message:

@@ -46,10 +46,20 @@ def test_a_peer_that_does_not_know_the_job_is_not_let_in(job, facts):
     job.breaks("its job id or token does not belong to this job", job.servers.connect(), hello, incarnation=9)
 
 
-@pytest.mark.parametrize("facts", [{"purpose": "rule"}, {"purpose": None}, {"purpose": []}, {"purpose": {"a": 1}}])
-def test_a_purpose_is_needed(job, facts):
+FLOATS = {"gradients": "float32", "parameters": "float32"}
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        *({"purpose": value} for value in ("rule", None, [], {"a": 1})),
+        *({"wire": value} for value in (None, [], "float32", {}, {"gradients": "bfloat16"})),
+        *({"wire": FLOATS | {"parameters": value}} for value in ("float16", None, [], 32)),
+    ],
+)
+def test_a_purpose_and_a_wire_format_are_needed(job, facts):
     hello = job.servers.hello(Purpose.TRAIN, 0, 9, **facts)
-    job.breaks("must give a name and a purpose", job.servers.connect(), hello, incarnation=9)
+    job.breaks("must give a name, a purpose and a wire format", job.servers.connect(), hello, incarnation=9)
 
 
 def test_another_model_is_refused_and_may_not_go_on(job):
@@ -62,6 +72,15 @@ def test_another_model_is_refused_and_may_not_go_on(job):
     assert reply.json() == {"code": "model", "reason": "the model of train-0 differs from the one that this job trains"}
     assert job.servers.state() == before
     job.breaks("NEXT before HELLO", peer, Message(Kind.NEXT), incarnation=9)
+
+
+def test_a_wire_format_that_is_not_the_one_of_the_job_is_refused(job):
+    before = job.servers.state()
+    hello = job.servers.hello(Purpose.TRAIN, 0, 9, wire=FLOATS | {"gradients": "bfloat16"})
+    reply = job.servers.send(0, job.servers.connect(), hello)
+    assert reply.json()["code"] == "wire"
+    assert "gradients='bfloat16', parameters='float32'), but this job uses WireFormat(" in reply.json()["reason"]
+    assert job.servers.state() == before
 
 
 def test_a_second_hello_breaks_the_protocol(job):
