@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 import numpy as np

@@ -36,6 +36,7 @@ def test_nothing_has_changed() -> None:
         ("input.eval.split=all", "input.eval.split: test -> all (command line)"),
         ("eval.steps=2", "eval.steps: null -> 2 (command line)"),
         ("pipeline_depth=1", "pipeline_depth: 0 -> 1 (command line)"),
+        ("wire.gradients=bfloat16", "wire.gradients: float32 -> bfloat16 (command line)"),
         (
             "train.consistency={name: async, staleness_aware: true}",
             "train.consistency.staleness_aware: false -> true (command line)",

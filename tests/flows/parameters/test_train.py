@@ -29,6 +29,7 @@ from psflow.ps_runtime.optimizers import (
     WarmupCosine,
 )
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, BoundedStaleness, Hogwild, Sync
+from psflow.ps_runtime.specs.wire_format import WireFormat
 
 DIGITS = Path(__file__).parents[3] / "conf" / "digits.yaml"
 
@@ -179,6 +180,12 @@ def test_a_pipeline_reaches_the_run(tmp_path):
     assert build_training(parameters).estimator.config.pipeline_depth == 1
 
 
+def test_a_wire_format_reaches_the_run(tmp_path):
+    assert build_training(parsed(f"model_dir={tmp_path}")).estimator.config.wire == WireFormat()
+    parameters = parsed("wire.gradients=bfloat16", f"model_dir={tmp_path}")
+    assert build_training(parameters).estimator.config.wire == WireFormat("bfloat16", "float32")
+
+
 def test_each_option_of_a_consistency_is_in_the_form_with_its_default():
     for name, spec in CONSISTENCIES.items():
         form = KINDS[name].model_fields
@@ -219,6 +226,8 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
         ("seed=-1", r"seed: expected a number >= 0, got -1"),
         ("pipeline_depth=2", r"pipeline_depth: expected a number <= 1, got 2"),
         ("pipeline_depth=true", r"pipeline_depth: expected an integer, got True"),
+        ("wire.gradients=float16", r"wire\.gradients: expected 'float32' or 'bfloat16', got 'float16'"),
+        ("wire=bfloat16", r"wire: expected a mapping, got 'bfloat16'"),
         ("transport=unx", r"transport: expected 'auto', 'shm', 'unix' or 'tcp', got 'unx'; did you mean 'unix'\?"),
         (
             "train.consistency=snyc",

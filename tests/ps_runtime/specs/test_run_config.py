@@ -5,6 +5,7 @@ import pytest
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.wire_format import WireFormat
 
 
 def test_defaults_are_the_references():
@@ -78,6 +79,12 @@ def test_replace_knows_its_names():
 def test_replace_changes_how_checkpoints_are_saved():
     config = RunConfig().replace(save_checkpoints_secs=None, save_checkpoints_steps=5)
     assert (config.save_checkpoints_secs, config.save_checkpoints_steps) == (None, 5)
+
+
+def test_what_is_no_wire_format_is_refused():
+    assert RunConfig().wire == WireFormat("float32", "float32")
+    with pytest.raises(UsageError, match=r"wire should be a WireFormat, got str 'bfloat16'"):
+        RunConfig(wire="bfloat16")
 
 
 def test_what_is_no_consistency_is_refused():
