@@ -77,6 +77,7 @@ class PsHandler:
         }
         self._storage = storage
         self._peers: dict[int, Peer] = {}
+        self._codec_of: dict[int, WireCodec] = {}
         self._newest: dict[tuple[Purpose, int], int] = {}
         """The last incarnation of each replica that has joined, to train or to save."""
         self._training: dict[int, int] = {}
@@ -130,6 +131,7 @@ class PsHandler:
         if self._writing is not None and self._writing[1] == peer:
             self._writing = (self._writing[0], None)
         self._pushes.pop(peer, None)
+        self._codec_of.pop(peer, None)
         sender = self._peers.pop(peer, None)
         if sender is None or self.job_requests is None:
             return []
@@ -194,7 +196,7 @@ class PsHandler:
         if sender.wire not in self._codecs:
             raise Refusal("wire", f"{sender.name} uses {sender.wire}, but this job uses {self.key.wire}")
         sequence, replies = self._admit(peer, sender)
-        self._peers[peer] = sender
+        self._peers[peer], self._codec_of[peer] = sender, self._codecs[sender.wire]
         if sender.purpose is Purpose.TRAIN:
             self._training[sender.replica] = peer
         return [(peer, Message(Kind.DONE, sequence=sequence)), *replies]
@@ -224,7 +226,7 @@ class PsHandler:
         if sender.purpose is Purpose.TRAIN and self.job_requests is None:
             self.shard.settle(*decode_entries(message.body, self.shard.num_settled))
         is_read = message.flags & NO_BODY
-        body = b"" if is_read else self._codecs[sender.wire].encode_arena(self.shard.arrays.arena)
+        body = b"" if is_read else self._codec_of[peer].encode_arena(self.shard.arrays.arena)
         return [(peer, Message(Kind.PARAMETERS, version=self.shard.version, body=body))]
 
     def _pull_rows(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
@@ -237,12 +239,12 @@ class PsHandler:
             rows = self.shard.pull_rows(ids, message.room)
         except InputError as error:
             raise ProtocolError(sender.name, str(error)) from error
-        body = self._codecs[sender.wire].encode_rows(rows, [len(some) for some in ids])
+        body = self._codec_of[peer].encode_rows(rows, [len(some) for some in ids])
         return [(peer, Message(Kind.ROWS, version=self.shard.version, body=body))]
 
     def _push(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
         sender.must_train(message)
-        push = self._views_of_push(peer, self._codecs[sender.wire], message.body)
+        push = self._views_of_push(peer, message.body)
         try:
             self.shard.check_rows(push)
         except InputError as error:
@@ -257,8 +259,9 @@ class PsHandler:
         self.shard.keep(sender.incarnation_key)
         return replies
 
-    def _views_of_push(self, peer: int, codec: WireCodec, body: Body) -> PushBuffer:
+    def _views_of_push(self, peer: int, body: Body) -> PushBuffer:
         """Return the views of a push: those of an earlier one where it lies in the same place."""
+        codec = self._codec_of[peer]
         if codec.narrows_gradients:
             return codec.decode_push(body)
         if self.shard.tables:
