@@ -21,7 +21,8 @@ class WireFormat:
         ``float32``, or ``bfloat16``: half the bytes, with 8 significant bits. A ps widens what it receives, and sums
         and updates in float32.
     parameters : str
-        The same for what replicas pull. The ps keeps float32: checkpoints, evaluations and exports have all bits.
+        The same for what replicas pull, and their hooks see. The ps keeps float32: checkpoints, evaluations and exports
+        have all bits.
 
     Raises
     ------
