@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.client.shard_client import ShardClient, ShardClients
 from psflow.ps_runtime.protocol.message import NO_BODY, Kind, Message
-from psflow.ps_runtime.protocol.payloads import RowLayout
+from psflow.ps_runtime.protocol.payloads import GRANT, RowLayout
 from psflow.ps_runtime.protocol.wire_codec import WireCodec
 from psflow.ps_runtime.specs.layout import ShardLayout, piece_views
 from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec
@@ -59,6 +59,8 @@ class Splits:
 
 REPLY_TIMEOUT_SECS = 60.0
 """For replies that no ps ever holds."""
+MAX_CARRIED_BYTES = 4 * 1024 * 1024
+"""Of parameters that come with a ticket: of more, the copy that they need takes longer than a round trip."""
 
 
 class PulledVariables:
@@ -89,11 +91,33 @@ class PulledVariables:
         self.versions = [0] * len(shards)
         """Of each shard, when it was last pulled."""
         self._asked: dict[int, Message] = {}
+        self._carried: Message | None = None
+        """The answer of the only ps that brought the values for the next `finish`."""
+        may_carry = len(layouts) == 1 and 0 < layouts[0].nbytes <= MAX_CARRIED_BYTES
+        self.room = np.empty(GRANT.size + layouts[0].nbytes, np.uint8).data if may_carry else None
+        """Memory for an answer to a push that brings the values."""
         self._split: dict[str, tuple[NDArray[Any], list[tuple[slice, NDArray[Any]]]]] = {}
         self.variables: Mapping[str, NDArray[Any]] = self._find(model)
 
+    @property
+    def may_come_with_ticket(self) -> bool:
+        """Whether the answer to a push should bring the values: that saves a round trip of a pull."""
+        connection = self._shards[0].connection
+        return self.room is not None and connection.arena is None and not connection.is_direct
+
+    def carry(self, answer: Message) -> int:
+        """Keep the values that an answer brought for the next `start`; return where they begin in its body."""
+        self._carried = answer
+        return len(answer.body) - self._layouts[0].nbytes
+
+    def drop(self) -> None:
+        """Forget the values that an answer brought: the next `start` asks for them."""
+        self._carried = None
+
     def start(self, log: bytes, *, has_log: bool = False) -> None:
         """Send the pull requests; send no other request to the ps before `finish`."""
+        if self._carried is not None:
+            return
         for index, layout in enumerate(self._layouts):
             shard = self._shards[index]
             if (has_log or index == 0) and shard.connection.arena is not None:
@@ -108,6 +132,10 @@ class PulledVariables:
         for index, ask in self._asked.items():
             self._receive(index, ask)
         self._asked.clear()
+        if self._carried is not None:
+            np.copyto(self._arenas[0], np.frombuffer(self._carried.body, np.uint8)[-self._layouts[0].nbytes :])
+            self.versions[0] = self._carried.version
+            self._carried = None
         for index, shard in enumerate(self._shards):
             if shard.connection.arena is not None:
                 self._read(index, shard)

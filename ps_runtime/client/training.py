@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +16,15 @@ from psflow.ps_runtime.client.push_writer import Gradients, PushWriter
 from psflow.ps_runtime.client.shard_client import ShardClients
 from psflow.ps_runtime.errors import InputError, NanGradientError, RefusedError
 from psflow.ps_runtime.latencies import Latencies
-from psflow.ps_runtime.protocol.message import AFTER_OTHERS, BEGINS_AGAIN, IS_CLOSING, NO_BODY, Kind, Message
+from psflow.ps_runtime.protocol.message import (
+    AFTER_OTHERS,
+    BEGINS_AGAIN,
+    IS_CLOSING,
+    NO_BODY,
+    WITH_PARAMETERS,
+    Kind,
+    Message,
+)
 from psflow.ps_runtime.protocol.payloads import GRANT, PushLayout
 from psflow.ps_runtime.protocol.wire_codec import WireCodec
 from psflow.ps_runtime.specs.input import RecordRange
@@ -61,6 +69,7 @@ class TrainingClient:
         *,
         in_place: bool = False,
         states: Collection[int] = (),
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._shards = shards
         self._grant_timeout_secs = start_timeout_secs
@@ -86,8 +95,11 @@ class TrainingClient:
         self._rows_asked = False
         self.is_closing = False
         """Whether another replica has left its loop, and the job ends once all others have."""
+        self._clock = clock
         self._asking_secs = 0.0
         """Of the last pull or push that was started."""
+        self._fresh_until = 0.0
+        """When asking for the parameters that the last answer brought takes less time than they have been here."""
         self.pulls, self.pushes = Latencies(), Latencies()
         """How long this replica has waited for each; a push includes its answer, which brings the next ticket."""
         self.rows = RowClient(shards, model.tables, splits, self._codecs)
@@ -100,8 +112,13 @@ class TrainingClient:
         return self.finish_pull()
 
     def start_pull(self, rows: Mapping[str, NDArray[np.int64]] | None = None) -> None:
-        """Request the parameters, and rows of unique ids of some tables; send nothing else before `finish_pull`."""
-        began_at = time.perf_counter()
+        """Request the parameters, and rows of unique ids of some tables; send nothing else before `finish_pull`.
+
+        Parameters that came with the ticket, not long ago, are not requested again.
+        """
+        began_at = self._clock()
+        if began_at > self._fresh_until:
+            self._pulled.drop()
         self._rows_asked = bool(rows)
         self._is_told = True
         if rows:
@@ -109,16 +126,16 @@ class TrainingClient:
         else:
             self.rows.forget()
             self._pulled.start(self._log)
-        self._asking_secs = time.perf_counter() - began_at
+        self._asking_secs = self._clock() - began_at
 
     def finish_pull(self) -> tuple[int, ...]:
         """Refresh `variables`, and keep the requested rows; return the version of each shard. Blocks."""
-        began_at = time.perf_counter()
+        began_at = self._clock()
         if self._rows_asked:
             self.rows.finish()
             self._pulled.start(self._log, has_log=True)  # beside the ids
         self._pulled.finish()
-        self.pulls.add(self._asking_secs + time.perf_counter() - began_at)
+        self.pulls.add(self._asking_secs + self._clock() - began_at)
         return tuple(self._pulled.versions)
 
     def gradient_buffers(self) -> Mapping[str, NDArray[Any]]:
@@ -148,7 +165,7 @@ class TrainingClient:
         Raises NanGradientError if a gradient is not finite. No ps has got any of them then; the ticket can be returned
         by `stop`.
         """
-        began_at = time.perf_counter()
+        began_at = self._clock()
         if not self._is_told:
             self._send_decisions()
         sequence = self._sequence + 1
@@ -166,15 +183,20 @@ class TrainingClient:
             self._shards[index].receive("take the push", REPLY_TIMEOUT_SECS)
         self._num_tickets -= 1
         messages[0].flags = self._num_tickets
+        if not self._num_tickets and self._pulled.may_come_with_ticket:
+            messages[0].flags |= WITH_PARAMETERS
         self._shards[0].send(messages[0])
-        self._asking_secs = time.perf_counter() - began_at
+        self._asking_secs = self._clock() - began_at
 
     def finish_push(self) -> Grant | JobEnd | None:
         """Wait for the answer to the push: the next ticket, or the end; None if there is only the ticket in hand."""
-        began_at = time.perf_counter()
+        began_at = self._clock()
         answer = self._answer("grant the next ticket")
         self._sequence += 1
-        self.pushes.add(self._asking_secs + time.perf_counter() - began_at)
+        now = self._clock()
+        push_secs = self._asking_secs + now - began_at
+        self._fresh_until = now + push_secs
+        self.pushes.add(push_secs)
         return answer
 
     def next_grant(self) -> Grant | JobEnd:
@@ -250,13 +272,15 @@ class TrainingClient:
         self._is_told = True
 
     def _answer(self, what: str) -> Grant | JobEnd | None:
-        reply = self._shards[0].receive(what, self._grant_timeout_secs)
+        self._pulled.drop()
+        reply = self._shards[0].receive(what, self._grant_timeout_secs, self._pulled.room)
         self._grant_timeout_secs = self._hold_timeout_secs
         self._global_step = reply.step
-        self.is_closing = reply.flags == IS_CLOSING
+        self.is_closing = bool(reply.flags & IS_CLOSING)
         if reply.kind is Kind.FINISHED:
             return JobEnd(reply.step)
-        self._log = bytes(reply.body[0 if reply.kind is Kind.DONE else GRANT.size :])
+        end = self._pulled.carry(reply) if reply.flags & WITH_PARAMETERS else len(reply.body)
+        self._log = bytes(reply.body[0 if reply.kind is Kind.DONE else GRANT.size : end])
         self._is_told = False
         if reply.kind is Kind.DONE:
             return None

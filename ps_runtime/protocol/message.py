@@ -34,6 +34,8 @@ AFTER_OTHERS = 1
 """Flag of a STOP that takes effect once no other replica trains."""
 IS_CLOSING = 1
 """Flag of a GRANT, or of a DONE in its place: a replica waits for the others to leave."""
+WITH_PARAMETERS = 0x1000
+"""Flag of a PUSH to ps-0 whose answer is to carry the parameters, and of the GRANT that carries them."""
 NO_REPLICA = 0xFFFF_FFFF
 """`replica` of a peer that does not train: an evaluator, a watcher."""
 
@@ -110,6 +112,8 @@ class Message:
     flags: int = 0
     body: Body = b""
     room: Room = field(default=no_room, repr=False, compare=False)
+    tail: Body = b""
+    """The end of the body of a reply, sent behind `body` from where it lies; the peer receives one body."""
 
     def json(self) -> dict[str, Any]:
         """Parse the body as a JSON object.
@@ -151,6 +155,15 @@ def body_view(message: Message) -> memoryview:
     """
     view = memoryview(message.body)
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+def whole_body(message: Message) -> memoryview:
+    """Return body and tail as `body_view`; a copy if there is a tail.
+
+    Raises TypeError if one of them is not C-contiguous.
+    """
+    body = body_view(message)
+    return memoryview(b"".join((body, message.tail))) if message.tail else body
 
 
 def encode_header(message: Message, num_body_bytes: int, transport_flags: int = 0) -> bytes:

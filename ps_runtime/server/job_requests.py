@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from psflow.ps_runtime.errors import ProtocolError, WaitTimeoutError
 from psflow.ps_runtime.protocol.message import (
     AFTER_OTHERS,
     IS_CLOSING,
+    WITH_PARAMETERS,
     Incarnation,
     Kind,
     Message,
@@ -47,6 +48,13 @@ class Stream(Protocol):
         """Read on, at least up to batch `index`; each batch arrives in `JobRequests.batch_read`. Does not block."""
 
 
+class _Waiting(NamedTuple):
+    """The connection of a replica that waits for its next ticket, and whether parameters are to come with it."""
+
+    peer: int
+    with_parameters: bool = False
+
+
 class JobRequests:
     """Answers requests about the job, at once or when the job can."""
 
@@ -63,7 +71,7 @@ class JobRequests:
         self._stream_end: int | None = None
         self._batches: dict[int, bytes] = {}
         self._connections: dict[int, int] = {}
-        self._waiting: dict[int, int] = {}
+        self._waiting: dict[int, _Waiting] = {}
         self._fetching: dict[int, int] = {}
         self._watching: dict[int, int] = {}
         self._saver: int | None = None
@@ -91,17 +99,19 @@ class JobRequests:
         self._come_back(sender.replica)
         self.job.away(sender.replica, sender.incarnation)
         former = self._waiting.pop(sender.replica, None)
-        return sequence, [*_turned_away(former, sender), *self.due()]
+        return sequence, [*_turned_away(None if former is None else former.peer, sender), *self.due()]
 
     def take(self, peer: int, sender: Peer, message: Message, num_examples: int) -> bool:
         """Accept a push; return False for a repeat. Either way `peer` waits for its next ticket.
 
         The flags of a ticket request say how many other tickets its sender holds.
         """
+        with_parameters = bool(message.flags & WITH_PARAMETERS)
+        num_known = message.flags & ~WITH_PARAMETERS
         records = self.job.push(
-            sender.replica, sender.incarnation, message.sequence, num_examples, message.version, message.flags
+            sender.replica, sender.incarnation, message.sequence, num_examples, message.version, num_known
         )
-        self._waiting[sender.replica] = peer
+        self._waiting[sender.replica] = _Waiting(peer, with_parameters)
         if records is None:
             return False
         for index in range(records.start, records.stop) if self._stream is not None else ():
@@ -190,7 +200,7 @@ class JobRequests:
     def _next(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
         sender.must_train(message)
         self.job.ask(sender.replica, sender.incarnation, message.flags)
-        self._waiting[sender.replica] = peer
+        self._waiting[sender.replica] = _Waiting(peer)
         return self.due()
 
     def _stop(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
@@ -201,7 +211,7 @@ class JobRequests:
             self.job.stop_after_others(sender.replica, reason)
         else:
             self.job.stop(reason)
-        self._waiting[sender.replica] = peer
+        self._waiting[sender.replica] = _Waiting(peer)
         return self.due()
 
     def _fetch(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
@@ -272,16 +282,20 @@ class JobRequests:
         if (former := self._waiting.pop(replica, None)) is None:
             return self.due()
         reason = f"incarnation {incarnation} of {replica_name(replica)} is over"
-        return [(former, refusal("incarnation", reason)), *self.due()]
+        return [(former.peer, refusal("incarnation", reason)), *self.due()]
 
     @property
     def _closing(self) -> int:
         return IS_CLOSING if self.job.resting else 0
 
     def _answer(self, replica: int, message: Message, replies: list[Reply]) -> None:
-        peer = self._waiting.pop(replica, None)
-        if peer is not None:
-            replies.append((peer, message))
+        waiting = self._waiting.pop(replica, None)
+        if waiting is None:
+            return
+        if waiting.with_parameters and message.kind is Kind.GRANT:  # now a ticket is out, so no decision follows
+            message.flags |= WITH_PARAMETERS
+            message.version, message.tail = self._shard.version, self._shard.arrays.arena.data
+        replies.append((waiting.peer, message))
 
     def _come_back(self, replica: int) -> None:
         self.absent = {peer: key for peer, key in self.absent.items() if key[0] != replica}

@@ -51,6 +51,8 @@ class Connection(ABC):
     """Name of the peer in error messages: ``ps-0 at 127.0.0.1:1234``."""
     transport: str
     """``in-process``, ``shm``, ``unix`` or ``tcp``."""
+    is_direct = False
+    """Whether a request calls the handler, so that a further one takes less time than a copy of its reply."""
     arena: ReadableArena | None = None
     """The arena of the ps, read without a request; None where it is not shared."""
 

@@ -9,7 +9,17 @@ from types import TracebackType
 from typing import Self
 
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, PsflowError, WaitTimeoutError
-from psflow.ps_runtime.protocol.message import HEADER, Handler, Kind, Message, Reply, body_view, refusal, refused_error
+from psflow.ps_runtime.protocol.message import (
+    HEADER,
+    Handler,
+    Kind,
+    Message,
+    Reply,
+    body_view,
+    refusal,
+    refused_error,
+    whole_body,
+)
 from psflow.ps_runtime.transport.base import Connection
 
 
@@ -153,6 +163,7 @@ class InProcessConnection(Connection):
     """The result of `InProcessServer.connect`."""
 
     transport = "in-process"
+    is_direct = True
 
     def __init__(self, server: InProcessServer, number: int, peer: str, lock: threading.RLock) -> None:
         self.peer = peer
@@ -269,7 +280,7 @@ class InProcessConnection(Connection):
         """Take a reply, with a copy of its body; return the length of the body."""
         is_due = self._is_waiting and self._reply is None
         assert is_due, f"connection {self.number} gets a reply without a request"
-        body = body_view(message)
+        body = whole_body(message)
         if self._into is not None and len(self._into) == len(body):
             self._into[:] = body
             self._reply = message.with_body(self._into)

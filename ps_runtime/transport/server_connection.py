@@ -125,24 +125,26 @@ class ServerConnection:
         """
         self.is_answered = True
         body = body_view(message)
-        total = HEADER.size + len(body)
+        total = HEADER.size + len(body) + len(message.tail)
         flags = 0
-        if self.mailbox is not None and len(body) > INLINE_BYTES:
+        if self.mailbox is not None and len(body) > INLINE_BYTES and not message.tail:
             flags = self.mailbox.replies.put(body)
-        header = encode_header(message, len(body), flags)
+        header = encode_header(message, total - HEADER.size, flags)
         if flags:
             body = _NOTHING
+        elif message.tail:
+            header, body = header + body, memoryview(message.tail)
         try:
             sent = self.socket.sendmsg((header, body)) if body else self.socket.send(header)
         except BlockingIOError:
             sent = 0
         except OSError as error:
             raise BrokenPeerError("peer", str(error)) from error
-        if sent < HEADER.size + len(body):
-            if sent >= HEADER.size and self._is_of_arena(body):
-                self._outbox = body[sent - HEADER.size :]
+        if sent < len(header) + len(body):
+            if sent >= len(header) and self._is_of_arena(body):
+                self._outbox = body[sent - len(header) :]
             else:
-                self._keep(header[sent:], body[max(0, sent - HEADER.size) :])
+                self._keep(header[sent:], body[max(0, sent - len(header)) :])
         return total
 
     def flush(self) -> bool:

@@ -101,7 +101,7 @@ class Trainer(Process):
 
     def begin(self) -> None:
         plan = self.disk.plan
-        self.client = PatientClient(self.shards(Purpose.TRAIN), MODEL, SECS)
+        self.client = PatientClient(self.shards(Purpose.TRAIN), MODEL, SECS, clock=lambda: 0.0)
         source = OneAhead if plan.pipeline_depth else InTurn
         self.source = source(self.client, Reader(), self._compute, KnownIds((), {}))
 

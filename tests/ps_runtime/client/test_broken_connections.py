@@ -44,7 +44,7 @@ def run(ps: Any) -> tuple[dict[str, Any], dict[str, np.ndarray], int]:
         saving.open()
         saver = threading.Thread(target=save)
         saver.start()
-        client = TrainingClient(shards, MODEL, SECS, SECS)
+        client = TrainingClient(shards, MODEL, SECS, SECS, clock=lambda: 0.0)  # so all runs make the same requests
         answer = client.next_grant()
         while isinstance(answer, Grant):
             client.pull()

@@ -34,6 +34,7 @@ class SharedArena:
 
 class Connected(NamedTuple):
     arena: SharedArena | None
+    is_direct: bool = False
 
 
 class FakeShard:
@@ -80,3 +81,11 @@ def test_whose_memory_is_not_shared_is_asked_for_its_variables(told):
     expected = [[(Kind.PULL, 0, b"")], [(Kind.PULL, 0, LOG)]]
     assert pulled([FakeShard(i, is_shared=False) for i in range(2)], **told) == expected
     assert pulled([FakeShard(0, is_shared=True), FakeShard(1, is_shared=False)], **told) == [[], expected[1]]
+
+
+@pytest.mark.parametrize(("is_shared", "is_direct"), [(False, False), (True, False), (False, True)])
+def test_variables_come_with_a_ticket_where_they_would_be_sent(is_shared, is_direct):
+    shard = FakeShard(0, is_shared=is_shared)
+    shard.connection = shard.connection._replace(is_direct=is_direct)
+    variables = PulledVariables([shard], MODEL, place(MODEL, 1), in_place=False)
+    assert variables.may_come_with_ticket == (not is_shared and not is_direct)

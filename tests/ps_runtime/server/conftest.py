@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import CheckpointError, ProtocolError
-from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message, Purpose, encode_header
+from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message, Purpose, encode_header, whole_body
 from psflow.ps_runtime.protocol.payloads import PushBuffer
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.job import Job
@@ -96,7 +96,7 @@ class Servers:
     def deliver(self, ps: int, replies: Any) -> None:
         for peer, reply in replies:
             assert (ps, peer) not in self.inbox, "a second reply to one request"
-            body = bytes(memoryview(reply.body).cast("B"))
+            body = bytes(whole_body(reply))
             encode_header(reply, len(body))  # fails for numbers that cannot travel
             self.inbox[ps, peer] = reply.with_body(body)
 

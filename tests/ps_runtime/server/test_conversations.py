@@ -10,7 +10,15 @@ import pytest
 from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.protocol.job_state import Snapshot
-from psflow.ps_runtime.protocol.message import BEGINS_AGAIN, NO_BODY, NO_REPLICA, Kind, Message, Purpose
+from psflow.ps_runtime.protocol.message import (
+    BEGINS_AGAIN,
+    NO_BODY,
+    NO_REPLICA,
+    WITH_PARAMETERS,
+    Kind,
+    Message,
+    Purpose,
+)
 from psflow.ps_runtime.protocol.payloads import GRANT, PushBuffer
 from psflow.ps_runtime.server.instructions import Phase, Refusal
 from psflow.ps_runtime.specs.input import InputSpec
@@ -42,10 +50,14 @@ class Talk:
     def hears(self, peer: int) -> Message | None:
         return self.servers.inbox.pop((0, peer), None)
 
-    def push(self, peer: int, replica: int = 0) -> Message | None:
+    def push(self, peer: int, replica: int = 0, flags: int = 0) -> Message | None:
         self.sequences[replica] = self.sequences.get(replica, 0) + 1
-        body = self.servers.push_body(0, ONES)
-        return self.say(peer, Message(Kind.PUSH, sequence=self.sequences[replica], body=body), replica)
+        return self.repeat_push(peer, replica, flags)
+
+    def repeat_push(self, peer: int, replica: int = 0, flags: int = 0) -> Message | None:
+        message = Message(Kind.PUSH, sequence=self.sequences[replica], body=self.servers.push_body(0, ONES))
+        message.flags = flags
+        return self.say(peer, message, replica)
 
     def post(self, replies: Any) -> None:
         self.servers.deliver(0, replies)
@@ -198,6 +210,61 @@ def test_who_comes_back_or_is_lost_is_not_awaited_any_more_and_the_others_are(ta
         talk.come(comes_back)
     awaited = [key for key, _ in talk.servers.job_requests.absent.values()]
     assert awaited == [replica for replica in range(3) if replica != comes_back]
+
+
+def carried(reply: Message | None) -> tuple[int, int, list[float]]:
+    """Return the record of a ticket, the version that came with it, and the values."""
+    assert reply is not None
+    assert (reply.kind, reply.flags) == (Kind.GRANT, WITH_PARAMETERS)
+    arena = np.frombuffer(reply.body, np.uint8)[GRANT.size :]
+    return int(GRANT.unpack_from(reply.body)[2]), reply.version, arena[:8].view(np.float32).tolist()
+
+
+def test_a_ticket_brings_the_parameters_to_who_asked_for_them_with_its_push(servers_of):
+    talk = Talk(servers_of(MODEL, num_replicas=2))
+    chief, worker = talk.come(), talk.come(1)
+    granted(talk.say(chief, Message(Kind.NEXT)))
+    granted(talk.say(worker, Message(Kind.NEXT), 1))
+    assert carried(talk.push(chief, flags=WITH_PARAMETERS)) == (1, 1, [0.0, 0.0])
+    granted(talk.push(worker, 1))
+    assert carried(talk.push(chief, flags=WITH_PARAMETERS)) == (2, 3, [-2.0, -2.0])
+
+
+def test_a_push_that_is_repeated_gets_the_same_ticket_with_the_parameters_of_now(servers_of):
+    talk = Talk(servers_of(MODEL, num_replicas=2))
+    chief, worker = talk.come(), talk.come(1)
+    granted(talk.say(chief, Message(Kind.NEXT)))
+    granted(talk.say(worker, Message(Kind.NEXT), 1))
+    assert carried(talk.push(chief, flags=WITH_PARAMETERS)) == (1, 1, [0.0, 0.0])
+    granted(talk.push(worker, 1))
+    talk.servers.disconnect(0, chief)
+    assert carried(talk.repeat_push(talk.come(), flags=WITH_PARAMETERS)) == (1, 2, [-1.0, -1.0])
+    assert talk.servers.job.global_step == 2
+
+
+def test_a_held_ticket_brings_the_parameters_of_when_it_is_given(talk):
+    chief = talk.come()
+    granted(talk.say(chief, Message(Kind.NEXT)))
+    carried(talk.push(chief, flags=WITH_PARAMETERS))
+    assert talk.push(chief, flags=WITH_PARAMETERS) is None, "a snapshot is due at step 2"
+    talk.say(talk.saver, Message(Kind.AWAIT_SNAPSHOT))
+    talk.say(talk.saver, Message(Kind.RESUME, step=2))
+    assert carried(talk.hears(chief)) == (2, 2, [-1.0, -1.0])
+
+
+def test_the_end_and_an_answer_without_a_ticket_bring_no_parameters(talk):
+    chief = talk.come()
+    granted(talk.say(chief, Message(Kind.NEXT)))
+    granted(talk.say(chief, Message(Kind.NEXT, flags=1)))
+    reply = talk.push(chief, flags=WITH_PARAMETERS | 1)
+    assert (reply.kind, bytes(reply.body)) == (Kind.DONE, b"")
+    assert talk.push(chief, flags=WITH_PARAMETERS) is None
+    talk.servers.job.stop("enough")
+    assert talk.say(talk.saver, Message(Kind.AWAIT_SNAPSHOT)).kind is Kind.FINAL_SNAPSHOT_DUE
+    talk.say(talk.saver, Message(Kind.RESUME, step=2))
+    talk.say(talk.saver, Message(Kind.FINISH))
+    reply = talk.hears(chief)
+    assert (reply.kind, reply.flags, bytes(reply.body)) == (Kind.FINISHED, 0, b"")
 
 
 def test_who_cannot_be_answered_gets_no_ticket(servers_of):

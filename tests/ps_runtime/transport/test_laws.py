@@ -88,6 +88,19 @@ def test_what_shares_memory_and_what_has_a_body_for_each_reply_can_keep_one(ps):
     assert connection.keep() == (ps.kind in ("in-process", "shm"))
 
 
+@pytest.mark.parametrize("size", [100, 10_000, BIG])
+@pytest.mark.parametrize("has_place", [False, True])
+def test_a_reply_may_end_with_bytes_of_another_place(ps, size, has_place):
+    end = np.arange(size, dtype=np.uint32).view(np.uint8)
+    ps.probe.handle = lambda peer, message: [(peer, Message(Kind.GRANT, step=7, body=b"begin", tail=end.data))]
+    into = memoryview(bytearray(5 + end.nbytes)) if has_place else None
+    connection = ps.connect()
+    reply = connection.request(Message(Kind.PUSH), SECS, into)
+    assert (reply.kind, reply.step, bytes(reply.body)) == (Kind.GRANT, 7, b"begin" + end.tobytes())
+    assert (reply.body is into) == has_place
+    assert connection.statistics()["bytes_in"] >= HEADER.size + 5 + end.nbytes
+
+
 @pytest.mark.parametrize("size", [100, 10_000])
 def test_a_body_may_be_made_in_the_room_of_its_request(ps, size):
     def made(peer, message):

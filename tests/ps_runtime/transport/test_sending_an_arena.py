@@ -23,17 +23,18 @@ SECS = 200.0
 
 
 class Pages:
-    """Answers a pull with the arena, and a push by changing it."""
+    """Answers a pull with the arena, behind `start`, and a push by changing it."""
 
-    def __init__(self, arena: Arena) -> None:
+    def __init__(self, arena: Arena, start: bytes) -> None:
         self.arena = arena
+        self.start = start
         self.version = 1
         self.num_pulls = 0
 
     def handle(self, peer, message):
         if message.kind is Kind.PULL:
             self.num_pulls += 1
-            return [(peer, Message(Kind.PARAMETERS, body=self.arena.bytes.data))]
+            return [(peer, Message(Kind.PARAMETERS, body=self.start, tail=self.arena.bytes.data))]
         self.version += 1
         self.arena.begin(self.version)
         self.arena.advance(0, self.arena.bytes.size)
@@ -48,11 +49,12 @@ class Pages:
         return 100
 
 
-@pytest.fixture(params=[SMALL, LARGE])
+@pytest.fixture(params=[(SMALL, b""), (LARGE, b""), (SMALL, b"start"), (LARGE, b"start")])
 def pages(request):
-    arena = Arena.private(request.param)
+    size, start = request.param
+    arena = Arena.private(size)
     arena.bytes[:] = 1
-    return Pages(arena)
+    return Pages(arena, start)
 
 
 @pytest.fixture
@@ -90,7 +92,8 @@ def opened(server: SocketServer, transport: str) -> Connection:
 @pytest.mark.parametrize("num_changes", [0, 1, 3])
 def test_who_asked_before_a_change_gets_what_was_there(server, pages, transport, num_changes):
     size = pages.arena.bytes.size
-    into = np.zeros(size, np.uint8)
+    into = np.zeros(len(pages.start) + size, np.uint8)
+    values = into[len(pages.start) :]
     with opened(server, transport) as slow, opened(server, transport) as other:
         num_before = pages.num_pulls
         slow.send(Message(Kind.PULL))
@@ -98,8 +101,9 @@ def test_who_asked_before_a_change_gets_what_was_there(server, pages, transport,
         for _ in range(num_changes):
             other.request(Message(Kind.PUSH), SECS)
         slow.receive(SECS, into.data)
-        assert (into == 1).all()
+        assert (values == 1).all()
         slow.request(Message(Kind.PULL), SECS, into.data)
-        assert (into == 1 + num_changes).all()
+        assert (values == 1 + num_changes).all()
+        assert bytes(into[: len(pages.start)]) == pages.start
         if size == LARGE:
             assert len(server._spares._spares) == min(1, num_changes)
