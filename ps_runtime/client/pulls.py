@@ -59,8 +59,8 @@ class Splits:
 
 REPLY_TIMEOUT_SECS = 60.0
 """For replies that no ps ever holds."""
-MAX_CARRIED_BYTES = 4 * 1024 * 1024
-"""Of parameters that come with a ticket: of more, the copy that they need takes longer than a round trip."""
+MAX_CARRIED_BYTES = 1024 * 1024
+"""Of parameters that come with a ticket: of more, the copy that they need costs more than a round trip."""
 
 
 class PulledVariables:
