@@ -99,7 +99,7 @@ class TrainingClient:
         self._asking_secs = 0.0
         """Of the last pull or push that was started."""
         self._fresh_until = 0.0
-        """When asking for the parameters that the last answer brought takes less time than they have been here."""
+        """Until then the parameters of the last answer have been here for less time than asking for them takes."""
         self.pulls, self.pushes = Latencies(), Latencies()
         """How long this replica has waited for each; a push includes its answer, which brings the next ticket."""
         self.rows = RowClient(shards, model.tables, splits, self._codecs)
