@@ -108,7 +108,7 @@ class PulledVariables:
     def carry(self, answer: Message) -> int:
         """Keep the values that an answer brought for the next `start`; return where they begin in its body."""
         self._carried = answer
-        return len(answer.body) - self._layouts[0].nbytes
+        return len(answer.body) - self._codecs[0].arena_nbytes(self._arenas[0])
 
     def drop(self) -> None:
         """Forget the values that an answer brought: the next `start` asks for them."""
@@ -133,7 +133,11 @@ class PulledVariables:
             self._receive(index, ask)
         self._asked.clear()
         if self._carried is not None:
-            np.copyto(self._arenas[0], np.frombuffer(self._carried.body, np.uint8)[-self._layouts[0].nbytes :])
+            body, codec = memoryview(self._carried.body), self._codecs[0]
+            values = body[len(body) - codec.arena_nbytes(self._arenas[0]) :]
+            codec.decode_arena(values, self._arenas[0])
+            if not codec.narrows_parameters:
+                np.copyto(self._arenas[0], np.frombuffer(values, np.uint8))
             self.versions[0] = self._carried.version
             self._carried = None
         for index, shard in enumerate(self._shards):

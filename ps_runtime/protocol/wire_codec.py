@@ -143,6 +143,10 @@ class WireCodec:
             _widen_rows(bits, values)
         return push
 
+    def arena_nbytes(self, arena: NDArray[np.uint8]) -> int:
+        """Return the size of the body that carries the bytes of an arena."""
+        return self._arena_nbytes if self.narrows_parameters else arena.nbytes
+
     def encode_arena(self, arena: NDArray[np.uint8]) -> memoryview:
         """Return the body that carries the bytes of an arena."""
         if not self.narrows_parameters:
@@ -160,7 +164,7 @@ class WireCodec:
 
         Raises ProtocolError if it has another size than this format requires.
         """
-        expected = self._arena_nbytes if self.narrows_parameters else arena.nbytes
+        expected = self.arena_nbytes(arena)
         if len(body) != expected:
             raise ProtocolError("peer", f"expected {expected} bytes of parameters, got {len(body)}")
         if self.narrows_parameters:

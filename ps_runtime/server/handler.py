@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -253,7 +254,8 @@ class PsHandler:
             self.shard.hold(sender.incarnation_key, message.sequence, message.version, push)
             self.shard.keep(sender.incarnation_key)
             return [(peer, Message(Kind.DONE))]
-        if self.job_requests.take(peer, sender, message, push.num_examples):
+        parameters = partial(self._codec_of[peer].encode_arena, self.shard.arrays.arena)
+        if self.job_requests.take(peer, sender, message, push.num_examples, parameters):
             self.shard.hold(sender.incarnation_key, message.sequence, message.version, push)
         replies = self.job_requests.due()
         self.shard.keep(sender.incarnation_key)

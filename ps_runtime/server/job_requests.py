@@ -11,6 +11,7 @@ from psflow.ps_runtime.protocol.message import (
     AFTER_OTHERS,
     IS_CLOSING,
     WITH_PARAMETERS,
+    Body,
     Incarnation,
     Kind,
     Message,
@@ -49,10 +50,10 @@ class Stream(Protocol):
 
 
 class _Waiting(NamedTuple):
-    """The connection of a replica that waits for its next ticket, and whether parameters are to come with it."""
+    """The connection of a replica that waits for its next ticket, and the encoder of parameters that come with it."""
 
     peer: int
-    with_parameters: bool = False
+    parameters: Callable[[], Body] | None = None
 
 
 class JobRequests:
@@ -101,17 +102,18 @@ class JobRequests:
         former = self._waiting.pop(sender.replica, None)
         return sequence, [*_turned_away(None if former is None else former.peer, sender), *self.due()]
 
-    def take(self, peer: int, sender: Peer, message: Message, num_examples: int) -> bool:
-        """Accept a push; return False for a repeat. Either way `peer` waits for its next ticket.
+    def take(
+        self, peer: int, sender: Peer, message: Message, num_examples: int, parameters: Callable[[], Body]
+    ) -> bool:
+        """Accept a push; return False for a repeat. Either way `peer` waits for its next ticket, and `parameters`.
 
         The flags of a ticket request say how many other tickets its sender holds.
         """
-        with_parameters = bool(message.flags & WITH_PARAMETERS)
         num_known = message.flags & ~WITH_PARAMETERS
         records = self.job.push(
             sender.replica, sender.incarnation, message.sequence, num_examples, message.version, num_known
         )
-        self._waiting[sender.replica] = _Waiting(peer, with_parameters)
+        self._waiting[sender.replica] = _Waiting(peer, parameters if message.flags & WITH_PARAMETERS else None)
         if records is None:
             return False
         for index in range(records.start, records.stop) if self._stream is not None else ():
@@ -292,9 +294,9 @@ class JobRequests:
         waiting = self._waiting.pop(replica, None)
         if waiting is None:
             return
-        if waiting.with_parameters and message.kind is Kind.GRANT:  # now a ticket is out, so no decision follows
+        if waiting.parameters is not None and message.kind is Kind.GRANT:  # now a ticket is out, so no decision follows
             message.flags |= WITH_PARAMETERS
-            message.version, message.tail = self._shard.version, self._shard.arrays.arena.data
+            message.version, message.tail = self._shard.version, waiting.parameters()
         replies.append((waiting.peer, message))
 
     def _come_back(self, replica: int) -> None:

@@ -87,5 +87,7 @@ def test_whose_memory_is_not_shared_is_asked_for_its_variables(told):
 def test_variables_come_with_a_ticket_where_they_would_be_sent(is_shared, is_direct):
     shard = FakeShard(0, is_shared=is_shared)
     shard.connection = shard.connection._replace(is_direct=is_direct)
-    variables = PulledVariables([shard], MODEL, place(MODEL, 1), in_place=False)
+    [layout] = place(MODEL, 1)
+    codec = WireCodec(EXACT, layout, PushLayout.of(layout, 0))
+    variables = PulledVariables([shard], MODEL, [layout], [codec], in_place=False)
     assert variables.may_come_with_ticket == (not is_shared and not is_direct)
