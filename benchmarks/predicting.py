@@ -25,7 +25,7 @@ from psflow.tasks.prediction.parts import repeating
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NUM_COLUMNS", "export_network", "main", "predict_alone", "write_records"]
+__all__ = ["NUM_COLUMNS", "export_network", "logits_of", "main", "predict_alone", "write_records"]
 
 NUM_COLUMNS, NUM_UNITS, NUM_CLASSES = 20, 100, 10
 GROUP_ROWS = 131_072
@@ -103,9 +103,15 @@ def _batches(file: Any, groups: list[int]) -> Iterator[NDArray[np.float32]]:
         yield np.stack([column.to_numpy() for column in batch.columns], axis=1)
 
 
-def _predicted(values: Mapping[str, NDArray[Any]], rows: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+def logits_of(values: Mapping[str, NDArray[Any]], rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the logits of the network with these variables, of shape (rows, NUM_CLASSES)."""
     hidden = np.maximum(rows @ values["dnn/hiddenlayer_0/kernel"] + values["dnn/hiddenlayer_0/bias"], 0)
-    logits = hidden @ values["dnn/logits/kernel"] + values["dnn/logits/bias"]
+    logits: NDArray[np.float32] = hidden @ values["dnn/logits/kernel"] + values["dnn/logits/bias"]
+    return logits
+
+
+def _predicted(values: Mapping[str, NDArray[Any]], rows: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+    logits = logits_of(values, rows)
     probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     return {"logits": logits, "probabilities": probabilities, "class_ids": logits.argmax(axis=1)}

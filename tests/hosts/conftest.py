@@ -21,6 +21,7 @@ from tests.limits import HANG_SECS
 DASK = str(Path(sys.executable).with_name("dask"))
 PSFLOW = str(Path(sys.executable).with_name("psflow"))
 PORT = 8786
+SUPERVISOR = 'while :; do "$@"; sleep 1; done'
 
 
 class DaskOnHosts:
@@ -42,9 +43,20 @@ class DaskOnHosts:
         words += ("--protocol", self.protocol)
         host.start(*words, directory=self.directory, log="scheduler.log", **self.variables)
 
-    def start_workers(self, host: RigHost, num_slots: int = 2, **variables: str) -> None:
+    def start_workers(
+        self,
+        host: RigHost,
+        num_slots: int = 2,
+        *,
+        resource: str | None = None,
+        restarts: bool = False,
+        **variables: str,
+    ) -> None:
+        """Start Dask workers that declare a resource, and with `restarts` again whenever they end, as systemd does."""
         options = ("--nthreads", "1", "--nworkers", str(num_slots), "--no-dashboard", "--host", host.address)
-        words = (DASK, "worker", self.address, *options)
+        words: tuple[str, ...] = (DASK, "worker", self.address, *options)
+        words += () if resource is None else ("--resources", f"{resource}=1")
+        words = ("sh", "-c", SUPERVISOR, "sh", *words) if restarts else words
         host.start(*words, directory=self.directory, log=f"{host.name}.log", **self.variables, **variables)
         self._num_workers += num_slots
 
@@ -57,12 +69,19 @@ class DaskOnHosts:
 
         wait_for(are_there, HANG_SECS, f"{self._num_workers} Dask workers")
 
-    def train(self, **options: Any) -> Popen[bytes]:
+    def train(self, program: str = "tests.hosts.training", **options: Any) -> Popen[bytes]:
         """Start a training by a program on the host of the scheduler, once all Dask workers are there."""
         self.await_workers()
         told = json.dumps({"model_dir": str(self.model_dir), "address": self.address, **options})
-        words = (sys.executable, "-m", "tests.hosts.training", told)
+        words = (sys.executable, "-m", program, told)
         return self.rig.hosts[0].start(*words, directory=self.directory, log="training.log", **self.variables)
+
+    def psflow(self, *words: str) -> Popen[bytes]:
+        """Start a command of psflow there; its databases are in the directory that all hosts share."""
+        self.await_workers()
+        home = {"PREFECT_HOME": str(self.directory / "prefect")}
+        words = (PSFLOW, *words, f"cluster.address={self.address}")
+        return self.rig.hosts[0].start(*words, directory=self.directory, log="training.log", **self.variables, **home)
 
     @property
     def log(self) -> str:
@@ -90,10 +109,11 @@ class DaskOnHosts:
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+    """Three hosts; a test may say by a parameter what their links are like."""
     if why_not := why_no_rig():
         pytest.skip(why_not)
-    with hosts_on_a_switch(tmp_path) as rig:
+    with hosts_on_a_switch(tmp_path, link=getattr(request, "param", None)) as rig:
         yield rig
 
 

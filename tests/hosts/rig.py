@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.hosts.switch import Link, hardware_address
+
 __all__ = ["ROOT", "Rig", "RigHost", "hosts_on_a_switch", "why_no_rig"]
 
 ROOT = Path(__file__).parents[2]
@@ -97,15 +99,19 @@ def why_no_rig() -> str:
 
 
 @contextmanager
-def hosts_on_a_switch(directory: Path, num_hosts: int = 3) -> Iterator[Rig]:
-    """Give hosts that reach each other; they share `directory`, and the programs. All is gone after the block."""
+def hosts_on_a_switch(directory: Path, num_hosts: int = 3, link: Link | None = None) -> Iterator[Rig]:
+    """Give hosts that reach each other; they share `directory`, and the programs. All is gone after the block.
+
+    The kernel is their switch, at its speed; with `link` a program is, and carries frames as that says.
+    """
     addresses = {f"host{i}": ADDRESS.format(i) for i in range(1, num_hosts + 1)}
     names = "".join(f"{address} {name}\n" for name, address in addresses.items())
     hosts_file = directory / "hosts"
     hosts_file.write_text(f"127.0.0.1 localhost\n{names}")
     shared = [str(path) for path in (ROOT, Path(sys.prefix), directory) if path.parts[1] in ("tmp", "dev")]
     with ExitStack() as stack:
-        switch = stack.enter_context(_alone("sh", "-ec", SWITCH))
+        program = ("sh", "-ec", SWITCH) if link is None else link.command(list(addresses))
+        switch = stack.enter_context(_alone(*program))
         rig = Rig([], switch)
         hosts = []
         for name, address in addresses.items():
@@ -114,22 +120,44 @@ def hosts_on_a_switch(directory: Path, num_hosts: int = 3) -> Iterator[Rig]:
             words = ("sh", "-ec", BOOT, "sh", str(own), name, *shared)
             host = RigHost(name, address, stack.enter_context(_alone(*words, HOSTS_FILE=str(hosts_file))))
             stack.callback(host.kill)
-            _connect(rig, host)
+            if link is None:
+                _connect(rig, host)
+            else:
+                _hand_over(rig, host, len(hosts), link)
             hosts.append(host)
         yield Rig(hosts, switch)
 
 
 def _connect(rig: Rig, host: RigHost) -> None:
-    """Lay the cable of a host to the switch."""
-    peer = ("peer", "name", "eth0", "netns", str(_init_of(host.holder)))
-    inside = ["nsenter", "--target", str(_init_of(host.holder)), "--net", "--"]
-    for words in (
-        rig.at_switch("ip", "link", "add", host.name, "type", "veth", *peer),
+    """Lay the cable of a host to the switch of the kernel."""
+    _run(
+        rig.at_switch("ip", "link", "add", host.name, "type", "veth", "peer", "name", "eth0", *_moved_to(host)),
         rig.at_switch("ip", "link", "set", host.name, "master", "switch", "up"),
-        [*inside, "ip", "address", "add", f"{host.address}/24", "dev", "eth0"],
-        [*inside, "ip", "link", "set", "eth0", "up"],
-    ):
-        subprocess.run(words, check=True, capture_output=True)
+    )
+    _configure(host)
+
+
+def _hand_over(rig: Rig, host: RigHost, port: int, link: Link) -> None:
+    """Give a host the device that is its cable to the switch in user space."""
+    _run(
+        rig.at_switch("ip", "link", "set", host.name, "address", hardware_address(port), "mtu", str(link.mtu)),
+        rig.at_switch("ip", "link", "set", host.name, "name", "eth0", *_moved_to(host)),
+    )
+    _configure(host)
+
+
+def _moved_to(host: RigHost) -> tuple[str, str]:
+    return "netns", str(_init_of(host.holder))
+
+
+def _configure(host: RigHost) -> None:
+    inside = ["nsenter", "--target", str(_init_of(host.holder)), "--net", "--", "ip"]
+    _run([*inside, "address", "add", f"{host.address}/24", "dev", "eth0"], [*inside, "link", "set", "eth0", "up"])
+
+
+def _run(*commands: Sequence[str]) -> None:
+    for command in commands:
+        subprocess.run(command, check=True, capture_output=True)
 
 
 @contextmanager

@@ -13,11 +13,15 @@ import pytest
 from tests.acceptance.conftest import wait_for
 from tests.hosts.conftest import PSFLOW, DaskOnHosts, cut_off
 from tests.hosts.rig import ROOT, Rig
+from tests.hosts.switch import Link
 from tests.hosts.training import miscounted
 from tests.limits import HANG_SECS
 
 LONG = 5000
 """Steps of a training that goes on for half a minute."""
+SHORT = 500
+"""Steps of a training whose steps are long."""
+LINKS = {"20 ms": Link(delay_secs=0.02), "1 % loss": Link(loss=0.01), "100 Mbit": Link(bits_per_sec=1e8)}
 
 pytestmark = [pytest.mark.piece(number=11), pytest.mark.measured]
 
@@ -31,22 +35,37 @@ def test_by_the_address_of_a_dask_scheduler(on_hosts: DaskOnHosts, num_ps: int) 
     assert hosts == {host.name for host in on_hosts.rig.hosts}
 
 
-def test_by_tf_config_on_each_host(rig: Rig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rig", LINKS.values(), indirect=True, ids=LINKS)
+def test_over_links_that_are_long_lose_frames_or_are_slow(on_hosts: DaskOnHosts) -> None:
+    for host in on_hosts.rig.hosts:
+        on_hosts.start_workers(host)
+    on_hosts.finish(on_hosts.train(num_ps=2, num_workers=2, max_steps=SHORT), max_steps=SHORT)
+
+
+@pytest.mark.parametrize("by_coordinator", [False, True])
+def test_by_tf_config_on_each_host(rig: Rig, tmp_path: Path, by_coordinator: bool) -> None:
     first, second, third = rig.hosts
     cluster = {
         "ps": [f"{first.address}:2222", f"{second.address}:2222"],
         "chief": [f"{second.address}:2223"],
         "worker": [f"{third.address}:2222", f"{first.address}:2223"],
+        "evaluator": [f"{third.address}:2223"],
     }
-    places = [(first, "ps", 0), (second, "ps", 1), (second, "chief", 0), (third, "worker", 0), (first, "worker", 1)]
-    roles = []
-    for host, kind, index in places:
-        config = json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
-        words = (sys.executable, "-m", "tests.hosts.training", json.dumps({"model_dir": str(tmp_path / "model")}))
-        roles.append(host.start(*words, directory=tmp_path, log=f"{kind}-{index}.log", TF_CONFIG=config))
-    codes = [role.wait(HANG_SECS) for role in roles]
-    assert codes == [0] * len(roles), (tmp_path / "chief-0.log").read_text()
+    places = {"ps": (first, second), "chief": (second,), "worker": (third, first), "evaluator": (third,)}
+    common = {"cluster": cluster, "model_dir": str(tmp_path / "model")}
+    options = json.dumps({"model_dir": common["model_dir"], "by_coordinator": by_coordinator})
+    words = (sys.executable, "-m", "tests.hosts.training", options)
+    roles = {}
+    for kind, hosts in places.items():
+        for index, host in enumerate(hosts):
+            config = json.dumps({**common, "task": {"type": kind, "index": index}})
+            name = f"{kind}-{index}.log"
+            roles[name] = host.start(*words, directory=tmp_path, log=name, TF_CONFIG=config)
+    codes = {name: role.wait(HANG_SECS) for name, role in roles.items()}
+    assert codes == dict.fromkeys(roles, 0), (tmp_path / "chief-0.log").read_text()
     assert miscounted(tmp_path / "model") == []
+    if by_coordinator:
+        assert "worker 1 of 3 workers" in (tmp_path / "worker-1.log").read_text()
 
 
 @pytest.mark.parametrize("secs", [5.0, 20.0])

@@ -13,17 +13,21 @@ import autograd.numpy as np
 from distributed import Client
 
 from psflow import (
+    CoordinatorMode,
     Estimator,
     EstimatorSpec,
     EvalSpec,
     GradientDescent,
     ModeKeys,
+    ParameterServerStrategy,
     RunConfig,
     SparseGradient,
     TrainSpec,
     embedding_lookup,
+    get_current_worker_context,
     get_variable,
     initializers,
+    run_distribute_coordinator,
     train_and_evaluate,
 )
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
@@ -53,6 +57,8 @@ def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
     embedding_lookup(TABLE, ids, NUM_ROWS, 1, initializer="zeros")
     gradients: dict[str, Any] = dict.fromkeys(counters(NUM_PS), np.float32(-1))
     gradients[TABLE] = SparseGradient(ids, np.full((len(ids), 1), -1, np.float32))
+    if mode == ModeKeys.PREDICT:
+        return EstimatorSpec(mode, predictions={"num_updates": values[0] + 0 * features["record"]})
     if mode == ModeKeys.TRAIN:
         time.sleep(STEP_SECS)
     return EstimatorSpec(mode, loss=np.abs(values[0]) + 1, train_op=GradientDescent(1.0).apply_gradients(gradients))
@@ -79,18 +85,40 @@ def _print_host(event: Event) -> None:
         print("started", event.role, "on", event.host, flush=True)
 
 
-def main(model_dir: str, address: str | None = None, max_steps: int = MAX_STEPS, **cluster: Any) -> None:
-    """Train on the Dask cluster at `address`, or as TF_CONFIG says."""
-    logging.basicConfig(level=logging.INFO)
+def _train(model_dir: str, max_steps: int, **cluster: Any) -> None:
     config = RunConfig(model_dir, tf_random_seed=1, save_checkpoints_steps=SAVE_STEPS, keep_checkpoint_max=None)
     train_spec = TrainSpec(endless, max_steps)
     eval_spec = EvalSpec(records, None, start_delay_secs=0, throttle_secs=3600)
-    estimator = Estimator(model_fn, model_dir, config)
-    if address is None:
-        train_and_evaluate(estimator, train_spec, eval_spec)
-        return
-    with Client(address) as client:
-        train_and_evaluate(estimator, train_spec, eval_spec, client=client, on_event=_print_host, **cluster)
+    train_and_evaluate(Estimator(model_fn, model_dir, config), train_spec, eval_spec, **cluster)
+
+
+def _train_as_task(model_dir: str, max_steps: int) -> None:
+    """Train as a task of the distribute coordinator, once all replicas are there."""
+    context = get_current_worker_context()
+    assert context is not None
+    if context.has_barrier:
+        context.wait_for_other_workers()
+    print(context.task_type, context.task_id, "of", context.num_workers, "workers", flush=True)
+    _train(model_dir, max_steps)
+
+
+def main(
+    model_dir: str,
+    address: str | None = None,
+    max_steps: int = MAX_STEPS,
+    by_coordinator: bool = False,
+    **cluster: Any,
+) -> None:
+    """Train on the Dask cluster at `address`, or as TF_CONFIG says, by the distribute coordinator or without."""
+    logging.basicConfig(level=logging.INFO)
+    if by_coordinator:
+        strategy, mode = ParameterServerStrategy(), CoordinatorMode.INDEPENDENT_WORKER
+        run_distribute_coordinator(lambda _: _train_as_task(model_dir, max_steps), strategy, mode=mode)
+    elif address is None:
+        _train(model_dir, max_steps)
+    else:
+        with Client(address) as client:
+            _train(model_dir, max_steps, client=client, on_event=_print_host, **cluster)
 
 
 if __name__ == "__main__":
