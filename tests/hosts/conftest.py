@@ -111,9 +111,10 @@ class DaskOnHosts:
 @pytest.fixture
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     """Three hosts; a test may say by a parameter what their links are like."""
-    if why_not := why_no_rig():
+    link = getattr(request, "param", None)
+    if why_not := why_no_rig(link):
         pytest.skip(why_not)
-    with hosts_on_a_switch(tmp_path, link=getattr(request, "param", None)) as rig:
+    with hosts_on_a_switch(tmp_path, link=link) as rig:
         yield rig
 
 

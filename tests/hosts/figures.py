@@ -115,7 +115,7 @@ TABLES: Mapping[str, Callable[[], Iterator[Row]]] = {"tls": encrypted, "arena": 
 
 def main(names: Sequence[str]) -> None:
     """Print the tables of these names."""
-    if why_not := why_no_rig():
+    if why_not := why_no_rig(Link()):
         sys.exit(f"figures: {why_not}")
     for name in names or TABLES:
         for row in TABLES[name]():

@@ -11,13 +11,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.hosts.switch import Link, hardware_address
+from tests.hosts.switch import TUN, Link, hardware_address
 
 __all__ = ["ROOT", "Rig", "RigHost", "hosts_on_a_switch", "why_no_rig"]
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = ("ip", "unshare", "nsenter")
-ALONE = ("unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--propagation", "private")
+PROGRAMS = ("ip", "unshare", "nsenter", "setpriv")
+ALONE = (
+    *("setpriv", "--pdeathsig", "KILL"),  # with this process all hosts end, however it does
+    *("unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--propagation", "private"),
+)
 ADDRESS = "10.213.78.{}"
 BOOT = """
 own=$1 name=$2; shift 2
@@ -87,12 +90,14 @@ class Rig:
         subprocess.run(self.at_switch("ip", "link", "set", host.name, state), check=True, capture_output=True)
 
 
-def why_no_rig() -> str:
+def why_no_rig(link: Link | None = None) -> str:
     """Return why `hosts_on_a_switch` cannot be had here; "" if it can."""
     if os.geteuid() != 0:
         return "only root makes the namespaces of hosts"
     if missing := [program for program in PROGRAMS if shutil.which(program) is None]:
         return f"{', '.join(missing)}: not installed"
+    if link is not None and not os.path.exists(TUN):
+        return f"no {TUN} here, by which a program is a switch"
     test = ["ip", "link", "add", "switch", "type", "bridge"]
     tried = subprocess.run([*ALONE, *test], capture_output=True, text=True, check=False)
     return f"no namespaces or bridges here: {tried.stderr.strip()}" if tried.returncode else ""

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-__all__ = ["Direction", "Link", "hardware_address"]
+__all__ = ["TUN", "Direction", "Link", "hardware_address"]
 
 TUN = "/dev/net/tun"
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
