@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from psflow.ps_runtime.cluster.own_security import new_pem
@@ -41,45 +41,57 @@ def encrypted() -> Iterator[Row]:
     """Yield the rates of the socket of the data plane, and of a plain one, on a network of 1 Gbit/s."""
     yield "socket", "pull and push of 4 MB", "Mbit/s", "of plain"
     with _rig(Link(bits_per_sec=GIGABIT, mtu=9000)) as (rig, directory):
-        file = directory / "certificate"
-        file.write_text(new_pem())
-        plain = secs_of_a_round(rig, ROUND_BYTES, None)
+        certificate_file = _certificate_file(directory)
+        [plain] = secs_of_rounds(rig, ROUND_BYTES)
         yield "plain", *_rate(plain, plain)
-        yield "TLS", *_rate(secs_of_a_round(rig, ROUND_BYTES, str(file)), plain)
-        yield "plain, again", *_rate(secs_of_a_round(rig, ROUND_BYTES, None), plain)
+        yield "TLS", *_rate(*secs_of_rounds(rig, ROUND_BYTES, certificate_file), plain)
+        yield "plain, again", *_rate(*secs_of_rounds(rig, ROUND_BYTES), plain)
+
+
+def _certificate_file(directory: Path) -> str:
+    file = directory / "certificate"
+    file.write_text(new_pem())
+    return str(file)
 
 
 def _rate(secs: float, plain: float) -> Row:
     return f"{secs:.4f} s", f"{2 * ROUND_BYTES * 8 / secs / 1e6:.0f}", f"{plain / secs:.2f}"
 
 
-def secs_of_a_round(rig: Rig, num_bytes: int, certificate_file: str | None) -> float:
-    """Return how long a pull and a push of so many bytes take between two hosts."""
-    server, client, _ = rig.hosts
-    told = {"address": server.address, "port": PORT, "num_bytes": num_bytes, "certificate_file": certificate_file}
+def secs_of_rounds(rig: Rig, num_bytes: int, certificate_file: str | None = None, num_clients: int = 1) -> list[float]:
+    """Return how long a pull and a push of so many bytes take between the first host and each client at once."""
+    server, *others = rig.hosts
+    common = {"address": server.address, "num_bytes": num_bytes, "certificate_file": certificate_file}
 
-    def start(host: RigHost, *, is_server: bool) -> subprocess.Popen[str]:
-        program = (sys.executable, "-m", "tests.hosts.streaming", json.dumps({**told, "is_server": is_server}))
-        return subprocess.Popen(host.command(*program), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    def start(host: RigHost, client: int, *, is_server: bool) -> subprocess.Popen[str]:
+        told = json.dumps({**common, "port": PORT + client, "is_server": is_server})
+        words = host.command(sys.executable, "-m", "tests.hosts.streaming", told)
+        return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
-    with start(server, is_server=True) as serving:
-        try:
+    clients = range(num_clients)
+    with ExitStack() as stack:
+        for client in clients:
+            serving = stack.enter_context(start(server, client, is_server=True))
+            stack.callback(serving.kill)
             assert serving.stdout is not None
             serving.stdout.readline()
-            return float(start(client, is_server=False).communicate(timeout=TIMEOUT_SECS)[0])
-        finally:
-            serving.kill()
+        asking = [start(others[client % len(others)], client, is_server=False) for client in clients]
+        return [float(one.communicate(timeout=TIMEOUT_SECS)[0]) for one in asking]
 
 
 def arena() -> Iterator[Row]:
     """Yield the rates of a training that moves 4 MB in each direction and step, on a network of 100 Mbit/s."""
     yield "updates", "steps/s", "one direction at a time", "both at once", "of both"
-    secs = ARENA_BYTES * 8 / SLOW
-    for is_sync, num_steps in ((False, 80), (True, 24)):
-        steps_per_sec = _steps_per_sec(Link(bits_per_sec=SLOW), ARENA_BYTES, num_steps, is_sync)
-        both = 1 / secs / (NUM_REPLICAS if is_sync else 1)
-        name = "sync" if is_sync else "async"
-        yield name, f"{steps_per_sec:.2f}", f"{both / 2:.2f}", f"{both:.2f}", f"{steps_per_sec / both:.2f}"
+    link, limit = Link(bits_per_sec=SLOW), SLOW / (8 * ARENA_BYTES)
+    with _rig(link) as (rig, directory):
+        rounds = secs_of_rounds(rig, ARENA_BYTES, _certificate_file(directory), NUM_REPLICAS)
+    yield "none: bare loops", *_beside(sum(1 / secs for secs in rounds), limit)
+    yield "async", *_beside(_steps_per_sec(link, ARENA_BYTES, 80, is_sync=False), limit)
+    yield "sync", *_beside(_steps_per_sec(link, ARENA_BYTES, 24, is_sync=True), limit / NUM_REPLICAS)
+
+
+def _beside(steps_per_sec: float, limit: float) -> Row:
+    return f"{steps_per_sec:.2f}", f"{limit / 2:.2f}", f"{limit:.2f}", f"{steps_per_sec / limit:.2f}"
 
 
 def delay() -> Iterator[Row]:
@@ -91,7 +103,7 @@ def delay() -> Iterator[Row]:
         yield f"{1000 * secs:g} ms", f"{steps_per_sec:.1f}", f"{limit:.1f}", f"{steps_per_sec / limit:.2f}"
 
 
-def _steps_per_sec(link: Link, num_bytes: int, num_steps: int, is_sync: bool) -> float:
+def _steps_per_sec(link: Link, num_bytes: int, num_steps: int, *, is_sync: bool) -> float:
     """Train with a ps on one host and replicas on two others; return the steps of all replicas in a second."""
     with _rig(link) as (rig, directory):
         dask = DaskOnHosts(rig, directory)
