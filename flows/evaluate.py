@@ -180,7 +180,8 @@ def _pinned(plan: ReplayPlan) -> Iterator[None]:
     """Protect the checkpoints from removal by a running training, if the directory is writable."""
     store = CheckpointStore(plan.training.model_dir)
     with ExitStack() as stack:
-        for step in plan.wanted if os.access(plan.training.model_dir, os.W_OK) else ():
+        is_writable = not store.files.is_local or os.access(store.files.root, os.W_OK)
+        for step in plan.wanted if is_writable else ():
             with suppress(CheckpointError):  # removed already: its evaluation reports that
                 stack.enter_context(store.pin(step, "evaluate"))
         yield

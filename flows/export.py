@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from psflow.ps_runtime.model.best import BestRecord, better
 from psflow.ps_runtime.model.calls.mode_reads import ModeReads
 from psflow.ps_runtime.model.evaluation import batches_of, first_rows, read_values
 from psflow.ps_runtime.model.export.bundle import ExportBundle
-from psflow.ps_runtime.model.export.directory import ExportDirectory
+from psflow.ps_runtime.model.export.directory import ExportDirectory, is_exported
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.tasks.exports.exported import Exported, Registration, add_export, moved_best
@@ -100,14 +99,14 @@ def export_checkpoint(plan: ExportPlan) -> dict[str, Any]:
     files = FileStore(model_dir)
     with ExportDirectory.of_exporter(files, plan.exporter) as directory:
         exported, is_new = plan.exported, False
-        if exported is None or not os.path.isdir(exported.path):
+        if exported is None or not is_exported(exported.path):
             before = directory.versions()
             exported = add_export(directory, lambda path: _write(path, plan), plan.step, plan.saved_at)
             is_new = exported.version not in before
         registered = registration.register(exported, plan.metrics)
         has_alias = plan.is_best and _move(directory, registration, exported, registered, plan)
         if is_new and plan.is_best:
-            directory.keep(plan.training.parameters.best.exports_to_keep)  # now the best one is the newest
+            directory.keep(plan.training.parameters.best.exports_to_keep, exported.version)
     return {
         "model_uri": registered.model_uri,
         "version": registered.version,

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord
 from psflow.ps_runtime.checkpoint.process import ProcessId
-from psflow.ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.errors import PsflowError
 from psflow.ps_runtime.estimator.attempt import ENDED_STEP
 
 OWNER = "psflow.owner"
@@ -63,7 +63,7 @@ def _job(notes: Mapping[str, object]) -> JobRecord | None:
         return None
     try:
         record = JobFile(str(model_dir)).read()
-    except (CheckpointError, OSError, ValueError):
+    except (PsflowError, OSError, ValueError):
         return None
     return record if record is not None and record.job_id == job_id else None
 
@@ -84,5 +84,5 @@ def _is_left(notes: Mapping[str, object], owner: ProcessId) -> bool:
         return True
     try:
         return JobFile(str(notes[MODEL_DIR])).refusal() is None
-    except (CheckpointError, OSError, ValueError):
+    except (PsflowError, OSError, ValueError):
         return False

@@ -17,6 +17,7 @@ from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.model.calls.caller import ModelCaller
 from psflow.ps_runtime.model.calls.values import ModelValues
 from psflow.ps_runtime.model.evaluation import batches_of, predict_batch
+from psflow.ps_runtime.model.export.directory import local_export
 from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.specs.schema import InputSchema
@@ -177,7 +178,8 @@ def class_scores(job: JobSpec, export: str, dataset: SplittableInput) -> ClassSc
 
     Raises OSError if the export is missing.
     """
-    step, values = _exported(Path(export, "artifacts", "model"))
+    with local_export(export) as folder:
+        step, values = _exported(Path(folder, "artifacts", "model"))
     caller = ModelCaller(job.model_fn, job.params, job.config, job.model.schema)
     labels: list[NDArray[Any]] = []
     probabilities: list[NDArray[Any]] = []

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,27 @@ from prefect.exceptions import CancelledRun
 from prefect.runtime import task_run
 from prefect.states import Cancelled, Completed
 
+from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.cluster.failures import trace_in_role
 from psflow.ps_runtime.cluster.launch import ClusterJob
-from psflow.ps_runtime.errors import PsflowError, RoleFailedError, RoleLostError, StoppedError, TransportError
+from psflow.ps_runtime.errors import (
+    PsflowError,
+    RoleFailedError,
+    RoleLostError,
+    StoppedError,
+    StorageError,
+    TransportError,
+)
 from psflow.ps_runtime.roles.event_dispatch import without_events
 from psflow.ps_runtime.roles.events import LogMessage
+from psflow.ps_runtime.scratch import scratch_directory
 from psflow.ps_runtime.specs.roles import RoleId
 
 LoggerLike = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
+LOGS, ROLES_LOG = "logs", "roles.log"
+SEND_SECS = 30.0
+LAST_SEND_SECS = 10.0
 MAX_FILE_BYTES = 10 << 20
 FILES_TO_KEEP = 3
 """Number of old log files, in addition to the current one."""
@@ -60,6 +72,56 @@ def _is_no_cancellation(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith("Finished in state Cancelled(")
 
 
+class _SentLogs:
+    """A local folder with the log files of a remote model_dir, sent every `SEND_SECS` and at the end.
+
+    An object store cannot append to a file. A failure is logged once, and the job goes on.
+    """
+
+    def __init__(self, files: FileStore) -> None:
+        self._files = files
+        self._scratch = ExitStack()
+        self.folder = Path(self._scratch.enter_context(scratch_directory()))
+        self._sent: dict[str, tuple[int, int]] = {}
+        self._has_failed = False
+        self._is_over = threading.Event()
+        try:
+            for name in files.names(LOGS):
+                (self.folder / name).write_bytes(files.read(f"{LOGS}/{name}"))
+        except (StorageError, OSError) as error:
+            self._warn(error)
+        self._thread = threading.Thread(target=self._run, name="psflow-logs", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send what is left, for at most `LAST_SEND_SECS`. Idempotent."""
+        self._is_over.set()
+        self._thread.join(LAST_SEND_SECS)
+        if self._thread.is_alive():
+            self._warn(TimeoutError(f"the store did not take the last lines within {LAST_SEND_SECS:.0f} s"))
+        self._scratch.close()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(SEND_SECS):
+            self._send()
+        self._send()
+
+    def _send(self) -> None:
+        try:
+            for path in self.folder.iterdir():
+                state = path.stat()
+                if self._sent.get(path.name) != (state.st_size, state.st_mtime_ns):
+                    self._files.put(f"{LOGS}/{path.name}", path.read_bytes())
+                    self._sent[path.name] = state.st_size, state.st_mtime_ns
+        except (StorageError, OSError) as error:  # also that of a file which is renamed now
+            self._warn(error)
+
+    def _warn(self, error: Exception) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            _log.warning("cannot write the logs of roles to %s: %s", self._files.location(LOGS), error)
+
+
 class RoleLogs:
     """Collects the log records of the roles of one attempt.
 
@@ -69,13 +131,23 @@ class RoleLogs:
     job goes on.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sent: _SentLogs | None = None) -> None:
         self._path = path
+        self._sent = sent
         self._lock = threading.RLock()
         self._loggers: dict[str, LoggerLike] = {}
         self._early: dict[str, deque[LogMessage]] = {}
         self._has_told_failure = False
         self._file = self._open()
+
+    @classmethod
+    def of(cls, model_dir: str) -> RoleLogs:
+        """Return the logs of a model_dir, which begin with those of earlier attempts."""
+        files = FileStore(model_dir)
+        if files.is_local:
+            return cls(Path(files.path(f"{LOGS}/{ROLES_LOG}")))
+        sent = _SentLogs(files)
+        return cls(sent.folder / ROLES_LOG, sent)
 
     def handle(self, event: LogMessage) -> None:
         """Store a log record of a role."""
@@ -113,12 +185,14 @@ class RoleLogs:
                 self.handle(LogMessage(logging.ERROR, "psflow", text, role=failure.role))
 
     def close(self) -> None:
-        """Close the file. Idempotent."""
+        """Close the file, and send it to a remote model_dir. Idempotent."""
         with self._lock:
             if self._file is not None:
                 with suppress(OSError):  # full disk: closing flushes its buffer
                     self._file.close()
                 self._file = None
+        if self._sent is not None:
+            self._sent.close()
 
     def _open(self) -> RotatingFileHandler | None:
         try:

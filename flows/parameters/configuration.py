@@ -14,10 +14,11 @@ from psflow.flows.parameters.parsing import ALL_FILES, parse_as
 from psflow.flows.parameters.stages import EvaluateParameters, ExportParameters, Sections, StagesParameters
 from psflow.flows.parameters.train import ResumeParameters, TrainParameters, parse_parameters
 from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.job_file import NAME
 from psflow.ps_runtime.config.files import Origin, Settings, dump, is_override, load, parse
 from psflow.ps_runtime.errors import ConfigError, UsageError
 from psflow.ps_runtime.redaction import without_secrets
-from psflow.ps_runtime.specs.run_config import absolute
+from psflow.ps_runtime.specs.run_config import absolute, is_local
 
 NULLS = ("null", "~")
 
@@ -104,20 +105,26 @@ def read_config(model_dir: str) -> TrainParameters:
     Raises ConfigError if it is missing or damaged.
     """
     files = FileStore(model_dir)
-    where = without_secrets(files.path(CONFIG))
-    if files.size(CONFIG) is None:
-        raise ConfigError(
-            (f"{where}: there is no such file, expected the configuration of a training; name its model_dir",)
-        )
-    try:
-        text = files.read(CONFIG).decode()
-    except UnicodeDecodeError as error:
-        raise ConfigError((f"{where}: expected UTF-8 text, got the byte {error.object[error.start]:#04x}",)) from None
-    settings = parse(text, where)
+    where = without_secrets(files.location(CONFIG))
+    settings = _read_file(files, CONFIG)
     if not settings.values:
         raise ConfigError((f"{where} is empty; remove it, and start with the configuration file of that training",))
     parameters = parse_parameters(settings.values, {ALL_FILES: Origin(where), **settings.origins})
     return parameters.model_copy(update={"model_dir": absolute(model_dir)})
+
+
+def _read_file(files: FileStore, name: str) -> Settings:
+    """Return the settings of a file; ConfigError if it is missing or damaged."""
+    where = without_secrets(files.location(name))
+    try:
+        text = files.read(name).decode()
+    except FileNotFoundError:
+        raise ConfigError(
+            (f"{where}: there is no such file, expected the configuration of a training; name its model_dir",)
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError((f"{where}: expected UTF-8 text, got the byte {error.object[error.start]:#04x}",)) from None
+    return parse(text, where)
 
 
 def _anchored(value: Any) -> Any:
@@ -161,7 +168,7 @@ class Conf:
 
 
 def read_conf(arguments: Sequence[str], flags: Flags | None = None) -> Conf:
-    """Read configuration files and overrides; later ones win, and flags win over all.
+    """Read configuration files, paths or URLs, and overrides; later ones win, and flags win over all.
 
     The ``config.yaml`` of a job describes its current directory, also after a move.
 
@@ -175,9 +182,9 @@ def read_conf(arguments: Sequence[str], flags: Flags | None = None) -> Conf:
     files = [text for text in arguments if not is_override(text)]
     if not files:
         raise UsageError(("expected at least one configuration file, such as conf/digits.yaml",))
-    directory = os.path.dirname(os.path.abspath(files[0]))
+    directory = None if "://" in files[0] else os.path.dirname(os.path.abspath(files[0]))
     settings = Settings({"code_dir": directory}, {"code_dir": Origin(f"directory of {files[0]}")})
-    loaded = load(files, [text for text in arguments if is_override(text)], is_conf_text)
+    loaded = _loaded(files).overridden([text for text in arguments if is_override(text)], is_text=is_conf_text)
     if not loaded.values:
         raise ConfigError(tuple(f"{file}: is empty; expected a configuration" for file in files))
     settings = settings.merged(Settings({}, {ALL_FILES: Origin(", ".join(files))})).merged(_placed(loaded))
@@ -187,6 +194,14 @@ def read_conf(arguments: Sequence[str], flags: Flags | None = None) -> Conf:
     sections = parse_as(Sections, own, settings.origins)
     rest = {key: value for key, value in settings.values.items() if key not in own}
     return Conf(Settings(rest, settings.origins), sections)
+
+
+def _loaded(files: Sequence[str]) -> Settings:
+    loaded = Settings()
+    for file in files:
+        directory, _, name = file.rpartition("/")
+        loaded = loaded.merged(_read_file(FileStore(directory), name) if "://" in file else load([file]))
+    return loaded
 
 
 def read_settings(arguments: Sequence[str], flags: Flags | None = None) -> Settings:
@@ -213,12 +228,17 @@ def source_settings(arguments: Sequence[str], options: Mapping[str, Any]) -> Set
 def _placed(settings: Settings) -> Settings:
     """Return `settings` with the directory of ``config.yaml`` as model_dir: it may have been moved."""
     origin = settings.origin("model_dir")
-    directory, name = os.path.split(os.path.abspath("" if origin is None else origin.source))
-    if origin is None or name != CONFIG or not os.path.isfile(os.path.join(directory, "job.json")):
+    source = "" if origin is None else origin.source
+    directory, _, name = (source if "://" in source else os.path.abspath(source)).rpartition("/")
+    if origin is None or name != CONFIG or FileStore(directory).size(NAME) is None:
         return settings
-    if os.path.realpath(directory) == os.path.realpath(str(settings.values["model_dir"])):
+    if _real(directory) == _real(str(settings.values["model_dir"])):
         return settings
     return settings.merged(_at("model_dir", directory, Origin(f"directory of {origin.source}")))
+
+
+def _real(directory: str) -> str:
+    return os.path.realpath(directory) if is_local(directory) else directory.rstrip("/")
 
 
 def _at(key: str, value: Any, origin: Origin) -> Settings:

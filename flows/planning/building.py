@@ -25,7 +25,7 @@ from psflow.ps_runtime.data.formats import open_dataset
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.estimator.attempt import job_seed
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.estimator.model_dir import check_local
+from psflow.ps_runtime.estimator.model_dir import check_location
 from psflow.ps_runtime.model.best import better
 from psflow.ps_runtime.model.export.exporters import BestExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
@@ -49,9 +49,9 @@ def build_training(parameters: TrainParameters) -> Training:
     ConfigError
         If a function of the user cannot be found.
     UsageError
-        If model_dir is not a local directory, which exports need.
+        If model_dir is neither a local directory nor on S3.
     """
-    check_local(parameters.model_dir)
+    check_location(parameters.model_dir)
     look_in(parameters.code_dir)
     seed = job_seed(parameters.model_dir, parameters.seed)
     train = parameters.train

@@ -15,7 +15,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.files import Origin, Settings, flat
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import job_seed
-from psflow.ps_runtime.estimator.model_dir import Fork, check_local, shortened
+from psflow.ps_runtime.estimator.model_dir import Fork, check_location, shortened
 from psflow.ps_runtime.redaction import without_secrets
 
 NOT_SET = object()
@@ -102,11 +102,11 @@ def plan_start(parameters: TrainParameters, settings: Settings | None = None) ->
     """
     parameters = with_model_dir(parameters)
     model_dir, resume = parameters.model_dir, parameters.resume
-    check_local(model_dir)
+    check_location(model_dir)
     fork = None
     asked = resolve(parameters, job_seed(model_dir, parameters.seed))
     if resume.fork is not None:
-        check_local(resume.fork)
+        check_location(resume.fork)
         fork = Fork(asked.model_dir, resume.fork)
         asked = resolve(asked.model_copy(update={"model_dir": resume.fork}))
         model_dir = resume.fork if fork.is_begun else model_dir

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from psflow.ps_runtime.config.files import Origin, Settings
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.planning import metric_names, plan_evaluations
 from psflow.ps_runtime.model.best import Better, best_of, better, not_finite
+from psflow.ps_runtime.model.export.directory import is_exported
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.variables import ModelSpec
@@ -92,9 +92,10 @@ def _choice(parameters: ExportParameters, selection: Selection, training: FoundT
     if parameters.metric is not None and parameters.mode is not None:
         return _new_best(training, evaluations, saved_at, better(parameters.metric, parameters.mode, "--metric"))
     record = best_record(training.model_dir)
-    if selection.parts == ("best",) and record is not None and os.path.isdir(record.path):
-        exported = Exported(BEST, record.version, record.path, record.step, math.nan)
-        return _Choice(record.step, math.nan, record.metrics, exported)
+    if selection.parts == ("best",) and record is not None and is_exported(record.path):
+        of = saved_at.get(record.step, math.nan)
+        exported = Exported(BEST, record.version, record.path, record.step, of)
+        return _Choice(record.step, of, record.metrics, exported)
     [step] = selection.choose(training.available())
     known = [e.metrics for e in evaluations if (e.global_step, e.checkpoint_saved_at) == (step, saved_at[step])]
     exports = exports_of(training.model_dir, BEST if selection.parts == ("best",) else None)

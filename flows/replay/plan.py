@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +14,7 @@ from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.planning.building import build_training
 from psflow.flows.planning.training_plan import shown_reading
 from psflow.flows.reporting.recording import dataset_info
+from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.records import EvaluationRecord
 from psflow.ps_runtime.checkpoint.selection import Available, Selection
@@ -22,7 +22,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import ConfigError, EvaluationFailedError, UsageError
-from psflow.ps_runtime.estimator.model_dir import check_local
+from psflow.ps_runtime.estimator.model_dir import check_location
 from psflow.ps_runtime.estimator.planning import plan_evaluations
 from psflow.ps_runtime.model.evaluation import input_digest
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
@@ -102,7 +102,7 @@ def _run(store: str, run_id: str) -> TrainingRun:
                 "its store, or name the model_dir",
             )
         )
-    if not os.path.isdir(found.model_dir):
+    if not FileStore(found.model_dir).names(""):
         raise UsageError(
             (f"the model_dir of run {run_id}, {found.model_dir}, is not on this machine; name it: --model-dir DIR",)
         )
@@ -111,12 +111,12 @@ def _run(store: str, run_id: str) -> TrainingRun:
 
 def _parameters(source: CheckpointSource, model_dir: str | None) -> TrainParameters:
     if model_dir is not None:
-        check_local(model_dir)
+        check_location(model_dir)
     if source.conf:
         files: tuple[str, ...] = source.conf
     elif model_dir is not None and has_config(model_dir):
         read_config(model_dir)  # raises its own faults before the overrides are read
-        files = (os.path.join(absolute(model_dir), CONFIG),)
+        files = (f"{absolute(model_dir).rstrip('/')}/{CONFIG}",)
     else:
         raise ConfigError(
             (

@@ -10,7 +10,6 @@ from base64 import b64decode
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, assert_never
 
@@ -134,7 +133,7 @@ class Watch:
         self._tracker = tracker
         self._logger = logger
         job = watched.job
-        self.logs = RoleLogs(Path(job.model_dir.removeprefix("file://")) / "logs" / "roles.log")
+        self.logs = RoleLogs.of(job.model_dir)
         self._lost_steps = LostSteps(tracker.tags, tracker.newest_step)
         self._progress = Progress(job.train_spec.max_steps, watched.parameters.best.metric)
         self._progress.num_lost_steps = self._lost_steps.num_steps

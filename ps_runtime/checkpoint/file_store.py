@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import BinaryIO, TypeVar
 
 from fsspec.implementations.local import LocalFileSystem
@@ -60,6 +61,15 @@ class FileStore:
     def path(self, name: str) -> str:
         """Return the path of `name` in its store: a path of the operating system if `is_local`."""
         return f"{self.root.rstrip('/')}/{name}"
+
+    def location(self, name: str) -> str:
+        """Return the path of `name` if the store is local, else its URL."""
+        path = self.path(name)
+        return path if self.is_local else str(self.fs.unstrip_protocol(path))
+
+    def confirm(self) -> None:
+        """Raise the error of the fence if this process may no longer write."""
+        self._fence()
 
     def directory(self, name: str) -> str:
         """Return the path of the directory `name` of a local store, created if missing."""
@@ -145,6 +155,25 @@ class FileStore:
     def send(self, path: str, name: str) -> None:
         """Copy the local file `path` to the file `name` of a remote store."""
         self._written(lambda: self.fs.put_file(path, self.path(name)))
+
+    def send_tree(self, path: str, name: str) -> None:
+        """Copy the files below the local directory `path` to the directory `name` of a remote store."""
+        for directory, _, files in os.walk(path):
+            for file in files:
+                source = os.path.join(directory, file)
+                self._fence()
+                self.send(source, f"{name}/{os.path.relpath(source, path)}")
+
+    def fetch_tree(self, name: str, path: str) -> None:
+        """Copy the files of a remote store below the directory `name` to the new local directory `path`.
+
+        Raises FileNotFoundError if a file is removed meanwhile.
+        """
+        above = self.path(name).rstrip("/")
+        for found in self._asked(lambda: self.fs.find(above)):
+            target = os.path.join(path, found[len(above) + 1 :])
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            self._asked(partial(self.fs.get_file, found, target))
 
     def mark(self, name: str) -> None:
         """Create the empty file `name`, which need not survive a power failure."""

@@ -42,11 +42,6 @@ def open_fence() -> None:
     """Allow every write: the fence of a process that is never replaced."""
 
 
-def atomic_write_text(path: str, text: str) -> None:
-    """Write the file `path` in UTF-8, like `atomic_write_bytes`."""
-    atomic_write_bytes(path, text.encode())
-
-
 def atomic_write_bytes(path: str, data: bytes, *, is_private: bool = False, fence: Fence = open_fence) -> None:
     """Write the file `path`, durably: readers see its old content (or no file) or all of the new content.
 

@@ -74,8 +74,7 @@ class CheckpointStore:
 
     def path(self, step: int) -> str:
         """Return the directory of the checkpoint of `step`, whether it exists or not: a path, or a URL."""
-        path = self.files.path(_directory(step))
-        return path if self.files.is_local else str(self.files.fs.unstrip_protocol(path))
+        return self.files.location(_directory(step))
 
     def latest(self) -> int | None:
         """Return the step of the newest checkpoint; None without one. CheckpointError as in `steps`."""

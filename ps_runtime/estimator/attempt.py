@@ -25,7 +25,7 @@ from psflow.ps_runtime.estimator.eval_metrics import (
 )
 from psflow.ps_runtime.estimator.event_log import log_event, print_unless_configured
 from psflow.ps_runtime.estimator.local import run_local
-from psflow.ps_runtime.estimator.model_dir import FORKED_FROM, Fork, check_local, check_model_dir, lost_job
+from psflow.ps_runtime.estimator.model_dir import FORKED_FROM, Fork, check_location, check_model_dir, lost_job
 from psflow.ps_runtime.estimator.planning import JobPlan, plan_job
 from psflow.ps_runtime.estimator.prediction.predictions import schema_to_predict
 from psflow.ps_runtime.estimator.warm_start import plan_warm_start
@@ -100,8 +100,7 @@ class Attempt:
         if not is_manual:
             _check_no_cluster(estimator.config)
         self._eval_specs = all_eval_specs(eval_specs)
-        if any(spec.all_exporters for spec in self._eval_specs):
-            check_local(estimator.model_dir)
+        check_location(estimator.model_dir)
         self.model_dir = estimator.model_dir
         self._estimator = estimator
         self._config, train_spec = apply_saver_hook(estimator.config, train_spec, estimator.model_dir)

@@ -296,8 +296,8 @@ class Estimator:
         Parameters
         ----------
         export_dir_base : str or path
-            A local folder; the export becomes ``<export_dir_base>/<version>``, with a larger number than any version
-            there.
+            A local folder, or an ``s3://`` URL; the export becomes ``<export_dir_base>/<version>``, with a larger
+            number than any version there.
         serving_input_receiver_fn : callable, optional
             Builds the features of the model from client requests; see `psflow.placeholder`. Default: requests have the
             features of the training input.

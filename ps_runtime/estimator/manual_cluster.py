@@ -25,7 +25,7 @@ from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, ModelDirErr
 from psflow.ps_runtime.estimator.attempt import Attempt, Trainable
 from psflow.ps_runtime.estimator.eval_metrics import EarlyStoppingHook
 from psflow.ps_runtime.estimator.event_log import log_own_event, print_unless_configured
-from psflow.ps_runtime.estimator.model_dir import check_local
+from psflow.ps_runtime.estimator.model_dir import check_location
 from psflow.ps_runtime.estimator.recording import RunPlace, recorded
 from psflow.ps_runtime.model.export.bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
@@ -255,7 +255,7 @@ def _checked_role(task: ClusterTask, model_dir: str) -> RoleId:
         raise UsageError(
             (f"model_dir {model_dir}: the processes meet in a directory; choose one on a disk that all hosts share",)
         )
-    check_local(model_dir)
+    check_location(model_dir)
     return task.role
 
 

@@ -24,6 +24,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore, copy_checkpoint
 from psflow.ps_runtime.errors import ModelDirError, UsageError
 from psflow.ps_runtime.model.best import BestRecord
 from psflow.ps_runtime.protocol.job_state import Snapshot
+from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.run_config import absolute, is_local
 from psflow.ps_runtime.specs.variables import ModelSpec
 
@@ -31,18 +32,22 @@ MAX_DIFFERENCES, NUM_SHOWN = 8, 4
 """Up to this many differences count as a change, and all are shown; more count as another training."""
 
 
-def check_local(model_dir: str) -> None:
-    """Refuse a model_dir that exports cannot be written to.
+WRITABLE = ("s3", "s3a", "memory")
+"""Kinds of URL where one process at a time can be the owner of a job."""
 
-    Raises UsageError if it is not a local directory and cannot become one. A URL is rejected without asking its store.
+
+def check_location(model_dir: str) -> None:
+    """Refuse a model_dir that can neither become a local directory, nor is on S3. Asks no store.
+
+    Raises UsageError.
     """
     if not is_local(model_dir):
-        raise UsageError(
-            (
-                f"model_dir {model_dir}: exports are written to local directories only, "
-                f"got a URL of {get_protocol(model_dir)}; choose a directory on a disk that all hosts share",
-            )
+        if (protocol := get_protocol(model_dir)) in WRITABLE:
+            return
+        what = (
+            f"model_dir {shown_path(model_dir)}: a job is written to a local directory or to s3://, got {protocol}://"
         )
+        raise UsageError((f"{what}; use s3://, or a directory on a mount that all hosts share",))
     there = _nearest(model_dir)
     if not os.path.isdir(there):
         raise UsageError((f"model_dir {model_dir}: expected a directory, but {there} is a file; choose another",))
@@ -61,8 +66,8 @@ def check_model_dir(model_dir: str, model: ModelSpec) -> None:
     UsageError
         If it is local and not a directory, or not writable.
     """
+    check_location(model_dir)
     if is_local(model_dir):
-        check_local(model_dir)
         _check_writable(model_dir)
     store = CheckpointStore(model_dir)
     latest = store.latest()
@@ -138,9 +143,8 @@ def _check_records(model_dir: str) -> None:
     EvaluationLog(model_dir).read()
     read_waiting_metrics(model_dir)
     read_waiting_notes(model_dir)
-    if files.is_local:
-        for exporter in files.names("export"):
-            BestRecord.read(files.path(f"export/{exporter}"))
+    for exporter in files.names("export"):
+        BestRecord.read(files.location(f"export/{exporter}"))
 
 
 def _check_whole(store: CheckpointStore, manifest: Manifest) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.data.arrays import zeros_of
 from psflow.ps_runtime.data.user_code import user_code
-from psflow.ps_runtime.errors import ModelFnError, UsageError
+from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.estimator.event_log import logger
 from psflow.ps_runtime.model.calls.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import read_values
@@ -41,11 +40,9 @@ def save_model(
 ) -> str:
     """Write the checkpoint of `reader` as the next version in `export_dir_base`; return its path.
 
-    Raises UsageError if the folder is not local, or the model cannot be exported.
+    Raises UsageError if the folder is neither local nor on S3, or the model cannot be exported.
     """
-    files = FileStore(absolute(os.fspath(export_dir_base)))
-    if not files.is_local:
-        raise UsageError((f"export_dir_base {export_dir_base}: exports are written to local paths only",))
+    base = absolute(os.fspath(export_dir_base))
     schema = reader.manifest.model.schema
     assert schema is not None  # set by the plan of the training
     values = read_values(reader)
@@ -62,7 +59,7 @@ def save_model(
             serving_input_receiver_fn=serving_input_receiver_fn,
         )
     writer = installed_writer() if writer is None else writer
-    with ExportDirectory.opened(files.root) as directory:
+    with ExportDirectory.opened(base) as directory:
         path = directory.version_path(add_version(directory, bundle, writer, assets_extra))
     logger.info("SavedModel written to: %s", path)
     return path

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import os
 from collections import UserDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from psflow.ps_runtime.checkpoint.files import atomic_write_text
+from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.typed_json import as_kind, from_json, metrics_from_json, metrics_to_json
 from psflow.ps_runtime.errors import ArgumentTypeError, CheckpointError, UsageError, did_you_mean
 from psflow.ps_runtime.numeric import is_number
@@ -191,6 +190,9 @@ def best_of(results: Sequence[Mapping[str, float]], compare_fn: CompareFn) -> in
     return best
 
 
+NAME = "best.json"
+
+
 @dataclass(frozen=True, slots=True)
 class _BestFacts:
     """The contents of ``best.json``."""
@@ -210,28 +212,32 @@ class BestRecord:
     version: int
     path: str
 
-    def write(self, directory: str) -> None:
-        """Write ``best.json`` in `directory`, atomically and durably."""
+    def to_json(self) -> bytes:
+        """Return the record as text."""
         facts = {
             "step": self.step,
             "metrics": metrics_to_json(self.metrics),
             "version": self.version,
-            "path": os.path.relpath(self.path, directory),
+            "path": str(self.version),
         }
-        atomic_write_text(os.path.join(directory, "best.json"), json.dumps(facts, indent=1, allow_nan=False) + "\n")
+        return json.dumps(facts, indent=1, allow_nan=False).encode() + b"\n"
+
+    def write(self, directory: str) -> None:
+        """Write ``best.json`` in `directory`, a path or a URL, atomically and durably."""
+        FileStore(directory).put(NAME, self.to_json())
 
     @classmethod
     def read(cls, directory: str) -> BestRecord | None:
         """Read ``best.json`` in `directory`; None if there is none; CheckpointError if it is damaged."""
-        file = os.path.join(directory, "best.json")
+        files = FileStore(directory)
         try:
-            with open(file, "rb") as stream:
-                facts = as_kind(_BestFacts, from_json(stream.read()), "best")
+            facts = as_kind(_BestFacts, from_json(files.read(NAME)), "best")
             if facts.path != str(facts.version):
                 raise ValueError(f"best.path: expected '{facts.version}', got {facts.path!r}")
-            path = os.path.join(directory, facts.path)
+            path = f"{directory.rstrip('/')}/{facts.path}"
             return cls(facts.step, metrics_from_json(facts.metrics), facts.version, path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
-            raise CheckpointError(file, f"damaged: {error}; remove it to choose a best export again") from error
+            where = files.location(NAME)
+            raise CheckpointError(where, f"damaged: {error}; remove it to choose a best export again") from error

@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
-from psflow.ps_runtime.checkpoint.files import Fence
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.records import (
     EvaluationLog,
@@ -82,19 +80,6 @@ def _evaluate_all(evaluator: _Evaluator, watching: WatchingClient, context: Role
         is_over = final_step is not None and evaluator.has_done(final_step)
         if not is_over and not watching.wait(evaluator.newest_seen, SLICE_SECS):
             time.sleep(SLICE_SECS)  # ps-0 is gone: the files decide
-
-
-@dataclass(frozen=True)
-class _FencedWriter:
-    """A ModelWriter that calls `fence` after writing, which may take long; only then does an export count."""
-
-    writer: ModelWriter
-    fence: Fence
-
-    def write(self, directory: str, bundle: ExportBundle) -> None:
-        """Write `bundle` to `directory`, unless `fence` raises."""
-        self.writer.write(directory, bundle)
-        self.fence()
 
 
 class _ScheduledEvaluation:
@@ -199,8 +184,7 @@ class _Evaluator:
         secs = round(time.monotonic() - started, 6)
         if self._job.writer is not None and opened.spec.all_exporters:
             self._context.fence()
-            writer = _FencedWriter(self._job.writer, self._context.fence)
-            self._export(writer, opened, step, saved_at, values, metrics, is_final=is_final)
+            self._export(self._job.writer, opened, step, saved_at, values, metrics, is_final=is_final)
         self._log.add(EvaluationRecord(opened.name, step, saved_at, metrics, time.time(), opened.digest))
         scheduled.done[step] = saved_at
         self._context.emit(Evaluation(step, measured(metrics), saved_at, opened.spec.name, secs))
@@ -227,7 +211,9 @@ class _Evaluator:
             schema=self._schema,
         )
         for exporter in opened.spec.all_exporters:
-            result = exporter.export(self._job.model_dir, bundle, writer, is_the_final_export=is_final)
+            result = exporter.export(
+                self._job.model_dir, bundle, writer, is_the_final_export=is_final, fence=self._context.fence
+            )
             if result is not None:
                 self._context.emit(
                     Export(

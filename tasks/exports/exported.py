@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.errors import ConfigError
-from psflow.ps_runtime.model.best import BestRecord, Better
+from psflow.ps_runtime.model.best import NAME, BestRecord, Better
 from psflow.ps_runtime.model.export.directory import ExportDirectory
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.ps_runtime.roles.events import Export
-from psflow.tasks.exports.writer import checkpoint_of
 from psflow.tasks.tracking.models import BEST, BestAlias, BestModel, RecordedModels
 from psflow.tasks.tracking.store import mlflow_client, reason_of
 
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
 CHOSEN = "chosen"
 """Exporter name of checkpoints that the user chose."""
-
-_VERSION = re.compile(r"[1-9]\d*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +46,21 @@ def exports_of(model_dir: str, exporter: str | None = None) -> list[Exported]:
     exporters = [exporter] if exporter is not None else sorted(files.names("export"), key=lambda name: name != BEST)
     found = []
     for name in exporters:
-        versions = sorted(int(version) for version in files.names(f"export/{name}") if _VERSION.fullmatch(version))
-        for version in versions:
-            path = files.path(f"export/{name}/{version}")
-            if (checkpoint := checkpoint_of(path)) is not None:
-                found.append(Exported(name, version, path, *checkpoint))
+        directory = ExportDirectory(files.location(f"export/{name}"))
+        for version in directory.versions():
+            if (record := directory.record(version)) is not None:
+                path = directory.version_path(version)
+                found.append(Exported(name, version, path, record.step, record.saved_at))
     return found
 
 
 def add_export(directory: ExportDirectory, write: Callable[[str], None], step: int, saved_at: float) -> Exported:
     """Return the export of a checkpoint in `directory`; if it is missing, ``write(path)`` writes it."""
     exporter = os.path.basename(directory.path)
-    for version in directory.versions():
-        if checkpoint_of(directory.version_path(version)) == (step, saved_at):
-            return Exported(exporter, version, directory.version_path(version), step, saved_at)
-    before = BestRecord.read(directory.path)
-    version = directory.add(write, 0 if before is None else before.version)
+    version = directory.find(step, saved_at)
+    if version is None:
+        before = BestRecord.read(directory.path)
+        version = directory.add(write, step, saved_at, 0 if before is None else before.version)
     return Exported(exporter, version, directory.version_path(version), step, saved_at)
 
 
@@ -124,7 +119,7 @@ def moved_best(directory: ExportDirectory, record: BestRecord) -> Iterator[None]
         yield
     except BaseException:
         if before is None:
-            os.remove(os.path.join(directory.path, "best.json"))
+            FileStore(directory.path).remove(NAME)
         else:
             before.write(directory.path)
         raise

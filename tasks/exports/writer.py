@@ -144,15 +144,6 @@ def _refusals_of_the_disk() -> Iterator[None]:
         raise
 
 
-def checkpoint_of(directory: str) -> tuple[int, float] | None:
-    """Return step and ``saved_at`` of the checkpoint of the export in `directory`, if recorded."""
-    try:
-        config = json.loads(Path(directory, "artifacts", "model", "config.json").read_text())
-        return int(config["global_step"]), float(config["checkpoint_saved_at"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
 def _required_code(
     source: ModelFnSource,
     serving: ServingInputReceiverFn | None,
@@ -204,7 +195,6 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource) -> N
         "format": FORMAT_VERSION,
         "name": bundle.name,
         "global_step": bundle.global_step,
-        "checkpoint_saved_at": bundle.saved_at,
         "model_fn": {"module": source.module, "qualname": source.qualname},
         "params": _encoded(dict(bundle.params), "params"),
         "serving_input_receiver_fn": _serving_facts(bundle.serving_input_receiver_fn),

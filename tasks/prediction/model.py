@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from psflow.ps_runtime.checkpoint.manifest import FORMAT_VERSION
 from psflow.ps_runtime.cluster.fork_server import shared_scratch
 from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.model.export.directory import copied_export
 from psflow.ps_runtime.redaction import shown_path, without_secrets
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.tasks.prediction.columns import Prediction
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from mlflow.types import TensorSpec
 
 CONFIG = Path("artifacts", "model", "config.json")
+EXPORTS = ("s3://", "s3a://")
+"""Kinds of URL of exports that are no MLflow artifacts."""
 REGISTERED = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
 
 
@@ -55,6 +58,15 @@ def found_model(uri: str) -> Iterator[ModelInfo]:
             )
         path = str(Path(uri).absolute())
         yield read_model_info(path, uri, path, None)
+        return
+    if uri.startswith(EXPORTS):
+        with tempfile.TemporaryDirectory(prefix="model-", dir=shared_scratch()) as folder:
+            try:
+                path = copied_export(uri, folder)
+            except FileNotFoundError as error:
+                remedy = "name a version, such as s3://bucket/run/export/best/3"
+                raise UsageError((f"{error}; {remedy}",)) from None
+            yield read_model_info(path, uri, uri, None)
         return
     from mlflow.artifacts import download_artifacts
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.model.best import Better, is_better
+from psflow.ps_runtime.model.export.directory import local_export
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.ps_runtime.roles.events import Checkpoint, Export
 from psflow.tasks.tracking.points import valid_key
@@ -220,13 +221,24 @@ class RecordedModels:
         self._is_in_doubt = False
 
     def _record(self, name: str, step: int, tags: dict[str, str], path: str | None) -> LoggedModel:
+        from mlflow.entities import LoggedModelStatus
+
+        model = self._models.get(_identity(tags))
+        if model is not None and model.status == LoggedModelStatus.READY:
+            return model
+        if path is None:
+            return self._write(name, step, tags, None)
+        with local_export(path) as folder:
+            if not (Path(folder) / "MLmodel").is_file():
+                raise FileNotFoundError(f"no MLflow model in {path}")  # MLflow would silently upload nothing
+            return self._write(name, step, tags, folder)
+
+    def _write(self, name: str, step: int, tags: dict[str, str], folder: str | None) -> LoggedModel:
+        """Create a model, or complete it after a failure."""
         from mlflow.entities import LoggedModelOutput, LoggedModelStatus
 
         identity = _identity(tags)
         model = self._models.get(identity)
-        ready = model is not None and model.status == LoggedModelStatus.READY
-        if path is not None and not ready and not (Path(path) / "MLmodel").is_file():
-            raise FileNotFoundError(f"no MLflow model in {path}")  # MLflow would silently upload nothing
         is_new = model is None
         if model is None:
             model = self._client.create_logged_model(
@@ -237,13 +249,12 @@ class RecordedModels:
                 model_type=tags[KIND],
             )
             self._models[identity] = model
-        if not ready:  # new, or incomplete after a failure
-            if path is not None:
-                self._client.log_model_artifacts(model.model_id, path)
-            if is_new or not self._is_output(model):
-                self._client.log_outputs(self._run_id, [LoggedModelOutput(model.model_id, step)])
-            model = self._client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
-            self._models[identity] = model
+        if folder is not None:
+            self._client.log_model_artifacts(model.model_id, folder)
+        if is_new or not self._is_output(model):
+            self._client.log_outputs(self._run_id, [LoggedModelOutput(model.model_id, step)])
+        model = self._client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+        self._models[identity] = model
         return model
 
     def _is_output(self, model: LoggedModel) -> bool:

@@ -8,12 +8,12 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.model.best import Better
+from psflow.ps_runtime.model.export.directory import ExportDirectory, is_exported
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
 from psflow.tasks.owners import KIND, TRAIN
@@ -363,9 +363,8 @@ class Tracker:
 
 def _was_replaced(export: Export) -> bool:
     """Return whether the exporter has removed an export and keeps a later one, as ``exports_to_keep`` says."""
-    path = Path(export.path)
-    kept = [int(one.name) for one in path.parent.glob("*") if one.name.isdecimal()]
-    return not path.exists() and max(kept, default=0) > export.version
+    kept = ExportDirectory(export.path.rpartition("/")[0]).versions()
+    return not is_exported(export.path) and max(kept, default=0) > export.version
 
 
 def _num_points(event: RecordedEvent) -> int:

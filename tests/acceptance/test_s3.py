@@ -1,19 +1,26 @@
-"""A program that trains on a Dask cluster with its checkpoints on S3: killed, resumed, and while S3 is away."""
+"""Trainings whose model_dir is on S3: of a program and of the commands, killed, resumed, and while S3 is away."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import fsspec
 import pytest
+from mlflow import MlflowClient
+from sklearn.datasets import load_digits
 
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.environment import environment
+from psflow.ps_runtime.model.export.directory import ExportDirectory
 from tests.acceptance.conftest import wait_for
+from tests.flows.conftest import TIMEOUT_SECS, Project
 from tests.limits import HANG_SECS
 from tests.s3_server import S3Server, running_s3
 
@@ -90,3 +97,73 @@ def test_a_killed_training_resumes_and_outlasts_a_store_that_is_away(server: S3S
     assert f"{model_dir} does not answer, trying again for 120 s" in said
     assert out.splitlines()[-1] == str(last)
     assert latest() == last
+
+
+RUN = "s3://bucket/runs/digits"
+CONF = """
+experiment: digits
+seed: 7
+model:
+  name: DNNClassifier
+  params: {hidden_units: [32], n_classes: 10, optimizer: {name: Adam, learning_rate: 0.003}}
+input:
+  train: {format: csv, path: "s3://bucket/data/train.csv", label: digit, batch_size: 32, shuffle: true}
+  eval: {format: csv, path: "s3://bucket/data/test.csv", label: digit, batch_size: 128}
+best: {metric: accuracy, mode: max, exports_to_keep: 2}
+cluster: {ps: 1, workers: 1}
+model_dir: "s3://bucket/runs/digits"
+"""
+
+
+def write_digits(s3: Any) -> None:
+    digits = load_digits()
+    names = [f"p{number}" for number in range(64)]
+    lines = [
+        ",".join([*(f"{value:.0f}" for value in row), str(label)])
+        for row, label in zip(digits.data, digits.target, strict=True)
+    ]
+    for name, part in (("train", lines[:1500]), ("test", lines[1500:])):
+        s3.pipe_file(f"bucket/data/{name}.csv", "\n".join([",".join([*names, "digit"]), *part, ""]).encode())
+
+
+def test_commands_train_evaluate_export_and_predict_with_all_files_on_s3(
+    server: S3Server, served_project: Project
+) -> None:
+    project, s3 = served_project, fsspec.filesystem("s3")
+    write_digits(s3)
+    conf = project.write("digits.yaml", CONF)
+    best = ExportDirectory(f"{RUN}/export/best")
+
+    process = project.start("train", conf, "train.max_steps=1000000", "train.save_checkpoints_steps=100")
+    wait_for(lambda: len(best.versions()) > 1 or max(best.versions(), default=0) > 2, TIMEOUT_SECS, "exports")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=TIMEOUT_SECS)
+    last = 100 * ((CheckpointStore(RUN).latest() or 0) // 100 + 3)
+    trained = project.run("train", conf, f"train.max_steps={last}", "train.save_checkpoints_steps=100")
+    assert trained["final_step"] == last
+    assert trained["best"]["export_path"] == best.version_path(max(best.versions()))
+    assert len(best.versions()) <= 2
+    store = MlflowClient(f"sqlite:///{project.path}/mlflow.db")
+    registered = store.search_model_versions("name = 'psflow-digits'")
+    steps = [version.tags["psflow.step"] for version in registered]
+    assert len(steps) == len(set(steps))
+
+    again = project.run("train", f"{RUN}/config.yaml", f"train.max_steps={last + 100}")
+    assert (again["final_step"], again["run_id"], again["model_dir"]) == (last + 100, trained["run_id"], RUN)
+
+    replayed = project.run("evaluate", "--model-dir", RUN, "--checkpoints", "all", "--force")
+    assert [row["step"] for row in replayed["results"]] == CheckpointStore(RUN).steps()
+    assert replayed["failed"] == []
+
+    chosen = project.run("export", "--model-dir", RUN, "--checkpoint", str(last))
+    assert chosen["path"].startswith(f"{RUN}/export/")
+    repeated = project.run("export", "--model-dir", RUN, "--checkpoint", str(last))
+    assert (repeated["path"], repeated["is_new"]) == (chosen["path"], False)
+    exported = project.run("export", "--model-dir", RUN, "--checkpoint", "best")
+    assert (exported["step"], exported["alias"]) == (again["best"]["step"], "best")
+
+    for model in (exported["path"], "models:/psflow-digits@best"):
+        output = f"s3://bucket/predicted/{model.replace('/', '_')}"
+        predicted = project.run("predict", "--model", model, "--input", "s3://bucket/data/test.csv", "--output", output)
+        assert (predicted["rows"], predicted["global_step"]) == (297, exported["step"])
+        assert s3.exists(f"{output}/_SUCCESS")

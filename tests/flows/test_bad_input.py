@@ -99,7 +99,7 @@ def test_what_is_right_is_planned_and_writes_nothing(directory: Path) -> None:
             UsageError,
             r"^best\.metric: the evaluation has .*, but no metric 'acuracy'; did you mean 'accuracy'\?",
         ),
-        (["model_dir=s3://bucket/m"], UsageError, r"model_dir s3://bucket/m: exports are written to local directories"),
+        (["model_dir=gs://bucket/m"], UsageError, r"model_dir gs://bucket/m: a job is written to a local directory or"),
         (["input.train={name: user_models:nothing}"], InputError, "the input_fn for train returned no batch"),
     ],
 )

@@ -138,6 +138,9 @@ def test_input_and_output_may_be_on_s3(model: Any, table: str, tmp_path: Path, m
                 pass
             [plan] = found.plans
             assert [part.rows for part in computed(plan)] == [90, 90, 90, 90]
+        nothing = PredictParameters(model="s3://bucket/no/1", input=table, output=str(tmp_path / "no"))
+        with pytest.raises(UsageError, match=r"^there is no complete export in s3://bucket/no/1; name a version"):
+            prepared(nothing).__enter__()
         s3.get("bucket/out/part-*", f"{tmp_path}/out/")
         assert s3.exists("bucket/out/_SUCCESS")
         s3.clear_instance_cache()
@@ -264,10 +267,9 @@ def test_garbage_for_a_model(uri: str, words: str, table: str, tmp_path: Path) -
 
 
 def test_package_that_a_model_needs_is_named(table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "boto3", None)
-    monkeypatch.setitem(sys.modules, "botocore", None)
-    parameters = PredictParameters(model="s3://bucket/model", input=table, output=str(tmp_path / "out"))
-    with pytest.raises(UsageError, match=r"needs the package boto\w+, which is not installed"), prepared(parameters):
+    monkeypatch.setitem(sys.modules, "google.cloud", None)
+    parameters = PredictParameters(model="gs://bucket/model", input=table, output=str(tmp_path / "out"))
+    with pytest.raises(UsageError, match=r"needs the package google\S+, which is not installed"), prepared(parameters):
         pass
 
 

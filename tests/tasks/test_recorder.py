@@ -47,6 +47,7 @@ from psflow.ps_runtime.estimator import recorder, recording
 from psflow.ps_runtime.estimator.recorder import BEGIN, END, RecordingRequest
 from psflow.ps_runtime.estimator.recording import RunPlace, requested_run
 from psflow.ps_runtime.model.best import BestRecord
+from psflow.ps_runtime.model.export.directory import ExportRecord
 from psflow.ps_runtime.roles.event_codec import encode_event
 from psflow.ps_runtime.roles.events import Evaluation, Export, Metrics, Restored
 from psflow.tasks.exports.writer import MlflowModelWriter
@@ -515,9 +516,8 @@ def test_what_is_on_disk_is_reported_as_by_the_evaluator(tmp_path: Path) -> None
 
 def export_of(directory: Path, step: int, saved_at: float) -> str:
     """Write what says of which checkpoint an export was made; return its folder."""
-    config = directory / "artifacts" / "model" / "config.json"
-    config.parent.mkdir(parents=True)
-    config.write_text(json.dumps({"global_step": step, "checkpoint_saved_at": saved_at}))
+    directory.mkdir(parents=True)
+    (directory / "export.json").write_bytes(ExportRecord(step, saved_at, 0.0).to_json())
     return str(directory)
 
 

@@ -181,7 +181,7 @@ def add_version(
         writer.write(path, bundle)
         copy_assets(files, path)
 
-    return directory.add(write, above)
+    return directory.add(write, bundle.global_step, bundle.saved_at, above)
 
 
 def installed_writer() -> InstalledWriter:

@@ -5,7 +5,7 @@
     model_dir/export/<exporter>/<version>/    a servable model, written by a `ModelWriter`
                                 best.json     BestExporter's record of the best export
 
-Versions count 1, 2, ... and are never reused. An export appears complete, by a rename.
+Versions count 1, 2, ... and are never reused. An export appears complete; see `ExportDirectory`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.files import Fence, open_fence
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import UsageError
@@ -26,7 +27,7 @@ from psflow.ps_runtime.model.best import BestRecord, Better, CompareFn, check_co
 from psflow.ps_runtime.model.calls.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.model.export.bundle import ExportBundle, ModelWriter, add_version, check_export_arguments
-from psflow.ps_runtime.model.export.directory import ExportDirectory
+from psflow.ps_runtime.model.export.directory import ExportDirectory, is_exported
 from psflow.ps_runtime.model.export.receiver import ServingInputReceiverFn
 from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.arguments import NAME, NAME_IN_WORDS, ArgumentFaults
@@ -100,20 +101,28 @@ class Exporter(ABC):
         faults.raise_any()
 
     def export(
-        self, model_dir: str, bundle: ExportBundle, writer: ModelWriter, *, is_the_final_export: bool
+        self,
+        model_dir: str,
+        bundle: ExportBundle,
+        writer: ModelWriter,
+        *,
+        is_the_final_export: bool,
+        fence: Fence = open_fence,
     ) -> ExportResult | None:
         """Export `bundle`, or decide not to.
 
         Parameters
         ----------
         model_dir : str
-            A local path.
+            A local path, or an ``s3://`` URL.
         bundle : ExportBundle
             The evaluated checkpoint.
         writer : ModelWriter
             Writes the export; called only for a checkpoint that is exported.
         is_the_final_export : bool
             Whether `bundle` is the final checkpoint of the job.
+        fence : callable
+            Raises if this process may no longer write; called before an export counts.
 
         Returns
         -------
@@ -123,21 +132,19 @@ class Exporter(ABC):
         Raises
         ------
         UsageError
-            If `model_dir` is not a local path, or `compare_fn` cannot compare the metrics.
+            If files of `model_dir` cannot be written conditionally, or `compare_fn` cannot compare the metrics.
         CheckpointError
             If ``best.json`` is damaged.
 
         Notes
         -----
-        Blocks. Exports under one name by several processes of a host are serialized. After a failure at any point the
-        exports are unchanged, or include one more complete export, and the call may be repeated.
+        Blocks. Exports under one name by several processes, on a disk those of one host, do not disturb each other.
+        After a failure at any point the exports are unchanged, or include one more complete export. The call may be
+        repeated: a checkpoint is exported once.
         """
-        files = FileStore(model_dir)
-        if not files.is_local:
-            raise UsageError((f"model_dir {model_dir}: exports are written to local paths only; choose a local one",))
         if self.is_final_only and not is_the_final_export:
             return None
-        with ExportDirectory.of_exporter(files, self.name) as directory:
+        with ExportDirectory.of_exporter(FileStore(model_dir), self.name, fence) as directory:
             return self._export(_Evaluated(bundle, writer, CheckpointStore(model_dir)), directory)
 
     @abstractmethod
@@ -154,7 +161,9 @@ class Exporter(ABC):
         above: int = 0,
     ) -> ExportResult:
         served = replace(bundle, serving_input_receiver_fn=self.serving_input_receiver_fn)
-        version = add_version(directory, served, writer, self.assets_extra, above)
+        version = directory.find(bundle.global_step, bundle.saved_at, above)  # by an evaluator that was killed then
+        if version is None:
+            version = add_version(directory, served, writer, self.assets_extra, above)
         path = directory.version_path(version)
         return ExportResult(self.name, version, path, bundle.global_step, is_best, dict(bundle.metrics))
 
@@ -225,20 +234,20 @@ class BestExporter(Exporter):
 
     def best(self, model_dir: str) -> BestRecord | None:
         """Return the record of the best export of `model_dir`; None before the first one."""
-        return BestRecord.read(FileStore(model_dir).path(f"export/{self.name}"))
+        return BestRecord.read(FileStore(model_dir).location(f"export/{self.name}"))
 
     def _export(self, evaluated: _Evaluated, directory: ExportDirectory) -> ExportResult | None:
-        bundle, writer = evaluated.bundle, evaluated.writer
+        bundle = evaluated.bundle
         best = BestRecord.read(directory.path)
         if not is_better(self.compare_fn, best.metrics if best else None, bundle.metrics):
-            if best is None or os.path.isdir(best.path):
+            if best is None or is_exported(best.path):
                 return None
             lost = self._lost(best, bundle, evaluated.store)
-            return None if lost is None else self._export_best(directory, lost, writer, best)
+            return None if lost is None else self._export_best(directory, evaluated, lost, best)
         if best is not None and (names := missing(self.compare_fn, best.metrics, bundle.metrics)):
             sentence = "exporter %r: the best so far, of step %d, was evaluated without %s; the best is chosen again"
             logger.warning(sentence, self.name, best.step, ", ".join(names))
-        return self._export_best(directory, bundle, writer, best)
+        return self._export_best(directory, evaluated, bundle, best)
 
     def _lost(self, best: BestRecord, bundle: ExportBundle, store: CheckpointStore) -> ExportBundle | None:
         """Return the best model, to export it again as its export is missing; None if its checkpoint is missing."""
@@ -262,12 +271,14 @@ class BestExporter(Exporter):
         )
 
     def _export_best(
-        self, directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, before: BestRecord | None
-    ) -> ExportResult:
+        self, directory: ExportDirectory, evaluated: _Evaluated, bundle: ExportBundle, before: BestRecord | None
+    ) -> ExportResult | None:
         above = 0 if before is None else before.version
-        result = self._add(directory, bundle, writer, is_best=True, above=above)
-        BestRecord(bundle.global_step, dict(bundle.metrics), result.version, result.path).write(directory.path)
-        directory.keep(self.exports_to_keep)  # only now that the best is the newest, so that the best always stays
+        result = self._add(directory, bundle, evaluated.writer, is_best=True, above=above)
+        best = BestRecord(bundle.global_step, dict(bundle.metrics), result.version, result.path)
+        if not directory.choose(best, before):  # psflow export has moved it meanwhile
+            return self._export(evaluated, directory)
+        directory.keep(self.exports_to_keep, result.version)
         return result
 
 

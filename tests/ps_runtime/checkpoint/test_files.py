@@ -14,7 +14,7 @@ from psflow.ps_runtime.checkpoint import files
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.files import (
     append_line,
-    atomic_write_text,
+    atomic_write_bytes,
     locked,
     make_directory,
     replacing,
@@ -80,8 +80,8 @@ def test_private_files_are_private_from_the_start(tmp_path: Any) -> None:
 
 
 def test_a_failure_leaves_no_temporary_file(tmp_path: Any) -> None:
-    with pytest.raises(UnicodeEncodeError):
-        atomic_write_text(str(tmp_path / "file"), "\ud800")
+    with pytest.raises(TypeError):
+        atomic_write_bytes(str(tmp_path / "file"), "text")  # type: ignore[arg-type]
     store = FileStore(str(tmp_path))
     with pytest.raises(ZeroDivisionError):
         store.write("file", (bytes(1 // n) for n in (1, 0)))

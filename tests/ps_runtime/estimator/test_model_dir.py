@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.estimator.model_dir import check_model_dir
+from psflow.ps_runtime.model.export.directory import is_exported
 from psflow.ps_runtime.model.export.exporters import BestExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from tests.ps_runtime.estimator.regression import records, regression, shuffled, steps_of
@@ -103,16 +105,22 @@ def test_what_is_looked_at_stays_as_it_is(make):
     assert os.stat(estimator.model_dir).st_mtime_ns == before
 
 
-def test_exports_to_a_url_are_refused_before_its_store_is_asked():
-    words = r"model_dir nosuchstore://bucket/m: exports are written to local directories only, got a URL of nosuchstore"
+@pytest.mark.parametrize("protocol", ["nosuchstore", "gs", "http"])
+def test_a_url_where_two_processes_could_write_is_refused_before_its_store_is_asked(protocol):
+    words = (
+        rf"model_dir {protocol}://bucket/m: a job is written to a local directory or to s3://, got {protocol}://; use"
+    )
     with pytest.raises(UsageError, match=words):
-        train(Estimator(regression, "nosuchstore://bucket/m"), BestExporter())
+        train(Estimator(regression, f"{protocol}://bucket/m"), BestExporter())
 
 
-def test_without_exporters_a_url_will_do():
-    estimator = Estimator(regression, "memory://test_model_dir")
-    train(estimator)
+@pytest.mark.parametrize("exporters", [(), BestExporter()])
+def test_a_url_will_do(exporters):
+    estimator = Estimator(regression, f"memory://{uuid.uuid4().hex}/model")
+    train(estimator, exporters)
     assert steps_of(estimator.model_dir)[-1] == 6
+    best = BestExporter().best(estimator.model_dir)
+    assert (best is not None and is_exported(best.path)) == bool(exporters)
 
 
 def test_a_damaged_latest_checkpoint_is_told_before_anything_starts(make):

@@ -196,7 +196,7 @@ def export_with_crash(model_dir: Path, step: int, loss: float, crash: str) -> No
         return
     writer = Writer()
     writer.fails = crash == "write"
-    target = {"rename": "os.rename", "record": "psflow.ps_runtime.model.best.atomic_write_text"}.get(crash)
+    target = {"rename": "os.rename", "record": "psflow.ps_runtime.model.best.BestRecord.write"}.get(crash)
 
     def fail(*_: object) -> None:
         raise RuntimeError("a crash")
@@ -268,11 +268,20 @@ def test_a_checkpoint_that_is_not_the_final_one_makes_no_directory(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_url_is_refused(writer: Writer) -> None:
-    with pytest.raises(
-        UsageError, match="model_dir memory://m: exports are written to local paths only; choose a local"
-    ):
-        run(FinalExporter("final"), "memory://m", writer, 1)
+def test_a_url_where_two_processes_could_write_is_refused(writer: Writer) -> None:
+    with pytest.raises(UsageError, match=r"^http://h/m/export/final: one process at a time may write there, which"):
+        run(FinalExporter("final"), "http://h/m", writer, 1, final=True)
+
+
+@pytest.mark.parametrize("exporter", [BestExporter(), LatestExporter("latest"), FinalExporter("final")])
+def test_a_checkpoint_is_exported_once_however_often_it_is_evaluated(
+    tmp_path: Path, exporter: Exporter, writer: Writer
+) -> None:
+    """An evaluator that was killed before it recorded its evaluation repeats that."""
+    export_with_crash(tmp_path, 10, 1.0, "record")
+    results = [run(exporter, tmp_path, writer, 10, final=True) for _ in range(2)]
+    assert [result.version for result in results if result is not None] in ([1], [1, 1])
+    assert exported(tmp_path, exporter.name) == {1: 10}
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b", None])
