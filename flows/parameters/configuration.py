@@ -238,7 +238,7 @@ def _placed(settings: Settings) -> Settings:
 
 
 def _real(directory: str) -> str:
-    return os.path.realpath(directory) if is_local(directory) else directory.rstrip("/")
+    return os.path.realpath(directory) if is_local(directory) else FileStore(directory).root
 
 
 def _at(key: str, value: Any, origin: Origin) -> Settings:

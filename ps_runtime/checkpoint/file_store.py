@@ -24,9 +24,10 @@ from psflow.ps_runtime.checkpoint.files import (
     storing,
     write_direct,
 )
-from psflow.ps_runtime.checkpoint.remote_calls import answer_of, change_file, no_place, opened_store
+from psflow.ps_runtime.checkpoint.remote_calls import change_file, no_place, opened_store
 from psflow.ps_runtime.errors import LostDirectoryError
 from psflow.ps_runtime.scratch import scratch_directory
+from psflow.ps_runtime.store_calls import answer_of
 
 SHARED = "use a directory that all hosts see under this name, on a shared mount, or a URL such as s3://bucket/run"
 

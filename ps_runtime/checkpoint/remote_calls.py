@@ -1,42 +1,23 @@
-"""Calls of a remote store: repeated while it does not answer, with errors by name, and with conditional writes."""
+"""Opens remote stores, and writes to them on conditions."""
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
-from weakref import WeakSet
+from typing import Any
 
 from fsspec.core import url_to_fs
 
-from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import StoreError, UsageError
 from psflow.ps_runtime.redaction import shown_path, without_secrets
-from psflow.ps_runtime.store_errors import is_away, remedy_of
+from psflow.ps_runtime.store_calls import ChangedError, answer_of, protocols_of
 
-FIRST_SECS = 10.0
-"""How long calls are repeated in a process that the store has never answered: the URL may be wrong."""
-ANSWER_SECS = 120.0
-"""How long they are repeated once it has answered."""
-PAUSE_SECS = 1.0
-
-T = TypeVar("T")
-
-_ANSWERS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
 _CHANGED_CODES = {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "412"}
 
-_log = logging.getLogger(__name__)
-_answered: WeakSet[Any] = WeakSet()
 _conditional: set[str] = set()
 """URLs of stores that are known to refuse a write whose condition does not hold."""
 _in_memory = threading.Lock()
-
-
-class ChangedError(Exception):
-    """Another process has changed the file since it was read."""
 
 
 def opened_store(url: str) -> tuple[Any, str]:
@@ -49,40 +30,6 @@ def opened_store(url: str) -> tuple[Any, str]:
     except ValueError as error:
         raise UsageError((f"{shown_path(url)}: {without_secrets(str(error))}; use a local path or s3://",)) from None
     return fs, root
-
-
-def answer_of(fs: Any, url: str, call: Callable[[], T]) -> T:
-    """Return the result of `call`; repeat it while the store does not answer.
-
-    Raises StoreError if it refuses the call or stays away; an error about one file, such as FileNotFoundError, is
-    raised unchanged.
-    """
-    deadline = Deadline(ANSWER_SECS if fs in _answered else FIRST_SECS)
-    has_warned = False
-    while True:
-        try:
-            found = call()
-        except _ANSWERS:
-            _answered.add(fs)
-            raise
-        except Exception as error:
-            if isinstance(error, ChangedError | UsageError | StoreError):
-                raise
-            reason = without_secrets(str(error)) or type(error).__name__
-            if not is_away(error):
-                what = f"the store refused the request: {reason}"
-                raise StoreError(shown_path(url), f"{what}; {remedy_of(error)}") from None
-            if deadline.has_passed:
-                what = f"the store did not answer, though asked again for {deadline.timeout_secs:.0f} s: {reason}"
-                raise StoreError(shown_path(url), f"{what}; check its endpoint and the network") from None
-            if not has_warned:
-                has_warned = True
-                limit = deadline.timeout_secs
-                _log.warning("%s does not answer, trying again for %.0f s: %s", shown_path(url), limit, reason)
-            time.sleep(PAUSE_SECS)
-            continue
-        _answered.add(fs)
-        return found
 
 
 def read_tagged(fs: Any, path: str) -> tuple[bytes | None, str | None]:
@@ -127,7 +74,7 @@ def _put(fs: Any, path: str, data: bytes, condition: dict[str, str]) -> None:
 
 def check_conditional(fs: Any, url: str) -> None:
     """Raise UsageError if files of the store of `url` cannot be written conditionally by psflow."""
-    if "s3" not in _protocols(fs):
+    if "s3" not in protocols_of(fs):
         what = (
             f"{shown_path(url)}: one process at a time may write there, which psflow ensures on s3:// and local paths"
         )
@@ -136,11 +83,7 @@ def check_conditional(fs: Any, url: str) -> None:
 
 def is_in_memory(fs: Any) -> bool:
     """Return whether the store is fsspec's ``memory://``, which exists in one process only."""
-    return "memory" in _protocols(fs)
-
-
-def _protocols(fs: Any) -> tuple[str, ...]:
-    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+    return "memory" in protocols_of(fs)
 
 
 MAX_TRIES = 20

@@ -12,9 +12,10 @@ from fsspec.core import has_magic
 from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.non_finite import RecordSource
-from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.errors import InputError, StoreError
 from psflow.ps_runtime.redaction import shown_path, without_secrets
 from psflow.ps_runtime.specs.schema_enforcement import listed_names, missing_faults
+from psflow.ps_runtime.store_calls import read_answer
 from psflow.ps_runtime.store_errors import reason_of_store
 
 MAX_FILE_BYTES = 4 * 1024**3
@@ -46,14 +47,20 @@ def check_file(path: str | os.PathLike[str]) -> None:
 
 
 def _head(path: str | os.PathLike[str], num_bytes: int) -> bytes:
-    try:
+    def read() -> bytes:
         with fsspec.open(os.fspath(path), "rb") as file:
-            head: bytes = file.read(num_bytes)
+            content: bytes = file.read(num_bytes)
+        return content
+
+    try:
+        head = read_answer(os.fspath(path), read)
     except FileNotFoundError:
         hint = f": {ONE_FILE}" if has_magic(os.fspath(path)) else ""
         raise InputError((f"there is no file {shown_path(path)}{hint}",)) from None
     except IsADirectoryError:
         raise InputError((f"{shown_path(path)} is a folder: {ONE_FILE}",)) from None
+    except StoreError as error:
+        raise InputError((f"cannot read {shown_path(path)}: {error.reason}",)) from None
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise InputError((f"cannot read {shown_path(path)}: {reason}",)) from None

@@ -7,13 +7,14 @@ import stat as modes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.errors import InputError, StoreError
 from psflow.ps_runtime.redaction import shown_path, without_secrets
+from psflow.ps_runtime.store_calls import RepeatedReads, protocols_of, read_answer
 from psflow.ps_runtime.store_errors import reason_of_store
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
@@ -65,8 +66,8 @@ def open_file(file: DataFile) -> BinaryIO:
     """
     with readable(file.url):
         fs, path = url_to_fs(file.url)
-        opened: BinaryIO = fs.open(path, "rb")
-    return opened
+        opened: BinaryIO = read_answer(file.url, lambda: fs.open(path, "rb"))
+    return cast(BinaryIO, RepeatedReads(file.url, opened)) if "s3" in protocols_of(fs) else opened
 
 
 def read_bytes(file: DataFile, opened: BinaryIO, start: int, stop: int) -> bytes:
@@ -93,6 +94,8 @@ def readable(url: str) -> Iterator[None]:
         raise
     except FileNotFoundError:
         raise InputError((f"there is no file {shown_path(url)}",)) from None
+    except StoreError as error:
+        raise InputError((f"cannot read {shown_path(url)}: {error.reason}",)) from None
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise InputError((f"cannot read {shown_path(url)}: {reason}",)) from None
@@ -118,8 +121,12 @@ def look_at(fs: Any, path: str, url: str) -> DataFile:
         if not os.access(path, os.R_OK):
             raise PermissionError(13, "Permission denied", path)
     else:
-        fs.invalidate_cache(fs._parent(path))  # the cache may hold an old state of the file
-        info = fs.info(path)
+
+        def asked() -> Any:
+            fs.invalidate_cache(fs._parent(path))  # the cache may hold an old state of the file
+            return fs.info(path)
+
+        info = read_answer(url, asked)
         if info["size"] is None:
             raise InputError((f"{shown}: the server does not report its size; copy it to a file system that does",))
         size = int(info["size"])

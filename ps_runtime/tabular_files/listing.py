@@ -13,6 +13,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.redaction import secret_keys, shown_path
+from psflow.ps_runtime.store_calls import read_answer
 from psflow.ps_runtime.tabular_files.files import COMPRESSED, DataFile, look_at, readable
 from psflow.ps_runtime.tabular_files.partitions import with_folders_apart
 
@@ -58,18 +59,21 @@ def _files_of(given: str, suffixes: tuple[str, ...]) -> list[DataFile]:
     url = given if "://" in given else os.path.abspath(os.path.expanduser(given))
     with readable(url):
         fs, path = url_to_fs(url)
-        if fs.exists(path):
-            root = path if fs.isdir(path) else os.path.dirname(path)
-            places = _below(fs, path, suffixes) if fs.isdir(path) else [path]
-        elif has_magic(path):
-            root = _fixed_part(path)
-            places = _matching(fs, path, suffixes)
-        elif isinstance(fs, LocalFileSystem):
-            raise InputError((_no_file(path),))
-        else:
-            raise FileNotFoundError(url)
+        root, places = read_answer(url, lambda: _places(fs, path, url, suffixes))
         found = [(place, look_at(fs, place, _url_of(fs, place, path, url))) for place in places]
     return [replace(file, folders=os.path.dirname(place[len(root) :].partition("?")[0])) for place, file in found]
+
+
+def _places(fs: Any, path: str, url: str, suffixes: tuple[str, ...]) -> tuple[str, list[str]]:
+    """Return the folder above the files that one path matches, and their paths."""
+    if fs.exists(path):
+        is_folder = fs.isdir(path)
+        return (path, _below(fs, path, suffixes)) if is_folder else (os.path.dirname(path), [path])
+    if has_magic(path):
+        return _fixed_part(path), _matching(fs, path, suffixes)
+    if isinstance(fs, LocalFileSystem):
+        raise InputError((_no_file(path),))
+    raise FileNotFoundError(url)
 
 
 def _no_file(path: str) -> str:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from psflow.flows.parameters.configuration import has_config, read_config, resolve, write_config
+from psflow.flows.parameters.configuration import has_config, read_config, read_settings, resolve, write_config
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
+from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.config.files import load
 from psflow.ps_runtime.errors import ConfigError
 
@@ -76,6 +77,19 @@ def test_a_directory_that_was_moved_is_found_where_it_is(tmp_path: Path) -> None
     write_config("runs/t", resolve(parsed(), seed=7))
     Path("runs").rename("old")
     assert read_config("old/t").model_dir == f"{tmp_path}/old/t"
+
+
+def test_a_configuration_at_a_url_resumes_the_job_there(tmp_path: Path) -> None:
+    here, there = f"memory://{tmp_path.name}/run", f"memory://{tmp_path.name}/moved"
+    written = resolve(parsed(f"model_dir={here}"), seed=7)
+    for model_dir in (here, there):
+        write_config(model_dir, written)
+        FileStore(model_dir).put("job.json", b"{}")
+        settings = read_settings([f"{model_dir}/config.yaml", "train.max_steps=9"])
+        found = parse_parameters(settings.values, settings.origins)
+        assert (FileStore(found.model_dir).root, found.train.max_steps, found.seed) == (FileStore(model_dir).root, 9, 7)
+    with pytest.raises(ConfigError, match=r"^memory://\S+/none/config.yaml: there is no such file"):
+        read_settings([f"memory://{tmp_path.name}/none/config.yaml"])
 
 
 @pytest.mark.parametrize(

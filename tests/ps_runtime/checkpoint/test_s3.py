@@ -12,6 +12,7 @@ from typing import Any
 import fsspec
 import pytest
 
+from psflow.ps_runtime import store_calls
 from psflow.ps_runtime.checkpoint import remote_calls
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord, Owner
@@ -23,6 +24,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.environment import environment
 from psflow.ps_runtime.data.files import read_file
 from psflow.ps_runtime.errors import InputError, LostDirectoryError, ModelDirError, StoreError, UsageError
+from psflow.ps_runtime.tabular_files.files import check_unchanged, open_file, read_bytes
 from psflow.ps_runtime.tabular_files.listing import list_files
 from tests.free_ports import free_port
 from tests.limits import HANG_SECS
@@ -142,7 +144,7 @@ def test_a_store_that_is_away_is_asked_again(server: S3Server, run: str, caplog:
         while "does not answer, trying again for 120 s" not in caplog.text:
             assert not waiting.done()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(remote_calls, "ANSWER_SECS", 0.0)
+            patch.setattr(store_calls, "ANSWER_SECS", 0.0)
             with pytest.raises(StoreError, match=r"did not answer, though asked again for 0 s: .*; check its endpoint"):
                 files.put("a", b"2")
         server.folder.joinpath("away").rename(server.folder / "back")
@@ -173,11 +175,38 @@ def test_of_a_dead_owner_elsewhere_the_lease_decides(run: str, clock: Any) -> No
     assert JobFile(run, clock=clock).claim().job_id == "j1"
 
 
-def test_input_that_cannot_be_read_is_an_error_with_a_remedy(server: S3Server) -> None:
+def test_input_that_is_away_is_read_once_it_is_back(
+    server: S3Server, run: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, content = FileStore(run), b"abcdefghij"
+    files.put("a.csv", content)
+    [file] = list_files(f"{run}/*.csv", [".csv"])
+    opened = open_file(file)
+    for read, found in (
+        (lambda: read_bytes(file, opened, 3, 7), content[3:7]),
+        (lambda: list_files(f"{run}/*.csv", [".csv"]), (file,)),
+        (lambda: check_unchanged(file), None),
+        (lambda: read_bytes(file, open_file(file), 0, 10), content),
+        (lambda: read_file(file.url), content),
+    ):
+        caplog.clear()
+        with server.switched("away"), ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(read)
+            while "does not answer, trying again for 120 s" not in caplog.text:
+                assert not waiting.done(), waiting.result()
+            server.folder.joinpath("away").rename(server.folder / "back")
+            assert waiting.result(HANG_SECS) == found
+            (server.folder / "back").rename(server.folder / "away")
+    opened.close()
+
+
+def test_input_that_cannot_be_read_is_an_error_with_a_remedy(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("FIRST_SECS", "ANSWER_SECS"):
+        monkeypatch.setattr(store_calls, limit, 0.0)
     away = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}"}
     for variables, remedy in (
         ({"AWS_PROFILE": "none", "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, ".*; check the "),
-        (away, "Could not connect to .*; check its endpoint and the network"),
+        (away, ".* did not answer, though asked again for 0 s: .*; check its endpoint and the network"),
     ):
         fsspec.filesystem("s3").clear_instance_cache()
         with environment(variables):

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from prefect.exceptions import CancelledRun
 
-from psflow.ps_runtime.errors import ConfigError, RoleFailedError
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import ConfigError, RoleFailedError, StoreError
 from psflow.ps_runtime.redaction import redact_logs
 from psflow.ps_runtime.roles.events import LogMessage
 from psflow.tasks import role_runs as module
 from psflow.tasks.role_runs import RoleLogs, hide_tracebacks
+from tests.limits import HANG_SECS
 
 
 def log(role: str, message: str, level: int = logging.INFO) -> LogMessage:
@@ -120,3 +123,37 @@ def test_an_interrupted_flow_run_is_no_error_of_each_task_run(caplog: pytest.Log
     for line in ("Finished in state Cancelled('ps-0 was stopped')", "Finished in state Failed('ps-0 failed')"):
         logging.getLogger("prefect.task_runs").error(line)
     assert [record.getMessage() for record in caplog.records] == ["Finished in state Failed('ps-0 failed')"]
+
+
+def test_logs_in_a_remote_model_dir_follow_those_of_earlier_attempts(tmp_path: Path) -> None:
+    model_dir = f"memory://{tmp_path.name}/run"
+    for attempt in (1, 2):
+        logs = RoleLogs.of(model_dir)
+        logs.handle(log("ps-0", f"attempt {attempt}"))
+        logs.close()
+        logs.close()
+    lines = FileStore(model_dir).read("logs/roles.log").decode().splitlines()
+    assert [line.rpartition(": ")[2] for line in lines] == ["attempt 1", "attempt 2"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SEND_SECS", 0.01)
+        logs = RoleLogs.of(model_dir)
+        logs.handle(log("ps-0", "attempt 3"))
+        deadline = Deadline(HANG_SECS)
+        while b"attempt 3" not in FileStore(model_dir).read("logs/roles.log"):
+            assert not deadline.has_passed
+        logs.close()
+
+
+def test_a_store_that_takes_no_logs_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(self: FileStore, name: str, data: bytes) -> None:
+        raise StoreError(self.url, "it is away")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FileStore, "put", refuse)
+        patch.setattr(module, "SEND_SECS", 0.01)
+        logs = RoleLogs.of(f"memory://{tmp_path.name}/run")
+        logs.handle(log("ps-0", "x"))
+        logs.close()
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith("cannot write the logs of roles to memory://")
+    assert "it is away" in said
