@@ -38,7 +38,7 @@ from tests.limits import HANG_SECS
 pytestmark = pytest.mark.cluster
 
 
-NUM_RECORDS, BATCH_SIZE = 400, 4
+NUM_RECORDS, BATCH_SIZE, NUM_EPOCHS = 400, 4, 100
 
 
 def counter_in(model_dir: Path, *, sleeps_until: Path | None = None) -> Estimator:
@@ -58,7 +58,7 @@ def counter_in(model_dir: Path, *, sleeps_until: Path | None = None) -> Estimato
 
 def records() -> Dataset:
     numbers = np.arange(NUM_RECORDS)
-    return Dataset({"x": numbers.astype(np.float32)}, numbers, BATCH_SIZE).repeat()
+    return Dataset({"x": numbers.astype(np.float32)}, numbers, BATCH_SIZE).repeat(NUM_EPOCHS)
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def test_workers_join_as_slots_come_and_follow_the_number_that_is_asked_for(
 ) -> None:
     monkeypatch.setattr(attempt_module, "RENEW_SECS", 0.2)
     events: list[Event] = []
-    stop, model_dir, max_steps = tmp_path / "stop", str(tmp_path / "job"), 10_000
+    stop, model_dir = tmp_path / "stop", str(tmp_path / "job")
     counter = counter_in(tmp_path / "job", sleeps_until=stop)
 
     def num_begun(role: str) -> int:
@@ -93,7 +93,7 @@ def test_workers_join_as_slots_come_and_follow_the_number_that_is_asked_for(
 
     with (
         local_cluster(3, tmp_path) as (cluster, client),
-        Attempt(counter, TrainSpec(records, max_steps), (), num_workers=3) as attempt,
+        Attempt(counter, TrainSpec(records), (), num_workers=3) as attempt,
         ClusterJob(client, attempt.job(), events.append, usual_workers=1, wanted_workers=attempt.wanted_workers) as run,
     ):
         attempt.note_workers(0, 3)
@@ -115,9 +115,8 @@ def test_workers_join_as_slots_come_and_follow_the_number_that_is_asked_for(
     assert scenes == []
     assert not [event for event in events if isinstance(event, RoleLost)]
     assert reports.keys() == {"ps-0", "chief-0", "worker-0", "worker-1"}
-    assert counter.get_variable_value("num_updates") == max_steps
-    uses = np.full(NUM_RECORDS, max_steps * BATCH_SIZE / NUM_RECORDS)
-    np.testing.assert_array_equal(counter.get_variable_value("used"), uses)
+    assert counter.get_variable_value("num_updates") == NUM_EPOCHS * NUM_RECORDS // BATCH_SIZE
+    np.testing.assert_array_equal(counter.get_variable_value("used"), np.full(NUM_RECORDS, NUM_EPOCHS))
 
 
 def test_an_adaptive_cluster_grows_as_the_job_needs_it_and_shrinks_after_it(tmp_path: Path) -> None:
