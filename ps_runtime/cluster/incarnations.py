@@ -16,6 +16,7 @@ from psflow.ps_runtime.specs.roles import RoleId
 
 HOUR_SECS = 3600.0
 NOT_NEEDED = "it was lost, and the job was over before it had restarted"
+NEVER_BEGAN = "it had no slot before the job was over"
 
 
 class RoleState(StrEnum):
@@ -210,7 +211,7 @@ class RoleRecord:
     def abandon(self, reason: str) -> None:
         """Record why the job does not wait for it."""
         if self.change(RoleChange.ABANDON):
-            self.abandoned = reason
+            self.abandoned = reason if self.num_placed else NEVER_BEGAN
 
     @property
     def is_later(self) -> bool:

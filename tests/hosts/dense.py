@@ -9,7 +9,7 @@ from typing import Any
 from distributed import Client
 
 from benchmarks.models.dense import input_fn, model_fn
-from psflow import Async, Estimator, EvalSpec, RunConfig, Sync, TrainSpec, train_and_evaluate
+from psflow import Async, Estimator, EvalSpec, RunConfig, Sync, TrainSpec, WireFormat, train_and_evaluate
 from psflow.ps_runtime.roles.events import Event, Metrics
 
 NUM_REPORTS = 24
@@ -20,7 +20,16 @@ def _print_step(event: Event) -> None:
         print("step", event.step, "at", event.time, flush=True)
 
 
-def main(model_dir: str, address: str, num_parameters: int, max_steps: int, is_sync: bool, **cluster: Any) -> None:
+def main(
+    model_dir: str,
+    address: str,
+    num_parameters: int,
+    max_steps: int,
+    is_sync: bool,
+    wire: dict[str, str],
+    pipeline_depth: int,
+    **cluster: Any,
+) -> None:
     """Train on the Dask cluster at `address`."""
     config = RunConfig(
         model_dir,
@@ -28,6 +37,8 @@ def main(model_dir: str, address: str, num_parameters: int, max_steps: int, is_s
         save_checkpoints_steps=max_steps,
         log_step_count_steps=max(1, max_steps // NUM_REPORTS),
         consistency=Sync() if is_sync else Async(),
+        wire=WireFormat(**wire),
+        pipeline_depth=pipeline_depth,
     )
     params = {"num_parameters": num_parameters}
     estimator = Estimator(model_fn, model_dir, config, params)

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from psflow.ps_runtime.cluster.own_security import new_pem
 from tests.hosts.conftest import DaskOnHosts
@@ -86,8 +87,13 @@ def arena() -> Iterator[Row]:
     with _rig(link) as (rig, directory):
         rounds = secs_of_rounds(rig, ARENA_BYTES, _certificate_file(directory), NUM_REPLICAS)
     yield "none: bare loops", *_beside(sum(1 / secs for secs in rounds), limit)
-    yield "async", *_beside(_steps_per_sec(link, ARENA_BYTES, 80, is_sync=False), limit)
-    yield "sync", *_beside(_steps_per_sec(link, ARENA_BYTES, 24, is_sync=True), limit / NUM_REPLICAS)
+    gradients, both = {"gradients": "bfloat16"}, {"gradients": "bfloat16", "parameters": "bfloat16"}
+    for name, wire, depth in (("", {}, 0), (", pipeline_depth 1", {}, 1), (", bfloat16", both, 0)):
+        rate = _steps_per_sec(link, ARENA_BYTES, 80, is_sync=False, wire=wire, pipeline_depth=depth)
+        yield f"async{name}", *_beside(rate, limit)
+    for name, wire in (("", {}), (", bfloat16 gradients", gradients), (", bfloat16", both)):
+        rate = _steps_per_sec(link, ARENA_BYTES, 24, is_sync=True, wire=wire)
+        yield f"sync{name}", *_beside(rate, limit / NUM_REPLICAS)
 
 
 def _beside(steps_per_sec: float, limit: float) -> Row:
@@ -103,7 +109,15 @@ def delay() -> Iterator[Row]:
         yield f"{1000 * secs:g} ms", f"{steps_per_sec:.1f}", f"{limit:.1f}", f"{steps_per_sec / limit:.2f}"
 
 
-def _steps_per_sec(link: Link, num_bytes: int, num_steps: int, *, is_sync: bool) -> float:
+def _steps_per_sec(
+    link: Link,
+    num_bytes: int,
+    num_steps: int,
+    *,
+    is_sync: bool,
+    wire: Mapping[str, str] = MappingProxyType({}),
+    pipeline_depth: int = 0,
+) -> float:
     """Train with a ps on one host and replicas on two others; return the steps of all replicas in a second."""
     with _rig(link) as (rig, directory):
         dask = DaskOnHosts(rig, directory)
@@ -113,6 +127,7 @@ def _steps_per_sec(link: Link, num_bytes: int, num_steps: int, *, is_sync: bool)
         for host in others:
             dask.start_workers(host)
         options = {"num_parameters": num_bytes // 4, "max_steps": num_steps, "is_sync": is_sync}
+        options |= {"wire": dict(wire), "pipeline_depth": pipeline_depth}
         training = dask.train("tests.hosts.dense", num_ps=1, num_workers=NUM_REPLICAS - 1, **options)
         if training.wait(TIMEOUT_SECS):
             raise RuntimeError(dask.log)

@@ -42,7 +42,8 @@ class Ends:
         monkeypatch.setattr(module, "SystemMetrics", lambda: SimpleNamespace(sample=dict))
         monkeypatch.setattr(module, "Artifacts", self._artifacts)
         monkeypatch.setattr(module, "Plotter", lambda *given: SimpleNamespace(close=self._close_plotter))
-        monkeypatch.setattr(module, "RoleLogs", lambda path: SimpleNamespace(close=lambda: self.end("logs")))
+        logs = SimpleNamespace(close=lambda: self.end("logs"))
+        monkeypatch.setattr(module, "RoleLogs", SimpleNamespace(of=lambda model_dir: logs))
 
     def end(self, what: str, *_: object) -> None:
         self.seen.append(what)

@@ -73,6 +73,7 @@ def test_a_missed_worker_is_let_go_with_the_chief() -> None:
     supervisor = begun(SECOND)
     supervisor.finish(CHIEF, LIFE, {})
     assert (supervisor.waiting(), supervisor.has_ended(SECOND)) == ([], True)
+    assert supervisor.report(SECOND) == {"exit": "abandoned", "reason": "it had no slot before the job was over"}
 
 
 def test_a_missed_worker_begins_after_the_others_have_gone_back() -> None:
