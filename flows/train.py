@@ -111,7 +111,7 @@ def _run(planned: TrainingPlan, parameters: TrainParameters, interrupts: Interru
         check()
         links = current_links(client, attempt.model_dir, parameters, attempt.record.facts.get(FLOW_RUNS, {}))
         attempt.note_flow_runs(links.flow_runs)
-        attempt.note_workers(cluster.min_workers or 0, cluster.most_workers)
+        attempt.note_workers(cluster.min_workers or 0)
         tracker = stack.enter_context(_recorded(planned, parameters, links))
         watched = Watched(
             job, parameters, attempt.plan.datasets.get("eval"), links, partial(events_on_disk, attempt.model_dir)

@@ -88,7 +88,9 @@ class _SentLogs:
         try:
             for name in files.names(LOGS):
                 (self.folder / name).write_bytes(files.read(f"{LOGS}/{name}"))
-        except (StorageError, OSError) as error:
+            self._is_whole = True
+        except (StorageError, OSError) as error:  # to send new files would remove the lines of earlier attempts
+            self._is_whole = False
             self._warn(error)
         self._thread = threading.Thread(target=self._run, name="psflow-logs", daemon=True)
         self._thread.start()
@@ -107,6 +109,8 @@ class _SentLogs:
         self._send()
 
     def _send(self) -> None:
+        if not self._is_whole:
+            return
         try:
             for path in self.folder.iterdir():
                 state = path.stat()

@@ -1,4 +1,4 @@
-"""Dask workers that are lost or hang, as the supervisor of their roles is told."""
+"""Dask workers that are lost or hang, as they are reported to the supervisor of their roles."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from psflow.flows.reporting.role_figures import RoleFigures, role_figures, strag
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import CheckpointError, UsageError
+from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.run_config import is_local
 from psflow.tasks.cleaning import found_model_dirs
 from psflow.tasks.orphaned_runs import NOT_RECORDED
@@ -95,8 +96,8 @@ def scale(job: str, workers: int) -> Answer:
     limits = JobFile(model_dir).want_workers(workers).facts["workers"]
     least, most = limits["least"], limits["most"]
     facts = {"model_dir": model_dir, "workers": workers, "min_workers": least, "max_workers": most}
-    line = f"the job in {model_dir} is to have {workers} workers ({least} to {most}); it follows within seconds"
-    return Answer(facts, [line])
+    what = f"is to have {workers} workers ({least} to {most}); it follows within seconds"
+    return Answer(facts, [f"the job in {shown_path(model_dir)} {what}"])
 
 
 def _job(run: RunningRun, now: float) -> RunningJob:

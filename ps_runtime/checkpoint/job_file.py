@@ -202,15 +202,16 @@ class JobFile:
 
         UsageError if no job runs there, or if it cannot have so many.
         """
+        where = shown_path(self._files.url)
 
         def wanted(content: bytes | None) -> JobRecord:
             record = JobRecord("") if content is None else self._decoded(content)
             workers = record.facts.get("workers")
             if workers is None or self._refusal(record) is None:
-                raise UsageError((f"no job on a cluster runs in {self._files.url}",))
+                raise UsageError((f"no job on a cluster runs in {where}",))
             least, most = workers["least"], workers["most"]
             if not least <= number <= most:
-                raise UsageError((f"the job in {self._files.url} may have {least} to {most} workers, got {number}",))
+                raise UsageError((f"the job in {where} may have {least} to {most} workers, got {number}",))
             return replace(record, facts={**record.facts, "workers": {**workers, "wanted": number}})
 
         if self.read() is None:  # first: a lock would make the directory

@@ -94,8 +94,9 @@ class PulledVariables:
         self._carried: Message | None = None
         """The answer of the only ps that brought the values for the next `finish`."""
         may_carry = len(layouts) == 1 and 0 < layouts[0].nbytes <= MAX_CARRIED_BYTES
-        self.room = np.empty(GRANT.size + layouts[0].nbytes, np.uint8).data if may_carry else None
-        """Memory for an answer to a push that brings the values."""
+        carried_nbytes = GRANT.size + codecs[0].arena_nbytes(self._arenas[0])
+        self.room = np.empty(carried_nbytes, np.uint8).data if may_carry else None
+        """Memory for an answer to a push that brings the values: of its size, so that no other answer comes there."""
         self._split: dict[str, tuple[NDArray[Any], list[tuple[slice, NDArray[Any]]]]] = {}
         self.variables: Mapping[str, NDArray[Any]] = self._find(model)
 
@@ -107,6 +108,8 @@ class PulledVariables:
 
     def carry(self, answer: Message) -> int:
         """Keep the values that an answer brought for the next `start`; return where they begin in its body."""
+        if self.room is None or len(answer.body) != len(self.room):
+            answer.body = bytes(answer.body)  # it lies where the next answer comes
         self._carried = answer
         return len(answer.body) - self._codecs[0].arena_nbytes(self._arenas[0])
 

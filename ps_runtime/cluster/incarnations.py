@@ -16,6 +16,7 @@ from psflow.ps_runtime.specs.roles import RoleId
 
 HOUR_SECS = 3600.0
 NOT_NEEDED = "it was lost, and the job was over before it had restarted"
+NOT_WANTED = "the job was scaled to fewer workers"
 NEVER_BEGAN = "it had no slot before the job was over"
 
 
@@ -25,7 +26,7 @@ class RoleState(StrEnum):
     ABSENT = "has no slot, and the job has not begun"
     WAITING = "waits for a slot"
     PLACED = "runs, or is about to"
-    RECALLED = "is to end, because training rolls back to a checkpoint"
+    RECALLED = "is to end, because training rolls back to a checkpoint, or the job is scaled to fewer workers"
     RETURNED = "has ended with a report"
     FAILED = "has failed, and the job with it"
     ABANDONED = "is not needed any more, though it has not ended"
@@ -38,7 +39,7 @@ class RoleChange(StrEnum):
     PLACE_EARLY = "the same, while a ps is missing"
     MISS = "the others have begun without it, because it has no slot"
     LOSE = "its incarnation is lost, and may be replaced"
-    RECALL = "another role is lost, and training rolls back"
+    RECALL = "another role is lost, and training rolls back; or the job is scaled to fewer workers"
     LEAVE = "its recalled incarnation has ended"
     RETURN = "its incarnation has returned"
     COMPLETE = "it is the chief, and has completed training"

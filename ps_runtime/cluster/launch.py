@@ -168,11 +168,13 @@ class ClusterJob(RoleTasks):
             self._submit(role, slots[role])
         self._await(lambda: [role for role in servers if not listens(role)], "start listening", check)
         self._restarter.reserved = ()
+        with self._changed:  # it may have been scaled meanwhile
+            others = [role for role in others if self._supervisor.is_wanted(role)]
         for role in others:
             self._submit(role, slots[role])
-        self._await(lambda: [role for role in slots if not has_started(role)], "start", check)
+        self._await(lambda: [role for role in (*servers, *others) if not has_started(role)], "start", check)
         with self._changed:
-            for role in set(self.job.roles) - slots.keys():
+            for role in set(self.job.roles) - {*servers, *others}:
                 self._supervisor.mark_unplaced(role)
 
     def lacks_evaluator(self) -> bool:
@@ -255,7 +257,7 @@ class ClusterJob(RoleTasks):
             self._num_wanted = wanted
             with self._changed:
                 self._supervisor.want_workers(wanted)
-            logger.info("the job was scaled to %d workers", wanted)
+            logger.warning("the job is scaled to %d worker%s", wanted, "" if wanted == 1 else "s")
         enforce_timeouts(self._supervisor)
         self._membership.look()
         self._losses.report()

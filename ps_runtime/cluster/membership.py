@@ -171,7 +171,7 @@ class Membership:
         if await self._is_busy(hang):
             logger.warning("%s: %s, but its process computes, so psflow waits for it", role, what)
             return
-        if role.role is Role.WORKER:
+        if self._records.can_do_without(role):
             line = "%s: %s; psflow does not end it, because the others can go on without it; its Dask worker is %s"
             logger.warning(line, role, what, slot)
             return

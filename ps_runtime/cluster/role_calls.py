@@ -57,6 +57,10 @@ class CallRecords(RoleRecords):
 
     is_trained = False
 
+    def can_do_without(self, role: RoleId) -> bool:
+        """Return False: the caller waits for every function."""
+        return False
+
     def place(self, role: RoleId, slot: str) -> int:
         """Record that a call is submitted."""
         self._records[role].change(RoleChange.PLACE)

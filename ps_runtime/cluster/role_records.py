@@ -74,6 +74,10 @@ class RoleRecords(ABC):
     def is_trained(self) -> bool:
         """Whether the chief has completed training: no other role that trains is needed any more."""
 
+    @abstractmethod
+    def can_do_without(self, role: RoleId) -> bool:
+        """Return whether the others go on without a role that hangs."""
+
     def is_current(self, role: RoleId, incarnation: int) -> bool:
         """Return whether an incarnation is the present one of its role."""
         return self._current(role, incarnation) is not None

@@ -24,6 +24,7 @@ from typing import Any, assert_never
 
 from psflow.ps_runtime.cluster.incarnations import (
     NOT_NEEDED,
+    NOT_WANTED,
     FailureKind,
     Loss,
     MemberFailure,
@@ -125,7 +126,7 @@ class Supervisor(RoleRecords):
             self._trained_at = self._clock()
             for other, record in self._records.items():
                 if other.role is not Role.EVALUATOR and record.state is not RoleState.PLACED:
-                    record.abandon(NOT_NEEDED)
+                    record.abandon(NOT_NEEDED if self.is_wanted(other) else NOT_WANTED)
         if role.role is Role.PS:
             for chief in self.waiting():
                 if chief.role is Role.CHIEF:  # it was lost as it ended the job, and finds no ps any more
@@ -175,11 +176,9 @@ class Supervisor(RoleRecords):
     def want_workers(self, number: int) -> None:
         """Record how many workers are to train: the others end, and those that are missing may begin."""
         self._num_wanted, self._num_spare_workers = number, 0
-        for role in self._in(RoleState.PLACED, RoleState.RECALLED):
-            current = self._records[role].current
-            if not (self.is_wanted(role) or current is None or self.is_trained):
-                current.is_shutting_down = True
-                self._lose(role, f"the job was scaled to {number} workers")
+        for role in self._in(RoleState.PLACED):
+            if not (self.is_wanted(role) or self.is_trained):
+                self._recall(role, NOT_WANTED, in_order=True)
 
     def lose_late(self, timeout_secs: float) -> None:
         """Record the time: a later incarnation that has not started within the limit is lost."""
@@ -219,8 +218,8 @@ class Supervisor(RoleRecords):
         return [role for role in self._records if role in ending or self._records[role].state is RoleState.WAITING]
 
     def recalled(self) -> list[RoleId]:
-        """Return the roles whose incarnation is to end because training rolls back."""
-        return self._in(RoleState.RECALLED)
+        """Return the roles whose incarnation is to end before they restart, mostly because training rolls back."""
+        return [role for role in self._in(RoleState.RECALLED) if self.is_wanted(role)]
 
     def waiting(self) -> list[RoleId]:
         """Return the roles that are to begin a new incarnation, on any free Dask worker."""
@@ -373,13 +372,23 @@ class Supervisor(RoleRecords):
             self._records[lost].fail(self._records[lost].losses[-1].error)
             return
         reason = f"training rolls back to the last checkpoint, as {lost} was lost"
-        for role, record in self._records.items():
-            current = record.current
-            if role.role is Role.EVALUATOR or current is None or not record.change(RoleChange.RECALL):
-                continue
-            record.report = None
-            current.recalled_at = at = self._clock()
-            record.losses.append(Loss(current.incarnation, RoleLostError(str(role), reason), at, is_rollback=True))
-            has_left = current.progress is TaskProgress.LEFT and role.role is not Role.CHIEF
-            if has_left or current.progress is TaskProgress.SUBMITTED:
-                record.change(RoleChange.LEAVE)
+        for role in self._records:
+            if role.role is not Role.EVALUATOR:
+                self._recall(role, reason)
+
+    def _recall(self, role: RoleId, reason: str, *, in_order: bool = False) -> None:
+        """Have the present incarnation of a role end, if it has one: in a rollback, unless it is `in_order`."""
+        record = self._records[role]
+        if (current := record.current) is None or not record.change(RoleChange.RECALL):
+            return
+        record.report = None
+        current.recalled_at = at = self._clock()
+        error = RoleLostError(str(role), reason)
+        record.losses.append(Loss(current.incarnation, error, at, is_rollback=not in_order, in_order=in_order))
+        has_left = current.progress is TaskProgress.LEFT and role.role is not Role.CHIEF
+        if has_left or current.progress is TaskProgress.SUBMITTED:
+            record.change(RoleChange.LEAVE)
+
+    def can_do_without(self, role: RoleId) -> bool:
+        """Return whether the others go on without a role that hangs, once its tickets return."""
+        return role.role is Role.WORKER

@@ -163,7 +163,7 @@ class Attempt:
         except BaseException:
             self._release()
             raise
-        self._loss = None  # entered again when a failed flow is retried
+        self._loss = self._wanted_workers = None  # entered again when a failed flow is retried
         self._released = threading.Event()
         self._renewer = threading.Thread(target=self._renew, args=(self._released,), name="psflow-lease", daemon=True)
         self._renewer.start()
@@ -205,8 +205,13 @@ class Attempt:
         """Record the Prefect flow runs of the attempts, and their pages, so that a resumed job names them."""
         self.record = self._file.update(flow_runs=dict(flow_runs))
 
-    def note_workers(self, least: int, most: int) -> None:
-        """Record how many workers the job may have while it runs on a cluster."""
+    def note_workers(self, least: int) -> None:
+        """Record that the job runs on a cluster, and how many workers it may have.
+
+        Where each worker reads data that no other one does, none may be missing.
+        """
+        most = self.num_workers
+        least = most if self._train_spec.each_worker_reads_all else least
         self.record = self._file.update(workers={"least": least, "most": most, "wanted": None})
 
     def wanted_workers(self) -> int | None:

@@ -288,7 +288,7 @@ class TrainingExecutor:
         check_placement("run_on", placement)
         place = requested_run(self.estimator.config)
         with self._make_attempt(num_ps=num_ps, num_workers=num_workers) as attempt:
-            attempt.note_workers(min_workers or 0, num_workers)
+            attempt.note_workers(min_workers or 0)
             limits: dict[str, Any] = {"max_restarts": max_restarts, "min_workers": min_workers}
             limits |= {"probe_timeout_secs": probe_timeout_secs, "placement": placement}
             job = attempt.job(self._writer)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
-from psflow.ps_runtime.errors import ConfigError
+from psflow.ps_runtime.errors import ConfigError, UsageError
 from psflow.ps_runtime.model.best import NAME, BestRecord, Better
 from psflow.ps_runtime.model.export.directory import ExportDirectory
-from psflow.ps_runtime.redaction import without_secrets
+from psflow.ps_runtime.redaction import shown_path, without_secrets
 from psflow.ps_runtime.roles.events import Export
 from psflow.tasks.tracking.models import BEST, BestAlias, BestModel, RecordedModels
 from psflow.tasks.tracking.store import mlflow_client, reason_of
@@ -114,12 +114,14 @@ class Registration:
 def moved_best(directory: ExportDirectory, record: BestRecord) -> Iterator[None]:
     """Write `record` to ``best.json``; restore it if the block, which moves the alias, fails."""
     before = BestRecord.read(directory.path)
-    record.write(directory.path)
+    if not directory.choose(record, before):
+        what = "another export has become the best one meanwhile; run the same command again"
+        raise UsageError((f"{shown_path(directory.path)}: {what}",))
     try:
         yield
     except BaseException:
-        if before is None:
+        if before is not None:
+            directory.choose(before, record)
+        elif BestRecord.read(directory.path) == record:
             FileStore(directory.path).remove(NAME)
-        else:
-            before.write(directory.path)
         raise

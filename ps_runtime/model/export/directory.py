@@ -218,7 +218,12 @@ class ExportDirectory:
             version = self._claim(mine, above)
             self._give_up_abandoned(version, record)
             self._files.send_tree(path, str(version))
-        self._complete(version, mine, record.to_json())
+        try:
+            self._complete(version, mine, record.to_json())
+        except LostDirectoryError:  # perhaps to another process that has exported this checkpoint
+            if (found := self.find(record.step, record.saved_at, above)) is None:
+                raise
+            return found
         return version
 
     def _claim(self, mine: bytes, above: int) -> int:

@@ -27,12 +27,13 @@ from psflow import (
 )
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
+from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import CapacityError
+from psflow.ps_runtime.errors import CapacityError, UsageError
 from psflow.ps_runtime.estimator import attempt as attempt_module
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.roles.events import Event, FirstStep, RoleLost
+from psflow.ps_runtime.roles.events import Event, FirstStep, RoleLost, RoleStarted
 from tests.limits import HANG_SECS
 
 pytestmark = pytest.mark.cluster
@@ -96,7 +97,7 @@ def test_workers_join_as_slots_come_and_follow_the_number_that_is_asked_for(
         Attempt(counter, TrainSpec(records), (), num_workers=3) as attempt,
         ClusterJob(client, attempt.job(), events.append, usual_workers=1, wanted_workers=attempt.wanted_workers) as run,
     ):
-        attempt.note_workers(0, 3)
+        attempt.note_workers(0)
         scenes: list[tuple[Callable[[], bool], Callable[[], object]]] = [
             (lambda: num_begun("worker-0") == 1, lambda: cluster.scale(5)),
             (lambda: num_begun("worker-1") == num_begun("worker-2") == 1, lambda: JobFile(model_dir).want_workers(1)),
@@ -117,6 +118,36 @@ def test_workers_join_as_slots_come_and_follow_the_number_that_is_asked_for(
     assert reports.keys() == {"ps-0", "chief-0", "worker-0", "worker-1"}
     assert counter.get_variable_value("num_updates") == NUM_EPOCHS * NUM_RECORDS // BATCH_SIZE
     np.testing.assert_array_equal(counter.get_variable_value("used"), np.full(NUM_RECORDS, NUM_EPOCHS))
+
+
+def test_a_job_that_is_scaled_before_its_workers_start_starts_without_them(tmp_path: Path) -> None:
+    """The number is that of a retried attempt, whose own file has none."""
+    events: list[Event] = []
+    with (
+        open_cluster(None, 4, 300) as client,
+        Attempt(counter_in(tmp_path / "job"), TrainSpec(records), (), num_workers=2) as attempt,
+        ClusterJob(client, attempt.job(), events.append, wanted_workers=lambda: 0) as run,
+    ):
+        run.start(AdmissionPolicy(HANG_SECS))
+        reports = run.join()
+    assert {event.role for event in events if isinstance(event, RoleStarted)} == {"ps-0", "chief-0"}
+    assert reports.keys() == {"ps-0", "chief-0"}
+
+
+def test_an_attempt_that_is_entered_again_has_not_been_scaled(tmp_path: Path) -> None:
+    attempt = Attempt(counter_in(tmp_path / "job"), TrainSpec(records), (), num_workers=2)
+    with attempt:
+        attempt._wanted_workers = 1
+    with attempt:
+        assert attempt.wanted_workers() is None
+
+
+def test_a_job_whose_workers_read_data_of_their_own_is_not_scaled(tmp_path: Path) -> None:
+    spec = TrainSpec(records, each_worker_reads_all=True)
+    with Attempt(counter_in(tmp_path / "job"), spec, (), num_workers=2) as attempt:
+        attempt.note_workers(0)
+        with pytest.raises(UsageError, match=r"may have 2 to 2 workers, got 1$"):
+            JobFile(str(tmp_path / "job")).want_workers(1)
 
 
 def test_an_adaptive_cluster_grows_as_the_job_needs_it_and_shrinks_after_it(tmp_path: Path) -> None:

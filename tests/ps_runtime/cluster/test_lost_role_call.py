@@ -40,6 +40,10 @@ def test_a_function_that_has_returned_is_done_whatever_becomes_of_its_process(re
     assert (records.errors(), records.has_ended(WORKER), records.all_ended()) == ([], True, False)
 
 
+def test_the_others_do_not_go_on_without_a_function_that_hangs(records: CallRecords) -> None:
+    assert not any(map(records.can_do_without, (CHIEF, WORKER)))
+
+
 @pytest.mark.parametrize("in_order", [False, True])
 def test_a_function_that_has_not_returned_is_lost_with_its_process(records: CallRecords, in_order: bool) -> None:
     lose_slots(records, [GONE], in_order=in_order)

@@ -128,16 +128,28 @@ def test_spare_workers_begin_where_there_are_slots_and_are_not_lacked() -> None:
 def test_a_job_that_is_scaled_ends_the_last_workers_and_lets_them_begin_again() -> None:
     supervisor = begun()
     supervisor.want_workers(1)
-    assert supervisor.to_end() == [SECOND]
+    assert (supervisor.to_end(), supervisor.recalled()) == ([SECOND], []), "its slot is not kept for it"
+    assert supervisor.busy_slots() == [str(SECOND)], "it may be in a long step"
     assert (supervisor.due(), supervisor.missing(), supervisor.all_ended()) == ([], [], False)
     assert supervisor.missing_workers() == [(SECOND, LIFE)], "a new ps-0 does not wait for it"
     assert [loss.in_order for loss in supervisor.losses(SECOND)] == [True]
     supervisor.want_workers(2)
+    assert (supervisor.due(), supervisor.all_started()) == ([], True), "not before the last one has left"
+    supervisor.fail(SECOND, LIFE, StoppedError(str(SECOND), "it was cancelled"))
+    supervisor.leave(SECOND, LIFE)
     assert (supervisor.due(), supervisor.missing(), supervisor.num_expected) == ([SECOND], [SECOND], 2)
     assert begin(supervisor, SECOND) == LIFE + 1
     supervisor.finish(CHIEF, LIFE, {})
     supervisor.want_workers(0)
     assert supervisor.to_end() == [], "training is complete: they end by themselves"
+
+
+def test_a_worker_that_is_not_wanted_at_the_end_says_so() -> None:
+    supervisor = begun()
+    supervisor.want_workers(1)
+    supervisor.leave(SECOND, LIFE)
+    supervisor.finish(CHIEF, LIFE, {})
+    assert supervisor.report(SECOND) == {"exit": "abandoned", "reason": "the job was scaled to fewer workers"}
 
 
 def test_a_job_that_is_scaled_while_it_rolls_back_restarts_with_the_workers_that_are_wanted() -> None:

@@ -126,22 +126,37 @@ def test_what_others_write_stays_until_it_is_old(model_dir: str, monkeypatch: py
     assert exported(model_dir) == {2: 20, 3: 30}
 
 
-def test_a_process_that_wakes_up_after_its_successor_completes_nothing(
-    model_dir: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    send, successor = FileStore.send, []
+def stopped_while(monkeypatch: pytest.MonkeyPatch, model_dir: str, step: int) -> list[Any]:
+    """Have a process stop in the first send, while another one exports the checkpoint of `step`."""
+    send, successor = FileStore.send, list[Any]()
 
     def stopped(self: FileStore, path: str, name: str) -> None:
         if not successor:
             successor.append(None)  # the calls of the successor send at once
-            successor.append(run(LatestExporter("latest"), model_dir, 10))
+            successor.append(run(LatestExporter("latest"), model_dir, step))
         send(self, path, name)
 
     monkeypatch.setattr(FileStore, "send", stopped)
+    return successor
+
+
+def test_a_process_that_wakes_up_after_its_successor_has_the_export_of_that(
+    model_dir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    successor = stopped_while(monkeypatch, model_dir, 10)
+    assert run(LatestExporter("latest"), model_dir, 10) == successor[1]
+    assert exported(model_dir) == {2: 10}
+
+
+def test_a_process_that_wakes_up_after_an_export_of_another_checkpoint_completes_nothing(
+    model_dir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ABANDONED_SECS", -1.0)
+    stopped_while(monkeypatch, model_dir, 20)
     words = r"latest/1: another process has removed this unfinished export: .*; run the same command again$"
     with pytest.raises(LostDirectoryError, match=words):
         run(LatestExporter("latest"), model_dir, 10)
-    assert exported(model_dir) == {2: 10}
+    assert exported(model_dir) == {2: 20}
 
 
 def test_a_process_that_may_no_longer_write_completes_nothing(model_dir: str) -> None:
