@@ -148,6 +148,21 @@ def test_the_best_one_stays_where_the_alias_cannot_be_moved(tmp_path: Path) -> N
         assert BestRecord.read(directory.path) == new
 
 
+def test_a_best_one_that_an_evaluator_chooses_meanwhile_is_neither_overwritten_nor_taken_back(tmp_path: Path) -> None:
+    with ExportDirectory.opened(f"memory://{tmp_path.name}/best") as directory:
+        old, new, newer = (BestRecord(n, {"loss": 1 / n}, n, directory.version_path(n)) for n in (1, 2, 3))
+        old.write(directory.path)
+        with pytest.raises(KeyboardInterrupt), moved_best(directory, new):
+            newer.write(directory.path)
+            raise KeyboardInterrupt
+        assert BestRecord.read(directory.path) == newer
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(BestRecord, "read", lambda path: old)  # as it was a moment ago
+            with pytest.raises(UsageError, match="another export has become the best one meanwhile"):
+                moved_best(directory, new).__enter__()
+        assert BestRecord.read(directory.path) == newer
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -157,3 +157,20 @@ def test_a_store_that_takes_no_logs_is_reported_once(tmp_path: Path, caplog: pyt
     [said] = [record.getMessage() for record in caplog.records]
     assert said.startswith("cannot write the logs of roles to memory://")
     assert "it is away" in said
+
+
+def test_logs_of_earlier_attempts_that_cannot_be_read_are_not_overwritten(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(self: FileStore, name: str) -> bytes:
+        raise StoreError(self.url, "it is away")
+
+    model_dir = f"memory://{tmp_path.name}/run"
+    FileStore(model_dir).put("logs/roles.log", b"attempt 1\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FileStore, "read", refuse)
+        logs = RoleLogs.of(model_dir)
+        logs.handle(log("ps-0", "attempt 2"))
+        logs.close()
+    assert FileStore(model_dir).read("logs/roles.log") == b"attempt 1\n"
+    assert "it is away" in caplog.text
