@@ -152,9 +152,14 @@ def test_a_best_one_that_an_evaluator_chooses_meanwhile_is_neither_overwritten_n
     with ExportDirectory.opened(f"memory://{tmp_path.name}/best") as directory:
         old, new, newer = (BestRecord(n, {"loss": 1 / n}, n, directory.version_path(n)) for n in (1, 2, 3))
         old.write(directory.path)
-        with pytest.raises(KeyboardInterrupt), moved_best(directory, new):
-            newer.write(directory.path)
-            raise KeyboardInterrupt
+
+        def overtaken() -> None:
+            with moved_best(directory, new):
+                newer.write(directory.path)
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            overtaken()
         assert BestRecord.read(directory.path) == newer
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(BestRecord, "read", lambda path: old)  # as it was a moment ago
