@@ -64,7 +64,16 @@ TORCH_ALONE = {
     "SequentialLR",
 }
 TENSORFLOW_ALONE = {"FeedFnHook", "MultiHead", "SequentialHead", "PoissonRegressionHead", "LogisticRegressionHead"}
-NAMES_OF_OTHERS = {"MLmodel", "Pending", "Worker", "LocalCluster", "PyYAML", *TENSORFLOW_ALONE, *TORCH_ALONE}
+NAMES_OF_OTHERS = {
+    "MLmodel",
+    "Pending",
+    "Worker",
+    "LocalCluster",
+    "SSHCluster",
+    "PyYAML",
+    *TENSORFLOW_ALONE,
+    *TORCH_ALONE,
+}
 """Of MLflow, Prefect, Dask, TensorFlow, and who else is named."""
 
 
