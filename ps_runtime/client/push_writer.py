@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from psflow.ps_runtime.model.lookups import RowGradient
 from psflow.ps_runtime.numeric import first_non_finite
 from psflow.ps_runtime.protocol.payloads import PushBuffer, PushLayout
 from psflow.ps_runtime.specs.layout import ShardLayout, piece_views
-from psflow.ps_runtime.specs.variables import TableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec
 from psflow.ps_runtime.transport.base import Connection
 
 Gradients = Mapping[str, NDArray[Any] | RowGradient]
@@ -35,8 +36,8 @@ class _Body:
 
     room: memoryview
     push: PushBuffer
-    gradients: Mapping[str, list[tuple[int, slice | None, NDArray[Any]]]]
-    """For each variable: piece, rows (None: of a scalar), and the target of the gradient."""
+    views: Sequence[NDArray[Any]]
+    """The places of the gradients, by piece."""
     buffers: Mapping[str, NDArray[Any]]
     """Of these, the variables that lie in one piece."""
 
@@ -44,11 +45,24 @@ class _Body:
 class PushWriter:
     """Writes pushes to one shard."""
 
-    def __init__(self, layout: ShardLayout, num_optimizers: int, tables: Sequence[TableSpec], splits: Splits) -> None:
+    def __init__(self, layout: ShardLayout, model: ModelSpec, splits: Splits) -> None:
         self._layout = layout
-        self._push_layout = PushLayout.of(layout, num_optimizers, tables)
-        self._tables = tables
+        self._push_layout = PushLayout.of(layout, len(model.optimizers), model.tables)
+        self._tables = tables = model.tables
+        shapes = {variable.name: variable.shape for variable in model.variables}
+        self._pieces = [
+            (p.variable, None if p.shape == shapes[p.variable] else slice(p.row_start, p.row_stop))
+            for p in layout.pieces[: self._push_layout.num_pieces]
+        ]
+        """Variable and rows (None: all) of each piece that has gradients."""
         self._splits = splits
+        ends = [sum(p.offset + p.nbytes <= group.stop for p in layout.pieces) for group in layout.groups]
+        self._groups = [
+            (group, end - start)
+            for group, start, end in zip(layout.groups, [0, *ends], ends, strict=False)
+            if group.optimizer is not None
+        ]
+        """The groups that have gradients, and how many pieces they have."""
         rows = self._push_layout.rows
         self._max_nbytes = self._push_layout.nbytes(rows.max_counts(len(splits)) if tables else ())
         self._own_room = memoryview(b"")
@@ -59,24 +73,38 @@ class PushWriter:
         self, connection: Connection, gradients: Gradients, learning_rates: Sequence[float], num_examples: int
     ) -> PushBuffer:
         """Return a push for `connection`, in its memory if it has any for that. Valid until the next call."""
-        rows = [self._rows_of(table, gradients.get(table.name)) for table in self._tables]
+        rows = [self._rows_of(table, gradients.get(table.name)) for table in self._tables] if self._tables else ()
         body = self._body(connection, [len(ids) for ids, _, _ in rows])
         push = body.push
         push.num_examples = num_examples
-        push.learning_rates[:] = learning_rates
-        push.mask[:] = 0
-        gradients = {name: self._apart(body, name, gradient) for name, gradient in gradients.items()}
-        for name, places in body.gradients.items():
-            gradient = gradients.get(name)
-            if gradient is None:
-                continue
-            for piece, part, view in places:
-                if gradient is not view:
-                    np.copyto(view, gradient if part is None else gradient[part], casting="same_kind")  # type: ignore[index, arg-type]
-                push.mask[piece] = 1
+        for index, rate in enumerate(learning_rates):
+            push.learning_rates[index] = rate
+        self._write_dense(body, gradients)
         if self._tables:
             push.write_rows(rows)
         return push
+
+    def _write_dense(self, body: _Body, gradients: Gradients) -> None:
+        """Write the gradients of variables; those of a group that all are to be copied, by one call."""
+        push = body.push
+        values: list[Any] = []
+        for (name, part), view in zip(self._pieces, body.views, strict=True):
+            value: Any = gradients.get(name)
+            if value is not None:
+                if value.base is not None and value is not view and np.may_share_memory(value, push.bytes):
+                    value = value.copy()  # it was made in the place of another
+                if part is not None:
+                    value = value[part]
+            values.append(value)
+        push.mask[:] = [value is not None for value in values]
+        places = zip(values, body.views, strict=True)
+        for group, num_pieces in self._groups:
+            copied = [(v, view) for v, view in itertools.islice(places, num_pieces) if v is not None and v is not view]
+            if len(copied) == num_pieces:
+                np.concatenate([value for value, _ in copied], axis=None, out=push.gradients_of(group))
+            else:
+                for value, view in copied:
+                    np.copyto(view, value, casting="same_kind")
 
     def non_finite(self, push: PushBuffer) -> NonFinite | None:
         """Return the NaN or infinite value in `push`, as `write` has just made it; None if all is finite.
@@ -84,13 +112,11 @@ class PushWriter:
         It is checked here and not where a gradient was computed, because the dtype of a variable may be too small for
         it. It costs a pass over bytes that are still in the cache.
         """
-        for table, (ids, values) in zip(self._tables, push.rows(), strict=True):
+        for table, (ids, values) in zip(self._tables, push.rows(), strict=True) if self._tables else ():
             if (found := first_non_finite(values)) is not None:
                 return NonFinite(table.name, int(ids[found[0]]), found[1])
         for group in self._layout.groups:
-            if group.optimizer is not None and first_non_finite(
-                push.gradients[group.start : group.stop].view(group.dtype)
-            ):
+            if group.optimizer is not None and first_non_finite(push.gradients_of(group)):
                 return self._non_finite_piece(push)
         return None
 
@@ -100,13 +126,6 @@ class PushWriter:
             if push.mask[index] and (found := first_non_finite(view)) is not None:
                 return NonFinite(self._layout.pieces[index].variable, None, found[1])
         return None
-
-    @staticmethod
-    def _apart(body: _Body, name: str, gradient: NDArray[Any] | RowGradient) -> NDArray[Any] | RowGradient:
-        """Return a gradient made in its own place unchanged, and one made in the place of another as a copy."""
-        if not isinstance(gradient, np.ndarray) or gradient.base is None or gradient is body.buffers.get(name):
-            return gradient
-        return gradient.copy() if np.may_share_memory(gradient, body.push.bytes) else gradient
 
     def buffers(self, connection: Connection) -> Mapping[str, NDArray[Any]]:
         """Return the places of the gradients in the next push to `connection`, for variables that lie in one piece."""
@@ -131,12 +150,8 @@ class PushWriter:
             if body.room is room:
                 return body
         push = PushBuffer(self._push_layout, room)
-        gradients: dict[str, list[tuple[int, slice | None, NDArray[Any]]]] = {}
-        for index, view in enumerate(piece_views(self._layout, push.gradients)):
-            piece = self._layout.pieces[index]
-            rows = slice(piece.row_start, piece.row_stop) if piece.shape else None
-            gradients.setdefault(piece.variable, []).append((index, rows, view))
-        buffers = {name: places[0][2] for name, places in gradients.items() if len(places) == 1}
-        body = _Body(room, push, gradients, buffers)
+        views = piece_views(self._layout, push.gradients)
+        whole = ((name, view) for (name, part), view in zip(self._pieces, views, strict=True) if part is None)
+        body = _Body(room, push, views, dict(whole))
         self._bodies = [body, *self._bodies[:1]]
         return body

@@ -165,8 +165,8 @@ class ShardClient:
         deadline = Deadline(timeout_secs)
         while True:
             try:
-                attempt = partial(self.connection.receive, into=into)
-                return self._await(attempt, self.connection.peer, what, deadline)
+                connection = self.connection
+                return self._await(partial(connection.receive, into=into), connection.peer, what, deadline)
             except BrokenPeerError as error:
                 self._come_back(error)
 

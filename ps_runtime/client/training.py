@@ -75,14 +75,13 @@ class TrainingClient:
         self._grant_timeout_secs = start_timeout_secs
         self._hold_timeout_secs = hold_timeout_secs
         layouts = place(model, len(shards))
-        num_optimizers = len(model.optimizers)
         self._codecs = [
-            WireCodec(shard.wire, x, PushLayout.of(x, num_optimizers, model.tables), states)
+            WireCodec(shard.wire, x, PushLayout.of(x, len(model.optimizers), model.tables), states)
             for shard, x in zip(shards, layouts, strict=True)
         ]
         self._pulled = PulledVariables(shards, model, layouts, self._codecs, in_place=in_place)
         splits = Splits(len(shards))
-        self._writers = [PushWriter(x, num_optimizers, model.tables, splits) for x in layouts]
+        self._writers = [PushWriter(x, model, splits) for x in layouts]
         self._others = [i for i, x in enumerate(layouts) if i and (x.nbytes or model.tables)]
         self._has_buffers = len(shards) == 1 and not model.tables
         self._sequence = shards[0].sequence

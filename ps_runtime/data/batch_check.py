@@ -58,4 +58,9 @@ def batch_named(where: str) -> Iterator[None]:
     try:
         yield
     except LabelError as error:
-        raise LabelError(error.row, where, error.reason) from error.__cause__
+        raise named(error, where) from error.__cause__
+
+
+def named(error: LabelError, where: str) -> LabelError:
+    """Return a label error with the name of its batch."""
+    return LabelError(error.row, where, error.reason)

@@ -50,7 +50,7 @@ def open_local(
     """Open a whole job in this process, for a caller that makes its steps. Parameters as in `run_local`. Blocks."""
     mark = job_mark(job.model_dir, job.owner, "the training", check)
     parts = PsParts(job, 0, lambda event: server.post(event), fence=mark.confirm)
-    server = InProcessServer(parts.handler)
+    server = InProcessServer(parts.handler, parts.handler.shard.arena)
     evaluator = _EvaluatorThread()
 
     def connect_to_ps(timeout_secs: float) -> Connection:

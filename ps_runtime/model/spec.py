@@ -7,6 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+
 from psflow.ps_runtime.errors import ModelFnError, ModelFnTypeError
 from psflow.ps_runtime.metrics import Metric
 from psflow.ps_runtime.model.export.outputs import ExportOutput, checked_outputs
@@ -17,6 +19,7 @@ from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 RESERVED_METRICS = ("loss", "global_step")
 LOSS_ALONE = "a number (a function of psflow.losses returns the loss and its gradient: pass the loss)"
+_NUMBERS = frozenset((float, np.float32, np.float64))
 HOOKS = ("training_hooks", "training_chief_hooks", "evaluation_hooks", "prediction_hooks")
 
 
@@ -74,6 +77,8 @@ class EstimatorSpec:
     scaffold: Scaffold | None = None
 
     def __post_init__(self) -> None:
+        if self._is_bare_step:
+            return
         faults = ArgumentFaults("EstimatorSpec.", ModelFnError, ModelFnTypeError)
         self._check_presence(faults)
         self._check_loss(faults)
@@ -94,7 +99,7 @@ class EstimatorSpec:
     @property
     def train_ops(self) -> tuple[TrainOp, ...]:
         """The train ops, one for each optimizer."""
-        if isinstance(self.train_op, TrainOp):
+        if type(self.train_op) is TrainOp:
             return (self.train_op,)
         if self.train_op is None:
             return ()
@@ -104,6 +109,18 @@ class EstimatorSpec:
     def metrics(self) -> Mapping[str, Metric]:
         """The metrics by name, or an empty mapping."""
         return {} if self.eval_metric_ops is None else self.eval_metric_ops
+
+    @property
+    def _is_bare_step(self) -> bool:
+        """Whether it has a loss and a train_op and nothing to check, as in nearly each step of a training."""
+        return (
+            self.mode is ModeKeys.TRAIN
+            and type(self.train_op) is TrainOp
+            and type(self.loss) in _NUMBERS
+            and self.eval_metric_ops is None
+            and self.scaffold is None
+            and self.training_hooks == self.training_chief_hooks == self.evaluation_hooks == self.prediction_hooks == ()
+        )
 
     def _check_presence(self, faults: ArgumentFaults) -> None:
         if self.loss is None and self.mode in (ModeKeys.TRAIN, ModeKeys.EVAL):

@@ -153,7 +153,8 @@ def body_view(message: Message) -> memoryview:
 
     Raises TypeError if the body is not C-contiguous.
     """
-    view = memoryview(message.body)
+    body = message.body
+    view = body if type(body) is memoryview else memoryview(body)
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.specs.layout import ShardLayout, aligned
+from psflow.ps_runtime.specs.layout import ArenaGroup, ShardLayout, aligned
 from psflow.ps_runtime.specs.variables import TableSpec
 
 MAX_ROWS = 1 << 22
@@ -106,7 +106,7 @@ GRANT = struct.Struct("<qqqqq")
 entries follow that the replica passes on to the others.
 """
 
-_COUNT = struct.Struct("<Q")
+_COUNT_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class PushLayout:
     @property
     def rates_start(self) -> int:
         """Offset of the learning rates."""
-        return _COUNT.size
+        return _COUNT_BYTES
 
     @cached_property
     def mask_start(self) -> int:
@@ -171,6 +171,8 @@ class PushBuffer:
         self.bytes: NDArray[np.uint8] = np.frombuffer(buffer, np.uint8)
         if not self.bytes.flags.writeable:
             self.bytes = self.bytes.copy()
+        self._count: NDArray[np.uint64] = self.bytes[:_COUNT_BYTES].view(np.uint64)
+        self._views: dict[tuple[int, int, str], NDArray[Any]] = {}
         self._ids: tuple[list[NDArray[np.int64]], int] | None = None
         self._rows: list[tuple[NDArray[np.int64], NDArray[Any]]] | None = None if layout.rows.tables else []
         self.learning_rates: NDArray[np.float64] = self.bytes[layout.rates_start : layout.mask_start].view(np.float64)
@@ -181,6 +183,14 @@ class PushBuffer:
     def empty(cls, layout: PushLayout, counts: Sequence[int] = ()) -> Self:
         """Return a new, empty push with room for this many rows of each table."""
         return cls(layout, bytearray(layout.nbytes(counts)))
+
+    def gradients_of(self, group: ArenaGroup) -> NDArray[Any]:
+        """Return the gradients of a group of the arena; the same view each time."""
+        key = (group.start, group.stop, group.dtype)
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = self.gradients[group.start : group.stop].view(group.dtype)
+        return view
 
     def copy(self) -> Self:
         """Return a copy of the push in its own memory."""
@@ -225,8 +235,8 @@ class PushBuffer:
     @property
     def num_examples(self) -> int:
         """Number of examples of the gradient."""
-        return int(_COUNT.unpack_from(self.bytes.data)[0])
+        return int(self._count[0])
 
     @num_examples.setter
     def num_examples(self, value: int) -> None:
-        _COUNT.pack_into(self.bytes.data, 0, value)
+        self._count[0] = value

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.client.training import JobEnd, TrainingClient
 from psflow.ps_runtime.data.arrays import num_rows
-from psflow.ps_runtime.data.batch_check import batch_named
-from psflow.ps_runtime.errors import ModelFnError, NanGradientError, NanLossError, UsageError
+from psflow.ps_runtime.data.batch_check import named
+from psflow.ps_runtime.errors import LabelError, ModelFnError, NanGradientError, NanLossError, UsageError
 from psflow.ps_runtime.model.calls.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.calls.gradients import GradientFn, StepResult
 from psflow.ps_runtime.model.calls.values import read_only
@@ -258,7 +258,7 @@ class MonitoredSession:
         Raises NanLossError or NanGradientError if the step computed something that is not finite, unless a
         NanTensorHook asks to stop instead.
         """
-        if not isinstance(self._work, Work) or self.has_ended:
+        if type(self._work) is not Work or self.hooks.coordinator.stop_reason is not None:
             why = "that was not entered; call it inside `with session:`"
             if self._work is not None:
                 why = "that makes no further step: its training has ended; call it while not session.should_stop()"
@@ -316,7 +316,7 @@ class MonitoredSession:
         return None
 
     def _call_model_fn(self, work: Work) -> StepResult:
-        with batch_named(self.reader.name_of(work.grant.records)):
+        try:
             return self._gradient_fn(
                 *work.batch,
                 self.step_session.variables,
@@ -325,6 +325,8 @@ class MonitoredSession:
                 work.lookups,
                 self.client.gradient_buffers,
             )
+        except LabelError as error:
+            raise named(error, self.reader.name_of(work.grant.records)) from error.__cause__
 
     def _end_training(self, *, after_others: bool) -> None:
         """Return the tickets, and wait for the end of the job, where others may make their own steps before it."""

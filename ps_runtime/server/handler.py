@@ -18,6 +18,7 @@ from psflow.ps_runtime.protocol.message import (
     MAX_JSON_BYTES,
     NO_BODY,
     NO_REPLICA,
+    WITH_PARAMETERS,
     Body,
     Kind,
     Message,
@@ -250,15 +251,18 @@ class PsHandler:
             self.shard.check_rows(push)
         except InputError as error:
             raise ProtocolError(sender.name, str(error)) from error
+        key = sender.incarnation_key
         if self.job_requests is None:
-            self.shard.hold(sender.incarnation_key, message.sequence, message.version, push)
-            self.shard.keep(sender.incarnation_key)
+            self.shard.hold(key, message.sequence, message.version, push)
+            self.shard.keep(key)
             return [(peer, Message(Kind.DONE))]
-        parameters = partial(self._codec_of[peer].encode_arena, self.shard.arrays.arena)
+        parameters = None
+        if message.flags & WITH_PARAMETERS:
+            parameters = partial(self._codec_of[peer].encode_arena, self.shard.arrays.arena)
         if self.job_requests.take(peer, sender, message, push.num_examples, parameters):
-            self.shard.hold(sender.incarnation_key, message.sequence, message.version, push)
+            self.shard.hold(key, message.sequence, message.version, push)
         replies = self.job_requests.due()
-        self.shard.keep(sender.incarnation_key)
+        self.shard.keep(key)
         return replies
 
     def _views_of_push(self, peer: int, body: Body) -> PushBuffer:

@@ -294,10 +294,9 @@ class InputPositions:
     @property
     def is_exhausted(self) -> bool:
         """Whether nothing is left to grant, unless a replica returns something."""
-        return all(
-            position.is_exhausted or (self.spec.each_worker_reads_all and replica in self._left)
-            for replica, position in enumerate(self._positions)
-        )
+        if not self.spec.each_worker_reads_all:
+            return self._positions[0].is_exhausted
+        return all(position.is_exhausted or replica in self._left for replica, position in enumerate(self._positions))
 
     @property
     def epochs_completed(self) -> int:

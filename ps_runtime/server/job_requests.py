@@ -103,9 +103,9 @@ class JobRequests:
         return sequence, [*_turned_away(None if former is None else former.peer, sender), *self.due()]
 
     def take(
-        self, peer: int, sender: Peer, message: Message, num_examples: int, parameters: Callable[[], Body]
+        self, peer: int, sender: Peer, message: Message, num_examples: int, parameters: Callable[[], Body] | None
     ) -> bool:
-        """Accept a push; return False for a repeat. Either way `peer` waits for its next ticket, and `parameters`.
+        """Accept a push; return False for a repeat. Either way `peer` waits for its next ticket, and any `parameters`.
 
         The flags of a ticket request say how many other tickets its sender holds.
         """
@@ -113,7 +113,7 @@ class JobRequests:
         records = self.job.push(
             sender.replica, sender.incarnation, message.sequence, num_examples, message.version, num_known
         )
-        self._waiting[sender.replica] = _Waiting(peer, parameters if message.flags & WITH_PARAMETERS else None)
+        self._waiting[sender.replica] = _Waiting(peer, parameters)
         if records is None:
             return False
         for index in range(records.start, records.stop) if self._stream is not None else ():

@@ -64,7 +64,7 @@ class PushSum:
         return PushBuffer.empty(self._push_layout)
 
     def _views(self, push: PushBuffer) -> list[FloatArray]:
-        return [push.gradients[group.start : group.stop].view(group.dtype) for group in self._groups]
+        return [push.gradients_of(group) for group in self._groups]
 
 
 def _mean_rows(

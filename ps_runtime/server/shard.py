@@ -7,9 +7,9 @@ torn: its replica was lost between two shards. So a snapshot of all shards holds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,17 @@ class _Held:
     is_borrowed: bool
 
 
+class _Block(NamedTuple):
+    """A part of a group to be updated at a time: its bytes, its values in the group, and their arrays."""
+
+    start: int
+    stop: int
+    values: slice
+    parameters: FloatArray
+    slots: Mapping[str, FloatArray]
+    scratch: FloatArray
+
+
 class Shard:
     """The shard machine: pushes, decisions, snapshots. No sockets, no clock; one caller at a time."""
 
@@ -121,6 +132,8 @@ class Shard:
         self._round = PushSum(layout, len(self.optimizers))
         self._parameters = [self._view(group, self.arrays.arena) for group in layout.groups]
         self._scratch = [np.empty(min(view.size, BLOCK_SIZE), view.dtype) for view in self._parameters]
+        self._blocks = [list(self._cut(i, group.start, group.stop)) for i, group in enumerate(layout.groups)]
+        """Of the whole of each group."""
         self._whole_mask = b"\1" * self.push_layout.num_pieces
         self._pulled = np.empty(0, np.uint8)
         self._pieces = [p for p in layout.pieces if p.offset + p.nbytes <= layout.gradient_nbytes]
@@ -258,7 +271,7 @@ class Shard:
         if self._staleness_aware:
             scaled = [rule.is_scaled_by_staleness for rule in self.optimizers]
             held.push.learning_rates[scaled] /= max(1, self.version - held.version)
-        self._update(held.push, held.push.rows())
+        self._update(held.push, held.push.rows() if self.tables else [])
 
     def _tear(self, key: Incarnation) -> None:
         self._release(key)
@@ -277,7 +290,7 @@ class Shard:
     def _update(self, push: PushBuffer, rows: RowGradients) -> None:
         """Apply a push as an update, in place. Its gradients are used up."""
         self.version += 1
-        for table, (ids, gradients) in zip(self.tables, rows, strict=True):
+        for table, (ids, gradients) in zip(self.tables, rows, strict=True) if self.tables else ():
             if len(ids):
                 assert table.spec.optimizer is not None
                 rate = float(push.learning_rates[table.spec.optimizer])
@@ -287,31 +300,31 @@ class Shard:
         for index, group in enumerate(self.layout.groups):
             if group.optimizer is None:
                 continue
-            for start, stop in [(group.start, group.stop)] if is_whole else self._runs(group, push.mask):
-                self._update_run(index, group, start, stop, push)
+            blocks: Iterable[_Block] = self._blocks[index]
+            if not is_whole:
+                runs = self._runs(group, push.mask)
+                blocks = [block for start, stop in runs for block in self._cut(index, start, stop)]
+            rule, rate = self.optimizers[group.optimizer], float(push.learning_rates[group.optimizer])
+            gradients = push.gradients_of(group)
+            for start, stop, values, parameters, slots, scratch in blocks:
+                self.arena.advance(start, stop)
+                rule.update(UpdateOperands(parameters, gradients[values], slots, scratch, rate, self.version))
         self.arena.end()
 
-    def _update_run(self, index: int, group: ArenaGroup, start: int, stop: int, push: PushBuffer) -> None:
-        """Update the bytes from `start` to `stop`, block by block: a rule makes several passes over each."""
-        optimizer = group.optimizer
-        assert optimizer is not None
-        rule, rate = self.optimizers[optimizer], float(push.learning_rates[optimizer])
-        parameters, slots = self._parameters[index], self.arrays.slots[index]
-        gradients = self._view(group, push.gradients)
+    def _cut(self, index: int, start: int, stop: int) -> Iterator[_Block]:
+        """Cut the bytes from `start` to `stop` of a group into blocks: a rule makes several passes over each."""
+        group, parameters, slots = self.layout.groups[index], self._parameters[index], self.arrays.slots[index]
         itemsize = parameters.itemsize
         first, last = (start - group.start) // itemsize, (stop - group.start) // itemsize
         for begin in range(first, last, BLOCK_SIZE):
-            block = slice(begin, min(begin + BLOCK_SIZE, last))
-            self.arena.advance(group.start + begin * itemsize, group.start + block.stop * itemsize)
-            rule.update(
-                UpdateOperands(
-                    parameters[block],
-                    gradients[block],
-                    {name: slot[block] for name, slot in slots.items()},
-                    self._scratch[index][: block.stop - begin],
-                    learning_rate=rate,
-                    num_updates=self.version,
-                )
+            values = slice(begin, min(begin + BLOCK_SIZE, last))
+            yield _Block(
+                group.start + begin * itemsize,
+                group.start + values.stop * itemsize,
+                values,
+                parameters[values],
+                {name: slot[values] for name, slot in slots.items()},
+                self._scratch[index][: values.stop - begin],
             )
 
     def _runs(self, group: ArenaGroup, mask: NDArray[np.uint8]) -> list[tuple[int, int]]:

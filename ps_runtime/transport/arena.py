@@ -48,6 +48,12 @@ class Arena:
         self._words = header_words(block)
         self._words[VERSION] = -1  # no version yet
 
+    @property
+    def version(self) -> int:
+        """Number of the last whole version; negative before there is one."""
+        version: int = self._words[VERSION]
+        return version
+
     @classmethod
     def private(cls, nbytes: int) -> Arena:
         """Return an arena that only this process sees: the same calls, without readers."""

@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, PsflowError, WaitTimeoutError
 from psflow.ps_runtime.protocol.message import (
     HEADER,
@@ -20,7 +23,28 @@ from psflow.ps_runtime.protocol.message import (
     refused_error,
     whole_body,
 )
-from psflow.ps_runtime.transport.base import Connection
+from psflow.ps_runtime.transport.arena import Arena
+from psflow.ps_runtime.transport.base import Connection, ReadableArena
+
+
+class _ArenaHere:
+    """The arena of a ps in this process: a `ReadableArena` that changes under `lock` alone."""
+
+    def __init__(self, arena: Arena, lock: threading.RLock) -> None:
+        self.bytes = arena.bytes.view()
+        self.bytes.flags.writeable = False
+        self._arena = arena
+        self._lock = lock
+
+    @property
+    def version(self) -> int:
+        return self._arena.version
+
+    def read(self, into: NDArray[np.uint8]) -> int | None:
+        with self._lock:
+            np.copyto(into, self.bytes)
+            version = self._arena.version
+        return None if version < 0 else version
 
 
 class InProcessServer:
@@ -28,14 +52,17 @@ class InProcessServer:
 
     Notes
     -----
+    `arena` is that of the ps, which roles then read without a request.
+
     Thread-safe: one lock makes the events of the handler one at a time. An error of the handler other than
     ProtocolError is raised in the thread of its event, and ends the server for all.
     """
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, arena: Arena | None = None) -> None:
         self._handler = handler
         # re-entrant, so that an event may post another, which then runs after it
         self._lock = threading.RLock()
+        self._arena = None if arena is None else _ArenaHere(arena, self._lock)
         self._connections: dict[int, InProcessConnection] = {}
         self._posted: deque[Callable[[], Iterable[Reply]]] = deque()
         self._is_in_event = False
@@ -51,7 +78,7 @@ class InProcessServer:
             if self._is_closed:
                 raise BrokenPeerError(peer_name, "it is closed")
             self._num_accepted += 1
-            connection = InProcessConnection(self, self._num_accepted, peer_name, self._lock)
+            connection = InProcessConnection(self, self._num_accepted, peer_name, self._lock, self._arena)
             self._connections[connection.number] = connection
             return connection
 
@@ -165,14 +192,20 @@ class InProcessConnection(Connection):
     transport = "in-process"
     is_direct = True
 
-    def __init__(self, server: InProcessServer, number: int, peer: str, lock: threading.RLock) -> None:
+    def __init__(
+        self, server: InProcessServer, number: int, peer: str, lock: threading.RLock, arena: ReadableArena | None
+    ) -> None:
         self.peer = peer
+        self.arena = arena
         self.number = number
         """The handler's number of this connection."""
         self.is_handled = False
         """Whether the handler has received a message of it."""
         self._server = server
+        self._lock = lock
         self._changed = threading.Condition(lock)
+        self._is_blocked = False
+        """Whether a thread waits for the reply."""
         self._is_waiting = False
         self._reply: Message | None = None
         self._into: memoryview | None = None
@@ -184,15 +217,15 @@ class InProcessConnection(Connection):
         pass  # both ends are in one process
 
     def send(self, message: Message) -> None:  # noqa: D102
-        with self._changed:
+        with self._lock:
             self._send(message)
 
     def receive(self, timeout_secs: float, into: memoryview | None = None) -> Message:  # noqa: D102
-        with self._changed:
+        with self._lock:
             return self._receive(timeout_secs, into)
 
     def request(self, message: Message, timeout_secs: float, into: memoryview | None = None) -> Message:  # noqa: D102
-        with self._changed:
+        with self._lock:
             self._into = into  # known before the event, so the reply is copied once
             try:
                 self._send(message)
@@ -220,7 +253,7 @@ class InProcessConnection(Connection):
         }
 
     def close(self) -> None:  # noqa: D102
-        with self._changed:
+        with self._lock:
             if not self._is_closed:
                 self._is_closed = True
                 self._server._leave(self)
@@ -252,11 +285,11 @@ class InProcessConnection(Connection):
         return reply
 
     def _wait(self, timeout_secs: float, into: memoryview | None) -> Message:
-        self._into = into
+        self._into, self._is_blocked = into, True
         try:
             is_over = self._changed.wait_for(lambda: self._reply is not None or self._broken is not None, timeout_secs)
         finally:
-            self._into = None
+            self._into, self._is_blocked = None, False
         if self._reply is not None:
             return self._reply
         if is_over:
@@ -284,11 +317,15 @@ class InProcessConnection(Connection):
         if self._into is not None and len(self._into) == len(body):
             self._into[:] = body
             self._reply = message.with_body(self._into)
+        elif type(message.body) is bytes and not message.tail:
+            self._reply = message
         else:
             self._reply = message.with_body(bytes(body))
-        self._changed.notify_all()
+        if self._is_blocked:
+            self._changed.notify_all()
         return len(body)
 
     def _break(self, reason: str, cause: BaseException | None) -> None:
         self._broken = (reason, cause)
-        self._changed.notify_all()
+        if self._is_blocked:
+            self._changed.notify_all()

@@ -50,7 +50,10 @@ class Tray:
         nbytes = len(body)
         if nbytes > self.nbytes:
             return 0
-        turn = None if body.readonly else self._addresses.get(_address(body))
+        if body is self._views.get((self.turn, nbytes)):
+            turn: int | None = self.turn
+        else:
+            turn = None if body.readonly else self._addresses.get(_address(body))
         if turn is None:
             turn = self.turn
             self._halves[turn][:nbytes] = body

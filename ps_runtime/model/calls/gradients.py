@@ -97,9 +97,14 @@ class GradientFn:
         self._seed = built.seed
         self._tables = {table.name: table for table in built.model.tables}
         self._first_ops = built.spec.train_ops
-        self._is_traced = any(op.gradients is None for op in self._first_ops)
+        self._are_minimized = [op.gradients is None for op in self._first_ops]
+        self._is_traced = True in self._are_minimized
         self._optimizer_of = {v.name: v.optimizer for v in built.model.variables}
         self._optimizer_of |= {t.name: t.optimizer for t in built.model.tables}
+        self._names_of = [
+            frozenset(name for name, optimizer in self._optimizer_of.items() if optimizer == index)
+            for index in range(len(self._first_ops))
+        ]
         self._trainable = sorted(n for n, d in built.declared.items() if d.trainable)
 
     def __call__(
@@ -152,16 +157,14 @@ class GradientFn:
 
     def _ops(self, spec: EstimatorSpec) -> tuple[TrainOp, ...]:
         ops = spec.train_ops
-        if len(ops) != len(self._first_ops) or any(map(_is_other_rule, ops, self._first_ops)):
+        if len(ops) != len(self._first_ops) or True in map(_is_other_rule, ops, self._first_ops):
             raise ModelFnError(
                 (
                     f"{self._caller.name} must return optimizers with the same configuration in every call; "
                     "only their learning rates may change",
                 )
             )
-        if any(
-            (op.gradients is None) != (first.gradients is None) for op, first in zip(ops, self._first_ops, strict=True)
-        ):
+        if [op.gradients is None for op in ops] != self._are_minimized:
             raise ModelFnError(
                 (f"{self._caller.name} must use either minimize or apply_gradients in every call, as in the first one",)
             )
@@ -173,16 +176,21 @@ class GradientFn:
         self._check_names(index, given)
         gradients: Gradients = {}
         for name, value in given.items():
-            if name in self._tables:
+            known = self._declared.get(name)
+            if known is None:
                 gradient = row_gradient(self._tables[name], value, scope.lookups)
                 if len(gradient.ids):
                     gradients[name] = gradient
+            elif type(value) is np.ndarray and value.shape == known.shape and value.dtype.kind == "f":
+                gradients[name] = value
             else:
-                gradients[name] = _dense_gradient(name, value, self._declared[name])
+                gradients[name] = _dense_gradient(name, value, known)
         return gradients
 
     def _check_names(self, index: int, names: Iterable[str]) -> None:
         """Refuse variables and tables that this optimizer did not train in the first call."""
+        if self._names_of[index].issuperset(names):
+            return
         faults = []
         for name in names:
             if name not in self._optimizer_of:

@@ -310,7 +310,7 @@ def get_variable(
         initializer = glorot_uniform
     elif not callable(initializer):
         shape, dtype, initializer = _first_value(name, shape, dtype, initializer)
-    asked = (name, _as_shape(shape), np.dtype(np.float32 if dtype is None else dtype), trainable is None or trainable)
+    asked: tuple[Any, ...] = (name, shape, dtype, trainable)
     try:
         declared = _declared(*asked)
     except TypeError:  # not hashable
@@ -347,7 +347,9 @@ def _as_shape(shape: Any) -> Any:
 
 
 @lru_cache(maxsize=4096)  # every call of a model_fn requests the same variables
-def _declared(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], trainable: bool) -> Declared:
+def _declared(name: str, given_shape: Any, given_dtype: Any, given_trainable: bool | None) -> Declared:
+    shape, trainable = _as_shape(given_shape), given_trainable is None or given_trainable
+    dtype = np.dtype(np.float32 if given_dtype is None else given_dtype)
     faults = []
     if not isinstance(name, str) or not name:
         faults.append(f"a variable needs a name, got {name!r}")

@@ -212,12 +212,23 @@ def as_hooks(what: str, given: Iterable[SessionRunHook] | None) -> tuple[Session
     return hooks
 
 
+_NOTHING_FETCHED = SessionRunValues(None)
+
+
+def _is_called_in_runs(hook: SessionRunHook) -> bool:
+    """Whether a hook does anything before or after a run."""
+    own = (hook.before_run, hook.after_run)
+    inherited = (SessionRunHook.before_run, SessionRunHook.after_run)
+    return any(getattr(mine, "__func__", None) is not theirs for mine, theirs in zip(own, inherited, strict=True))
+
+
 class HookCalls:
     """Calls the hooks of one session in order."""
 
     def __init__(self, hooks: Sequence[SessionRunHook], session: Any, tables: Collection[str] = ()) -> None:
         self.coordinator = Coordinator()
         self._hooks = hooks
+        self._called = [hook for hook in hooks if _is_called_in_runs(hook)]
         self._context = SessionRunContext(SessionRunArgs(), session, self.coordinator)
         self._tables = tables
         self._wanted: list[SessionRunArgs | None] = []
@@ -236,16 +247,16 @@ class HookCalls:
         """Ask each hook for its fetches of a run whose loop fetches `original_args`."""
         if original_args is not self._context.original_args:
             self._context = replace(self._context, original_args=original_args)
-        self._wanted = [hook.before_run(self._context) for hook in self._hooks]
+        self._wanted = [hook.before_run(self._context) for hook in self._called]
 
     def after_run(self, values: Mapping[str, Any]) -> None:
         """Pass each hook the values that it fetched.
 
         Raises UsageError if a hook fetches a name that `values` lacks, or its ``before_run`` returned a wrong type.
         """
-        for hook, args in zip(self._hooks, self._wanted, strict=True):
+        for hook, args in zip(self._called, self._wanted, strict=True):
             if args is None:
-                hook.after_run(self._context, SessionRunValues(None))
+                hook.after_run(self._context, _NOTHING_FETCHED)
             elif isinstance(args, SessionRunArgs):
                 who = f"the hook {type(hook).__name__}"
                 hook.after_run(self._context, SessionRunValues(pick(args.fetches, values, self._tables, who)))

@@ -167,21 +167,17 @@ class StepCounterHook(SessionRunHook):
         self._period.start(session.global_step)
         self._num_pushes = self._staleness_sum = 0
 
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Fetch the loss."""
-        return SessionRunArgs(["loss", "global_step"])
-
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         """Report, if the period has passed."""
-        loss, global_step = run_values.results
         session = run_context.session
+        global_step = session.global_step
         self._num_pushes += 1
         self._staleness_sum += session.staleness
         if not self._period.is_over(global_step):
             return
         rate = self._period.rate(global_step)
         values = {
-            "loss": loss,
+            "loss": session.loss,
             "steps_per_sec": rate,
             "examples_per_sec": rate * session.num_examples * session.gradients_per_step,
             "staleness": self._staleness_sum / self._num_pushes,

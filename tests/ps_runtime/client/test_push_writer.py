@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class NoMemory:
     ids=["as given", "swapped", "one fresh", "reversed", "twice", "one left out"],
 )
 def test_memory_for_one_gradient_may_hold_another(gradients_of: Callable[[Arrays], Arrays]) -> None:
-    writer = PushWriter(LAYOUT, 1, (), Splits(1))
+    writer = PushWriter(LAYOUT, MODEL, Splits(1))
     made = writer.buffers(NoMemory())
     made["a"][:], made["b"][:] = [1, 2, 3], [4, 5, 6]
     gradients = gradients_of(made)
@@ -58,6 +59,7 @@ def test_memory_for_one_gradient_may_hold_another(gradients_of: Callable[[Arrays
 
 
 TABLES = (TableSpec("items", 100, 2, "float32", 0, {"name": "zeros"}, seed=1),)
+MODEL_WITH_TABLES = replace(MODEL, tables=TABLES)
 ONES = np.ones(3, np.float32)
 
 
@@ -73,17 +75,17 @@ ONES = np.ones(3, np.float32)
     ],
 )
 def test_what_is_not_finite_is_found_with_its_name(gradients: Any, expected: NonFinite | None) -> None:
-    writer = PushWriter(LAYOUT, 1, TABLES, Splits(1))
+    writer = PushWriter(LAYOUT, MODEL_WITH_TABLES, Splits(1))
     np.testing.assert_equal(writer.non_finite(writer.write(NoMemory(), gradients, [1.0], 1)), expected)
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 def test_a_number_that_is_too_large_for_its_variable_is_found() -> None:
-    writer = PushWriter(LAYOUT, 1, (), Splits(1))
+    writer = PushWriter(LAYOUT, MODEL, Splits(1))
     assert writer.non_finite(writer.write(NoMemory(), {"b": np.full(3, 1e39)}, [1.0], 1)) == ("b", None, np.inf)
 
 
 def test_what_an_earlier_push_has_left_is_not_of_this_one() -> None:
-    writer = PushWriter(LAYOUT, 1, (), Splits(1))
+    writer = PushWriter(LAYOUT, MODEL, Splits(1))
     assert writer.non_finite(writer.write(NoMemory(), {"b": ONES * np.inf}, [1.0], 1)) is not None
     assert writer.non_finite(writer.write(NoMemory(), {"a": ONES}, [1.0], 1)) is None

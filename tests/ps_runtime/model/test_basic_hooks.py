@@ -35,7 +35,7 @@ class Steps:
     def step(self, to, loss=0.5, **summaries):
         context = SessionRunContext(SessionRunArgs(), self, self.coordinator)
         args = self.hook.before_run(context)
-        self.global_step, self.summaries = to, summaries
+        self.global_step, self.loss, self.summaries = to, loss, summaries
         values = {"loss": loss, "global_step": to, "w": 1.5}
         self.hook.after_run(context, SessionRunValues(None if args is None else pick(args.fetches, values)))
         return self.coordinator.stop_reason
