@@ -29,6 +29,7 @@ from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.cluster.missing_workers import slots_needed
 from psflow.ps_runtime.config.files import Settings
 from psflow.ps_runtime.estimator.attempt import FLOW_RUNS
+from psflow.tasks.exports.exported import best_export
 from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.owners import JOB_ID, MODEL_DIR, TO_COMPLETE
 from psflow.tasks.recorder import events_on_disk
@@ -133,6 +134,8 @@ def _run(planned: TrainingPlan, parameters: TrainParameters, interrupts: Interru
         attempt.note_ended(reports["chief-0"]["statistics"]["job"]["global_step"])
         if (reason := attempt.end_reason()) is not None:
             tracker.put_tags({"psflow.stop_reason": reason})
+        if (best := best_export(attempt.model_dir)) is not None:
+            tracker.register(best)
         if tracker.close("FINISHED"):
             attempt.note_completed()
     pages = tracker.page, links.prefect_page

@@ -39,7 +39,7 @@ from psflow.ps_runtime.roles.events import (
     Restored,
     SummaryFile,
 )
-from psflow.tasks.exports.exported import CHOSEN, Exported, best_record, exports_of
+from psflow.tasks.exports.exported import CHOSEN, Exported, best_export, exports_of
 from psflow.tasks.owners import JOB_ID
 from psflow.tasks.tracking.context import SystemMetrics, code_version
 from psflow.tasks.tracking.lost_steps import LostSteps
@@ -62,16 +62,14 @@ def events_on_disk(model_dir: str) -> list[RecordedEvent]:
     events: list[RecordedEvent] = [Checkpoint(step, store.path(step)) for step in store.steps()]
     evaluations = EvaluationLog(model_dir).read()
     events += [evaluation_event(evaluation) for evaluation in evaluations]
-    best = best_record(model_dir)
+    best = best_export(model_dir)
     made = [export for export in exports_of(model_dir) if export.exporter != CHOSEN]  # registered by psflow export
     events += [
         Export(export.exporter, export.step, export.version, export.path, False, _measured_for(export, evaluations))
         for export in made
         if best is None or (export.exporter, export.version) != (BEST, best.version)
     ]
-    if best is not None:
-        events.append(Export(BEST, best.step, best.version, best.path, True, measured(best.metrics)))
-    return events
+    return events if best is None else [*events, best]
 
 
 def _measured_for(export: Exported, evaluations: Sequence[EvaluationRecord]) -> dict[str, float]:

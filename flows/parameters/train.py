@@ -108,6 +108,11 @@ class BestParameters(FlowParameters):
         "min", description="Whether a smaller or a larger value is better."
     )
     exports_to_keep: Annotated[int, OnResume.FREE] = Field(5, ge=1, description="Exports to keep on disk.")
+    register_each: Annotated[bool, OnResume.FREE] = Field(
+        False,
+        description="Whether each new best export is registered in MLflow as it is made; false: the best one, when "
+        "training ends.",
+    )
 
 
 class ResumeParameters(FlowParameters):

@@ -212,7 +212,7 @@ class Watch:
                 self._log(event)
                 if self._plotter is not None:
                     self._plotter.handle(event)
-                self._tracker.handle(event)
+                self._record(event)
             case SummaryFile():
                 self._tracker.put_file(event.file, b64decode(event.content_base64))
             case RoleStarted():
@@ -237,7 +237,12 @@ class Watch:
             self._show(event)
             if self._plotter is not None:
                 self._plotter.restore(event)
-            self._tracker.handle(event)
+            self._record(event)
+
+    def _record(self, event: RecordedEvent) -> None:
+        self._tracker.handle(event)
+        if isinstance(event, Export) and self._watched.parameters.best.register_each:
+            self._tracker.register(event)
 
     def _catch_up_with_losses(self) -> None:
         if self._has_lost.is_set():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.records import measured
 from psflow.ps_runtime.errors import ConfigError, UsageError
 from psflow.ps_runtime.model.best import NAME, BestRecord, Better
 from psflow.ps_runtime.model.export.directory import ExportDirectory
@@ -38,6 +39,14 @@ class Exported:
 def best_record(model_dir: str) -> BestRecord | None:
     """Return the current choice of BestExporter."""
     return BestRecord.read(os.path.join(model_dir, "export", "best"))
+
+
+def best_export(model_dir: str) -> Export | None:
+    """Return the event of the export that BestExporter, or the user, has chosen."""
+    best = best_record(model_dir)
+    if best is None:
+        return None
+    return Export(BEST, best.step, best.version, best.path, is_best=True, metrics=measured(best.metrics))
 
 
 def exports_of(model_dir: str, exporter: str | None = None) -> list[Exported]:
@@ -82,7 +91,7 @@ class Registration:
             experiment_id = self._client.get_run(self._run_id).info.experiment_id
             models = RecordedModels(self._client, experiment_id, self._run_id, self._name, revives=True)
             models.read()
-            return models.record_export(
+            return models.register_export(
                 Export(
                     exported.exporter, exported.step, exported.version, exported.path, is_best=False, metrics=metrics
                 )

@@ -187,28 +187,40 @@ class RecordedModels:
             self._record(f"checkpoint-{event.step}", event.step, tags, None)
 
     def record_export(self, event: Export) -> BestModel:
-        """Record an export with its bytes, register it, and set the alias ``best`` if it is the best one."""
+        """Record an export with its bytes."""
         with self._known():
-            return self._record_export(event)
+            tags = self._tags(event)
+            return self._recorded(event, self._record_export(event, tags), self._versions.get(_identity(tags)))
 
-    def _record_export(self, event: Export) -> BestModel:
-        step = event.step
-        tags = {
+    def register_export(self, event: Export) -> BestModel:
+        """Record an export, register it, and set the alias ``best`` if it is the best one."""
+        with self._known():
+            tags = self._tags(event)
+            model = self._record_export(event, tags)
+            version = None if self._name is None else self._register(self._name, model, tags, event.metrics)
+            if event.is_best and self._alias is not None and version is not None:
+                is_new = _identity(tags) in self._registered_now
+                self._alias.give(version, event.step, event.metrics, is_new=is_new)
+            return self._recorded(event, model, version)
+
+    def _tags(self, event: Export) -> dict[str, str]:
+        return {
             KIND: "export",
-            STEP: str(step),
+            STEP: str(event.step),
             PATH: without_secrets(event.path),
             EXPORTER: event.exporter,
             VERSION: str(event.version),
-            **self._made_of(step),
+            **self._made_of(event.step),
         }
-        model = self._record(f"{event.exporter}-{step}", step, tags, event.path)
-        version = None if self._name is None else self._register(self._name, model, tags, event.metrics)
+
+    def _record_export(self, event: Export, tags: dict[str, str]) -> LoggedModel:
+        return self._record(f"{event.exporter}-{event.step}", event.step, tags, event.path)
+
+    def _recorded(self, event: Export, model: LoggedModel, version: str | None) -> BestModel:
         uri = f"models:/{model.model_id}" if version is None else f"models:/{self._name}/{version}"
-        recorded = BestModel(uri, version, step)
+        recorded = BestModel(uri, version, event.step)
         if event.is_best:
             self.best = recorded
-            if self._alias is not None and version is not None:
-                self._alias.give(version, step, event.metrics, is_new=_identity(tags) in self._registered_now)
         return recorded
 
     @contextmanager

@@ -7,6 +7,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
@@ -48,13 +49,15 @@ class Tracker:
     """Writes the events of one job into its MLflow run, in a background thread.
 
     Metrics keep their names. Evaluations become the metrics ``eval/<metric>``, named ones ``eval_<name>/<metric>``,
-    linked to their checkpoint: send a checkpoint before its evaluation. Checkpoints and exports become models.
+    linked to their checkpoint: send a checkpoint before its evaluation. Checkpoints and exports become models;
+    `register` makes an export a version of the registered model.
 
     Notes
     -----
-    `handle`, `put_tags` and `put_file` never block and are thread-safe. Repeated events of a resumed job are written
-    once. While MLflow is unavailable, events are buffered, and written when it is back; beyond `MAX_POINTS_KEPT`
-    points, new metrics are dropped and counted; of tags and files the last is kept. Create it with `open`.
+    `handle`, `register`, `put_tags` and `put_file` never block and are thread-safe. Repeated events of a resumed job
+    are written once. While MLflow is unavailable, events are buffered, and written when it is back; beyond
+    `MAX_POINTS_KEPT` points, new metrics are dropped and counted; of tags and files the last is kept. Create it with
+    `open`.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Tracker:
         self._models = models
         self._notes = Notes()
         self._events: deque[RecordedEvent] = deque()
+        self._to_register: deque[Export] = deque()
         self._unwritten: deque[Metric] = deque()
         self._batch_size = MAX_POINTS_PER_CALL
         self._lock = threading.Lock()  # guards the two counters that callers and the writer change
@@ -164,6 +168,10 @@ class Tracker:
             self._num_kept += num_points
         self._events.append(event)
 
+    def register(self, export: Export) -> None:
+        """Queue an export to be registered, after all events. Does not block; thread-safe; registers it once."""
+        self._to_register.append(export)
+
     def take_back(self, waiting: PendingWrites) -> None:
         """Queue pending writes of an earlier attempt. Does not block."""
         self.tags = {**self.tags, **waiting.tags}
@@ -236,7 +244,7 @@ class Tracker:
 
     @property
     def _num_pending(self) -> int:
-        return len(self._events) + len(self._unwritten) + len(self._notes)
+        return len(self._events) + len(self._unwritten) + len(self._to_register) + len(self._notes)
 
     def _run(self) -> None:
         delay = WRITE_EVERY_SECS
@@ -261,17 +269,17 @@ class Tracker:
 
     def _write_all(self) -> bool:
         """Write events in order, metrics in batches. Stop at the first failure or at the timeout."""
-        while self._events or self._unwritten or self._notes:
+        while self._num_pending:
             if self._deadline.has_passed or (self._ended_as in ENDED_FIRST and not self._has_ended):
                 return False
             self._take_points()
             if self._unwritten:
                 if not self._writes.attempt(self._write_points, self._narrow_batch):
                     return False
-            elif self._events:
-                if not self._writes.attempt(self._write_model, self._drop_model):
+            elif queue := self._models_queue():
+                if not self._writes.attempt(partial(self._write_model, queue), partial(self._drop_model, queue)):
                     return False
-            elif not self._writes.attempt(self._write_note, self._drop_note):
+            elif self._notes and not self._writes.attempt(self._write_note, self._drop_note):
                 return False
         return True
 
@@ -292,6 +300,11 @@ class Tracker:
             self._num_written += 1
             self._release(self._events.popleft())
 
+    def _models_queue(self) -> deque[RecordedEvent] | deque[Export]:
+        """Return the queue whose first event is the next model, or an empty one."""
+        is_next = self._events and isinstance(self._events[0], Checkpoint | Export)  # metrics may come at any time
+        return self._events if is_next else self._to_register
+
     def _write_points(self) -> None:
         batch = list(islice(self._unwritten, self._batch_size))
         self._client.log_batch(self.run_id, metrics=batch, synchronous=True)
@@ -303,21 +316,22 @@ class Tracker:
         if not self._is_callers:
             self._client.set_terminated(self.run_id, self._ended_as)
 
-    def _write_model(self) -> None:
-        event = self._events[0]
-        assert isinstance(event, Checkpoint | Export)  # _take_points consumed the others
+    def _write_model(self, queue: deque[RecordedEvent] | deque[Export]) -> None:
+        event = queue[0]
         try:
-            if isinstance(event, Checkpoint):
-                self._models.record_checkpoint(event)
+            if isinstance(event, Export):
+                record = self._models.register_export if queue is self._to_register else self._models.record_export
+                record(event)
             else:
-                self._models.record_export(event)
+                assert isinstance(event, Checkpoint)  # _models_queue gives no other
+                self._models.record_checkpoint(event)
             self._num_written += 1
         except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
             if isinstance(error, FileNotFoundError) and isinstance(event, Export) and _was_replaced(event):
                 _log.info("%s was removed, as newer exports replace it, before MLflow had it", event.path)
             else:
                 self._drop(event, error)
-        self._events.popleft()
+        queue.popleft()
 
     def _write_note(self) -> None:
         self._notes.write_one(self._client, self.run_id)
@@ -341,8 +355,8 @@ class Tracker:
             self._drop(self._unwritten.popleft(), error)
         return True
 
-    def _drop_model(self, error: Exception) -> bool:
-        self._drop(self._events.popleft(), error)
+    def _drop_model(self, queue: deque[RecordedEvent] | deque[Export], error: Exception) -> bool:
+        self._drop(queue.popleft(), error)
         return True
 
     def _drop_note(self, error: Exception) -> bool:

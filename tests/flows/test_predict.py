@@ -151,7 +151,7 @@ def test_input_and_output_may_be_on_s3(model: Any, table: str, tmp_path: Path, m
 @pytest.mark.usefixtures("prefect_named")
 def test_registered_model_predicts_on_a_cluster(model: Any, table: str, tmp_path: Path) -> None:
     tracker = Tracker.open(prepare_store(), experiment="digits", run_name="r", registered_model="psflow-digits")
-    tracker.handle(Export("best", 40, 1, model.path, True, {}))
+    tracker.register(Export("best", 40, 1, model.path, True, {}))
     assert tracker.close(), tracker.statistics()
     parameters = PredictParameters(model="models:/psflow-digits@best", input=table, output=str(tmp_path / "out"))
     result = predict(parameters)

@@ -83,7 +83,11 @@ def test_digits_end_to_end(project: Project, digits: str) -> None:
     points = metric_points(project, answer["run_id"])
     assert sorted(points["eval/accuracy"]) == answer["evaluated_steps"]
     assert_counts_each_example_and_step(answer, points["loss"])
-    best = client.get_model_version_by_alias("psflow-digits", "best")
+    [best] = client.search_model_versions("name = 'psflow-digits'")
+    assert client.get_registered_model("psflow-digits").aliases == {"best": best.version}
+    assert best.tags["psflow.step"] == str(answer["best"]["step"])
+    exports = client.search_logged_models([run.info.experiment_id], "attributes.model_type = 'export'")
+    assert {model.tags["psflow.step"] for model in exports} > {best.tags["psflow.step"]}
     assert answer["best"]["model_uri"] == f"models:/psflow-digits/{best.version}"
 
     assert_shows_what_it_did(project, answer, points)

@@ -20,6 +20,7 @@ from psflow.flows.reporting.watch import Watch, Watched
 from psflow.ps_runtime.roles.events import (
     Checkpoint,
     Evaluation,
+    Export,
     LogMessage,
     Metrics,
     PsListening,
@@ -35,11 +36,11 @@ CONF = {
     "model": {"name": "m:line"},
     "input": {"train": {"name": "m:points"}, "eval": {"name": "m:points"}},
     "train": {"max_steps": 600},
-    "best": {"metric": "accuracy", "mode": "max"},
 }
 CHECKPOINT = Checkpoint(300, "c/300", role="chief-0")
 EVALUATION = Evaluation(300, {"accuracy": 0.5}, 1.0, role="evaluator-0")
 METRICS = Metrics(400, {"loss": 0.25}, role="chief-0")
+EXPORT = Export("best", 300, 1, "export/best/1", True, {"accuracy": 0.5}, role="evaluator-0")
 LOG = LogMessage(20, "mine", "said", role="worker-0", time=0.0)
 LISTENING = PsListening(Address("h", 1, None, ""), role="ps-0")
 
@@ -49,6 +50,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.tracked: list[RecordedEvent] = []
+        self.registered: list[RecordedEvent] = []
         self.tags: list[dict[str, str]] = []
         self.known_tags: dict[str, str] = {}
         """Of the MLflow run, before this attempt."""
@@ -59,6 +61,7 @@ class Seen:
         self.has_progress = threading.Event()
         self.tracker: Any = SimpleNamespace(
             handle=self.tracked.append,
+            register=self.registered.append,
             put_tags=self.tags.append,
             put_file=self.files.__setitem__,
             run_id="r1",
@@ -97,10 +100,18 @@ def seen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> S
     return seen
 
 
-def watch(seen: Seen, tmp_path: Path, *past: RecordedEvent, plots: bool = True, on_disk: Any = None) -> Watch:
+def watch(
+    seen: Seen,
+    tmp_path: Path,
+    *past: RecordedEvent,
+    plots: bool = True,
+    on_disk: Any = None,
+    register_each: bool = False,
+) -> Watch:
     job: Any = SimpleNamespace(model_dir=str(tmp_path), attempt=1, train_spec=SimpleNamespace(max_steps=600))
+    conf = {**CONF, "plots": plots, "best": {"metric": "accuracy", "mode": "max", "register_each": register_each}}
     links = PageLinks("f1", None, "http://host/dask", str(tmp_path), "m")
-    watched = Watched(job, parse_parameters({**CONF, "plots": plots}, {}), None, links, on_disk or (lambda: past))
+    watched = Watched(job, parse_parameters(conf, {}), None, links, on_disk or (lambda: past))
     return Watch(watched, seen.tracker, logging.getLogger("flow"))
 
 
@@ -119,6 +130,16 @@ def test_the_same_line_for_the_log_prefect_and_mlflow(
     assert messages(caplog)[-1] == line
     assert seen.tags[-1] == {"psflow.progress": line, "psflow.reached_step": "400"}
     assert [given for kind, given in seen.artifacts if kind == "progress"][-1] == (pytest.approx(66.67, abs=0.01), line)
+
+
+@pytest.mark.parametrize("register_each", [False, True])
+def test_exports_are_registered_as_they_come_only_on_request(seen: Seen, tmp_path: Path, register_each: bool) -> None:
+    earlier = replace(EXPORT, step=100, role="")
+    with watch(seen, tmp_path, earlier, register_each=register_each) as watching:
+        watching.handle(EXPORT)
+        watching.handle(CHECKPOINT)
+    assert seen.tracked[:3] == [earlier, EXPORT, CHECKPOINT]
+    assert seen.registered == ([earlier, EXPORT] if register_each else [])
 
 
 def test_what_happens_seldom_is_logged_and_everything_is_recorded(

@@ -73,6 +73,7 @@ def train(open_tracker: Callable[..., Tracker], exported: Path) -> Tracker:
         Export("best", 1, 1, str(exported), True, {"loss": 0.4}),
     ):
         tracker.handle(event)
+    tracker.register(event)
     tracker.put_tags({"psflow.stop_reason": "done"})
     tracker.put_file("plots/roc.png", b"png")
     assert tracker.close("FINISHED", timeout_secs=200), tracker.statistics()

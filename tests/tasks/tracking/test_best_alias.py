@@ -117,7 +117,7 @@ def test_a_finished_training_that_is_started_again_leaves_it_to_a_better_one(
     def train(*events: Export, run_id: str | None = None) -> str:
         tracker = open_tracker(run_id=run_id, better=ACCURACY)
         for event in events:
-            tracker.handle(event)
+            tracker.register(event)
         assert tracker.close(timeout_secs=200), tracker.statistics()
         return tracker.run_id
 

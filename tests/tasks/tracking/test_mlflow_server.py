@@ -36,7 +36,7 @@ def test_run_of_a_job(server: MlflowServer, exported: Path, capfd: pytest.Captur
         tracker.handle(Metrics(10, {"loss": 0.5}, role="chief-0", number=1))
         tracker.handle(Checkpoint(10, "/c"))
         tracker.handle(Evaluation(10, {"loss": 0.4}, 1.0))
-        tracker.handle(Export("best", 10, 1, str(exported), True, {"loss": 0.4}))
+        tracker.register(Export("best", 10, 1, str(exported), True, {"loss": 0.4}))
         assert tracker.close(timeout_secs=200), tracker.statistics()
         return tracker
 

@@ -51,6 +51,8 @@ def export(path: Path, step: int, version: int, *, best: bool = True) -> Export:
 def send(tracker: Tracker, *events: RecordedEvent, status: Any = "FINISHED", is_whole: bool = True) -> None:
     for event in events:
         tracker.handle(event)
+        if isinstance(event, Export):
+            tracker.register(event)
     assert tracker.close(status, timeout_secs=200) == is_whole, tracker.statistics()
 
 
@@ -177,6 +179,25 @@ def test_export_is_a_registered_version_and_best_moves(store: str, open_tracker:
     version = client.get_model_version("psflow-digits", "2")
     assert version.run_id == tracker.run_id
     assert (version.tags["psflow.step"], version.tags["eval.accuracy"]) == ("200", "0.9")
+
+
+def test_an_export_is_recorded_at_once_and_registered_on_request(
+    store: str, open_tracker: OpenTracker, exported: Path
+) -> None:
+    tracker = open_tracker()
+    tracker.handle(export(exported, 0, 1))
+    tracker.handle(export(exported, 100, 2))
+    wait_until(lambda: tracker.best is not None and tracker.best.global_step == 100, HANG_SECS)
+    client = MlflowClient(store, store)
+    assert not client.search_model_versions("name = 'psflow-digits'")
+    assert tracker.best is not None
+    assert tracker.best.version is None
+    tracker.register(export(exported, 100, 2))
+    send(tracker)
+    [version] = client.search_model_versions("name = 'psflow-digits'")
+    assert version.tags["psflow.step"] == "100"
+    assert client.get_registered_model("psflow-digits").aliases == {"best": version.version}
+    assert tracker.best.model_uri == f"models:/psflow-digits/{version.version}"
 
 
 def test_a_version_leads_back_to_its_run_and_checkpoint(store: str, open_tracker: OpenTracker, exported: Path) -> None:
@@ -366,7 +387,8 @@ def test_an_export_that_newer_ones_replace_before_it_is_written_is_not_lost(
 
 def test_event_that_can_never_be_written_is_dropped(store: str, open_tracker: OpenTracker, tmp_path: Path) -> None:
     tracker = open_tracker()
-    send(tracker, export(tmp_path / "gone", 5, 1), metrics(2, loss=2), is_whole=False)
+    tracker.handle(export(tmp_path / "gone", 5, 1))
+    send(tracker, metrics(2, loss=2), is_whole=False)
     assert tracker.statistics()["dropped"] == tracker.num_lost == 1
     assert MlflowClient(store, store).get_run(tracker.run_id).info.status == "FINISHED"
     assert tracker.best is None
