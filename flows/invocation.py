@@ -18,6 +18,7 @@ from psflow.flows.head_start import head_start
 from psflow.flows.parameters.base import FlowParameters, value_of
 from psflow.flows.prefect_runs import label_flow_run
 from psflow.flows.stopping.interrupts import AbortedRunError, InterruptedRunError
+from psflow.flows.timings import timings
 from psflow.ps_runtime.cluster.fast_exit import leave_quickly
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
 from psflow.ps_runtime.errors import FlowFailedError, UsageError
@@ -51,9 +52,15 @@ _current: ContextVar[Invocation[Any] | None] = ContextVar("psflow_invocation", d
 
 
 def invoke(
-    flow: Callable[..., Any], parameters: P, prepare: Callable[[P], AbstractContextManager[T]]
+    flow: Callable[..., Any],
+    parameters: P,
+    prepare: Callable[[P], AbstractContextManager[T]],
+    *,
+    closes_mlflow_runs: bool = True,
 ) -> dict[str, Any]:
     """Run `flow` in this process, with a local Prefect server if none is named; return its result.
+
+    Before, runs of ended processes are closed; with `closes_mlflow_runs` False the flow does that in MLflow.
 
     Raises
     ------
@@ -67,9 +74,10 @@ def invoke(
     with head_start() as begun:
         check_named_api()  # before long-running steps
         with _prepared(parameters, prepare) as prepared, prefect_api(begun.server):
+            timings.mark("the Prefect server answers")
             invocation = Invocation(prepared, begun.began_at)
             begun.rest.close()
-            close_orphaned_runs()
+            close_orphaned_runs(in_mlflow=closes_mlflow_runs)
             result, failure = _outcome(flow, parameters, invocation)
     if invocation.received is not None:
         raise SystemExit(128 + invocation.received)

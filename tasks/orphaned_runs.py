@@ -29,7 +29,7 @@ NOT_RECORDED = "training reached step {}, but MLflow could not be reached; " + T
 _log = logging.getLogger(__name__)
 
 
-def close_orphaned_runs() -> int:
+def close_orphaned_runs(*, in_prefect: bool = True, in_mlflow: bool = True) -> int:
     """Mark runs in the current Prefect API and MLflow store as ended if their process has ended; return their number.
 
     Notes
@@ -37,7 +37,7 @@ def close_orphaned_runs() -> int:
     A run whose process is alive, or cannot be checked from here, is never touched. Failures are logged, and not raised.
     """
     num_closed = 0
-    for close in (close_flow_runs, close_mlflow_runs):
+    for close in [close_flow_runs] * in_prefect + [close_mlflow_runs] * in_mlflow:
         try:
             num_closed += close()
         except Exception as error:  # each kind of server has its own errors; none concerns the caller

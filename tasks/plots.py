@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 100
+
+
+def import_libraries() -> None:
+    """Import what the functions of this module import, for more than a second; they report what is missing."""
+    with suppress(ImportError):
+        import matplotlib.backends.backend_agg
+        import matplotlib.figure  # noqa: F401 - for its later users
+        import sklearn.metrics  # noqa: F401
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -67,6 +67,12 @@ def schema_fault(kind: Kind, path: Path) -> str | None:
     return None if revision is None else revision_fault(kind, where, revision)
 
 
+def is_complete(kind: Kind, path: Path) -> bool:
+    """Return whether the database in the file `path` is in use and has the schema of the installed package."""
+    revision = _stored_revision(kind, path) if path.exists() else None
+    return revision is not None and revision_fault(kind, str(path), revision) is None
+
+
 def revision_fault(kind: Kind, where: str, revision: str) -> str | None:
     """Return why a database with the schema `revision` does not match the installed package, or None if it does."""
     earlier = _earlier_revisions(kind)

@@ -70,6 +70,9 @@ def train(
     allow_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Resume even if CONF now alters what the job learns.")
     ] = False,
+    timings: Annotated[
+        bool, typer.Option("--timings", help="Show where the seconds go: to the first step, and after the last one.")
+    ] = False,
     as_json: Json = False,
 ) -> Answer:
     """Train, evaluate and export CONF, or resume.
@@ -85,15 +88,25 @@ def train(
     loaded = read_settings(settings, flags)
     parameters = parse_parameters(loaded.values, loaded.origins)
     prepare_environment()
+    from psflow.flows.timings import shown_timings
+    from psflow.flows.timings import timings as taken
+
+    taken.mark("configuration")
     from psflow.flows.head_start import head_start
 
     with head_start(BEGAN_AT):
         from psflow.flows.train import train
 
+        taken.mark("imports")
         summary = train(parameters, loaded)
+    taken.mark("end of the Prefect server")
     from psflow.flows.reporting.summary import shown
 
-    return Answer(summary, shown(summary), recorded(summary))
+    lines = shown(summary)
+    if timings:
+        summary = summary | {"timings": taken.facts()}
+        lines += ["", *shown_timings(summary["timings"])]
+    return Answer(summary, lines, recorded(summary))
 
 
 def pipeline(settings: Settings, as_json: Json = False) -> Answer:

@@ -8,8 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from psflow.flows.parameters.base import FlowParameters, OnResume
-from psflow.ps_runtime.cluster.placement import Placement
-from psflow.ps_runtime.cluster.restarter import SLOT_TIMEOUT_SECS
+from psflow.ps_runtime.cluster.placement import SLOT_TIMEOUT_SECS, Placement
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.specs.cluster_task import CLOSED_SCHEMES
 from psflow.ps_runtime.specs.consistency import StepDeadline

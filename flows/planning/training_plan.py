@@ -24,6 +24,7 @@ from psflow.flows.parameters.cluster import ClusterParameters
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.planning.building import build_training
 from psflow.flows.planning.restart import StartPlan, plan_start, with_model_dir
+from psflow.flows.timings import timings
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.cluster.admission import check_capacity
 from psflow.ps_runtime.cluster.connecting import open_cluster
@@ -132,7 +133,10 @@ def planned_training(parameters: TrainParameters, settings: Settings | None = No
     start = plan_start(parameters, settings)
     attempt = plan_attempt(start.parameters, start.fork)
     _check_cluster(start.parameters.cluster)
-    yield TrainingPlan(start, attempt, prepare_store())
+    timings.mark("plan")
+    store = prepare_store()
+    timings.mark("MLflow store")
+    yield TrainingPlan(start, attempt, store)
 
 
 def _check_cluster(cluster: ClusterParameters) -> None:

@@ -14,7 +14,7 @@ from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import PsflowError
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.tasks.plots import class_scores, classifier_plots, learning_curves
+from psflow.tasks.plots import class_scores, classifier_plots, import_libraries, learning_curves
 from psflow.tasks.tracking.store import reason_of
 
 FOLDER = "plots"
@@ -91,7 +91,7 @@ class Plotter:
         self._lock = threading.Lock()
         self._is_stale = False
         self._scored: int | None = None
-        self._has_failed = False
+        self._has_failed = self._is_prepared = False
         self._is_closing = threading.Event()
         self._has_best = threading.Event()
         context = contextvars.copy_context()  # it holds the flow run, for the log
@@ -111,6 +111,12 @@ class Plotter:
         with self._lock:
             self._curves.handle(event)
             self._scored = self._curves.best
+
+    def prepare(self) -> None:
+        """Import the libraries of plots in the background, while the evaluator does the rest. Idempotent."""
+        if not self._is_prepared:
+            self._is_prepared = True
+            threading.Thread(target=import_libraries, name="psflow-plot-imports", daemon=True).start()
 
     def close(self, timeout_secs: float, *, draws: bool = True) -> None:
         """End the thread; if it `draws`, draw new points first. Idempotent."""

@@ -18,6 +18,7 @@ from psflow.flows.reporting.artifacts import Artifacts, PageLinks
 from psflow.flows.reporting.plotting import Plotter
 from psflow.flows.reporting.progress import Progress, TerminalLine, not_on_terminals, shown_metrics
 from psflow.flows.reporting.role_figures import host_tag
+from psflow.flows.timings import timings
 from psflow.ps_runtime.checkpoint.typed_json import metrics_to_json
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.deadline import stop_clock
@@ -117,6 +118,30 @@ class Watched:
     evaluated_on: SplittableInput | None
     links: PageLinks
     on_disk: Callable[[], Sequence[RecordedEvent]] = tuple
+    """What is on disk now."""
+    earlier: Sequence[RecordedEvent] | None = None
+    """What earlier attempts have left there; None: what is there as the watch begins."""
+
+
+class EarlyEvents:
+    """Holds the events of a job until `pass_to` names who takes them: roles start before the MLflow run is open."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: list[Event] = []
+        self._take = self._held.append
+
+    def handle(self, event: Event) -> None:
+        """Pass an event on, or hold it."""
+        with self._lock:
+            self._take(event)
+
+    def pass_to(self, take: Callable[[Event], None]) -> None:
+        """Pass all events, held and future, to `take`, in order."""
+        with self._lock:
+            for event in self._held:
+                take(event)
+            self._held, self._take = [], take
 
 
 class Watch:
@@ -157,7 +182,8 @@ class Watch:
             if self._watched.parameters.plots:
                 self._plotter = self._new_plotter()
                 stack.callback(self._close_plotter, draws=False)
-            self._catch_up()
+            earlier = self._watched.earlier
+            self._catch_up(self._watched.on_disk() if earlier is None else earlier)
             self._link()
             stack.callback(self._stack.close)
             self._stack.enter_context(self._line)
@@ -195,6 +221,7 @@ class Watch:
 
     def handle(self, event: Event) -> None:
         """Process an event; events of one role come in order. Does not block."""
+        timings.handle(event)
         match event:
             case LogMessage():
                 self.logs.handle(event)
@@ -217,7 +244,10 @@ class Watch:
                 self._tracker.put_file(event.file, b64decode(event.content_base64))
             case RoleStarted():
                 self._tracker.put_tags({host_tag(event.role): event.host})
-            case PsListening() | TrainingLoss() | RoleLeaving() | RoleEnded():
+            case TrainingLoss():
+                if event.is_last and self._plotter is not None:
+                    self._plotter.prepare()
+            case PsListening() | RoleLeaving() | RoleEnded():
                 pass
             case _:
                 assert_never(event)
@@ -231,9 +261,9 @@ class Watch:
             (lambda: tracker.history("loss")) if job.attempt > 1 else None,
         )
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, on_disk: Sequence[RecordedEvent]) -> None:
         """Process records on disk that a lost process may not have reported; nothing is recorded twice."""
-        for event in self._watched.on_disk():
+        for event in on_disk:
             self._show(event)
             if self._plotter is not None:
                 self._plotter.restore(event)
@@ -247,7 +277,7 @@ class Watch:
     def _catch_up_with_losses(self) -> None:
         if self._has_lost.is_set():
             self._has_lost.clear()
-            self._catch_up()
+            self._catch_up(self._watched.on_disk())
 
     def _log_lost_steps(self, event: Restored) -> None:
         """Log the number of lost steps; MLflow keeps their points, so a tag of the run lists them."""

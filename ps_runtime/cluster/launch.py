@@ -15,8 +15,8 @@ from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
 from psflow.ps_runtime.cluster.loss_reports import LossReports
 from psflow.ps_runtime.cluster.missing_workers import roles_to_begin, shortage, slots_needed
 from psflow.ps_runtime.cluster.own_security import new_pem
-from psflow.ps_runtime.cluster.placement import Placement, host_of
-from psflow.ps_runtime.cluster.restarter import SLOT_TIMEOUT_SECS, Restarter, SlotOf
+from psflow.ps_runtime.cluster.placement import SLOT_TIMEOUT_SECS, Placement, host_of
+from psflow.ps_runtime.cluster.restarter import Restarter, SlotOf
 from psflow.ps_runtime.cluster.role_task import run_role
 from psflow.ps_runtime.cluster.role_tasks import PROBE_TIMEOUT_SECS, SLICE_SECS, RoleTasks
 from psflow.ps_runtime.cluster.role_timeouts import enforce_timeouts

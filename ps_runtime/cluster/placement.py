@@ -13,6 +13,9 @@ from psflow.ps_runtime.specs.roles import Role, RoleId
 
 Placement = Literal["spread", "pack"]
 
+SLOT_TIMEOUT_SECS = 300.0
+"""For a slot, once the job cannot train without it, or has no other role left, unless the configuration says else."""
+
 RESOURCE, RESOURCE_OF_PS, RESOURCE_OF_OTHERS = "psflow", "psflow-ps", "psflow-worker"
 """Dask resources that a worker may declare: for all roles, for ps, and for the other roles."""
 

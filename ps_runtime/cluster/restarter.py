@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from distributed import Client
 
 from psflow.ps_runtime.cluster.admission import Grow, await_taken, free_now
-from psflow.ps_runtime.cluster.placement import FreeSlots, Placement
+from psflow.ps_runtime.cluster.placement import SLOT_TIMEOUT_SECS, FreeSlots, Placement
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import WaitTimeoutError
@@ -22,8 +22,6 @@ LOOK_SECS = 1.0
 """Between two looks for a free slot."""
 SPARE_LOOK_SECS = 5.0
 """The same, where the job lacks no role."""
-SLOT_TIMEOUT_SECS = 300.0
-"""For a slot, once the job cannot train without it, or has no other role left, unless the configuration says else."""
 SAY_AGAIN_SECS = 30.0
 """Before the log names the missing roles, and between two such lines."""
 MANUAL = "start each of their processes again by its command"

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from psflow.ps_runtime.config.environment import mlflow_tracking_uri
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.redaction import without_secrets
-from psflow.tasks.schema_revisions import revision_fault, schema_fault
+from psflow.tasks.schema_revisions import is_complete, revision_fault, schema_fault
 from psflow.tasks.started_servers import found
 
 if TYPE_CHECKING:
@@ -101,8 +101,9 @@ def prepare_store(uri: str | None = None) -> str:
 
     Notes
     -----
-    Blocks for about three seconds if the store is new. Call it before other processes use the store: concurrent
-    creation breaks a SQLite store. (A lock on its folder covers other callers of this function.)
+    Blocks for about three seconds if the store is new; of a complete SQLite file only the schema is read, without
+    MLflow. Call it before other processes use the store: concurrent creation breaks a SQLite store. (A lock on its
+    folder covers other callers of this function.)
 
     MLflow's default in this process does not change, nor does ``MLFLOW_TRACKING_URI``, which children inherit: pass the
     address to `mlflow_client`.
@@ -113,7 +114,8 @@ def prepare_store(uri: str | None = None) -> str:
     path = sqlite_path(uri)
     if path is not None and (fault := schema_fault("mlflow", path)) is not None:
         raise ConfigError((fault,))
-    keep_quiet()
+    if path is not None and is_complete("mlflow", path):
+        return uri  # the import of MLflow can wait until roles start
     try:
         with _folder_lock(uri):
             _create_whole(uri)
@@ -134,9 +136,10 @@ def unusable(uri: str, error: Exception, what_to_do: str) -> str:
 
 
 def mlflow_client(uri: str) -> MlflowClient:
-    """Return a client for tracking and registry in the store `uri`."""
+    """Return a client for tracking and registry in the store `uri`, and keep MLflow quiet."""
     from mlflow import MlflowClient
 
+    keep_quiet()
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 

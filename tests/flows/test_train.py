@@ -65,9 +65,14 @@ def assert_counts_each_example_and_step(answer: dict[str, Any], reported: list[i
 
 
 def test_digits_end_to_end(project: Project, digits: str) -> None:
-    answer = project.run("train", digits)
+    answer = project.run("train", digits, "--timings")
 
     assert answer["final_step"] == answer["max_steps"] == 1500
+    phases = [row["phase"] for row in answer["timings"]]
+    ends = ["imports", "plan", "cluster", "ps listening", "first step", "last step", "last export", "end of all roles"]
+    assert [phase for phase in phases if phase in ends] == ends
+    assert phases[-1] == "end of the Prefect server"
+    assert all(row["secs"] >= 0 for row in answer["timings"])
     assert answer["checkpoints"] == [300, 600, 900, 1200, 1500]
     assert answer["evaluated_steps"] == [0, *answer["checkpoints"]]
     assert answer["best"]["metrics"]["accuracy"] >= 0.95

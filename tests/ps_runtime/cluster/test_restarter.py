@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.cluster import restarter as module
-from psflow.ps_runtime.cluster.placement import FreeSlots
-from psflow.ps_runtime.cluster.restarter import LOOK_SECS, SAY_AGAIN_SECS, SLOT_TIMEOUT_SECS, Restarter
+from psflow.ps_runtime.cluster.placement import SLOT_TIMEOUT_SECS, FreeSlots
+from psflow.ps_runtime.cluster.restarter import LOOK_SECS, SAY_AGAIN_SECS, Restarter
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError

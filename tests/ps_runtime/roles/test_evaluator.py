@@ -54,6 +54,29 @@ def test_evaluates_all_that_is_there_and_leaves_though_no_ps_is(roles, trained):
     assert report["transport"] == "none"
 
 
+def test_an_evaluation_is_reported_before_its_export_is_made(roles, trained):
+    seen = []
+
+    class Writer:
+        recorder = None
+
+        def check(self, *given):
+            pass
+
+        def write(self, directory, bundle):
+            Path(directory).mkdir(exist_ok=True)
+            Path(directory, "model").write_text("numbers")
+            seen.append(bundle.global_step)
+
+    eval_spec = EvalSpec(records, None, start_delay_secs=0, exporters=LatestExporter("latest"))
+    with Attempt(trained, TrainSpec(shuffled, 20), eval_spec) as attempt:
+        write_finished(trained.model_dir, 12, "all steps are done")
+        job = attempt.job(Writer())
+        run_evaluator(job, roles.context(job, Role.EVALUATOR, send=lambda e: seen.append(type(e).__name__)), [nobody])
+    reported = [what for what in seen if what in (0, 5, "Evaluation", "Export")]
+    assert reported[:6] == ["Evaluation", 0, "Export", "Evaluation", 5, "Export"]
+
+
 def may_lack_its_evaluator(job):
     cluster = ClusterTask(ClusterAddresses("a:1", ps=("b:1",)), TaskType.CHIEF, 0)
     return replace(job, config=RunConfig(job.model_dir, 1, cluster=cluster))

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import traceback
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import pytest
 from psflow.ps_runtime.errors import ConfigError
 from psflow.tasks.tracking.store import artifact_location, mlflow_client, prepare_store, reason_of
 from psflow.tasks.tracking.tracker import Tracker
+from tests.limits import HANG_SECS
+from tests.new_databases import copy_store
 
 
 def test_path_of_a_store_becomes_absolute(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +47,16 @@ def test_server_that_does_not_answer(store: str, monkeypatch: pytest.MonkeyPatch
 def test_unknown_kind_of_store(store: str) -> None:
     with pytest.raises(ConfigError, match="cannot be used"):
         prepare_store("nosuch://x")
+
+
+def test_a_complete_file_is_found_usable_without_mlflow(tmp_path: Path) -> None:
+    store = copy_store(tmp_path)
+    client = mlflow_client(store)
+    client.delete_experiment(client.create_experiment("used"))
+    program = "import sys; from psflow.tasks.tracking.store import prepare_store; print(prepare_store(sys.argv[1]))"
+    program += "; print('mlflow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program, store], capture_output=True, text=True, timeout=HANG_SECS)
+    assert done.stdout.split() == [store, "False"], done.stderr
 
 
 @pytest.mark.parametrize(
