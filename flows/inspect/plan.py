@@ -16,7 +16,6 @@ from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.planning.building import schedule_of
 from psflow.flows.planning.restart import StartPlan, plan_start
 from psflow.flows.planning.training_plan import plan_attempt
-from psflow.flows.replay.export_plan import check_after_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.records import ALL_STEPS, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
@@ -63,7 +62,10 @@ def plan(arguments: Sequence[str]) -> Answer:
         _tell_warm_start(seen, attempt)
         _tell_input(seen, attempt)
         model = attempt.plan.model
-        seen.attempt(lambda: check_after_training(stages, asked, model))
+        if stages.pipeline.evaluate.overrides or stages.pipeline.export.metric is not None:
+            from psflow.flows.replay.export_plan import check_after_training  # imports Prefect: a second
+
+            seen.attempt(lambda: check_after_training(stages, asked, model))
     seen.attempt(lambda: _check_prediction_input(stages, attempt))
     _tell_model_dir(seen, asked, start)
     _tell_turn(seen, asked, parameters.resume.when_running)

@@ -8,11 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
-from prefect._vendor.croniter.croniter import CroniterBadDateError, croniter  # as CronSchedule does
-from prefect.client.schemas.schedules import CronSchedule
-from prefect.schedules import Cron, Interval, Schedule
 from pydantic import ValidationError
 
 from psflow.flows.parameters.input import DataInput, FunctionInput
@@ -30,6 +27,9 @@ from psflow.ps_runtime.model.best import better
 from psflow.ps_runtime.model.export.exporters import BestExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.specs.run_config import RunConfig
+
+if TYPE_CHECKING:
+    from prefect.schedules import Schedule
 
 
 @dataclass(frozen=True)
@@ -201,6 +201,10 @@ def schedule_of(wanted: ScheduleParameters, origins: Mapping[str, Origin]) -> Sc
 
     Raises ConfigError if Prefect refuses the cron expression or the time zone, or the expression never matches.
     """
+    from prefect._vendor.croniter.croniter import CroniterBadDateError, croniter  # as CronSchedule does
+    from prefect.client.schemas.schedules import CronSchedule
+    from prefect.schedules import Cron, Interval
+
     if wanted.interval_secs is not None:
         return Interval(timedelta(seconds=wanted.interval_secs), timezone=wanted.timezone)
     try:

@@ -6,11 +6,9 @@ import logging
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from prefect.runtime import flow_run
-
 from psflow.flows.parameters.base import OnResume, declared
 from psflow.flows.parameters.configuration import CONFIG, has_config, read_config, resolve
-from psflow.flows.parameters.train import TrainParameters, filled
+from psflow.flows.parameters.train import SCHEDULED_TIME, TrainParameters, filled
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.files import Origin, Settings, flat
 from psflow.ps_runtime.errors import UsageError
@@ -85,6 +83,10 @@ def with_model_dir(parameters: TrainParameters) -> TrainParameters:
     -----
     A run created by Prefect keeps its scheduled time, and so its model_dir, on a retry; any other run starts now.
     """
+    if SCHEDULED_TIME not in parameters.model_dir:
+        return parameters
+    from prefect.runtime import flow_run  # imports all of Prefect
+
     model_dir = filled(parameters.model_dir, flow_run.scheduled_start_time)
     return parameters.model_copy(update={"model_dir": model_dir})
 

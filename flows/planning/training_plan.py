@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import assert_never
 
-from prefect.logging import get_logger
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -40,6 +39,13 @@ from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.tracking.store import prepare_store
 
 POLL_SECS = 0.5
+
+
+def _say(text: str, *arguments: object) -> None:
+    """Log a line, as Prefect shows it; its import takes a second, which a plan without such a line does not need."""
+    from prefect.logging import get_logger
+
+    get_logger("psflow").info(text, *arguments)
 
 
 def await_model_dir(parameters: TrainParameters, say: Callable[[str], None]) -> None:
@@ -99,7 +105,7 @@ def shown_reading() -> Iterator[None]:
     """Show long reads and calls of the block, in the log if stderr is not a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
-        with watched_by(LoggedProgress(get_logger("psflow").info)):
+        with watched_by(LoggedProgress(_say)):
             yield
         return
     columns = (
@@ -129,7 +135,7 @@ def planned_training(parameters: TrainParameters, settings: Settings | None = No
     Raises UsageError if the training is invalid.
     """
     parameters = with_model_dir(parameters)
-    await_model_dir(parameters, say=get_logger("psflow").info)
+    await_model_dir(parameters, say=_say)
     start = plan_start(parameters, settings)
     attempt = plan_attempt(start.parameters, start.fork)
     _check_cluster(start.parameters.cluster)

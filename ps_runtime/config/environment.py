@@ -81,6 +81,21 @@ def prefect_api_url() -> str | None:
     return os.environ.get("PREFECT_API_URL") or None
 
 
+def may_name_prefect_api() -> bool:
+    """Return whether a variable, a profile or a file of the working directory may name an API for Prefect.
+
+    Only Prefect knows, and its import takes a second; False is certain.
+    """
+    others = {name.upper() for name in os.environ if name.upper().startswith("PREFECT_")}
+    files = {prefect_home() / "profiles.toml": b"", Path("prefect.toml"): b""}
+    files |= {Path(".env"): b"prefect", Path("pyproject.toml"): b"prefect"}
+    return bool(others - {PREFECT_HOME, *TELEMETRY_OFF}) or any(_may_hold(*file) for file in files.items())
+
+
+def _may_hold(file: Path, word: bytes) -> bool:
+    return file.exists() and (not os.access(file, os.R_OK) or word in file.read_bytes().lower())
+
+
 def prefect_home() -> Path:
     """Return the home directory of Prefect, with its database and psflow's facts about local servers."""
     return Path(os.environ.get(PREFECT_HOME) or "~/.prefect").expanduser().absolute()

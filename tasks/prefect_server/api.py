@@ -7,12 +7,14 @@ The temporary server ends with the flow. It stores runs in Prefect's database, b
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from psflow.ps_runtime.config.environment import may_name_prefect_api
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import ConfigError
 from psflow.tasks.prefect_server.local_server import LocalPrefectServer
@@ -65,6 +67,8 @@ LAST_TRY_SECS = 0.5
 
 def named_api_url() -> str | None:
     """Return the Prefect API that the environment or the active Prefect profile names, if any."""
+    if "prefect" not in sys.modules and not may_name_prefect_api():
+        return None
     from prefect.settings import get_current_settings
 
     return get_current_settings().api.url

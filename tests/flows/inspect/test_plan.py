@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from psflow.ps_runtime.cluster.own_security import own_security
 from psflow.ps_runtime.errors import ConfigError
 from tests.dask_tls import certificates_named
 from tests.flows.conftest import TABLE_CONF
+from tests.limits import HANG_SECS
 
 MORE = """
 seed: 1
@@ -385,3 +389,15 @@ def test_the_command_ends_with_2_where_something_is_missing(capsys: pytest.Captu
     assert cli.run(["plan", "t.yaml"]) == 0
     assert cli.run(["plan", "t.yaml", "input.eval.label=z"]) == 2
     assert "not ready:\n- " in capsys.readouterr().out
+
+
+@pytest.mark.process
+def test_where_nothing_names_an_api_neither_prefect_nor_mlflow_is_imported(directory: Path) -> None:
+    program = "import sys; from psflow.flows import cli; code = cli.run(['plan', 't.yaml'])"
+    program += "; print(code, {'prefect', 'mlflow'} & {*sys.modules})"
+    environment = {name: value for name, value in os.environ.items() if not name.upper().startswith("PREFECT_")}
+    environment["PREFECT_HOME"] = str(directory / "prefect")
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=HANG_SECS
+    )
+    assert done.stdout.splitlines()[-1] == "0 set()", done.stdout + done.stderr

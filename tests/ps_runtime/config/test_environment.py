@@ -180,3 +180,30 @@ def test_a_tunable_comes_beside_those_that_are_set(monkeypatch, before, after):
     if before is not None:
         monkeypatch.setenv("GLIBC_TUNABLES", before)
     assert environment.glibc_tunable("glibc.malloc.check=1") == {"GLIBC_TUNABLES": after}
+
+
+@pytest.mark.parametrize(
+    ("variable", "file", "text", "may"),
+    [
+        (None, None, "", False),
+        ("PREFECT_API_URL", None, "", True),
+        ("prefect_profile", None, "", True),
+        (None, "home/profiles.toml", 'active = "local"', True),
+        (None, "prefect.toml", "[api]", True),
+        (None, "pyproject.toml", "[tool.prefect.api]", True),
+        (None, "pyproject.toml", "[tool.ruff]", False),
+        (None, ".env", "prefect_api_url=http://host/api", True),
+    ],
+)
+def test_prefect_is_asked_for_an_api_only_where_it_may_know_one(tmp_path, monkeypatch, variable, file, text, may):
+    for name in [name for name in os.environ if name.upper().startswith("PREFECT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "home").mkdir()
+    if variable is not None:
+        monkeypatch.setenv(variable, "x")
+    if file is not None:
+        (tmp_path / file).write_text(text)
+    assert environment.may_name_prefect_api() == may

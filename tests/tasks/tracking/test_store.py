@@ -49,6 +49,7 @@ def test_unknown_kind_of_store(store: str) -> None:
         prepare_store("nosuch://x")
 
 
+@pytest.mark.process
 def test_a_complete_file_is_found_usable_without_mlflow(tmp_path: Path) -> None:
     store = copy_store(tmp_path)
     client = mlflow_client(store)
