@@ -35,7 +35,7 @@ def directory(table: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _only_prepare(
-    flow: object, parameters: Any, prepare: Callable[[Any], AbstractContextManager[object]]
+    flow: object, parameters: Any, prepare: Callable[[Any], AbstractContextManager[object]], **options: object
 ) -> dict[str, Any]:
     check_named_api(timeout_secs=0.1)
     with prepare(parameters):
