@@ -30,10 +30,12 @@ def test_the_steps_after_the_last_checkpoint_of_a_killed_flow_are_named(
     run = tmp_path / "runs/slope"
     process = project.start(*command, "train.max_steps=100000")
     wait_for((run / "checkpoints/step_00001000/manifest.json").exists, TIMEOUT_SECS, "the checkpoint of step 1000")
-    run_id = json.loads((run / "job.json").read_text())["run_id"]
+    run_id = wait_for(
+        lambda: json.loads((run / "job.json").read_text())["run_id"], TIMEOUT_SECS, "the MLflow run, opened meanwhile"
+    )
 
     def newest_step() -> int:
-        return max(metric_points(project, run_id)["loss"])
+        return max(metric_points(project, run_id).get("loss", {0: 0.0}))
 
     wait_for(lambda: 100 <= newest_step() % SAVE_STEPS < 700, TIMEOUT_SECS, "steps after a checkpoint")
     process.kill()
