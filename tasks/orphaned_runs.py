@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 FLOW_RUN_TAG = "psflow"
 MAX_FLOW_RUNS = 200
 """Limit of runs per call, as in Prefect; more are closed the next time."""
-OPEN = {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED", "CANCELLING"]}}
+OPEN = ["PENDING", "RUNNING", "SCHEDULED", "CANCELLING"]
+"""States of runs that have not ended. A task run may also be paused: that of a role that has left in order."""
 MESSAGE = (
     "its process has ended, killed or lost with its host; the command that started it resumes from the last checkpoint"
 )
@@ -78,8 +79,8 @@ def _close(client: SyncPrefectClient, run: FlowRun, state: State[Any]) -> set[UU
     from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 
     of_this = FlowRunFilter.model_validate({"id": {"any_": [run.id]}})
-    below = FlowRunFilter.model_validate({"parent_flow_run_id": {"any_": [run.id]}, "state": OPEN})
-    open_tasks = TaskRunFilter.model_validate({"state": OPEN})
+    below = FlowRunFilter.model_validate({"parent_flow_run_id": {"any_": [run.id]}, "state": {"type": {"any_": OPEN}}})
+    open_tasks = TaskRunFilter.model_validate({"state": {"type": {"any_": [*OPEN, "PAUSED"]}}})
     closed = {run.id}
     for stage in client.read_flow_runs(flow_run_filter=below, limit=MAX_FLOW_RUNS):
         if OWNER not in stage.labels or is_orphaned(stage.labels):

@@ -9,16 +9,19 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import copy_context
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from prefect import Task, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.exceptions import CancelledRun
 from prefect.runtime import task_run
-from prefect.states import Cancelled, Completed
+from prefect.states import Cancelled, Completed, Paused, Running
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.cluster.failures import trace_in_role
@@ -35,6 +38,7 @@ from psflow.ps_runtime.roles.event_dispatch import without_events
 from psflow.ps_runtime.roles.events import LogMessage
 from psflow.ps_runtime.scratch import scratch_directory
 from psflow.ps_runtime.specs.roles import RoleId
+from psflow.tasks.connectivity import within
 
 LoggerLike = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
@@ -245,6 +249,9 @@ LAST_SECS = 1.0
 """Timeout of a role that should end and has not reported yet."""
 MAX_RETRIES = 1000
 """More than the restarts of a role: the job itself limits those."""
+RETIRED = "Retired"
+"""Name of the state of a task run whose role has left in order, and may restart."""
+ANSWER_SECS = 5.0
 
 
 def _restarts(role_task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
@@ -264,7 +271,8 @@ def _restarts(role_task: Task[..., Any], run: TaskRun, state: State[Any]) -> boo
 def run_role(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLogs) -> dict[str, Any] | State[Any]:
     """Wait in slices until `role` has ended; return its report. Its log records go to the log of this task run.
 
-    A lost incarnation fails this task run, and the next incarnation is a retry of it.
+    A lost incarnation fails this task run, and the next incarnation is a retry of it. After one that has left in order
+    the task run is paused, as `RETIRED`, until the next one starts.
 
     Raises RoleFailedError if it failed; the cause is logged once, by the role that caused it, before any role fails.
     """
@@ -274,6 +282,7 @@ def run_role(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLog
 
 def _end_of(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLogs) -> dict[str, Any] | State[Any]:
     is_last, num_lost = False, max(0, task_run.run_count - 1)  # 0 outside of a task run
+    absence: str | None = None
     while not is_last:
         is_last = stop.is_set()  # checked once more: it may have ended before
         try:
@@ -288,7 +297,25 @@ def _end_of(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLogs
             return _failed(role, error, job.root_cause(), logs)
         if report is not None:
             return Completed(message=report["reason"]) if report["exit"] == "abandoned" else report
+        if (reason := job.absence(role)) != absence:
+            absence = reason
+            _show(Running() if absence is None else Paused(name=RETIRED, message=absence))
     return Cancelled(message=f"{role} did not end in time")
+
+
+def _show(state: State[Any]) -> None:
+    """Set the state of the current task run, which Prefect replaces at its end."""
+    run_id = UUID(task_run.id)
+    context = copy_context()  # holds Prefect's settings, which name the server
+
+    def show() -> None:
+        with get_client(sync_client=True) as client:
+            client.set_task_run_state(run_id, state, force=True)
+
+    try:
+        within(ANSWER_SECS, lambda: context.run(show), "the Prefect API")
+    except Exception as error:  # the role does not depend on it
+        _log.debug("could not set the state of a task run to %s: %s", state.name, error)
 
 
 def _failed(role: RoleId, error: Exception, cause: RoleFailedError, logs: RoleLogs) -> State[Any]:

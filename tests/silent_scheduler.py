@@ -51,9 +51,13 @@ class HangingFuture:
         pytest.fail("this wait has no end")
 
 
+class _Node(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
 def client_of(loop: asyncio.AbstractEventLoop, scheduler: Any) -> Any:
     """Return a client, or a Dask worker, that is connected to `scheduler`."""
-    return SimpleNamespace(scheduler=scheduler, status="running", loop=SimpleNamespace(asyncio_loop=loop))
+    return _Node(scheduler=scheduler, status="running", loop=SimpleNamespace(asyncio_loop=loop))
 
 
 def be_impatient(monkeypatch: pytest.MonkeyPatch, secs: float = 0.05) -> None:

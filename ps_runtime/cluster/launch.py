@@ -12,6 +12,7 @@ from distributed import Client
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
+from psflow.ps_runtime.cluster.incarnations import Loss
 from psflow.ps_runtime.cluster.loss_reports import LossReports
 from psflow.ps_runtime.cluster.missing_workers import roles_to_begin, shortage, slots_needed
 from psflow.ps_runtime.cluster.own_security import new_pem
@@ -184,17 +185,20 @@ class ClusterJob(RoleTasks):
             return self._supervisor.is_trained and not any(map(self._supervisor.has_started, evaluators))
 
     def wait(self, role: RoleId, timeout_secs: float, num_lost: int = 0) -> dict[str, Any] | None:
-        """Wait for a role to end; return its report, or None if it is still running.
+        """Wait for a role to end; return its report, or None if it has not ended.
 
         Raises
         ------
         Exception
-            The role's failure; RoleLostError if another of its incarnations was lost.
+            The role's failure; RoleLostError if another of its incarnations was lost, and did not leave in order.
         """
         supervisor = self._supervisor
 
+        def lost() -> list[Loss]:
+            return [loss for loss in supervisor.losses(role) if not loss.in_order]
+
         def has_news() -> bool:
-            return supervisor.has_ended(role) or len(supervisor.losses(role)) > num_lost
+            return supervisor.has_ended(role) or len(lost()) > num_lost
 
         with self._changed:
             if not self._changed.wait_for(has_news, timeout_secs):
@@ -202,8 +206,15 @@ class ClusterJob(RoleTasks):
             if (error := supervisor.error(role)) is not None:
                 raise error
             if not supervisor.has_ended(role):
-                raise supervisor.losses(role)[num_lost].error
+                raise lost()[num_lost].error
             return supervisor.report(role)
+
+    def absence(self, role: RoleId) -> str | None:
+        """Return why a role does not run that has left in order, and may restart; None if it runs."""
+        with self._changed:
+            losses = self._supervisor.losses(role)
+            is_away = losses and losses[-1].in_order and role not in self._supervisor.slots()
+            return losses[-1].error.error if is_away else None
 
     def join(self, check: Callable[[], None] = never_stop) -> dict[str, dict[str, Any]]:
         """Wait until all roles have ended; return their reports by name.

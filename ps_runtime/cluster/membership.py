@@ -24,6 +24,7 @@ from psflow.ps_runtime.cluster.incarnations import FailureKind, Member, MemberFa
 from psflow.ps_runtime.cluster.processor_use import WATCH_SECS, is_busy
 from psflow.ps_runtime.cluster.role_records import RoleRecords
 from psflow.ps_runtime.cluster.scheduler_rpc import SchedulerPoll
+from psflow.ps_runtime.cluster.topics import subscribe, unsubscribe
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 POLL_SECS = 5.0
@@ -82,8 +83,8 @@ class Membership:
 
     def open(self) -> None:
         """Subscribe to the events, which arrive in a thread of the Dask client."""
-        self._client.subscribe_topic(MEMORY_KILLS, self._take_kill)
-        self._client.subscribe_topic("all", self._take_event)
+        subscribe(self._client, MEMORY_KILLS, self._take_kill)
+        subscribe(self._client, "all", self._take_event)
 
     def look(self) -> None:
         """Record new failures. Does not block; to be called several times a second.
@@ -118,9 +119,8 @@ class Membership:
         for check in self._checks.values():
             check.cancel()
         self._checks = {}
-        if self._client.status == "running":  # otherwise there is no scheduler
-            self._client.unsubscribe_topic("all")
-            self._client.unsubscribe_topic(MEMORY_KILLS)
+        unsubscribe(self._client, "all", self._take_event)
+        unsubscribe(self._client, MEMORY_KILLS, self._take_kill)
 
     async def _question(self, scheduler: Any) -> tuple[list[Member], Mapping[str, Any]]:
         """Return the present members whose Dask workers the scheduler does not list, and all that it lists."""

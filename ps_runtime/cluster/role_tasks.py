@@ -16,6 +16,7 @@ from psflow.ps_runtime.cluster.membership import Membership
 from psflow.ps_runtime.cluster.role_futures import RoleFutures
 from psflow.ps_runtime.cluster.role_records import RoleRecords
 from psflow.ps_runtime.cluster.role_timeouts import START_TIMEOUT_SECS, late_start
+from psflow.ps_runtime.cluster.topics import subscribe, unsubscribe
 from psflow.ps_runtime.deadline import ROLES_SECS, stop_clock
 from psflow.ps_runtime.errors import ProtocolError, RoleFailedError
 from psflow.ps_runtime.roles.event_codec import decode_event
@@ -58,7 +59,7 @@ class RoleTasks(ABC):
         self._cause: RoleFailedError | None = None
 
     def __enter__(self) -> Self:
-        self._client.subscribe_topic(self._futures.topic, self._take_event)
+        subscribe(self._client, self._futures.topic, self._take_event)
         self._membership.open()
         return self
 
@@ -78,8 +79,7 @@ class RoleTasks(ABC):
     def _close(self) -> None:
         """Hear of the cluster no more."""
         self._membership.close()
-        if self._client.status == "running":  # otherwise there is no scheduler
-            self._client.unsubscribe_topic(self._futures.topic)
+        unsubscribe(self._client, self._futures.topic, self._take_event)
 
     def error(self, role: RoleId) -> BaseException | None:
         """Return what a role has failed with, in any of its incarnations."""

@@ -22,6 +22,7 @@ from psflow.ps_runtime.checkpoint.records import EVALUATIONS, EvaluationLog, Eva
 from psflow.ps_runtime.cluster.fetching import fetched
 from psflow.ps_runtime.cluster.scheduler_rpc import put
 from psflow.ps_runtime.cluster.slots import Slots
+from psflow.ps_runtime.cluster.topics import subscribe, unsubscribe
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import StorageError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.shipping.pickles import pickled
@@ -123,7 +124,7 @@ class Replay:
         self._futures: dict[Future[Any], tuple[int, tuple[int, ...]]] = {}
 
     def __enter__(self) -> Self:
-        self._client.subscribe_topic(self._name, lambda event: self._has_begun.set())
+        subscribe(self._client, self._name, self._note_begin)
         for step, indexes in self._tasks():
             future = self._client.submit(
                 evaluate_checkpoint, self._pickled, self._name, step, indexes, key=f"{self._name}-{step}-{indexes}"
@@ -137,9 +138,12 @@ class Replay:
         try:
             self._client.cancel(list(self._futures), force=True)
         finally:  # the user may interrupt the wait
-            self._client.unsubscribe_topic(self._name)
+            unsubscribe(self._client, self._name, self._note_begin)
             asked = put(self._client, lambda scheduler: self._client.run(forget, self._name, wait=False))
             wait([asked], FORGET_SECS)
+
+    def _note_begin(self, stamped: tuple[float, Any]) -> None:
+        self._has_begun.set()
 
     def outcomes(self, timeout_secs: float, check: Callable[[], None]) -> Iterator[Outcome]:
         """Yield the outcome of each evaluation at its end. Blocks between them.

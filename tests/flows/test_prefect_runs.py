@@ -124,6 +124,9 @@ class EndedJob:
                 raise StoppedError(str(role), "it was cancelled")
         return None
 
+    def absence(self, role: RoleId) -> None:
+        """All are there."""
+
     def root_cause(self) -> RoleFailedError:
         return RoleFailedError("worker-0", "ValueError('no luck')")
 
@@ -181,6 +184,9 @@ class LongJob:
         if self.task_runs.stop.is_set() and not self.interrupts.has_second.is_set():
             os.kill(os.getpid(), signal.SIGINT)
             assert self.interrupts.has_second.wait(200)
+
+    def absence(self, role: RoleId) -> None:
+        """All are there."""
 
 
 def test_a_second_signal_cancels_the_flow_run_and_its_task_runs(server: SyncPrefectClient, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from prefect import flow, task
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Completed, Pending, Running
+from prefect.states import Completed, Paused, Pending, Running
 
 from psflow.ps_runtime.checkpoint.job_file import JobRecord
 from psflow.ps_runtime.checkpoint.process import ProcessId
@@ -94,7 +94,7 @@ def test_the_stages_of_a_pipeline_end_with_it_tagged_or_not(client: SyncPrefectC
         stage_task = client.create_task_run(role, parent.id, dynamic_key=str(tags), state=Running())
         stage = client.create_flow_run(train, parent_task_run_id=stage_task.id, tags=tags, state=Running())
         client.update_flow_run_labels(stage.id, {OWNER: DEAD})
-        client.create_task_run(role, stage.id, dynamic_key="ps-0", state=Running())
+        client.create_task_run(role, stage.id, dynamic_key="ps-0", state=Paused(name="Retired"))
         stages.append(stage.id)
     if is_ending:
         note_cancelling({parent.id: replace(ME, started=ME.started + 1)}, "psflow serve was ended by SIGTERM")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver
@@ -133,11 +135,32 @@ def test_a_role_is_missed_though_nobody_tells_that_its_worker_left(
             ClusterJob(client, attempt.job(), lambda event: None, max_restarts=0) as run,
         ):
             run.start(AdmissionPolicy(10))
-            client.unsubscribe_topic("all")  # as another job on the same client does when it ends
-            client.subscribe_topic("all", lambda event: None)
+            client.subscribe_topic("all", lambda event: None)  # a client keeps only the last handler
             os.kill(pids[slot_of(run, "evaluator-0")], signal.SIGKILL)  # whom no other role misses
             with pytest.raises(RoleFailedError, match=r"^evaluator-0 failed: its Dask worker tls://.* was lost"):
                 run.join(before(time.monotonic() + 300))
+
+
+def test_a_job_hears_of_its_dask_workers_also_after_another_one_of_the_same_client(tmp_path: Path) -> None:
+    jobs = []
+    with (
+        open_cluster(None, 5, 300) as client,
+        Attempt(estimator(tmp_path / "1"), TrainSpec(endless, 10**8), EVAL) as attempt,
+        Attempt(estimator(tmp_path / "2"), TrainSpec(endless, 10**8), ()) as other,
+        # it asks the scheduler once, and then never again
+        ClusterJob(client, attempt.job(), lambda event: None, 0, probe_timeout_secs=100 * HANG_SECS) as run,
+    ):
+        run._membership._poll._every_secs = 100 * HANG_SECS
+        run.start(AdmissionPolicy(10))
+        with ClusterJob(client, other.job(), lambda event: None) as second:
+            second.start(AdmissionPolicy(10))
+            jobs.append(weakref.ref(second))
+        os.kill(client.run(os.getpid)[slot_of(run, "evaluator-0")], signal.SIGKILL)  # whom no other role misses
+        with pytest.raises(RoleFailedError, match=r"^evaluator-0 failed: its Dask worker tls://.* was lost"):
+            run.join(before(time.monotonic() + HANG_SECS))
+        del second
+        gc.collect()
+        assert jobs[0]() is None  # the client holds no job that is over
 
 
 def slot_of(run: ClusterJob, role: str) -> str:

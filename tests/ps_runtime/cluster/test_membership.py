@@ -278,6 +278,21 @@ def test_only_who_is_lost_without_a_word_was_killed(cluster: Cluster) -> None:
     assert isinstance(cluster.supervisor.error(CHIEF), ValueError)
 
 
+def test_two_jobs_of_one_client_hear_of_it_each_until_they_are_closed(cluster: Cluster) -> None:
+    client: Any = cluster
+    others = Supervisor([PS], LIFE, 3)
+    other = Membership(client, "other", others, threading.Condition(others.lock), TIMEOUT_SECS)
+    other.open()
+    others.start(PS, others.place(PS, SLOTS[WORKER]))
+    cluster.kill(SLOTS[WORKER])
+    cluster.remove(SLOTS[WORKER])
+    assert cluster.losses() == {WORKER: told(SLOTS[WORKER], SMALLER, limit="")}
+    assert "killed it at 1.93 GiB" in others.losses(PS)[0].error.error
+    other.close()
+    cluster.remove(SLOTS[EVALUATOR], expected=True)
+    assert cluster.losses()[EVALUATOR] == f"its Dask worker {SLOTS[EVALUATOR]} was closed"
+
+
 @pytest.mark.parametrize("status", ["running", "closed"])
 def test_who_is_closed_hears_of_nothing_more(cluster: Cluster, status: str) -> None:
     cluster.membership.look()

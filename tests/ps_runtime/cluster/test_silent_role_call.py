@@ -16,6 +16,7 @@ from psflow.ps_runtime.cluster.called_task import Surroundings
 from psflow.ps_runtime.cluster.event_barrier import ClusterEvent
 from psflow.ps_runtime.cluster.membership import MEMORY_KILLS
 from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls
+from psflow.ps_runtime.cluster.role_tasks import RoleTasks
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.limits import HANG_SECS
@@ -28,7 +29,9 @@ def running_on(loop: asyncio.AbstractEventLoop, cancelled: list[Any]) -> RoleCal
     """Return calls of which that of the chief is under way, and that note which futures are cancelled."""
     client = client_of(loop, SilentScheduler())
     client.cancel, client.unsubscribe_topic = lambda futures, force: cancelled.extend(futures), cancelled.append
+    client.subscribe_topic = lambda topic, handler: None
     running = RoleCalls(client, [RoleCall(CHIEF, "localhost:1", never_stop, has_barrier=True)])
+    RoleTasks.__enter__(running)
     future: Any = "a future"
     running._futures._futures[CHIEF] = future
     running._records.start(CHIEF, running._records.place(CHIEF, "tls://h:2"))

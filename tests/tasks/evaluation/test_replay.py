@@ -14,6 +14,7 @@ import pytest
 from distributed import Client, Event
 
 from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.cluster.topics import subscribe
 from psflow.ps_runtime.data.digits import Digits
 from psflow.ps_runtime.data.formats import open_dataset
 from psflow.ps_runtime.errors import WaitTimeoutError
@@ -63,7 +64,9 @@ def block(name: str) -> None:
 
 
 class Impatient:
-    """A client whose user does not want to wait until tasks are cancelled; notes what it is asked then."""
+    """A client whose user does not want to wait until tasks are cancelled; notes what it is asked."""
+
+    status = "running"
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.asked: list[str] = []
@@ -71,6 +74,9 @@ class Impatient:
 
     def cancel(self, futures: Any, force: bool) -> None:
         raise KeyboardInterrupt
+
+    def subscribe_topic(self, name: str, handler: Any) -> None:
+        self.asked.append("subscribe")
 
     def unsubscribe_topic(self, name: str) -> None:
         self.asked.append("unsubscribe")
@@ -85,9 +91,11 @@ def test_who_does_not_wait_for_the_end_hears_of_the_cluster_no_more(
 ) -> None:
     monkeypatch.setattr(module, "FORGET_SECS", 0.5)  # the scheduler is silent
     client: Any = Impatient(loop)
+    replay = Replay(client, job, {})
+    subscribe(client, replay._name, replay._note_begin)
     with pytest.raises(KeyboardInterrupt):
-        Replay(client, job, {}).__exit__(None, None, None)
-    assert client.asked == ["unsubscribe", "forget"]
+        replay.__exit__(None, None, None)
+    assert client.asked == ["subscribe", "unsubscribe", "forget"]
 
 
 def test_a_scheduler_that_hands_over_no_outcomes_is_named(
