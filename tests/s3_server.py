@@ -20,9 +20,10 @@ ROOT = Path(__file__).parents[1]
 class S3Server:
     """A running server; its switches are files in `folder`."""
 
-    def __init__(self, port: int, folder: Path) -> None:
+    def __init__(self, port: int, folder: Path, host: str = "127.0.0.1") -> None:
+        self.command = (sys.executable, "-m", "tests.s3_server", host, str(port), str(folder))
         self.port, self.folder = port, folder
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"http://{host}:{port}"
         self.environment = {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": "a-key",
@@ -47,8 +48,7 @@ class S3Server:
 def running_s3(folder: Path) -> Iterator[S3Server]:
     """Run a server with the bucket ``bucket``; its switches are in `folder`."""
     server = S3Server(free_port(), folder)
-    command = [sys.executable, "-m", "tests.s3_server", str(server.port), str(folder)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(server.command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -58,7 +58,7 @@ def running_s3(folder: Path) -> Iterator[S3Server]:
         process.communicate(timeout=HANG_SECS)
 
 
-def serve(port: int, folder: Path) -> None:
+def serve(host: str, port: int, folder: Path) -> None:
     """Serve until killed."""
     import boto3
     from moto.server import DomainDispatcherApplication, create_backend_app
@@ -77,13 +77,13 @@ def serve(port: int, folder: Path) -> None:
             environ.pop("HTTP_IF_NONE_MATCH", None)
         return moto(environ, start_response)
 
-    server = make_server("127.0.0.1", port, answer, threaded=True)
+    server = make_server(host, port, answer, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    options = {"endpoint_url": f"http://127.0.0.1:{port}", "region_name": REGION}
+    options = {"endpoint_url": f"http://{host}:{port}", "region_name": REGION}
     boto3.client("s3", aws_access_key_id="a", aws_secret_access_key="b", **options).create_bucket(Bucket="bucket")
     print("ready", flush=True)
     threading.Event().wait()
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), Path(sys.argv[2]))
+    serve(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

@@ -12,24 +12,24 @@ from psflow.flows.inspect.bench import BenchName
 from psflow.flows.output import Answer
 from psflow.ps_runtime.errors import UsageError
 
+JOB = "A running job: its model_dir, or its MLflow run by id, a prefix of the id, or name."
 
-def status(as_json: Json = False) -> Answer:
+
+def status(
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help=f"{JOB} Default: all jobs.")] = None,
+    as_json: Json = False,
+) -> Answer:
     """Show servers, running jobs, speeds and stragglers."""
     from psflow.ps_runtime.config.environment import prepare_environment
 
     prepare_environment()
     from psflow.flows.inspect.runs import status
 
-    return status()
+    return status(job)
 
 
 def scale(
-    job: Annotated[
-        str,
-        typer.Argument(
-            metavar="JOB", help="A running job: its model_dir, or its MLflow run by id, a prefix of the id, or name."
-        ),
-    ],
+    job: Annotated[str, typer.Argument(metavar="JOB", help=JOB)],
     workers: Annotated[int, typer.Argument(metavar="N", min=0, help="Number of workers besides the chief.")],
     as_json: Json = False,
 ) -> Answer:

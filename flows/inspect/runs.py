@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -45,22 +45,24 @@ class RunningJob:
     remarks: Sequence[str]
 
 
-def status() -> Answer:
-    """Return the servers in use, and the progress of the jobs in the MLflow store; changes nothing.
+def status(job: str | None = None) -> Answer:
+    """Return the servers in use, and the progress of one job, or of all in the MLflow store; changes nothing.
 
-    If MLflow does not answer, the local model_dirs show which jobs run.
+    If MLflow does not answer, the local model_dirs show which jobs run. Raises UsageError if there is no such job.
     """
+    only = None if job is None else shown_path(_model_dir(job))
     prefect = prefect_endpoint()
     mlflow, runs = recorded_runs()
     servers = {"prefect": prefect, "mlflow": mlflow}
     now = time.time()
-    jobs = [_job(run, now) for run in runs]
-    unlisted, damaged = _owned({run.tags["psflow.model_dir"] for run in runs})
+    jobs = [_job(run, now) for run in runs if only in (None, run.tags["psflow.model_dir"])]
+    directories = map(os.path.abspath, found_model_dirs()) if only is None else [only]
+    unlisted, damaged = _owned(directories, {run.tags["psflow.model_dir"] for run in runs})
     starting, owned = (unlisted, []) if mlflow.fault is None else ([], unlisted)
     checkpoints = {model_dir: _last_checkpoint(model_dir, damaged) for model_dir in owned}
     lines = [f"{name:<9} {endpoint.fault or endpoint}" for name, endpoint in servers.items()]
-    for job in jobs:
-        lines += ["", *_lines(job, now)]
+    for running in jobs:
+        lines += ["", *_lines(running, now)]
     lines += [line for model_dir in starting for line in ("", f"train     in {model_dir}, starting")]
     for model_dir, step in checkpoints.items():
         how_far = "MLflow does not report its progress" if step is None else f"its last checkpoint is of step {step}"
@@ -69,11 +71,11 @@ def status() -> Answer:
     if mlflow.fault is not None:
         lines += ["", f"cannot list {'other ' if owned else ''}running jobs: MLflow does not answer"]
     elif not jobs and not starting:
-        lines += ["", "no job is running"]
+        lines += ["", "no job is running" + (f" in {only}" if only is not None else "")]
     return Answer(
         {
             "servers": {name: endpoint.facts() for name, endpoint in servers.items()},
-            "jobs": [_facts(job, now) for job in jobs],
+            "jobs": [_facts(running, now) for running in jobs],
             "starting": starting,
             "owned": [{"model_dir": model_dir, "last_checkpoint": step} for model_dir, step in checkpoints.items()],
             "damaged": damaged,
@@ -87,17 +89,22 @@ def scale(job: str, workers: int) -> Answer:
 
     Raises UsageError if there is no such job, or if it cannot have so many workers.
     """
-    model_dir = job
-    if is_local(job) and not os.path.isdir(job):
-        run = find_run(mlflow_client(prepare_store()), job)
-        if "psflow.model_dir" not in run.data.tags:
-            raise UsageError((f"the run {run.info.run_name} ({run.info.run_id}) is not one of a training by psflow",))
-        model_dir = run.data.tags["psflow.model_dir"]
+    model_dir = _model_dir(job)
     limits = JobFile(model_dir).want_workers(workers).facts["workers"]
     least, most = limits["least"], limits["most"]
     facts = {"model_dir": model_dir, "workers": workers, "min_workers": least, "max_workers": most}
     what = f"is to have {workers} workers ({least} to {most}); it follows within seconds"
     return Answer(facts, [f"the job in {shown_path(model_dir)} {what}"])
+
+
+def _model_dir(job: str) -> str:
+    """Return the model_dir of a job that is given as that, or as its MLflow run; UsageError if there is no such run."""
+    if not is_local(job) or os.path.isdir(job):
+        return job
+    run = find_run(mlflow_client(prepare_store()), job)
+    if "psflow.model_dir" not in run.data.tags:
+        raise UsageError((f"the run {run.info.run_name} ({run.info.run_id}) is not one of a training by psflow",))
+    return str(run.data.tags["psflow.model_dir"])
 
 
 def _job(run: RunningRun, now: float) -> RunningJob:
@@ -109,10 +116,10 @@ def _job(run: RunningRun, now: float) -> RunningJob:
     return RunningJob(run, roles, stragglers(roles))
 
 
-def _owned(known: set[str]) -> tuple[list[str], list[str]]:
-    """Return the local model_dirs whose job has an owner and is not `known`; and the damaged ones."""
+def _owned(directories: Iterable[str], known: set[str]) -> tuple[list[str], list[str]]:
+    """Return the model_dirs among `directories` whose job has an owner and is not `known`; and the damaged ones."""
     owned, damaged = [], []
-    for directory in map(os.path.abspath, found_model_dirs()):
+    for directory in directories:
         try:
             if JobFile(directory).refusal() is not None and directory not in known:
                 owned.append(directory)

@@ -97,8 +97,8 @@ class ClusterJob(RoleTasks):
         self._first_step_at: float | None = None
         """Unix time of the first step of the attempt; passed to each later incarnation."""
         self._ps_addresses: dict[RoleId, Address] = {}
-        self._hosts: set[str] = set()
-        """Of the slots that the roles began on."""
+        self._host: str | None = None
+        """On which all roles run, and will: a ps then does not listen on a network."""
         self._restarter: Restarter | None = None
         self._rollback = RollbackReservation(client, self._supervisor)
         self._min_workers = min_workers
@@ -145,15 +145,16 @@ class ClusterJob(RoleTasks):
 
     def start_at(self, slots: Mapping[RoleId, str], slot_of: SlotOf | None, check: Callable[[], None]) -> None:
         """Start roles on given slots, as `start` does. Blocks; WaitTimeoutError likewise."""
-        self._hosts = set(map(host_of, slots.values()))
-        # a ps whose job is on one host listens only on that host
-        host = next(iter(self._hosts)) if len(self._hosts) == 1 else None
+        hosts = set(map(host_of, slots.values()))
+        missing = [role for role in self.job.roles if role.role is Role.WORKER and role not in slots]
+        may_spread = missing and self.job.transport in ("auto", "tcp")  # to hosts that have slots for them
+        self._host = hosts.pop() if len(hosts) == 1 and not may_spread else None
         too_few = partial(shortage, self._supervisor, self.job.num_workers, self._min_workers)
         self._restarter = Restarter(
             self._client,
             self._supervisor,
             self._submit,
-            host,
+            self._host,
             slot_of,
             too_few,
             self._versions.faults,
@@ -253,7 +254,7 @@ class ClusterJob(RoleTasks):
             self._pickled if self.job.runs_program(role) else self._without_program,
             addresses,
             number=incarnation - self.job.first_incarnation,
-            is_alone=len(self._hosts) == 1,
+            is_alone=self._host is not None,
             first_step_at=self._first_step_at,
         )
 

@@ -102,7 +102,7 @@ class DaskOnHosts:
         lines = [line.split() for line in self.log.splitlines() if line.startswith(f"started {role} on ")]
         return next(host for host in self.rig.hosts if host.name == lines[-1][-1])
 
-    def finish(self, training: Popen[bytes], **options: int) -> None:
+    def finish(self, training: Popen[bytes], **options: int | None) -> None:
         """Wait for the end of a training, which has counted everything exactly once."""
         assert training.wait(HANG_SECS) == 0, self.log
         assert miscounted(self.model_dir, **options) == []

@@ -11,16 +11,25 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import wait_for
-from tests.hosts.conftest import PSFLOW, DaskOnHosts, cut_off
-from tests.hosts.rig import ROOT, Rig
+from tests.hosts.conftest import PORT, PSFLOW, DaskOnHosts, cut_off
+from tests.hosts.rig import ROOT, Rig, RigHost
 from tests.hosts.switch import Link
-from tests.hosts.training import miscounted
+from tests.hosts.training import END, miscounted
 from tests.limits import HANG_SECS
+from tests.s3_server import S3Server
 
 LONG = 5000
 """Steps of a training that goes on for half a minute."""
 SHORT = 500
 """Steps of a training whose steps are long."""
+RETIRE = """
+import sys
+from distributed import Client
+
+with Client(sys.argv[1]) as client:
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    client.retire_workers([slot for slot in workers if f"//{sys.argv[2]}:" in slot])
+"""
 LINKS = {"20 ms": Link(delay_secs=0.02), "1 % loss": Link(loss=0.01), "100 Mbit": Link(bits_per_sec=1e8)}
 
 pytestmark = [pytest.mark.piece(number=11), pytest.mark.measured]
@@ -102,6 +111,58 @@ def test_a_host_is_killed_and_another_one_has_room(on_hosts: DaskOnHosts) -> Non
     lost.kill()
     on_hosts.finish(training)
     assert on_hosts.host_of("ps-0") is not lost
+
+
+def test_hosts_that_join_late_give_workers_which_leave_in_order(on_hosts: DaskOnHosts, tmp_path: Path) -> None:
+    first, second, third = on_hosts.rig.hosts
+
+    def scale(host: RigHost, number: int) -> None:
+        scaled = host.start(PSFLOW, "scale", str(on_hosts.model_dir), str(number), directory=tmp_path, log="scale.log")
+        assert scaled.wait(HANG_SECS) == 0, (tmp_path / "scale.log").read_text()
+
+    def starts(role: str) -> int:
+        assert training.poll() is None, on_hosts.log
+        return on_hosts.log.count(f"started {role} on")
+
+    on_hosts.start_workers(first, 3)  # of the ps, the chief and the evaluator
+    training = on_hosts.train(num_workers=4, min_workers=0, max_restarts=0, max_steps=None)
+    on_hosts.await_checkpoints(training, 1)
+    for host, role in ((second, "worker-1"), (third, "worker-3")):
+        on_hosts.start_workers(host)
+        wait_for(lambda role=role: starts(role), HANG_SECS, f"{role} on a host that joins late")
+        assert on_hosts.host_of(role) is host
+    scale(second, 1)  # from a host that does not run the job
+    wait_for(lambda: "the job is scaled to 1 worker" in on_hosts.log, HANG_SECS, "the job to be scaled")
+    scale(third, 4)
+    wait_for(lambda: starts("worker-3") == 2, HANG_SECS, "worker-3 again")
+    words = (sys.executable, "-c", RETIRE, on_hosts.address, second.address)
+    assert first.start(*words, directory=tmp_path, log="retire.log").wait(HANG_SECS) == 0
+    lost = [line for line in on_hosts.log.splitlines() if line.startswith("lost")]
+    assert len(lost) == 2
+    assert all(line.endswith("was closed") and second.address in line for line in lost)
+    (on_hosts.model_dir / END).touch()
+    on_hosts.finish(training, max_steps=None)
+
+
+def test_with_a_model_dir_on_s3_a_host_is_killed(rig: Rig, tmp_path: Path) -> None:
+    first, *others = rig.hosts
+    s3, log = S3Server(PORT + 1, tmp_path, first.address), tmp_path / "s3.log"
+    first.start(*s3.command, directory=tmp_path, log=log.name)
+    wait_for(lambda: "ready" in log.read_text(), HANG_SECS, "S3")
+    on_hosts = DaskOnHosts(rig, tmp_path, variables=s3.environment)
+    on_hosts.start_scheduler()
+    for host in others:
+        on_hosts.start_workers(host, 4)
+    training = on_hosts.train(model_dir="s3://bucket/model", num_workers=1)
+    wait_for(lambda: on_hosts.log.count("saved ") >= 3 or training.poll() is not None, HANG_SECS, "checkpoints")
+    lost = on_hosts.host_of("ps-0")
+    lost.kill()
+    assert training.wait(HANG_SECS) == 0, on_hosts.log
+    assert "lost ps-0" in on_hosts.log
+    assert on_hosts.host_of("ps-0") is not lost
+    counted = on_hosts.train(model_dir="s3://bucket/model", is_over=True)  # here nobody reaches that S3
+    assert counted.wait(HANG_SECS) == 0, on_hosts.log
+    assert json.loads(on_hosts.log.splitlines()[-1]) == []
 
 
 def test_another_psflow_on_a_host_is_refused_by_name(on_hosts: DaskOnHosts, tmp_path: Path) -> None:

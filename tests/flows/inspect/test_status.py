@@ -81,6 +81,25 @@ def test_a_running_job_is_scaled_by_its_model_dir_or_its_run(capsys: pytest.Capt
     assert "expected a run by its id, a prefix of its id, or its name" in capsys.readouterr().err
 
 
+def test_the_status_of_one_job_is_that_of_its_model_dir_or_its_run(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy_store(directory)
+    run_id = record("digits", owner_text())
+    record("clicks", owner_text())
+    own_elsewhere(monkeypatch, "starting", "another")
+    for name in ("runs/digits", "runs/digits/", str(directory / "runs" / "digits"), "e-digits", run_id[:12]):
+        Path("runs/digits").mkdir(parents=True, exist_ok=True)
+        answer = status(name)
+        assert ([job["run_id"] for job in answer.facts["jobs"]], answer.facts["starting"]) == ([run_id], [])
+    assert status("runs/starting").facts["starting"] == [str(directory / "runs" / "starting")]
+    Path("runs/idle").mkdir()
+    assert cli.run(["status", "runs/idle"]) == 0
+    assert f"no job is running in {directory / 'runs' / 'idle'}" in capsys.readouterr().out
+    assert cli.run(["status", "nothing"]) == 2
+    assert "expected a run by its id, a prefix of its id, or its name" in capsys.readouterr().err
+
+
 @pytest.fixture(params=["a server that hangs", "a file that is locked"])
 def silent_store(request: pytest.FixtureRequest, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An MLflow store that does not answer."""

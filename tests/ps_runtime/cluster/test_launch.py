@@ -116,6 +116,26 @@ def test_who_does_not_wait_for_the_end_hears_of_the_cluster_no_more(run: Cluster
     assert sorted(nodes.closed) == sorted(["losses", "membership", "rollback", run._futures.topic])
 
 
+@pytest.mark.parametrize(
+    ("slots", "transport", "host"),
+    [
+        ({PS: "tcp://h:1", CHIEF: "tcp://h:2", WORKER: "tcp://h:3"}, "auto", "h"),
+        ({PS: "tcp://h:1", CHIEF: "tcp://g:2", WORKER: "tcp://h:3"}, "auto", None),
+        ({PS: "tcp://h:1", CHIEF: "tcp://h:2"}, "auto", None),  # the worker may find a slot on another host
+        ({PS: "tcp://h:1", CHIEF: "tcp://h:2"}, "shm", "h"),
+    ],
+)
+def test_a_job_that_begins_on_one_host_stays_there_unless_it_lacks_workers(
+    seen: list[Event], monkeypatch: pytest.MonkeyPatch, slots: dict[RoleId, str], transport: str, host: str | None
+) -> None:
+    run = run_of(seen, monkeypatch, num_workers=1)
+    run.job.transport = transport  # type: ignore[misc]
+    monkeypatch.setattr(run, "_submit", lambda role, slot: None)
+    monkeypatch.setattr(run, "_await", lambda *given: None)
+    run.start_at(slots, None, never_stop)
+    assert run._host == host
+
+
 def test_events_are_handed_on_in_their_order(run: ClusterJob, seen: list[Event]) -> None:
     address = Address("h", 1, None, "")
     sent = [
