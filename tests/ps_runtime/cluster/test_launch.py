@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from distributed.client import FutureCancelledError
 
+from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster import launch as module
 from psflow.ps_runtime.cluster import role_tasks
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
@@ -33,7 +34,7 @@ from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 from psflow.ps_runtime.transport.listeners import Address
 from tests.failing_slots import lose_slots
 
-PS = RoleId(Role.PS, 0)
+PS, WORKER = RoleId(Role.PS, 0), RoleId(Role.WORKER, 0)
 LIFE = 1 << 16
 """The first of each role in attempt 1."""
 CHIEF = RoleId(Role.CHIEF, 0)
@@ -73,6 +74,7 @@ def run_of(
         attempt=1,
         first_incarnation=LIFE,
         num_ps=1,
+        transport="auto",
         num_workers=num_workers,
         roles=job_roles(1, num_workers, evaluator=False),
         config=SimpleNamespace(saves_checkpoints=True, pipeline_depth=pipeline_depth, cluster=None),
@@ -129,7 +131,7 @@ def test_a_job_that_begins_on_one_host_stays_there_unless_it_lacks_workers(
     seen: list[Event], monkeypatch: pytest.MonkeyPatch, slots: dict[RoleId, str], transport: str, host: str | None
 ) -> None:
     run = run_of(seen, monkeypatch, num_workers=1)
-    run.job.transport = transport  # type: ignore[misc]
+    monkeypatch.setattr(run.job, "transport", transport)
     monkeypatch.setattr(run, "_submit", lambda role, slot: None)
     monkeypatch.setattr(run, "_await", lambda *given: None)
     run.start_at(slots, None, never_stop)
@@ -153,7 +155,6 @@ def test_what_a_life_tells_of_steps_that_training_went_back_before_is_dropped(
     seen: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of(seen, monkeypatch, num_workers=1)
-    worker = RoleId(Role.WORKER, 0)
     for role in run.job.roles:
         run._supervisor.start(role, run._supervisor.place(role, str(role)))
         run._supervisor.listen(role, LIFE)
@@ -166,8 +167,8 @@ def test_what_a_life_tells_of_steps_that_training_went_back_before_is_dropped(
     run._supervisor.listen(PS, run._supervisor.place(PS, "elsewhere"))
     run._take_event((0.0, encode_event(told[1])))
     assert seen == told[:1]
-    run._supervisor.leave(worker, LIFE)
-    begun = Metrics(600, {"loss": 0.5}, role="worker-0", incarnation=run._supervisor.place(worker, "there"), number=1)
+    run._supervisor.leave(WORKER, LIFE)
+    begun = Metrics(600, {"loss": 0.5}, role="worker-0", incarnation=run._supervisor.place(WORKER, "there"), number=1)
     run._take_event((0.0, encode_event(begun)))
     assert seen == [told[0], begun]
 
@@ -177,14 +178,13 @@ def test_a_loss_is_told_of_who_is_to_begin_again(
     seen: list[Event], monkeypatch: pytest.MonkeyPatch, is_over: bool
 ) -> None:
     run = run_of(seen, monkeypatch, num_workers=1)
-    worker = RoleId(Role.WORKER, 0)
     run._supervisor.listen(PS, run._supervisor.place(PS, str(PS)))
     for role in run.job.roles[1:]:
         run._supervisor.place(role, str(role))
     if is_over:
         for role in (RoleId(Role.CHIEF, 0), PS):
             run._supervisor.finish(role, LIFE, {})
-    lose_slots(run._supervisor, {str(worker)})
+    lose_slots(run._supervisor, {str(WORKER)})
     assert run._has_news()
     run._losses.report()
     run._losses.report()
